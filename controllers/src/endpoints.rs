@@ -19,7 +19,7 @@ mod relevance;
 mod subsets;
 mod trigger_time;
 mod truncate;
-mod unreadable;
+mod undecodable_pods;
 
 #[cfg(test)]
 mod tests;
@@ -35,9 +35,9 @@ use windlass_informer::{Event, Lister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 
 use self::apply::EndpointsApi;
-use self::relevance::{Concerned, among, concerned_by};
+use self::relevance::{AffectedServices, among, concerned_by};
 use self::trigger_time::TriggerTimes;
-use crate::Options;
+use crate::ControllerOptions;
 use crate::shared::LOOK_AGAIN;
 use crate::shared::pods;
 
@@ -67,10 +67,10 @@ impl EndpointsController {
         let Some(selector) = plan::selector(service) else { return Ok(Outcome::Done) };
         // In this order a pod that cannot be decoded any more is in one of the two at least.
         let pods = self.pods.select(key.namespace(), &LabelSelector::from_map(selector));
-        let unreadable = self.pods.quarantined();
+        let unreadable = self.pods.undecodable();
         let trigger_time = self.trigger_times().observe(key, service, &pods);
         let current = self.endpoints.get(key)?;
-        let kept = unreadable::kept(current.as_deref(), &unreadable);
+        let kept = undecodable_pods::kept(current.as_deref(), &unreadable);
         api.apply(service, plan::plan(service, &pods, &kept, current.as_deref(), trigger_time)).await?;
         self.trigger_times().carried_out(key);
         // Nobody is told when such a pod goes, or turns out to be selected no more.
@@ -95,9 +95,9 @@ impl Controller for EndpointsController {
         .with_aliases(&["endpoint"])
         .with_client_name("endpoint-controller")
         .with_queue_name("endpoint");
-    type Config = Options;
+    type Config = ControllerOptions;
 
-    fn setup(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {
         setup.workers(options.concurrent_endpoint_syncs);
         setup.max_retries(Some(MAX_RETRIES));
         // Pods decide the addresses, so some may lie outside the cluster's own range.
@@ -146,7 +146,7 @@ fn enqueue_services(
     queue: &Enqueuer,
 ) {
     let concerned = concerned_by(event);
-    if concerned == Concerned::Nobody {
+    if concerned == AffectedServices::Nobody {
         return;
     }
     let neighbours = services.namespace(pods::namespace(&event.object().metadata));

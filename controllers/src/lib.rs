@@ -31,7 +31,7 @@ pub use crate::replication::ReplicationControllerController;
 ///
 /// Five syncs of a kind at once keep a client of 20 requests a second busy; more of them mostly wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ControllerOptions {
     /// How many ReplicaSets are synced at the same time. Default 5.
     pub concurrent_replicaset_syncs: usize,
     /// How many ReplicationControllers are synced at the same time. Default 5.
@@ -50,7 +50,7 @@ pub struct Options {
     pub pod_deletion_cost: bool,
 }
 
-impl Default for Options {
+impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             concurrent_replicaset_syncs: 5,
@@ -64,7 +64,7 @@ impl Default for Options {
 }
 
 /// Every controller, to be registered with a manager. Whether one runs is the manager's to say.
-pub fn registrations(options: &Options) -> Vec<Registration> {
+pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
     vec![
         Registration::with::<ReplicaSetController>(options.clone()),
         Registration::with::<ReplicationControllerController>(options.clone()),

@@ -2,7 +2,7 @@
 //!
 //! Watches ReplicaSets and pods. Writes pods (created from the template, deleted, adopted, released) and the status
 //! of ReplicaSets. A sync creates or deletes 500 pods at most, and none while the cache has yet to show what the
-//! previous one did. Which pods go first is [`crate::shared::victims`]; all else that a ReplicaSet shares with a
+//! previous one did. Which pods go first is [`crate::shared::deletion_ranking`]; all else that a ReplicaSet shares with a
 //! ReplicationController is [`crate::shared::replica_sync`].
 //!
 //! Refuses to touch pods controlled by anybody else, and any pod while its ReplicaSet is being deleted.
@@ -19,10 +19,10 @@ use windlass_object::owner::controller_of;
 use windlass_object::time::seconds;
 use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 
-use crate::Options;
-use crate::shared::replica_sync::{ReplicaSync, Settings};
-use crate::shared::replicated::{ReplicaStatus, Replicated};
-use crate::shared::victims::Costs;
+use crate::ControllerOptions;
+use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
+use crate::shared::replicated::{ReplicaStatus, ReplicaOwner};
+use crate::shared::deletion_ranking::DeletionCostMode;
 
 /// The ReplicaSet controller.
 #[derive(Debug)]
@@ -32,13 +32,13 @@ impl Controller for ReplicaSetController {
     const NAME: &'static str = "replicaset-controller";
     const DESCRIPTOR: Descriptor =
         Descriptor::new(Self::NAME).with_aliases(&["replicaset"]).with_queue_name("replicaset");
-    type Config = Options;
+    type Config = ControllerOptions;
 
-    fn setup(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
-        let settings = Settings {
+    fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {
+        let settings = ReplicaSyncOptions {
             workers: options.concurrent_replicaset_syncs,
             reports_terminating: options.terminating_replicas,
-            costs: if options.pod_deletion_cost { Costs::Honoured } else { Costs::Ignored },
+            costs: if options.pod_deletion_cost { DeletionCostMode::Honoured } else { DeletionCostMode::Ignored },
         };
         Ok(Self(ReplicaSync::declare(setup, settings)))
     }
@@ -48,7 +48,7 @@ impl Controller for ReplicaSetController {
     }
 }
 
-impl Replicated for ReplicaSet {
+impl ReplicaOwner for ReplicaSet {
     type Condition = ReplicaSetCondition;
 
     fn desired(&self) -> i32 {

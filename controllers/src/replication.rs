@@ -12,10 +12,10 @@ use windlass_controller::{Context, Controller, Descriptor, Outcome, ReconcileErr
 use windlass_object::time::seconds;
 use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 
-use crate::Options;
-use crate::shared::replica_sync::{ReplicaSync, Settings};
-use crate::shared::replicated::{ReplicaStatus, Replicated};
-use crate::shared::victims::Costs;
+use crate::ControllerOptions;
+use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
+use crate::shared::replicated::{ReplicaStatus, ReplicaOwner};
+use crate::shared::deletion_ranking::DeletionCostMode;
 
 /// The ReplicationController controller.
 #[derive(Debug)]
@@ -27,13 +27,13 @@ impl Controller for ReplicationControllerController {
         .with_aliases(&["replicationcontroller"])
         .with_client_name("replication-controller")
         .with_queue_name("replicationmanager");
-    type Config = Options;
+    type Config = ControllerOptions;
 
-    fn setup(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
-        let settings = Settings {
+    fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {
+        let settings = ReplicaSyncOptions {
             workers: options.concurrent_rc_syncs,
             reports_terminating: false,
-            costs: if options.pod_deletion_cost { Costs::Honoured } else { Costs::Ignored },
+            costs: if options.pod_deletion_cost { DeletionCostMode::Honoured } else { DeletionCostMode::Ignored },
         };
         Ok(Self(ReplicaSync::declare(setup, settings)))
     }
@@ -43,7 +43,7 @@ impl Controller for ReplicationControllerController {
     }
 }
 
-impl Replicated for ReplicationController {
+impl ReplicaOwner for ReplicationController {
     type Condition = ReplicationControllerCondition;
 
     fn desired(&self) -> i32 {

@@ -13,7 +13,7 @@ pub(crate) mod replica_sync;
 pub(crate) mod replica_work;
 pub(crate) mod replicated;
 pub(crate) mod slow_start;
-pub(crate) mod victims;
+pub(crate) mod deletion_ranking;
 pub(crate) mod withheld;
 
 #[cfg(test)]

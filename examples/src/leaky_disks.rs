@@ -65,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::Value;
-    use windlass::testing::{Cluster, Faults, Flaw, Plan, Simulation, Snapshot, What};
+    use windlass::testing::{Cluster, Faults, Violation, FaultPlan, Simulation, Snapshot, FaultAction};
     use windlass::testing::{exhaustive_crash, object, random_plans, replay};
 
     use super::*;
@@ -79,7 +79,7 @@ mod tests {
                 "spec": { "ports": [{ "port": 80 }] },
             });
             cluster.create(&object::<Service>(service)).await;
-            cluster.pass(Duration::from_secs(60)).await;
+            cluster.advance(Duration::from_secs(60)).await;
         }
         let has_disk = |service: &Value| !service["metadata"]["annotations"][GIVEN].is_null();
         let all_have = |now: &Snapshot| now.all("Service").filter(|it| has_disk(it)).count() == 3;
@@ -97,8 +97,8 @@ mod tests {
         let failure =
             exhaustive_crash(&Simulation::of(1), three_ask_for_disks).expect_err("the bug is found");
         let disk = "persistentvolumeclaims/default/web-".to_owned();
-        assert_eq!(failure.flaw, Flaw::CreatedTwice { what: disk, times: 2, expected: 1 });
-        assert_eq!(failure.plan.faults[0].what, What::CrashAtWrite { write: 1, after_effect: true });
+        assert_eq!(failure.flaw, Violation::CreatedTwice { what: disk, times: 2, expected: 1 });
+        assert_eq!(failure.plan.faults[0].what, FaultAction::CrashAtWrite { write: 1, after_effect: true });
         assert!(failure.trace.contains("POST /api/v1/namespaces/default/persistentvolumeclaims"));
     }
 
@@ -106,14 +106,14 @@ mod tests {
     fn random_faults_find_it_too_and_are_reduced_to_those_that_matter() {
         let simulation = Simulation::of(1).minutes(3).faults(Faults::all());
         let failure = random_plans(&simulation, 200, three_ask_for_disks).expect_err("the bug is found");
-        assert!(matches!(failure.flaw, Flaw::CreatedTwice { .. }), "{failure}");
+        assert!(matches!(failure.flaw, Violation::CreatedTwice { .. }), "{failure}");
         assert!(failure.plan.faults.len() <= 2, "{failure}");
     }
 
     #[test]
     fn a_plan_that_was_printed_shows_it_again() {
         // Pasted from what a run above printed. Once the bug is fixed, this demands that it stays so.
-        let plan = Plan::from_json(
+        let plan = FaultPlan::from_json(
             r##"{"seed": 1, "faults": [
     {"from_ms":0,"until_ms":0,"what":{"CrashAtWrite":{"write":1,"after_effect":true}}}
 ]}"##,

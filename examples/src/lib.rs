@@ -13,10 +13,10 @@
 //!
 //! And one controller twice, for `docs/testing.md`: it gives a disk to every Service that asks for one. [`leaky_disks`]
 //! does so in two writes, as one would at first, and its test finds what happens when the process dies between them.
-//! [`kept_disks`] is the same controller, repaired, and its test shows that it is.
+//! [`fixed_disks`] is the same controller, repaired, and its test shows that it is.
 
 pub mod indexes;
-pub mod kept_disks;
+pub mod fixed_disks;
 pub mod leaky_disks;
 pub mod node_count;
 pub mod rack_labels;

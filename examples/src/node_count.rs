@@ -45,7 +45,7 @@ mod tests {
         for name in ["n1", "n2"] {
             cluster.create(&object::<Node>(json!({ "metadata": { "name": name } }))).await;
         }
-        cluster.pass(Duration::from_secs(180)).await;
+        cluster.advance(Duration::from_secs(180)).await;
         assert_eq!(count.load(Ordering::Relaxed), 2);
     }
 }

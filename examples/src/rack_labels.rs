@@ -113,7 +113,7 @@ mod tests {
         cluster.eventually("n1 is in its rack", is_in("n1", "r1")).await;
 
         inventory.fail(true);
-        cluster.pass(Duration::from_secs(120)).await;
+        cluster.advance(Duration::from_secs(120)).await;
         assert!(is_in("n1", "r1")(&cluster.snapshot()), "the last answer stays");
         inventory.place("n1", Some("r2"));
         inventory.place("n2", Some("r1"));

@@ -48,7 +48,7 @@ pub const FINALIZER: &str = "example.com/directory";
 
 /// The controller.
 #[derive(Debug)]
-pub struct SiteKeeper {
+pub struct SiteController {
     sites: Lister<Site>,
     site: Writer<Site>,
     deployments: Owned<Deployment, Site>,
@@ -56,7 +56,7 @@ pub struct SiteKeeper {
     directory: Lister<ConfigMap>,
 }
 
-impl Controller for SiteKeeper {
+impl Controller for SiteController {
     const NAME: &'static str = "site-keeper";
     type Config = ();
 
@@ -96,7 +96,7 @@ impl Controller for SiteKeeper {
     }
 }
 
-impl SiteKeeper {
+impl SiteController {
     /// Sets the site's line in the directory, or removes it.
     async fn enter(&self, cx: &Context, site: &Site, address: Option<String>) -> Result<(), ReconcileError> {
         let (directory, line) = (ObjectKey::namespaced(DIRECTORY_NAMESPACE, DIRECTORY), desired::line(site));

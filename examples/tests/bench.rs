@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 use windlass::prelude::*;
 use windlass::testing::{Bench, object};
-use windlass_examples::kept_disks::{DiskKeeper, GIVEN, WANTED};
+use windlass_examples::fixed_disks::{DiskController, GIVEN, WANTED};
 
 #[tokio::test(start_paused = true)]
 async fn disk_is_applied_before_the_service_names_it() {
-    let mut bench = Bench::of::<DiskKeeper>(()).await;
+    let mut bench = Bench::of::<DiskController>(()).await;
     let service = json!({
         "metadata": { "name": "web", "annotations": { WANTED: "1Gi" } },
         "spec": { "ports": [{ "port": 80 }] },

@@ -9,7 +9,7 @@ const GUIDES: &[(&str, &str)] = &[
 ];
 const SOURCES: &[&str] = &[
     include_str!("../src/bin/hello.rs"),
-    include_str!("../src/kept_disks.rs"),
+    include_str!("../src/fixed_disks.rs"),
     include_str!("../src/leaky_disks.rs"),
     include_str!("../src/node_count.rs"),
     include_str!("bench.rs"),

@@ -8,15 +8,15 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use windlass::env::Env;
 use windlass::prelude::*;
-use windlass::testing::{check_rights, client_of, object, server, unused_rights, with_controllers};
-use windlass_examples::kept_disks::{DiskKeeper, GIVEN, WANTED};
+use windlass::testing::{check_permissions, client_of, object, server, unused_permissions, with_controllers};
+use windlass_examples::fixed_disks::{DiskController, GIVEN, WANTED};
 
 #[tokio::test(start_paused = true)]
 async fn the_controller_does_what_it_declares_and_declares_what_it_does() {
     let env = Env::virtual_time(1);
     let server = server(&env);
     let services: Api<Service> = Api::default_namespaced(client_of(&server));
-    let keeper = Registration::of::<DiskKeeper>();
+    let keeper = Registration::of::<DiskController>();
     let script = async {
         let web = json!({
             "metadata": { "name": "web", "annotations": { WANTED: "1Gi" } },
@@ -32,9 +32,9 @@ async fn the_controller_does_what_it_declares_and_declares_what_it_does() {
         .expect("it stops in order");
 
     let declared = keeper.declaration(&env).expect("it can be set up").rules;
-    check_rights(&server, "disk-keeper", &declared).unwrap_or_else(|missing| panic!("{missing}"));
+    check_permissions(&server, "disk-keeper", &declared).unwrap_or_else(|missing| panic!("{missing}"));
     // Nothing happened that is worth an event; and this server sends a list as a stream, which is a watch.
     let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
     let lists = Rule::new("", "services", [Verb::List]);
-    assert_eq!(unused_rights(&server, "disk-keeper", &declared), [events, lists]);
+    assert_eq!(unused_permissions(&server, "disk-keeper", &declared), [events, lists]);
 }

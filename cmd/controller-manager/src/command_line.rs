@@ -13,7 +13,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _};
 
-use crate::settings::{InvalidInput, Setting, Settings, Shape, Sources, TABLE, assignment};
+use crate::settings::{InvalidInput, Setting, Settings, ValueShape, SettingSources, TABLE, assignment};
 use crate::{explain, upstream};
 
 /// Reads a file. Tests replace it.
@@ -73,7 +73,7 @@ pub(crate) fn parse(
     if matches.contains_id(VERSION) {
         return Ok(CommandLine::Print(format!("windlass {}\n", env!("CARGO_PKG_VERSION"))));
     }
-    let mut sources = Sources { flags: flags(&matches), file: BTreeMap::new() };
+    let mut sources = SettingSources { flags: flags(&matches), file: BTreeMap::new() };
     if let Some(name) = path(&matches, CONFIG)? {
         let bytes = files(Path::new(name)).map_err(|error| {
             let problem = format!("the file cannot be read: {error}");
@@ -106,8 +106,8 @@ fn flags(matches: &ArgMatches) -> BTreeMap<&'static str, String> {
     let text = |setting: &Setting| {
         let mut texts = matches.get_many::<String>(&setting.flag).into_iter().flatten();
         match setting.shape {
-            Shape::Switch | Shape::Scalar => texts.next_back().cloned().unwrap_or_default(),
-            Shape::List | Shape::Map => texts.map(String::as_str).collect::<Vec<_>>().join(","),
+            ValueShape::Switch | ValueShape::Scalar => texts.next_back().cloned().unwrap_or_default(),
+            ValueShape::List | ValueShape::Map => texts.map(String::as_str).collect::<Vec<_>>().join(","),
         }
     };
     given.map(|setting| (setting.flag.as_str(), text(setting))).collect()
@@ -157,11 +157,11 @@ fn flag(setting: &'static Setting) -> Arg {
         _ => arg,
     };
     match shape {
-        Shape::Switch => switch(arg),
-        Shape::Scalar => arg.allow_negative_numbers(true),
+        ValueShape::Switch => switch(arg),
+        ValueShape::Scalar => arg.allow_negative_numbers(true),
         // The first entry can start with a dash.
-        Shape::List => arg.allow_hyphen_values(true),
-        Shape::Map => arg,
+        ValueShape::List => arg.allow_hyphen_values(true),
+        ValueShape::Map => arg,
     }
 }
 

@@ -18,10 +18,10 @@ use std::time::Duration;
 use windlass::client::{ClientOptions, Identities};
 use windlass::informer::Resync;
 use windlass::manager::{CacheOptions, ControllerSelection, FeatureGates, ManagerConfig};
-use windlass_controllers::Options;
+use windlass_controllers::ControllerOptions;
 
 use crate::settings::{
-    ClusterSettings, ControllerSettings, Format, Given, InvalidInput, LoggingSettings, Period, Settings,
+    ClusterSettings, ControllerSettings, Format, SettingValue, InvalidInput, LoggingSettings, DurationSetting, Settings,
     gates,
 };
 
@@ -33,7 +33,7 @@ const COMPONENT: &str = "config.windlass.dev";
 pub(crate) struct Config {
     pub(crate) cluster: Cluster,
     pub(crate) manager: ManagerConfig,
-    pub(crate) controllers: Options,
+    pub(crate) controllers: ControllerOptions,
     pub(crate) logging: Logging,
 }
 
@@ -89,7 +89,7 @@ fn cluster(settings: ClusterSettings) -> (Cluster, ClientOptions) {
 fn controllers(
     settings: ControllerSettings,
     manager: ManagerConfig,
-) -> Result<(ManagerConfig, Options), InvalidInput> {
+) -> Result<(ManagerConfig, ControllerOptions), InvalidInput> {
     let ControllerSettings {
         controllers,
         concurrent_replicaset_syncs,
@@ -103,7 +103,7 @@ fn controllers(
     } = settings;
     let invalid = |problem| feature_gates.invalid(problem, "correct the gate or leave it out");
     let feature_gates: FeatureGates = feature_gates.value.feature_gates().map_err(invalid)?;
-    let options = Options {
+    let options = ControllerOptions {
         concurrent_replicaset_syncs: concurrent_replicaset_syncs.value.0 as usize,
         concurrent_rc_syncs: concurrent_rc_syncs.value.0 as usize,
         concurrent_endpoint_syncs: concurrent_endpoint_syncs.value.0 as usize,
@@ -122,9 +122,9 @@ fn controllers(
     Ok((manager, options))
 }
 
-fn resync(period: &Given<Period>) -> Result<Duration, InvalidInput> {
-    let Period(duration) = period.value;
-    if !duration.is_zero() && duration < Resync::SHORTEST {
+fn resync(period: &SettingValue<DurationSetting>) -> Result<Duration, InvalidInput> {
+    let DurationSetting(duration) = period.value;
+    if !duration.is_zero() && duration < Resync::MIN {
         return Err(period.invalid("resyncs would be too frequent", "write 1s or more, or 0s for no resyncs"));
     }
     Ok(duration)

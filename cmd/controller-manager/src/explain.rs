@@ -28,7 +28,7 @@ const NAME: &str = "explain";
 
 /// How long the server is waited for.
 #[derive(Copy, Clone, Debug)]
-struct Patience {
+struct ExplainTimeouts {
     /// For being connected to it, TLS and all.
     connect: Duration,
     /// For its answer then. It has that in memory, but asks two reviews of the API server first, each of which may take
@@ -36,7 +36,7 @@ struct Patience {
     answer: Duration,
 }
 
-const PATIENCE: Patience = Patience { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
+const TIMEOUT: ExplainTimeouts = ExplainTimeouts { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
 
 impl Arguments {
     /// Asks, and writes the answer to stdout.
@@ -47,7 +47,7 @@ impl Arguments {
         let provider = rustls::crypto::ring::default_provider().install_default();
         provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-        let answer = runtime.block_on(self.ask(PATIENCE));
+        let answer = runtime.block_on(self.ask(TIMEOUT));
         runtime.shutdown_background();
         let mut answer = answer?;
         if !answer.ends_with('\n') {
@@ -56,7 +56,7 @@ impl Arguments {
         std::io::stdout().write_all(answer.as_bytes()).context("cannot write the answer")
     }
 
-    async fn ask(&self, patience: Patience) -> Result<String> {
+    async fn ask(&self, patience: ExplainTimeouts) -> Result<String> {
         let config = self.config(patience).await?;
         let client = kube::Client::try_from(config).map_err(|error| anyhow!("{}", one_line(&error)))?;
         let Arguments { controller, key, output, .. } = self;
@@ -68,7 +68,7 @@ impl Arguments {
             Output::Json => "application/json",
         };
         let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
-        let Patience { connect, answer: within } = patience;
+        let ExplainTimeouts { connect, answer: within } = patience;
         // Whoever could not be connected to has failed before, so that no answer came for at least as long as is said.
         let answer = Env::system(NAME).timeout(connect + within, client.request_text(request)).await;
         let Ok(answer) = answer else { return Err(self.unanswered(within)) };
@@ -76,7 +76,7 @@ impl Arguments {
     }
 
     /// How to reach the server, and as whom. kube reads certificates, tokens and plugins.
-    async fn config(&self, patience: Patience) -> Result<Config> {
+    async fn config(&self, patience: ExplainTimeouts) -> Result<Config> {
         let Arguments { server, token_file, kubeconfig, certificate_authority, .. } = self;
         let user = match (token_file, kubeconfig) {
             (Some(file), _) => Some(AuthInfo { token: Some(token_in(file)?.into()), ..AuthInfo::default() }),
@@ -212,7 +212,7 @@ mod tests {
     async fn told(address: std::net::SocketAddr) -> String {
         let server = format!("--server=http://{address}");
         let arguments = Arguments::parse_words(&["replicaset", "shop/web", &server]);
-        let patience = Patience { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
+        let patience = ExplainTimeouts { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
         arguments.expect("valid arguments").ask(patience).await.expect_err("no answer").to_string()
     }
 
@@ -237,6 +237,6 @@ mod tests {
     #[test]
     fn an_answer_is_waited_for_longer_than_its_reviews_may_take() {
         // Each review of the admin server may take 10 s.
-        assert!(PATIENCE.answer > 2 * Duration::from_secs(10));
+        assert!(TIMEOUT.answer > 2 * Duration::from_secs(10));
     }
 }

@@ -15,7 +15,7 @@ pub(crate) mod gates;
 mod invalid;
 mod setting;
 mod value;
-mod written;
+mod serialize;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,11 +25,11 @@ use std::sync::LazyLock;
 use windlass::client::ClientOptions;
 
 pub(crate) use controllers::Controllers;
-pub(crate) use file::LONGEST;
+pub(crate) use file::MAX;
 pub(crate) use gates::Gates;
 pub(crate) use invalid::{InvalidInput, assignment};
-pub(crate) use setting::{Given, Setting, Source, Sources};
-pub(crate) use value::{Format, Lock, ObjectName, Period, Rate, Server, Shape, UrlPaths, Whole, Workers};
+pub(crate) use setting::{SettingValue, Setting, Source, SettingSources};
+pub(crate) use value::{Format, LockKind, ObjectName, DurationSetting, Rate, Server, ValueShape, UrlPaths, BoundedInt, Workers};
 
 setting::settings! {
     "Cluster" cluster: ClusterSettings {
@@ -44,7 +44,7 @@ setting::settings! {
         kube_api_qps: Rate = "20", "RATE", "generic.clientConnection.qps";
 
         /// Requests that each controller can send in a burst above the average rate.
-        kube_api_burst: Whole<1, { ClientOptions::MOST_BURST }> = "30", "REQUESTS", "generic.clientConnection.burst";
+        kube_api_burst: BoundedInt<1, { ClientOptions::MAX_BURST }> = "30", "REQUESTS", "generic.clientConnection.burst";
 
         /// Each controller uses its own ServiceAccount in kube-system, and creates it if it is missing.
         use_service_account_credentials: bool = "false", "BOOL", "kubeCloudShared.useServiceAccountCredentials";
@@ -64,17 +64,17 @@ setting::settings! {
         concurrent_endpoint_syncs: Workers = "5", "WORKERS", "endpointController.concurrentEndpointSyncs";
 
         /// Time in which changes of pods are collected before Endpoints are written; 0s writes immediately.
-        endpoint_updates_batch_period: Period = "0s", "DURATION", "endpointController.endpointUpdatesBatchPeriod";
+        endpoint_updates_batch_period: DurationSetting = "0s", "DURATION", "endpointController.endpointUpdatesBatchPeriod";
 
         /// Shortest period between two resyncs of a cache, 1s or more; 0s disables resyncs. Each process picks a random
         /// period between this one and twice this one, so that replicas do not resync at the same time.
-        min_resync_period: Period = "12h", "DURATION", "generic.minResyncPeriod";
+        min_resync_period: DurationSetting = "12h", "DURATION", "generic.minResyncPeriod";
 
         /// Delay between the starts of two controllers, which spreads the initial load; 0s starts all immediately.
-        controller_start_interval: Period = "0s", "DURATION", "generic.controllerStartInterval";
+        controller_start_interval: DurationSetting = "0s", "DURATION", "generic.controllerStartInterval";
 
         /// Time that running reconciles have to complete after the first signal; 0s waits indefinitely.
-        controller_shutdown_timeout: Period = "10s", "DURATION", "generic.controllerShutdownTimeout";
+        controller_shutdown_timeout: DurationSetting = "10s", "DURATION", "generic.controllerShutdownTimeout";
 
         /// Feature gates to switch on and off, as `Name=true,Other=false`. The flag overrides the file gate by gate.
         feature_gates: Gates = "", "GATES", "featureGates";
@@ -84,16 +84,16 @@ setting::settings! {
         leader_elect: bool = "true", "BOOL", "generic.leaderElection.leaderElect";
 
         /// Time after the last observed renewal until a standby acquires the Lease.
-        leader_elect_lease_duration: Period = "15s", "DURATION", "generic.leaderElection.leaseDuration";
+        leader_elect_lease_duration: DurationSetting = "15s", "DURATION", "generic.leaderElection.leaseDuration";
 
         /// Time without a successful renewal until the leader stops all work.
-        leader_elect_renew_deadline: Period = "10s", "DURATION", "generic.leaderElection.renewDeadline";
+        leader_elect_renew_deadline: DurationSetting = "10s", "DURATION", "generic.leaderElection.renewDeadline";
 
         /// Time between two attempts to acquire or renew the Lease.
-        leader_elect_retry_period: Period = "2s", "DURATION", "generic.leaderElection.retryPeriod";
+        leader_elect_retry_period: DurationSetting = "2s", "DURATION", "generic.leaderElection.retryPeriod";
 
         /// Kind of object that holds the lock; `leases` is the only one.
-        leader_elect_resource_lock: Lock = "leases", "KIND", "generic.leaderElection.resourceLock";
+        leader_elect_resource_lock: LockKind = "leases", "KIND", "generic.leaderElection.resourceLock";
 
         /// Name of the Lease. The default differs from kube-controller-manager's, so that both can run in one cluster.
         leader_elect_resource_name: ObjectName = "windlass", "NAME", "generic.leaderElection.resourceName";
@@ -107,7 +107,7 @@ setting::settings! {
 
         /// Number of shards into which replicas divide the namespaces, so that each replica acts on a fair share; 0 for
         /// one replica that acts on all. Each shard has a Lease, `<resource name>-shard-<number>`.
-        shards: Whole<0, 256> = "0", "SHARDS", "generic.leaderElection.shards";
+        shards: BoundedInt<0, 256> = "0", "SHARDS", "generic.leaderElection.shards";
     }
     "Serving" serving: ServingSettings {
         /// Address of the server for health, metrics and debugging; 0.0.0.0 and :: are all addresses of the machine.
@@ -115,7 +115,7 @@ setting::settings! {
 
         /// Port of this server, which serves HTTPS and sends reviews of tokens and access to the API server; 0 disables
         /// the server.
-        secure_port: Whole<0, 65535> = "10257", "PORT", "serving.securePort";
+        secure_port: BoundedInt<0, 65535> = "10257", "PORT", "serving.securePort";
 
         /// Directory of the server's certificate and key, kube-controller-manager.crt and .key. If both are missing, the
         /// server generates and writes a self-signed pair; without a directory it does so in memory at each start.
@@ -140,21 +140,21 @@ setting::settings! {
 
         /// TTL of cached token reviews; 0s disables caching. The default is longer than kube-controller-manager's 10s,
         /// because monitoring that scrapes every 15s would cause a review each time.
-        authentication_token_webhook_cache_ttl: Period = "1m", "DURATION", "authentication.webhook.cacheTTL";
+        authentication_token_webhook_cache_ttl: DurationSetting = "1m", "DURATION", "authentication.webhook.cacheTTL";
 
         /// TTL of cached access reviews that allow; 0s disables caching. The default is longer than
         /// kube-controller-manager's 10s for the same reason.
-        authorization_webhook_cache_authorized_ttl: Period =
+        authorization_webhook_cache_authorized_ttl: DurationSetting =
             "5m", "DURATION", "authorization.webhook.cacheAuthorizedTTL";
 
         /// TTL of cached access reviews that deny; 0s disables caching. The default is longer than
         /// kube-controller-manager's 10s, because a denied client retries immediately.
-        authorization_webhook_cache_unauthorized_ttl: Period =
+        authorization_webhook_cache_unauthorized_ttl: DurationSetting =
             "30s", "DURATION", "authorization.webhook.cacheUnauthorizedTTL";
     }
     "Logging" logging: LoggingSettings {
         /// Verbosity: 0 for operators, 4 adds the reasons of events, 6 adds the libraries, 8 logs everything.
-        v: Whole<0, 10> = "0", "LEVEL", "logging.verbosity";
+        v: BoundedInt<0, 10> = "0", "LEVEL", "logging.verbosity";
 
         /// `text` for people, `json` for machines. Both go to stderr.
         logging_format: Format = "text", "FORMAT", "logging.format";
@@ -165,7 +165,7 @@ setting::settings! {
 const HEADER: [(&str, &str); 2] =
     [("apiVersion", "config.windlass.dev/v1alpha1"), ("kind", "ControllerManagerConfiguration")];
 
-impl Sources {
+impl SettingSources {
     /// Adds the fields of a file.
     ///
     /// # Errors
@@ -179,17 +179,17 @@ impl Sources {
 impl Settings {
     /// Returns the file that sets all of these values, with help.
     pub(crate) fn to_file(&self) -> String {
-        written::file(self.rows(), HEADER)
+        serialize::file(self.rows(), HEADER)
     }
 
     /// Returns the file as JSON.
     pub(crate) fn to_json(&self) -> serde_json::Value {
-        written::json(self.rows(), HEADER)
+        serialize::json(self.rows(), HEADER)
     }
 
     /// Returns the value of every flag.
     pub(crate) fn to_flags(&self) -> BTreeMap<String, String> {
-        written::flags(self.rows())
+        serialize::flags(self.rows())
     }
 }
 

@@ -56,7 +56,7 @@ async fn manage(env: Env, config: Config) -> Result<()> {
 /// Reads a configuration file, and at most one byte more than the longest valid one.
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let most = settings::LONGEST as u64 + 1;
+    let most = settings::MAX as u64 + 1;
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -64,7 +64,7 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 /// Where the certificate of the admin server is kept, if it is.
 fn kept(config: &ManagerConfig) -> Option<PathBuf> {
     match &config.admin.as_ref()?.tls {
-        Tls::Kept { folder, .. } => Some(folder.clone()),
+        Tls::Persisted { folder, .. } => Some(folder.clone()),
         Tls::Plain | Tls::SelfSigned | Tls::Files { .. } => None,
     }
 }

@@ -10,15 +10,15 @@ use windlass::client::one_line;
 use windlass::controller::{Descriptor, Registration};
 use windlass::env::{Env, Task};
 use windlass::manager::ManagerConfig;
-use windlass_controllers::Options;
+use windlass_controllers::ControllerOptions;
 
 use crate::arguments::Arguments;
 use crate::control_plane::ControlPlane;
-use crate::deeds::Deeds;
-use crate::observed::{Observed, Observer};
+use crate::last_actions::LastActions;
+use crate::observed::{ClusterSnapshot, Observer};
 use crate::panel::{ControllerView, Panel};
 use crate::running::{Running, service};
-use crate::trouble;
+use crate::fault_plan;
 
 /// The first line of the kubeconfigs that a demo writes.
 const MARK: &str = "# Written by the windlass demo, and of use as long as it runs.";
@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// The objects now. `before` is returned if nothing has changed.
-    pub(crate) fn observe(&self, before: Observed) -> Observed {
+    pub(crate) fn observe(&self, before: ClusterSnapshot) -> ClusterSnapshot {
         self.parts.observer.observe(before)
     }
 
@@ -137,10 +137,10 @@ impl Parts {
     ) -> Result<Self> {
         kubeconfig.write(&control_plane.kubeconfig()?)?;
         let observer = Observer::start(env, control_plane.client("demo"))?;
-        let env_of_windlass = env.incarnation("windlass", 0);
+        let env_of_windlass = env.with_incarnation("windlass", 0);
         let client = control_plane.client_of_windlass(&env_of_windlass, arguments.faults);
         let (windlass, panel) = start_windlass(env_of_windlass, client)?;
-        let trouble = arguments.faults.then(|| trouble::start(env, control_plane.client("demo")));
+        let trouble = arguments.faults.then(|| fault_plan::start(env, control_plane.client("demo")));
         Ok(Self { kubeconfig, windlass, observer, panel, trouble })
     }
 }
@@ -176,9 +176,9 @@ fn must_be_ours(path: &Path) -> Result<()> {
 }
 
 fn start_windlass(env: Env, client: kube::Client) -> Result<(Running, Panel)> {
-    let registrations = windlass_controllers::registrations(&Options::default());
+    let registrations = windlass_controllers::registrations(&ControllerOptions::default());
     let descriptors: Vec<Descriptor> = registrations.iter().map(Registration::descriptor).collect();
-    let deeds = Deeds::default();
+    let deeds = LastActions::default();
     let config = ManagerConfig::new(env.rng("identity").identifier());
     let (running, metrics) = Running::start(env, config, registrations, deeds.layer(service(client)))?;
     Ok((running, Panel::new(&metrics, &descriptors, deeds)))

@@ -13,20 +13,20 @@ use tokio::net::TcpListener;
 use windlass::env::{Env, Task};
 use windlass::manager::ManagerConfig;
 use windlass_api_server::faults::{Journal, Network};
-use windlass_api_server::storage::{Memory, MemoryOptions, Storage};
+use windlass_api_server::storage::{InMemoryStorage, MemoryOptions, Storage};
 use windlass_api_server::{ApiServer, ApiServerOptions, ServeError};
-use windlass_harness::{Assets, Binary, Plane, PlaneOptions};
+use windlass_harness::{self as harness, Assets, Binary, ControlPlaneOptions};
 use windlass_testing::nodes::{self, NodeOptions};
 
 use crate::arguments::{Arguments, ControlPlaneKind};
 use crate::running::{Running, service};
-use crate::trouble;
+use crate::fault_plan;
 
 /// Finding binaries that exist takes no longer than this.
 const LOOKING: Duration = Duration::from_millis(500);
 
 /// How often a build reports that it continues.
-const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A running control plane.
 pub(crate) enum ControlPlane {
@@ -39,7 +39,7 @@ pub(crate) enum ControlPlane {
 /// An API server with nodes.
 pub(crate) struct InProcess {
     address: SocketAddr,
-    memory: Arc<Memory>,
+    memory: Arc<InMemoryStorage>,
     state: Option<PathBuf>,
     nodes: Running,
     server: ApiServer,
@@ -48,7 +48,7 @@ pub(crate) struct InProcess {
 
 /// The control plane of the tests.
 pub(crate) struct Real {
-    plane: Plane,
+    plane: harness::ControlPlane,
     client: Client,
     kubectl: PathBuf,
 }
@@ -76,7 +76,7 @@ pub(crate) fn build(env: &Env) -> Result<()> {
                 report(&format!("Building the control plane: {seconds} s"));
             }
         }
-        patience = PROGRESS_EVERY;
+        patience = PROGRESS_INTERVAL;
     }
 }
 
@@ -141,7 +141,7 @@ impl ControlPlane {
         match self {
             Self::InProcess(plane) if faults => {
                 let (server, plan) =
-                    (plane.server.as_user("windlass"), trouble::plan(env.rng("faults").next_u64()));
+                    (plane.server.as_user("windlass"), fault_plan::plan(env.rng("faults").next_u64()));
                 let network = Network::new(env, Arc::new(server), plan, Journal::new(0, None));
                 Client::new(network.line(env), "default")
             }
@@ -187,7 +187,7 @@ impl InProcess {
         let memory = Arc::new(memory(arguments.state.as_deref())?);
         let storage = Arc::clone(&memory) as Arc<dyn Storage>;
         let options = ApiServerOptions { storage: Some(storage), ..ApiServerOptions::default() };
-        let server = ApiServer::new(&env.incarnation("api-server", 0), options);
+        let server = ApiServer::new(&env.with_incarnation("api-server", 0), options);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
         let listener = TcpListener::bind(address).await;
         let listener =
@@ -213,16 +213,16 @@ impl InProcess {
 }
 
 /// The state of an earlier demo if there is one, else an empty one.
-fn memory(state: Option<&Path>) -> Result<Memory> {
-    let Some(path) = state else { return Ok(Memory::new(MemoryOptions::default())) };
+fn memory(state: Option<&Path>) -> Result<InMemoryStorage> {
+    let Some(path) = state else { return Ok(InMemoryStorage::new(MemoryOptions::default())) };
     let about = || format!("--state={}", path.display());
     if path.try_exists().with_context(about)? {
-        return Memory::restore_from(path, MemoryOptions::default()).with_context(about);
+        return InMemoryStorage::restore_from(path, MemoryOptions::default()).with_context(about);
     }
     // Checked at the start, when there is no state to lose.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(folder.is_dir(), "{}: there is no folder {}; make it first", about(), folder.display());
-    Ok(Memory::new(MemoryOptions::default()))
+    Ok(InMemoryStorage::new(MemoryOptions::default()))
 }
 
 /// The nodes have their own connection, without faults.
@@ -230,14 +230,14 @@ fn start_nodes(env: &Env, count: u32, server: &ApiServer) -> Result<Running> {
     let options = NodeOptions { count, ..NodeOptions::default() };
     let config = ManagerConfig { name: "nodes".into(), election: None, ..ManagerConfig::new("nodes") };
     let client = Client::new(server.as_user("nodes"), "default");
-    Running::start(env.incarnation("nodes", 0), config, nodes::registrations(&options), service(client))
+    Running::start(env.with_incarnation("nodes", 0), config, nodes::registrations(&options), service(client))
         .map(|(nodes, _)| nodes)
 }
 
 impl Real {
     async fn start(arguments: &Arguments) -> Result<Self> {
-        let options = PlaneOptions::default().nodes(usize::try_from(arguments.nodes)?);
-        let plane = Plane::start(options).await.context("starting the control plane")?;
+        let options = ControlPlaneOptions::default().nodes(usize::try_from(arguments.nodes)?);
+        let plane = harness::ControlPlane::start(options).await.context("starting the control plane")?;
         let kubectl = Assets::ensure()?.path(Binary::Kubectl);
         let client = plane.client().await;
         Ok(Self { plane, client, kubectl })

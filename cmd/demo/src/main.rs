@@ -10,13 +10,13 @@
 mod arguments;
 mod cluster;
 mod control_plane;
-mod deeds;
+mod last_actions;
 mod observed;
 mod panel;
 mod render;
 mod running;
 mod screen;
-mod trouble;
+mod fault_plan;
 mod workload;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -34,11 +34,11 @@ use windlass::manager::ShutdownSignals;
 
 use self::arguments::{Arguments, ControlPlaneKind};
 use self::cluster::Cluster;
-use self::observed::Observed;
+use self::observed::ClusterSnapshot;
 use self::screen::{Key, Screen};
 
 /// The least pause between two looks: quicker than eyes, slower than what there is to see.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How many times longer than a look the pause after it lasts: looking must not keep the machine busy, however many
 /// pods there are.
@@ -123,7 +123,7 @@ async fn show(
     let end = arguments.duration.map(|duration| env.now() + duration);
     let client = cluster.client();
     let (mut stopping, mut applied) = (pin!(signals.draining()), false);
-    let mut observed = Observed::default();
+    let mut observed = ClusterSnapshot::default();
     let mut applying = pin!(workload::apply(&client, arguments.scale));
     loop {
         let began = env.now();
@@ -136,7 +136,7 @@ async fn show(
         if end.is_some_and(|end| env.now() >= end) {
             return Ok(());
         }
-        let pause = LOOK_EVERY.max(env.now().saturating_duration_since(began) * REST);
+        let pause = LOOK_INTERVAL.max(env.now().saturating_duration_since(began) * REST);
         tokio::select! {
             biased;
             () = &mut stopping => return Ok(()),

@@ -14,13 +14,13 @@ use windlass::informer::Lister;
 use windlass::metrics::Metrics;
 use windlass::object::ResourceVersion;
 use windlass_client::{Clients, OpenFence};
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
+use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory};
 
 use crate::running::{base, service, unlimited};
 
 /// How far a pod has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum PodStage {
     /// Created, and on no node yet.
     Waiting,
     /// On a node, and not ready.
@@ -38,12 +38,12 @@ pub(crate) enum Stage {
 pub(crate) struct PodView {
     pub(crate) node: Option<String>,
     pub(crate) address: Option<String>,
-    pub(crate) stage: Stage,
+    pub(crate) stage: PodStage,
 }
 
 /// A ReplicaSet as the demo shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SetView {
+pub(crate) struct ReplicaSetView {
     /// How many pods it is to have.
     pub(crate) wanted: u64,
     /// How many its status reports.
@@ -54,10 +54,10 @@ pub(crate) struct SetView {
 
 /// The cluster at one moment. Names are `namespace/name`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Observed {
+pub(crate) struct ClusterSnapshot {
     /// The version of each cache, in the order of [`Observer`].
     pub(crate) versions: [Option<ResourceVersion>; 4],
-    pub(crate) sets: BTreeMap<String, SetView>,
+    pub(crate) sets: BTreeMap<String, ReplicaSetView>,
     pub(crate) pods: BTreeMap<String, PodView>,
     /// Ready addresses, by Endpoints.
     pub(crate) addresses: BTreeMap<String, BTreeSet<String>>,
@@ -79,10 +79,10 @@ impl Observer {
     /// # Errors
     /// When no client can be made.
     pub(crate) fn start(env: &Env, client: Client) -> Result<Self> {
-        let env = env.incarnation("observer", 0);
+        let env = env.with_incarnation("observer", 0);
         let metrics = Metrics::new();
         let (service, fence) = (service(client), Arc::new(OpenFence));
-        let clients = Clients::over_service(env.clone(), service, base(), unlimited(), &metrics, fence)?;
+        let clients = Clients::from_service(env.clone(), service, base(), unlimited(), &metrics, fence)?;
         let factory = InformerFactory::new(env, metrics, FactoryOptions::default());
         let observer = Self {
             endpoints: factory.typed().lister(),
@@ -91,18 +91,18 @@ impl Observer {
             nodes: factory.typed().lister(),
             factory,
         };
-        observer.factory.start(Arc::new(ApiSources::new(clients.for_informers()?)));
+        observer.factory.start(Arc::new(ApiServerSources::new(clients.for_informers()?)));
         Ok(observer)
     }
 
     /// The cluster now. `before` is returned if nothing has changed.
-    pub(crate) fn observe(&self, before: Observed) -> Observed {
+    pub(crate) fn observe(&self, before: ClusterSnapshot) -> ClusterSnapshot {
         let Self { endpoints, pods, sets, nodes, factory: _ } = self;
         let versions = [endpoints.version(), pods.version(), sets.version(), nodes.version()];
         if versions == before.versions {
             return before;
         }
-        Observed {
+        ClusterSnapshot {
             versions,
             addresses: views(endpoints, ready_addresses),
             pods: views(pods, pod),
@@ -117,9 +117,9 @@ impl Observer {
     }
 }
 
-impl Observed {
+impl ClusterSnapshot {
     /// How many pods are in each stage.
-    pub(crate) fn stages(&self) -> BTreeMap<Stage, usize> {
+    pub(crate) fn stages(&self) -> BTreeMap<PodStage, usize> {
         let mut stages = BTreeMap::new();
         for pod in self.pods.values() {
             *stages.entry(pod.stage).or_default() += 1;
@@ -128,7 +128,7 @@ impl Observed {
     }
 
     /// How many pods are in that stage.
-    pub(crate) fn count(&self, stage: Stage) -> usize {
+    pub(crate) fn count(&self, stage: PodStage) -> usize {
         self.pods.values().filter(|pod| pod.stage == stage).count()
     }
 }
@@ -144,10 +144,10 @@ where
     lister.list().iter().map(|object| (name(object), view(object))).collect()
 }
 
-fn set(set: &ReplicaSet) -> SetView {
+fn set(set: &ReplicaSet) -> ReplicaSetView {
     let number = |number: Option<i32>| number.and_then(|it| u64::try_from(it).ok()).unwrap_or_default();
     let status = set.status.as_ref();
-    SetView {
+    ReplicaSetView {
         wanted: number(set.spec.as_ref().and_then(|spec| spec.replicas)),
         reported: number(status.map(|status| status.replicas)),
         ready: number(status.and_then(|status| status.ready_replicas)),
@@ -160,17 +160,17 @@ fn pod(pod: &Pod) -> PodView {
     PodView { node, address, stage: stage(pod) }
 }
 
-fn stage(pod: &Pod) -> Stage {
+fn stage(pod: &Pod) -> PodStage {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
     let is_ready = conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True");
     let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     match (&pod.metadata.deletion_timestamp, status.and_then(|status| status.phase.as_deref())) {
-        (Some(_), _) => Stage::Ending,
-        (None, Some("Succeeded" | "Failed")) => Stage::Over,
-        (None, _) if is_ready => Stage::Ready,
-        (None, _) if has_node => Stage::Starting,
-        (None, _) => Stage::Waiting,
+        (Some(_), _) => PodStage::Ending,
+        (None, Some("Succeeded" | "Failed")) => PodStage::Over,
+        (None, _) if is_ready => PodStage::Ready,
+        (None, _) if has_node => PodStage::Starting,
+        (None, _) => PodStage::Waiting,
     }
 }
 
@@ -192,13 +192,13 @@ mod tests {
         let ready = json!({ "spec": spec, "status": {
             "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }],
         } });
-        assert_eq!(stage(&ready), Stage::Ready);
+        assert_eq!(stage(&ready), PodStage::Ready);
         let mut ending = ready.clone();
         ending["metadata"] = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
-        assert_eq!(stage(&ending), Stage::Ending);
-        assert_eq!(stage(&json!({ "spec": spec })), Stage::Starting);
-        assert_eq!(stage(&json!({})), Stage::Waiting);
-        assert_eq!(stage(&json!({ "status": { "phase": "Failed" } })), Stage::Over);
+        assert_eq!(stage(&ending), PodStage::Ending);
+        assert_eq!(stage(&json!({ "spec": spec })), PodStage::Starting);
+        assert_eq!(stage(&json!({})), PodStage::Waiting);
+        assert_eq!(stage(&json!({ "status": { "phase": "Failed" } })), PodStage::Over);
     }
 
     #[test]

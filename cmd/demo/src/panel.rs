@@ -4,7 +4,7 @@ use windlass::controller::Descriptor;
 use windlass::metrics::Metrics;
 use windlass_metrics::{ReconcileMetrics, WorkqueueMetrics};
 
-use crate::deeds::Deeds;
+use crate::last_actions::LastActions;
 
 /// One controller at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,11 +35,11 @@ struct Gauges {
 #[derive(Debug)]
 pub(crate) struct Panel {
     gauges: Vec<Gauges>,
-    deeds: Deeds,
+    deeds: LastActions,
 }
 
 impl Panel {
-    pub(crate) fn new(metrics: &Metrics, controllers: &[Descriptor], deeds: Deeds) -> Self {
+    pub(crate) fn new(metrics: &Metrics, controllers: &[Descriptor], deeds: LastActions) -> Self {
         let gauges = |one: &Descriptor| Gauges {
             name: one.name,
             client_name: one.client_name,
@@ -56,7 +56,7 @@ impl Panel {
 }
 
 impl Gauges {
-    fn view(&self, deeds: &Deeds) -> ControllerView {
+    fn view(&self, deeds: &LastActions) -> ControllerView {
         let total = &self.reconciles.total;
         let errors = total.error.get() + total.terminal.get() + total.panic.get();
         let successes = total.success.get() + total.requeue.get() + total.requeue_after.get();

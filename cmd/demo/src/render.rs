@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::observed::{Observed, Stage};
+use crate::observed::{ClusterSnapshot, PodStage};
 
 /// How many names a line lists before it counts the rest.
 const LISTED: usize = 4;
 
 /// What is different in `after`. Nothing when nothing that is shown is.
-pub(crate) fn changes(before: &Observed, after: &Observed) -> Vec<String> {
+pub(crate) fn changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, set) in &after.sets {
         if before.sets.get(name).map(|was| was.wanted) != Some(set.wanted) {
@@ -33,19 +33,19 @@ pub(crate) fn pods(count: u64) -> String {
 }
 
 /// One word for a stage.
-pub(crate) fn word(stage: Stage) -> &'static str {
+pub(crate) fn word(stage: PodStage) -> &'static str {
     match stage {
-        Stage::Waiting => "waiting",
-        Stage::Starting => "starting",
-        Stage::Ready => "ready",
-        Stage::Ending => "ending",
-        Stage::Over => "over",
+        PodStage::Waiting => "waiting",
+        PodStage::Starting => "starting",
+        PodStage::Ready => "ready",
+        PodStage::Ending => "ending",
+        PodStage::Over => "over",
     }
 }
 
-fn pod_changes(before: &Observed, after: &Observed) -> Vec<String> {
+fn pod_changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<String> {
     let was = |name: &String| before.pods.get(name).map(|pod| pod.stage);
-    let entered = |stage: Stage| {
+    let entered = |stage: PodStage| {
         let now = after.pods.iter().filter(move |(name, pod)| pod.stage == stage && was(name) != Some(stage));
         now.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
     };
@@ -53,15 +53,15 @@ fn pod_changes(before: &Observed, after: &Observed) -> Vec<String> {
     let gone = before.pods.keys().filter(|name| !after.pods.contains_key(*name));
     let happened = [
         ("pods created", created),
-        ("pods ready", entered(Stage::Ready)),
-        ("pods ending", entered(Stage::Ending)),
-        ("pods over", entered(Stage::Over)),
+        ("pods ready", entered(PodStage::Ready)),
+        ("pods ending", entered(PodStage::Ending)),
+        ("pods over", entered(PodStage::Over)),
         ("pods gone", gone.map(String::as_str).collect()),
     ];
     happened.iter().filter_map(|(what, names)| listing(what, names)).collect()
 }
 
-fn address_changes(before: &Observed, after: &Observed) -> Vec<String> {
+fn address_changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<String> {
     let none = BTreeSet::new();
     let names: BTreeSet<_> = before.addresses.keys().chain(after.addresses.keys()).collect();
     let change = |name: &String| {
@@ -88,26 +88,26 @@ fn listing(what: &str, names: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observed::{PodView, SetView};
+    use crate::observed::{PodView, ReplicaSetView};
 
-    fn observed(stages: &[Stage], addresses: &[&str]) -> Observed {
-        let pod = |(number, stage): (usize, &Stage)| {
+    fn observed(stages: &[PodStage], addresses: &[&str]) -> ClusterSnapshot {
+        let pod = |(number, stage): (usize, &PodStage)| {
             (format!("shop/web-{number}"), PodView { node: None, address: None, stage: *stage })
         };
         let wanted = u64::try_from(stages.len()).expect("a few");
-        Observed {
-            sets: [("shop/web".to_owned(), SetView { wanted, ..SetView::default() })].into(),
+        ClusterSnapshot {
+            sets: [("shop/web".to_owned(), ReplicaSetView { wanted, ..ReplicaSetView::default() })].into(),
             pods: stages.iter().enumerate().map(pod).collect(),
             addresses: [("shop/web".to_owned(), addresses.iter().map(|&ip| ip.to_owned()).collect())].into(),
-            ..Observed::default()
+            ..ClusterSnapshot::default()
         }
     }
 
     #[test]
     fn every_change_is_a_line_and_nothing_else_is() {
-        let before = observed(&[Stage::Ready, Stage::Starting], &["10.0.0.1"]);
+        let before = observed(&[PodStage::Ready, PodStage::Starting], &["10.0.0.1"]);
         assert_eq!(changes(&before, &before), Vec::<String>::new());
-        let mut after = observed(&[Stage::Ending, Stage::Ready, Stage::Waiting], &["10.0.0.2"]);
+        let mut after = observed(&[PodStage::Ending, PodStage::Ready, PodStage::Waiting], &["10.0.0.2"]);
         after.sets.get_mut("shop/web").expect("the set").ready = 1;
         let expected = [
             "ReplicaSet shop/web wants 3 pods",
@@ -119,14 +119,14 @@ mod tests {
             "ReplicaSet shop/web reports 1 of 3 ready",
         ];
         assert_eq!(changes(&before, &after), expected);
-        let gone = changes(&after, &Observed::default());
+        let gone = changes(&after, &ClusterSnapshot::default());
         assert!(gone.contains(&"ReplicaSet shop/web is gone".to_owned()), "{gone:?}");
         assert!(gone.contains(&"pods gone: shop/web-0, shop/web-1, shop/web-2".to_owned()), "{gone:?}");
     }
 
     #[test]
     fn many_names_are_counted() {
-        let lines = changes(&Observed::default(), &observed(&[Stage::Waiting; 8], &[]));
+        let lines = changes(&ClusterSnapshot::default(), &observed(&[PodStage::Waiting; 8], &[]));
         let line = "pods created: shop/web-0, shop/web-1, shop/web-2, shop/web-3 and 4 more";
         assert!(lines.contains(&line.to_owned()), "{lines:?}");
     }

@@ -34,7 +34,7 @@ impl Running {
         let name = config.name.clone();
         let config = ManagerConfig { client: unlimited(), ..config };
         let manager = Manager::with_clients(env.clone(), config, move |env, config, metrics, fence| {
-            Clients::over_service(env.clone(), service, base(), config.client.clone(), metrics, fence)
+            Clients::from_service(env.clone(), service, base(), config.client.clone(), metrics, fence)
         })?;
         let manager = registrations.into_iter().fold(manager, Manager::register);
         let metrics = manager.metrics().clone();

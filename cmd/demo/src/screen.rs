@@ -19,7 +19,7 @@ use ratatui::{DefaultTerminal, Frame, Terminal};
 use tracing_subscriber::EnvFilter;
 use windlass::env::{Env, Instant};
 
-use crate::observed::{Observed, PodView, SetView, Stage};
+use crate::observed::{ClusterSnapshot, PodView, ReplicaSetView, PodStage};
 use crate::panel::ControllerView;
 use crate::render::{changes, pods, word};
 
@@ -39,17 +39,17 @@ pub(crate) struct Screen {
     env: Env,
     begun: Instant,
     terminal: Option<DefaultTerminal>,
-    picture: Picture,
+    picture: ScreenState,
     told_ready: bool,
 }
 
 /// All that a frame shows.
 #[derive(Debug, Default)]
-struct Picture {
+struct ScreenState {
     elapsed: Duration,
     address: String,
     invitation: Vec<String>,
-    observed: Observed,
+    observed: ClusterSnapshot,
     controllers: Vec<ControllerView>,
     news: VecDeque<String>,
 }
@@ -70,7 +70,7 @@ impl Screen {
     /// When the terminal cannot be taken over.
     pub(crate) fn open(on_terminal: bool, env: &Env, begun: Instant) -> Result<Self> {
         let terminal = on_terminal.then(take_over).transpose().context("taking over the terminal")?;
-        Ok(Self { env: env.clone(), begun, terminal, picture: Picture::default(), told_ready: false })
+        Ok(Self { env: env.clone(), begun, terminal, picture: ScreenState::default(), told_ready: false })
     }
 
     /// Says where the cluster is, and what to try.
@@ -89,10 +89,10 @@ impl Screen {
     ///
     /// # Errors
     /// When nobody takes it.
-    pub(crate) fn show(&mut self, observed: &Observed, controllers: &[ControllerView]) -> Result<()> {
+    pub(crate) fn show(&mut self, observed: &ClusterSnapshot, controllers: &[ControllerView]) -> Result<()> {
         let news = changes(&self.picture.observed, observed);
         news.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
-        if !self.told_ready && observed.count(Stage::Ready) > 0 {
+        if !self.told_ready && observed.count(PodStage::Ready) > 0 {
             self.told_ready = true;
             let ms = self.env.now().saturating_duration_since(self.begun).as_millis();
             self.say(&format!("The first pods were ready {ms} ms after the start of this process."))?;
@@ -167,7 +167,7 @@ impl Drop for Screen {
     }
 }
 
-impl Picture {
+impl ScreenState {
     fn draw(&self, frame: &mut Frame<'_>) {
         let controllers = u16::try_from(self.controllers.len()).unwrap_or(u16::MAX).saturating_add(3);
         let header = u16::try_from(self.invitation.len()).unwrap_or(u16::MAX).saturating_add(3);
@@ -211,7 +211,7 @@ impl Picture {
         frame.render_widget(table.block(titled("ReplicaSets and their Endpoints")), area);
     }
 
-    fn set_row<'a>(&self, (name, set): (&'a String, &SetView)) -> Row<'a> {
+    fn set_row<'a>(&self, (name, set): (&'a String, &ReplicaSetView)) -> Row<'a> {
         let addresses = self.observed.addresses.get(name).map_or(0, BTreeSet::len).to_string();
         let [wanted, reported, ready] = [set.wanted, set.reported, set.ready].map(|it| it.to_string());
         let cells =
@@ -221,8 +221,8 @@ impl Picture {
 
     fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
         // What is going on comes first: ready pods are all alike.
-        let restless = self.observed.pods.iter().filter(|(_, pod)| pod.stage != Stage::Ready);
-        let ready = self.observed.pods.iter().filter(|(_, pod)| pod.stage == Stage::Ready);
+        let restless = self.observed.pods.iter().filter(|(_, pod)| pod.stage != PodStage::Ready);
+        let ready = self.observed.pods.iter().filter(|(_, pod)| pod.stage == PodStage::Ready);
         let rows = restless.chain(ready).take(area.height.into()).map(pod_row);
         let widths =
             [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(15), Constraint::Length(8)];
@@ -284,16 +284,16 @@ fn take_over() -> io::Result<DefaultTerminal> {
         .inspect_err(|_| ratatui::restore())
 }
 
-fn summary(observed: &Observed) -> String {
+fn summary(observed: &ClusterSnapshot) -> String {
     let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let ready = observed.count(Stage::Ready);
+    let ready = observed.count(PodStage::Ready);
     let all = pods(u64::try_from(observed.pods.len()).unwrap_or(u64::MAX));
     format!("{}, {}, {all}, {ready} ready", of(observed.nodes, "node"), of(observed.sets.len(), "ReplicaSet"))
 }
 
 fn pod_row<'a>((name, pod): (&'a String, &'a PodView)) -> Row<'a> {
     let (node, address) = (pod.node.as_deref().unwrap_or("-"), pod.address.as_deref().unwrap_or("-"));
-    Row::new([name.as_str(), node, address, word(pod.stage)]).style(colour(pod.stage == Stage::Ready))
+    Row::new([name.as_str(), node, address, word(pod.stage)]).style(colour(pod.stage == PodStage::Ready))
 }
 
 fn titled(title: &str) -> Block<'_> {
@@ -314,16 +314,16 @@ mod tests {
 
     use super::*;
 
-    fn picture() -> Picture {
+    fn picture() -> ScreenState {
         let pod = |stage| PodView { node: Some("node-0".into()), address: Some("10.128.0.1".into()), stage };
-        Picture {
+        ScreenState {
             address: "http://127.0.0.1:1".into(),
             invitation: vec!["export KUBECONFIG=k".into()],
-            observed: Observed {
-                sets: [("shop/web".into(), SetView { wanted: 2, reported: 2, ready: 1 })].into(),
-                pods: [("shop/web-1".into(), pod(Stage::Ready)), ("shop/web-2".into(), pod(Stage::Starting))]
+            observed: ClusterSnapshot {
+                sets: [("shop/web".into(), ReplicaSetView { wanted: 2, reported: 2, ready: 1 })].into(),
+                pods: [("shop/web-1".into(), pod(PodStage::Ready)), ("shop/web-2".into(), pod(PodStage::Starting))]
                     .into(),
-                ..Observed::default()
+                ..ClusterSnapshot::default()
             },
             controllers: vec![ControllerView {
                 name: "replicaset-controller",
@@ -331,7 +331,7 @@ mod tests {
                 last: Some("create shop/pods".into()),
                 ..ControllerView::default()
             }],
-            ..Picture::default()
+            ..ScreenState::default()
         }
     }
 

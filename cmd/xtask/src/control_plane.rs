@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, se
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use windlass_harness::{Assets, Binary, Plane, PlaneOptions, SUPPORTING_CONTROLLERS};
+use windlass_harness::{Assets, Binary, ControlPlane, ControlPlaneOptions, SUPPORTING_CONTROLLERS};
 
 /// What `up` tells the keeper once the plane is on record and the keeper may outlive it.
 const STAY: &str = "stay";
@@ -36,16 +36,16 @@ enum Step {
     /// Build the binaries that are missing, and say where they are.
     Build,
     /// Start a plane that stays, and print the path of its kubeconfig.
-    Up(Wanted),
+    Up(UpOptions),
     /// End the plane that `up` started.
     Down,
     /// What stays: owns the plane until it is told to end.
     #[command(hide = true)]
-    Keep(Wanted),
+    Keep(UpOptions),
 }
 
 #[derive(Debug, Args)]
-struct Wanted {
+struct UpOptions {
     /// How many nodes kwok plays.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
@@ -92,7 +92,7 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn up(wanted: &Wanted) -> anyhow::Result<()> {
+fn up(wanted: &UpOptions) -> anyhow::Result<()> {
     let state = State::open()?;
     if let Some(record) = state.read()?
         && record.keeper.is_alive()
@@ -113,7 +113,7 @@ fn up(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start_keeper(wanted: &Wanted, log: &Path) -> anyhow::Result<Child> {
+fn start_keeper(wanted: &UpOptions, log: &Path) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["control-plane", "keep", &format!("--nodes={}", wanted.nodes)])
@@ -147,18 +147,18 @@ fn down() -> anyhow::Result<()> {
 }
 
 #[tokio::main]
-async fn keep(wanted: Wanted) -> anyhow::Result<()> {
+async fn keep(wanted: UpOptions) -> anyhow::Result<()> {
     // Away from the terminal, whose end must not be the plane's.
     setsid().context("leaving the terminal's session")?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut orders = read_orders();
     let options =
-        PlaneOptions::default().nodes(wanted.nodes).upstream_controllers(wanted.upstream_controllers);
+        ControlPlaneOptions::default().nodes(wanted.nodes).upstream_controllers(wanted.upstream_controllers);
     let plane = tokio::select! {
         biased;
         // Whoever wanted it is gone; a start that is dropped leaves nothing behind.
         _ = orders.recv() => return Ok(()),
-        plane = Plane::start(options) => plane?,
+        plane = ControlPlane::start(options) => plane?,
     };
     println!("{}", plane.kubeconfig_path().display());
     if orders.recv().await.as_deref() == Some(STAY) {

@@ -7,7 +7,7 @@ mod build_times;
 mod ci;
 mod control_plane;
 mod dependencies;
-mod describe;
+mod generate_schema;
 mod fuzz;
 mod lint;
 mod measure;
@@ -28,11 +28,11 @@ use clap::{Parser, Subcommand};
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
-    chore: Chore,
+    chore: Task,
 }
 
 #[derive(Debug, Subcommand)]
-enum Chore {
+enum Task {
     /// A real Kubernetes control plane on this machine.
     ControlPlane(control_plane::Arguments),
     /// Every test, on a real control plane where one is needed; builds what is missing first.
@@ -46,7 +46,7 @@ enum Chore {
     /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation, build size.
     Lint,
     /// The tables of built-in kinds in `simulation/schema`, made anew from upstream's material.
-    Describe(describe::Arguments),
+    Describe(generate_schema::Arguments),
     /// What reads bytes from outside, under libFuzzer; needs a nightly toolchain and a C++ compiler.
     Fuzz(fuzz::Arguments),
     /// What threads share, under an interpreter that objects to undefined behaviour; needs a nightly toolchain.
@@ -61,18 +61,18 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
-        Chore::ControlPlane(arguments) => control_plane::run(arguments),
-        Chore::Test(arguments) => test::run(&arguments),
-        Chore::Measure(arguments) => measure::run(&arguments),
-        Chore::Soak(arguments) => soak::run(&arguments),
-        Chore::BuildTimes(arguments) => build_times::run(&arguments),
-        Chore::Describe(arguments) => describe::run(&arguments),
-        Chore::Fuzz(arguments) => fuzz::run(&arguments),
-        Chore::Miri(arguments) => miri::run(&arguments),
-        Chore::Mutants(arguments) => mutants::run(&arguments),
-        Chore::Lint => lint::run(),
-        Chore::Tidy(arguments) => tidy::run_with(&arguments, &workspace::root()),
-        Chore::Ci => ci::run(),
+        Task::ControlPlane(arguments) => control_plane::run(arguments),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Measure(arguments) => measure::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
+        Task::BuildTimes(arguments) => build_times::run(&arguments),
+        Task::Describe(arguments) => generate_schema::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Miri(arguments) => miri::run(&arguments),
+        Task::Mutants(arguments) => mutants::run(&arguments),
+        Task::Lint => lint::run(),
+        Task::Tidy(arguments) => tidy::run_with(&arguments, &workspace::root()),
+        Task::Ci => ci::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

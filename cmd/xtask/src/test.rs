@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             must(cargo().args(["build", "--locked", "-p", "windlass-controller-manager"]))
         });
     }
-    let mut tally = Tally::default();
+    let mut tally = TestTotals::default();
     if ready {
         steps.step("tests", || tests(arguments, &mut tally));
         if arguments.rest.is_empty() {
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     steps.finish()
 }
 
-fn tests(arguments: &Arguments, tally: &mut Tally) -> Result<()> {
+fn tests(arguments: &Arguments, tally: &mut TestTotals) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--locked", "--no-fail-fast"]);
     if !names_packages(&arguments.rest) {
@@ -64,7 +64,7 @@ fn tests(arguments: &Arguments, tally: &mut Tally) -> Result<()> {
     let status = child.wait().context("cannot wait for cargo test")?;
     match tally {
         _ if !status.success() => bail!("cargo test failed ({status})"),
-        Tally { ignored: 1.., .. } => bail!("{} tests were ignored", tally.ignored),
+        TestTotals { ignored: 1.., .. } => bail!("{} tests were ignored", tally.ignored),
         _ => Ok(()),
     }
 }
@@ -76,7 +76,7 @@ fn names_packages(arguments: &[String]) -> bool {
 
 /// The sum of the result lines of all test programs.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Tally {
+struct TestTotals {
     programs: usize,
     passed: usize,
     failed: usize,
@@ -84,7 +84,7 @@ struct Tally {
     failures: Vec<String>,
 }
 
-impl Tally {
+impl TestTotals {
     fn read(&mut self, line: &str) {
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
             self.failures.push(name.to_owned());
@@ -103,7 +103,7 @@ fn count(counts: &str, word: &str) -> usize {
     before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for TestTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { programs, passed, failed, ignored, failures } = self;
         write!(f, "{passed} tests passed, {failed} failed, {ignored} ignored, in {programs} programs")?;
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn results_of_all_programs_are_summed() {
-        let mut tally = Tally::default();
+        let mut tally = TestTotals::default();
         for line in [
             "running 3 tests",
             "test a::b ... ok",
@@ -128,7 +128,7 @@ mod tests {
             tally.read(line);
         }
         let expected =
-            Tally { programs: 2, passed: 42, failed: 1, ignored: 2, failures: vec!["a::c".to_owned()] };
+            TestTotals { programs: 2, passed: 42, failed: 1, ignored: 2, failures: vec!["a::c".to_owned()] };
         assert_eq!(tally, expected);
     }
 

@@ -16,7 +16,7 @@ type Labels = BTreeMap<String, String>;
 
 /// The labels by which concerned Services are found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Concerned<'a> {
+pub(super) enum AffectedServices<'a> {
     /// None.
     Nobody,
     /// Those that select the pod.
@@ -28,36 +28,36 @@ pub(super) enum Concerned<'a> {
 }
 
 /// What a change of a pod concerns.
-pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> Concerned<'_> {
+pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
     match event {
         // Every Service is enqueued for itself when the controller starts; each pod on top would only cost time.
-        Event::Added { cause: Cause::InitialList, .. } => Concerned::Nobody,
-        Event::Added { object, .. } => Concerned::Selecting(object.metadata.labels.as_ref()),
+        Event::Added { cause: Cause::InitialList, .. } => AffectedServices::Nobody,
+        Event::Added { object, .. } => AffectedServices::Selecting(object.metadata.labels.as_ref()),
         // Services see to themselves then. Equal versions would prove nothing: a server restored from a backup gives
         // them anew.
-        Event::Updated { cause: Cause::Resync, .. } => Concerned::Nobody,
+        Event::Updated { cause: Cause::Resync, .. } => AffectedServices::Nobody,
         Event::Updated { old, new, .. } => concerned_by_update(old, new),
-        Event::Deleted { last, .. } => Concerned::Selecting(last.metadata.labels.as_ref()),
+        Event::Deleted { last, .. } => AffectedServices::Selecting(last.metadata.labels.as_ref()),
     }
 }
 
-fn concerned_by_update<'a>(old: &'a Pod, new: &'a Pod) -> Concerned<'a> {
+fn concerned_by_update<'a>(old: &'a Pod, new: &'a Pod) -> AffectedServices<'a> {
     let (old_labels, new_labels) = (old.metadata.labels.as_ref(), new.metadata.labels.as_ref());
     match (endpoint_changed(old, new), same_labels(old_labels, new_labels)) {
-        (false, true) => Concerned::Nobody,
-        (true, true) => Concerned::Selecting(new_labels),
-        (true, false) => Concerned::EitherOf(old_labels, new_labels),
-        (false, false) => Concerned::OneOf(old_labels, new_labels),
+        (false, true) => AffectedServices::Nobody,
+        (true, true) => AffectedServices::Selecting(new_labels),
+        (true, false) => AffectedServices::EitherOf(old_labels, new_labels),
+        (false, false) => AffectedServices::OneOf(old_labels, new_labels),
     }
 }
 
 /// The Services among those of the pod's namespace that are meant. One without a selector selects nothing.
-pub(super) fn among(concerned: &Concerned<'_>, services: &[Arc<Service>]) -> BTreeSet<ObjectKey> {
+pub(super) fn among(concerned: &AffectedServices<'_>, services: &[Arc<Service>]) -> BTreeSet<ObjectKey> {
     let meant = |service: &&Arc<Service>| match concerned {
-        Concerned::Nobody => false,
-        Concerned::Selecting(labels) => selects(service, *labels),
-        Concerned::EitherOf(old, new) => selects(service, *old) || selects(service, *new),
-        Concerned::OneOf(old, new) => selects(service, *old) != selects(service, *new),
+        AffectedServices::Nobody => false,
+        AffectedServices::Selecting(labels) => selects(service, *labels),
+        AffectedServices::EitherOf(old, new) => selects(service, *old) || selects(service, *new),
+        AffectedServices::OneOf(old, new) => selects(service, *old) != selects(service, *new),
     };
     services.iter().filter(meant).map(|service| ObjectKey::of(&service.metadata)).collect()
 }

@@ -21,12 +21,12 @@ use crate::shared::pods;
 /// The dates seen at the previous sync of every Service.
 #[derive(Debug, Default)]
 pub(super) struct TriggerTimes {
-    services: BTreeMap<ObjectKey, Seen>,
+    services: BTreeMap<ObjectKey, ObservedSite>,
 }
 
 /// The dates seen at one sync. A pod is known by its name; one created anew under it has later dates.
 #[derive(Debug)]
-struct Seen {
+struct ObservedSite {
     /// The date that has not been written yet.
     due: Option<Timestamp>,
     service: Option<Timestamp>,
@@ -43,7 +43,7 @@ impl TriggerTimes {
         pods: &[Arc<Pod>],
     ) -> Option<Timestamp> {
         let mut seen =
-            Seen { due: None, service: pods::created(&service.metadata), pods: ready_changes(pods) };
+            ObservedSite { due: None, service: pods::created(&service.metadata), pods: ready_changes(pods) };
         seen.due = match self.services.get(key) {
             Some(before) => seen.earliest_since(before),
             None => seen.service,
@@ -66,7 +66,7 @@ impl TriggerTimes {
     }
 }
 
-impl Seen {
+impl ObservedSite {
     fn earliest_since(&self, before: &Self) -> Option<Timestamp> {
         let changed = |(name, time): (&String, &Timestamp)| {
             before.pods.get(name).is_none_or(|before| time > before).then_some(*time)

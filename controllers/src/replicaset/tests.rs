@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use windlass_object::time::seconds;
 
 use crate::shared::fixtures::{at, bare_pod, being_deleted, labels, ready_pod, with_labels, with_phase};
-use crate::shared::replica_status::{Holdings, calculate};
-use crate::shared::replicated::{ReplicaStatus, Replicated};
+use crate::shared::replica_status::{OwnedPods, calculate};
+use crate::shared::replicated::{ReplicaStatus, ReplicaOwner};
 
 const NAME: &[(&str, &str)] = &[("name", "foo")];
 const FULL: &[(&str, &str)] = &[("name", "foo"), ("type", "production")];
@@ -61,7 +61,7 @@ fn shared(pods: &[Pod]) -> Vec<Arc<Pod>> {
 /// Expects counts: all, fully labelled, ready, available, on their way out.
 fn counts(owner: &ReplicaSet, active: &[Pod], terminating: &[Pod], expected: [i32; 5]) {
     let (active, terminating) = (shared(active), shared(terminating));
-    let status = calculate(owner, Holdings { active: &active, terminating: Some(&terminating) }, None, at(0));
+    let status = calculate(owner, OwnedPods { active: &active, terminating: Some(&terminating) }, None, at(0));
     let counted = [status.replicas, status.fully_labeled, status.ready, status.available];
     assert_eq!(counted, expected[..4]);
     assert_eq!(status.terminating, Some(expected[4]));
@@ -94,7 +94,7 @@ fn a_pod_is_available_once_it_has_been_ready_for_the_minimum_and_at_that_very_mo
 /// Expects the conditions after a sync with so many pods that failed or not.
 fn conditions(owner: &ReplicaSet, active: usize, failed: Option<&str>, expected: &[ReplicaSetCondition]) {
     let active = shared(&vec![ready(FULL, at(0)); active]);
-    let status = calculate(owner, Holdings { active: &active, terminating: None }, failed, at(0));
+    let status = calculate(owner, OwnedPods { active: &active, terminating: None }, failed, at(0));
     assert_eq!(status.conditions, expected);
 }
 
@@ -134,8 +134,8 @@ fn a_status_comes_back_as_it_was_written() {
     };
     let mut owner = replica_set(5);
     owner.set_status(status.clone());
-    assert_eq!(Replicated::status(&owner), status);
-    let bare = Replicated::status(&ReplicaSet { status: None, ..owner });
+    assert_eq!(ReplicaOwner::status(&owner), status);
+    let bare = ReplicaOwner::status(&ReplicaSet { status: None, ..owner });
     assert_eq!((bare.replicas, bare.observed_generation, bare.terminating), (0, 0, None));
 }
 

@@ -14,18 +14,18 @@ use windlass_object::ObjectKey;
 use windlass_object::owner::controller_of;
 
 use super::pods;
-use super::replicated::Replicated;
+use super::replicated::ReplicaOwner;
 
 /// The owners of one kind, as far as pods concern them.
 pub(crate) trait Owners<R> {
     /// The owner a reference means, if it still exists.
-    fn referred(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>>;
+    fn by_reference(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>>;
     /// The owners that would adopt the pod.
-    fn wanting(&self, pod: &Pod) -> Vec<Arc<R>>;
+    fn by_selector(&self, pod: &Pod) -> Vec<Arc<R>>;
 }
 
-impl<R: Replicated> Owners<R> for Lister<R> {
-    fn referred(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>> {
+impl<R: ReplicaOwner> Owners<R> for Lister<R> {
+    fn by_reference(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>> {
         if reference.kind != R::kind(&()) {
             return None;
         }
@@ -33,7 +33,7 @@ impl<R: Replicated> Owners<R> for Lister<R> {
         (pods::uid(owner.meta()) == reference.uid).then_some(owner)
     }
 
-    fn wanting(&self, pod: &Pod) -> Vec<Arc<R>> {
+    fn by_selector(&self, pod: &Pod) -> Vec<Arc<R>> {
         let Some(labels) = pod.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else {
             return Vec::new();
         };
@@ -46,7 +46,7 @@ impl<R: Replicated> Owners<R> for Lister<R> {
 
 /// An owner to be looked at.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wake {
+pub(crate) enum OwnerRequeue {
     /// At once.
     Now(ObjectKey),
     /// When a pod that has just become ready has been so for long enough.
@@ -54,8 +54,8 @@ pub(crate) enum Wake {
 }
 
 /// The owners to look at after a change of a pod.
-pub(crate) fn pod_changed<R: Replicated>(event: &Event<Arc<Pod>>, owners: &impl Owners<R>) -> Vec<Wake> {
-    let notice = Notice { owners, kind: std::marker::PhantomData };
+pub(crate) fn pod_changed<R: ReplicaOwner>(event: &Event<Arc<Pod>>, owners: &impl Owners<R>) -> Vec<OwnerRequeue> {
+    let notice = PodEventContext { owners, kind: std::marker::PhantomData };
     match event {
         Event::Added { object, .. } if pods::is_being_deleted(object) => notice.of_owner(object),
         Event::Added { object, .. } => notice.added(object),
@@ -69,17 +69,17 @@ pub(crate) fn pod_changed<R: Replicated>(event: &Event<Arc<Pod>>, owners: &impl 
 }
 
 /// What the cases share.
-struct Notice<'a, R, O> {
+struct PodEventContext<'a, R, O> {
     owners: &'a O,
     kind: std::marker::PhantomData<fn() -> R>,
 }
 
-impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
-    fn added(&self, pod: &Pod) -> Vec<Wake> {
+impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
+    fn added(&self, pod: &Pod) -> Vec<OwnerRequeue> {
         if controller_of(&pod.metadata).is_none() { self.orphan(pod) } else { self.of_owner(pod) }
     }
 
-    fn updated(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
+    fn updated(&self, old: &Pod, new: &Pod) -> Vec<OwnerRequeue> {
         let (before, after) = (controller_of(&old.metadata), controller_of(&new.metadata));
         let mut wakes = Vec::new();
         if before != after {
@@ -95,18 +95,18 @@ impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
         wakes
     }
 
-    fn owned(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
+    fn owned(&self, old: &Pod, new: &Pod) -> Vec<OwnerRequeue> {
         let Some(owner) = self.owner(new) else { return Vec::new() };
         let key = key_of(&*owner);
-        let mut wakes = vec![Wake::Now(key.clone())];
+        let mut wakes = vec![OwnerRequeue::Now(key.clone())];
         let minimum = u64::try_from(owner.min_ready_seconds()).unwrap_or(0);
         if minimum > 0 && !pods::is_ready(old) && pods::is_ready(new) {
-            wakes.push(Wake::After(key, Duration::from_secs(minimum)));
+            wakes.push(OwnerRequeue::After(key, Duration::from_secs(minimum)));
         }
         wakes
     }
 
-    fn updated_leaving(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
+    fn updated_leaving(&self, old: &Pod, new: &Pod) -> Vec<OwnerRequeue> {
         let mut wakes = self.of_owner(new);
         if controller_of(&old.metadata) != controller_of(&new.metadata) {
             wakes.extend(self.of_owner(old));
@@ -114,20 +114,20 @@ impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
         wakes
     }
 
-    fn of_owner(&self, pod: &Pod) -> Vec<Wake> {
-        self.owner(pod).map(|owner| Wake::Now(key_of(&*owner))).into_iter().collect()
+    fn of_owner(&self, pod: &Pod) -> Vec<OwnerRequeue> {
+        self.owner(pod).map(|owner| OwnerRequeue::Now(key_of(&*owner))).into_iter().collect()
     }
 
-    fn orphan(&self, pod: &Pod) -> Vec<Wake> {
-        self.owners.wanting(pod).iter().map(|owner| Wake::Now(key_of(&**owner))).collect()
+    fn orphan(&self, pod: &Pod) -> Vec<OwnerRequeue> {
+        self.owners.by_selector(pod).iter().map(|owner| OwnerRequeue::Now(key_of(&**owner))).collect()
     }
 
     fn owner(&self, pod: &Pod) -> Option<Arc<R>> {
-        self.owners.referred(pods::namespace(&pod.metadata), controller_of(&pod.metadata)?)
+        self.owners.by_reference(pods::namespace(&pod.metadata), controller_of(&pod.metadata)?)
     }
 }
 
-fn key_of<R: Replicated>(owner: &R) -> ObjectKey {
+fn key_of<R: ReplicaOwner>(owner: &R) -> ObjectKey {
     ObjectKey::of(owner.meta())
 }
 

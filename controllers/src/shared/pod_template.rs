@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The longest name an API object can have, in bytes.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// A pod to be created: its labels, annotations, finalizers and spec are the template's, its name is left to the
 /// server, which appends a few random characters to a prefix made from the owner's name.
@@ -35,7 +35,7 @@ fn makes_a_name(prefix: &str) -> bool {
         || prefix.to_owned(),
         |stem| format!("{}a", &stem[..stem.char_indices().last().map_or(0, |(last, _)| last)]),
     );
-    completed.len() <= LONGEST_NAME && completed.split('.').all(is_dns_label)
+    completed.len() <= MAX_NAME && completed.split('.').all(is_dns_label)
 }
 
 fn is_dns_label(label: &str) -> bool {

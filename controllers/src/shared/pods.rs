@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 ///
 /// A phase this version does not know counts as pending: nothing is known to run in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum PodPhase {
     /// Not all containers have started, or the phase is missing.
     Pending,
     /// The node has not reported for a while.
@@ -27,19 +27,19 @@ pub(crate) enum Phase {
 }
 
 /// The phase in the status of a pod.
-pub(crate) fn phase(pod: &Pod) -> Phase {
+pub(crate) fn phase(pod: &Pod) -> PodPhase {
     match pod.status.as_ref().and_then(|status| status.phase.as_deref()) {
-        Some("Running") => Phase::Running,
-        Some("Unknown") => Phase::Unknown,
-        Some("Succeeded") => Phase::Succeeded,
-        Some("Failed") => Phase::Failed,
-        Some(_) | None => Phase::Pending,
+        Some("Running") => PodPhase::Running,
+        Some("Unknown") => PodPhase::Unknown,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        Some(_) | None => PodPhase::Pending,
     }
 }
 
 /// Whether all containers have ended for good.
 pub(crate) fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), Phase::Succeeded | Phase::Failed)
+    matches!(phase(pod), PodPhase::Succeeded | PodPhase::Failed)
 }
 
 /// Whether somebody has asked for the pod to be deleted.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::victims::{self, Costs};
+use super::deletion_ranking::{self, DeletionCostMode};
 
 /// The most pods created or deleted in one sync. What remains is done by the syncs these pods bring about, so one
 /// huge owner cannot keep a worker for itself.
@@ -33,7 +33,7 @@ pub(crate) fn scale(
     active: &[Arc<Pod>],
     desired: i32,
     related: impl FnOnce() -> Vec<Arc<Pod>>,
-    costs: Costs,
+    costs: DeletionCostMode,
     now: Timestamp,
 ) -> Scaling {
     let desired = usize::try_from(desired).unwrap_or(0);
@@ -48,20 +48,20 @@ fn delete(
     active: &[Arc<Pod>],
     count: usize,
     related: impl FnOnce() -> Vec<Arc<Pod>>,
-    costs: Costs,
+    costs: DeletionCostMode,
     now: Timestamp,
 ) -> Scaling {
     if count == active.len() {
         return Scaling::Delete { victims: active.to_vec(), age_ratios: Vec::new() };
     }
-    let victims = victims::choose(active, &related(), count, costs, now);
-    let age_ratios = victims::age_ratios(active, &victims, now);
+    let victims = deletion_ranking::choose(active, &related(), count, costs, now);
+    let age_ratios = deletion_ranking::age_ratios(active, &victims, now);
     Scaling::Delete { victims, age_ratios }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BURST, Costs, Scaling, scale};
+    use super::{BURST, DeletionCostMode, Scaling, scale};
     use crate::shared::fixtures::{at, bare_pod, ready_pod, unready_pod};
     use k8s_openapi::api::core::v1::Pod;
     use std::sync::Arc;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn scaled(active: &[Arc<Pod>], desired: i32) -> Scaling {
-        scale(active, desired, || active.to_vec(), Costs::Honoured, at(0))
+        scale(active, desired, || active.to_vec(), DeletionCostMode::Honoured, at(0))
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn related_pods_are_not_looked_up_when_all_have_to_go() {
         let active = pods(3);
-        let scaling = scale(&active, 0, || unreachable!("nothing is to be chosen"), Costs::Honoured, at(0));
+        let scaling = scale(&active, 0, || unreachable!("nothing is to be chosen"), DeletionCostMode::Honoured, at(0));
         assert_eq!(scaling, Scaling::Delete { victims: active, age_ratios: Vec::new() });
     }
 

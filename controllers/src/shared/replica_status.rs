@@ -11,14 +11,14 @@ use windlass_object::LabelSelector;
 use windlass_object::condition;
 
 use super::pods;
-use super::replicated::{ReplicaStatus, Replicated};
+use super::replicated::{ReplicaStatus, ReplicaOwner};
 
 /// The type of the condition that says pods could not be created or deleted.
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 /// The pods an owner has, at the start of a sync.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Holdings<'a> {
+pub(crate) struct OwnedPods<'a> {
     /// Claimed pods that count as replicas.
     pub(crate) active: &'a [Arc<Pod>],
     /// Those on their way out that still hold their resources; `None` where they are not reported.
@@ -28,9 +28,9 @@ pub(crate) struct Holdings<'a> {
 /// The status for an owner with these pods, when creating or deleting pods has `failed` or not.
 ///
 /// The generation is the owner's, and everything the pods do not decide is left as it was.
-pub(crate) fn calculate<R: Replicated>(
+pub(crate) fn calculate<R: ReplicaOwner>(
     owner: &R,
-    pods: Holdings<'_>,
+    pods: OwnedPods<'_>,
     failed: Option<&str>,
     now: Timestamp,
 ) -> ReplicaStatus<R::Condition> {
@@ -53,7 +53,7 @@ pub(crate) fn calculate<R: Replicated>(
 
 /// `ReplicaFailure` comes with the first failure, keeps its first reason, and goes with the first sync that does
 /// not fail.
-fn conditions<R: Replicated>(
+fn conditions<R: ReplicaOwner>(
     owner: &R,
     active: usize,
     failed: Option<&str>,

@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
-use windlass_informer::{Index, Lister};
+use windlass_informer::{IndexSnapshot, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{LabelSelector, ObjectKey};
@@ -29,37 +29,37 @@ use windlass_object::{LabelSelector, ObjectKey};
 use super::LOOK_AGAIN;
 use super::adoption::claimed;
 use super::availability::next_check;
-use super::owner_events::{Wake, pod_changed};
+use super::owner_events::{OwnerRequeue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
 use super::pods;
 use super::replica_plan::{Scaling, scale};
-use super::replica_status::{Holdings, calculate};
-use super::replica_work::{Work, Writers};
-use super::replicated::{ReplicaStatus, Replicated};
+use super::replica_status::{OwnedPods, calculate};
+use super::replica_work::{SyncContext, Writers};
+use super::replicated::{ReplicaStatus, ReplicaOwner};
 use super::slow_start::slow_start;
-use super::victims::Costs;
+use super::deletion_ranking::DeletionCostMode;
 use super::withheld::Withheld;
 
 /// What is set about one replicated kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ReplicaSyncOptions {
     /// How many owners are synced at the same time.
     pub(crate) workers: usize,
     /// Whether the status says how many pods are on their way out.
     pub(crate) reports_terminating: bool,
     /// What the annotation about the cost of losing a pod is worth.
-    pub(crate) costs: Costs,
+    pub(crate) costs: DeletionCostMode,
 }
 
 /// The controller of one replicated kind.
 #[derive(Debug)]
-pub(crate) struct ReplicaSync<R: Replicated> {
-    settings: Settings,
+pub(crate) struct ReplicaSync<R: ReplicaOwner> {
+    settings: ReplicaSyncOptions,
     owners: Lister<R>,
-    siblings: Index<R, String>,
+    siblings: IndexSnapshot<R, String>,
     pods: Lister<Pod>,
-    pods_by_controller: Index<Pod, String>,
+    pods_by_controller: IndexSnapshot<Pod, String>,
     writers: Writers<R>,
     withheld: Withheld,
     metrics: ReplicaSetMetrics,
@@ -84,9 +84,9 @@ impl ScaleError {
     }
 }
 
-impl<R: Replicated> ReplicaSync<R> {
+impl<R: ReplicaOwner> ReplicaSync<R> {
     /// Declares what keeping replicas takes: watches, requests, handlers and workers.
-    pub(crate) fn declare(setup: &mut Setup, settings: Settings) -> Self {
+    pub(crate) fn declare(setup: &mut Setup, settings: ReplicaSyncOptions) -> Self {
         setup.workers(settings.workers);
         let writers = Writers::declare(setup);
         let owners = setup.primary::<R>().lister();
@@ -130,7 +130,7 @@ impl<R: Replicated> ReplicaSync<R> {
                 return Ok(Outcome::Done);
             }
         };
-        let work = Work::new(key, &*owner, &selector, cx, &self.writers);
+        let work = SyncContext::new(key, &*owner, &selector, cx, &self.writers);
         // Asked on both sides of the read: an object may become readable or unreadable meanwhile.
         let knew_all = self.knows_all_pods(&work, &selector);
         let pods = self.pods_of(&owner);
@@ -146,7 +146,7 @@ impl<R: Replicated> ReplicaSync<R> {
             Ok(())
         };
         let available_in = self
-            .report(&work, Holdings { active: &active, terminating: terminating.as_deref() }, scaled)
+            .report(&work, OwnedPods { active: &active, terminating: terminating.as_deref() }, scaled)
             .await?;
         let look_again = (!knows_all).then_some(LOOK_AGAIN);
         let soonest = [look_again, available_in];
@@ -171,7 +171,7 @@ impl<R: Replicated> ReplicaSync<R> {
 
     /// Whether every pod of the owner can be decoded, and every orphan that it would adopt. A pod on its way out counts
     /// for nothing.
-    fn knows_all_pods(&self, work: &Work<'_, R>, selector: &LabelSelector) -> bool {
+    fn knows_all_pods(&self, work: &SyncContext<'_, R>, selector: &LabelSelector) -> bool {
         let uid = pods::uid(work.owner.meta());
         let may_be_ours = |pod: &ObjectMeta| {
             let wanted = || selector.matches_optional(pod.labels.as_ref());
@@ -185,7 +185,7 @@ impl<R: Replicated> ReplicaSync<R> {
         unreadable.is_none()
     }
 
-    async fn scale(&self, work: &Work<'_, R>, active: &[Arc<Pod>]) -> Result<(), ScaleError> {
+    async fn scale(&self, work: &SyncContext<'_, R>, active: &[Arc<Pod>]) -> Result<(), ScaleError> {
         let related = || self.related_pods(work.owner);
         match scale(active, work.owner.desired(), related, self.settings.costs, work.cx.env().wall()) {
             Scaling::Enough => Ok(()),
@@ -211,7 +211,7 @@ impl<R: Replicated> ReplicaSync<R> {
         related.into_values().collect()
     }
 
-    async fn create(&self, work: &Work<'_, R>, count: usize) -> Result<(), CreateError> {
+    async fn create(&self, work: &SyncContext<'_, R>, count: usize) -> Result<(), CreateError> {
         tracing::debug!(key = %work.key, count, "too few pods: creating");
         let template = work.owner.template().cloned().unwrap_or_default();
         let pod = pod_from_template(&template, &controller_reference(work.owner));
@@ -228,7 +228,7 @@ impl<R: Replicated> ReplicaSync<R> {
 
     /// Deletes all at once: none depends on another. Of several failures the first is told, the others have been
     /// told as events.
-    async fn delete(&self, work: &Work<'_, R>, victims: &[Arc<Pod>]) -> Result<(), DeleteError> {
+    async fn delete(&self, work: &SyncContext<'_, R>, victims: &[Arc<Pod>]) -> Result<(), DeleteError> {
         tracing::debug!(key = %work.key, count = victims.len(), "too many pods: deleting");
         let results = join_all(victims.iter().map(|pod| work.control.delete(pod))).await;
         results.into_iter().collect()
@@ -237,8 +237,8 @@ impl<R: Replicated> ReplicaSync<R> {
     /// Writes the status, and says when a ready pod becomes available.
     async fn report(
         &self,
-        work: &Work<'_, R>,
-        holdings: Holdings<'_>,
+        work: &SyncContext<'_, R>,
+        holdings: OwnedPods<'_>,
         scaled: Result<(), ScaleError>,
     ) -> Result<Option<Duration>, ReconcileError> {
         if scaled.as_ref().is_err_and(ScaleError::is_kept_back) {
@@ -259,10 +259,10 @@ impl<R: Replicated> ReplicaSync<R> {
     }
 }
 
-fn enqueue(wake: Wake, queue: &Enqueuer) {
+fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
     match wake {
-        Wake::Now(key) => queue.add(key),
-        Wake::After(key, delay) => queue.add_after(key, delay),
+        OwnerRequeue::Now(key) => queue.add(key),
+        OwnerRequeue::After(key, delay) => queue.add_after(key, delay),
     }
 }
 
@@ -281,6 +281,6 @@ fn controlled(namespace: &str, controller: &OwnerReference) -> String {
 }
 
 /// The group of siblings an owner belongs to. A group does not extend over namespaces.
-fn siblings_of<R: Replicated>(owner: &R) -> Option<String> {
+fn siblings_of<R: ReplicaOwner>(owner: &R) -> Option<String> {
     owner.sibling_group().map(|group| format!("{}/{group}", pods::namespace(owner.meta())))
 }

@@ -16,7 +16,7 @@ use super::adoption::{Claim, adopt_patch, claim, release_patch};
 use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
 use super::pod_control::PodControl;
 use super::pods;
-use super::replicated::{ReplicaStatus, Replicated};
+use super::replicated::{ReplicaStatus, ReplicaOwner};
 
 /// What is written for one replicated kind.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Writers<R> {
 }
 
 /// One owner, while it is being synced.
-pub(crate) struct Work<'a, R: Replicated> {
+pub(crate) struct SyncContext<'a, R: ReplicaOwner> {
     pub(crate) key: &'a ObjectKey,
     pub(crate) owner: &'a R,
     selector: &'a LabelSelector,
@@ -35,8 +35,8 @@ pub(crate) struct Work<'a, R: Replicated> {
     pub(crate) control: PodControl<'a>,
 }
 
-impl<R: Replicated> Writers<R> {
-    /// Declares the writers, and what they and the reads of a [`Work`] ask of the API server.
+impl<R: ReplicaOwner> Writers<R> {
+    /// Declares the writers, and what they and the reads of a [`SyncContext`] ask of the API server.
     pub(crate) fn declare(setup: &mut Setup) -> Self {
         // An uncached read, before the first adoption and after a status was refused.
         setup.uses::<R>([Verb::Get]);
@@ -47,7 +47,7 @@ impl<R: Replicated> Writers<R> {
     }
 }
 
-impl<'a, R: Replicated> Work<'a, R> {
+impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
     /// The owner of that key, and the means to make requests about it.
     pub(crate) fn new(
         key: &'a ObjectKey,

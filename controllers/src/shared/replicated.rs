@@ -12,7 +12,7 @@ use windlass_object::condition::Condition;
 use windlass_object::{LabelSelector, SelectorError};
 
 /// An owner that keeps a number of equal pods.
-pub(crate) trait Replicated:
+pub(crate) trait ReplicaOwner:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
     + Debug

@@ -6,7 +6,7 @@ use windlass_env::Env;
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 
-use crate::{Options, registrations};
+use crate::{ControllerOptions, registrations};
 
 fn declared(registration: &Registration) -> (String, Vec<String>) {
     let declaration = registration.declaration(&Env::virtual_time(1)).expect("a declaration");
@@ -22,7 +22,7 @@ fn declared(registration: &Registration) -> (String, Vec<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn each_controller_asks_for_what_it_uses_and_no_more() {
-    let declarations: Vec<_> = registrations(&Options::default()).iter().map(declared).collect();
+    let declarations: Vec<_> = registrations(&ControllerOptions::default()).iter().map(declared).collect();
     let expected = [
         (
             r#"replicaset-controller ["replicaset"] replicaset-controller replicaset"#,
@@ -66,7 +66,7 @@ async fn each_controller_asks_for_what_it_uses_and_no_more() {
 async fn all_controllers_can_be_set_up_on_the_same_caches() {
     let (env, metrics) = (Env::virtual_time(1), Metrics::new());
     let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-    for registration in registrations(&Options::default()) {
+    for registration in registrations(&ControllerOptions::default()) {
         let prepared = registration.prepare(Host::new(env.clone(), metrics.clone(), factory.clone()));
         assert!(prepared.is_ok(), "{}: {:?}", registration.descriptor().name, prepared.err());
     }

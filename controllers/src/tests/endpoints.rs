@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_api_server::faults::What;
+use windlass_api_server::faults::FaultAction;
 
 use super::world::{World, path, pod_path, uid};
-use crate::Options;
+use crate::ControllerOptions;
 
 fn service_path(name: &str) -> String {
     path("api/v1", "services", name)
@@ -33,7 +33,7 @@ fn pod(ip: &str, ready: bool) -> Value {
     })
 }
 
-async fn started(options: &Options, prepare: impl FnOnce(&World)) -> World {
+async fn started(options: &ControllerOptions, prepare: impl FnOnce(&World)) -> World {
     let mut world = World::new();
     prepare(&world);
     world.start("endpoints-controller", options).await;
@@ -42,11 +42,11 @@ async fn started(options: &Options, prepare: impl FnOnce(&World)) -> World {
 }
 
 /// A Service with two ready pods and its Endpoints.
-async fn settled(options: &Options) -> World {
+async fn settled(options: &ControllerOptions) -> World {
     let world = started(options, |world| {
-        world.api.put(&service_path("web"), service());
-        world.api.put(&pod_path("a"), pod("1.1.1.1", true));
-        world.api.put(&pod_path("b"), pod("1.1.1.2", true));
+        world.api.upsert(&service_path("web"), service());
+        world.api.upsert(&pod_path("a"), pod("1.1.1.1", true));
+        world.api.upsert(&pod_path("b"), pod("1.1.1.2", true));
     })
     .await;
     world.requests();
@@ -72,7 +72,7 @@ fn ips(ready: &[&str], unready: &[&str]) -> (Vec<String>, Vec<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn the_pods_of_a_service_are_listed_as_they_come_and_go() {
-    let world = settled(&Options::default()).await;
+    let world = settled(&ControllerOptions::default()).await;
     let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
     let pod_a = world.api.object(&pod_path("a")).expect("the pod");
     let target = json!({ "kind": "Pod", "namespace": "shop", "name": "a", "uid": uid(&pod_a) });
@@ -90,35 +90,35 @@ async fn the_pods_of_a_service_are_listed_as_they_come_and_go() {
         json!({ "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z" })
     );
 
-    world.api.put(&pod_path("b"), pod("1.1.1.2", false));
+    world.api.upsert(&pod_path("b"), pod("1.1.1.2", false));
     world.pass(1).await;
     assert_eq!(world.ips(), ips(&["1.1.1.1"], &["1.1.1.2"]));
-    world.api.put(&pod_path("c"), pod("1.1.1.3", true));
+    world.api.upsert(&pod_path("c"), pod("1.1.1.3", true));
     world.pass(1).await;
     assert_eq!(world.ips(), ips(&["1.1.1.1", "1.1.1.3"], &["1.1.1.2"]));
     world.api.remove(&pod_path("a"));
     world.pass(1).await;
     assert_eq!(world.ips(), ips(&["1.1.1.3"], &["1.1.1.2"]));
-    world.api.put(&pod_path("c"), json!({ "metadata": { "labels": { "app": "other" } } }));
+    world.api.upsert(&pod_path("c"), json!({ "metadata": { "labels": { "app": "other" } } }));
     world.pass(1).await;
     assert_eq!(world.ips(), ips(&[], &["1.1.1.2"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn changes_that_no_endpoint_shows_cause_no_request() {
-    let world = settled(&Options::default()).await;
-    world.api.put(&pod_path("a"), json!({ "metadata": { "annotations": { "note": "new" } } }));
-    world.api.put(&service_path("web"), json!({ "spec": { "sessionAffinity": "ClientIP" } }));
+    let world = settled(&ControllerOptions::default()).await;
+    world.api.upsert(&pod_path("a"), json!({ "metadata": { "annotations": { "note": "new" } } }));
+    world.api.upsert(&service_path("web"), json!({ "spec": { "sessionAffinity": "ClientIP" } }));
     world.pass(3600).await;
     assert_eq!(world.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_that_another_controller_sorted_otherwise_are_not_written() {
-    let world = started(&Options::default(), |world| {
-        world.api.put(&service_path("web"), service());
-        let first = world.api.put(&pod_path("a"), pod("1.1.1.1", true))["metadata"]["uid"].clone();
-        let second = world.api.put(&pod_path("b"), pod("1.1.1.2", true))["metadata"]["uid"].clone();
+    let world = started(&ControllerOptions::default(), |world| {
+        world.api.upsert(&service_path("web"), service());
+        let first = world.api.upsert(&pod_path("a"), pod("1.1.1.1", true))["metadata"]["uid"].clone();
+        let second = world.api.upsert(&pod_path("b"), pod("1.1.1.2", true))["metadata"]["uid"].clone();
         let address = |ip: &str, name: &str, uid: &Value| {
             let target = json!({ "kind": "Pod", "namespace": "shop", "name": name, "uid": uid });
             json!({ "ip": ip, "nodeName": "node", "targetRef": target })
@@ -127,7 +127,7 @@ async fn endpoints_that_another_controller_sorted_otherwise_are_not_written() {
         let subset = json!({ "addresses": addresses, "ports": [{ "port": 8080, "protocol": "TCP" }] });
         let labels = json!({ "endpoints.kubernetes.io/managed-by": "endpoint-controller" });
         let theirs = json!({ "metadata": { "labels": labels }, "subsets": [subset] });
-        world.api.put(&endpoints_path("web"), theirs);
+        world.api.upsert(&endpoints_path("web"), theirs);
     })
     .await;
     assert_eq!(world.requests(), Vec::<String>::new());
@@ -135,7 +135,7 @@ async fn endpoints_that_another_controller_sorted_otherwise_are_not_written() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_go_with_their_service() {
-    let world = settled(&Options::default()).await;
+    let world = settled(&ControllerOptions::default()).await;
     world.api.remove(&service_path("web"));
     world.pass(60).await;
     // The server deletes both, and two watches tell of it: whoever hears of the Endpoints first makes them anew, as
@@ -148,15 +148,15 @@ async fn endpoints_go_with_their_service() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_left_over_from_before_are_cleared_away_and_those_of_others_are_not() {
-    let world = started(&Options::default(), |world| {
+    let world = started(&ControllerOptions::default(), |world| {
         let lock =
             json!({ "metadata": { "annotations": { "control-plane.alpha.kubernetes.io/leader": "{}" } } });
         let mut unselective = service();
         unselective["spec"]["selector"] = Value::Null;
-        world.api.put(&service_path("manual"), unselective);
-        world.api.put(&endpoints_path("left-over"), json!({}));
-        world.api.put(&endpoints_path("lock"), lock);
-        world.api.put(&endpoints_path("manual"), json!({}));
+        world.api.upsert(&service_path("manual"), unselective);
+        world.api.upsert(&endpoints_path("left-over"), json!({}));
+        world.api.upsert(&endpoints_path("lock"), lock);
+        world.api.upsert(&endpoints_path("manual"), json!({}));
     })
     .await;
     assert_eq!(world.requests(), [format!("DELETE {}", endpoints_path("left-over"))]);
@@ -164,8 +164,8 @@ async fn endpoints_left_over_from_before_are_cleared_away_and_those_of_others_ar
 
 #[tokio::test(start_paused = true)]
 async fn deleted_endpoints_are_made_anew_and_edited_ones_stay() {
-    let world = settled(&Options::default()).await;
-    world.api.put(&endpoints_path("web"), json!({ "subsets": [] }));
+    let world = settled(&ControllerOptions::default()).await;
+    world.api.upsert(&endpoints_path("web"), json!({ "subsets": [] }));
     world.pass(60).await;
     assert_eq!(world.requests(), Vec::<String>::new());
     world.api.remove(&endpoints_path("web"));
@@ -175,18 +175,18 @@ async fn deleted_endpoints_are_made_anew_and_edited_ones_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_of_pods_within_the_batch_period_become_one_write() {
-    let options = Options { endpoint_updates_batch_period: Duration::from_secs(10), ..Options::default() };
+    let options = ControllerOptions { endpoint_updates_batch_period: Duration::from_secs(10), ..ControllerOptions::default() };
     let world = settled(&options).await;
-    world.api.put(&pod_path("c"), pod("1.1.1.3", true));
+    world.api.upsert(&pod_path("c"), pod("1.1.1.3", true));
     world.pass(4).await;
-    world.api.put(&pod_path("d"), pod("1.1.1.4", true));
+    world.api.upsert(&pod_path("d"), pod("1.1.1.4", true));
     world.pass(4).await;
     world.api.remove(&pod_path("a"));
     assert_eq!(world.requests(), Vec::<String>::new());
     world.pass(4).await;
     assert_eq!(world.requests(), [format!("PUT {}", endpoints_path("web"))]);
     assert_eq!(world.ips(), ips(&["1.1.1.2", "1.1.1.3", "1.1.1.4"], &[]));
-    world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
+    world.api.upsert(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
     world.pass(1).await;
     assert_eq!(world.requests(), [format!("PUT {}", endpoints_path("web"))], "Services do not wait");
 }
@@ -194,10 +194,10 @@ async fn changes_of_pods_within_the_batch_period_become_one_write() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_fails_is_told_and_given_up_after_fifteen_retries() {
     let refuse = |world: &World| {
-        world.refuse("POST ", usize::MAX, What::QuotaExceeded);
-        world.api.put(&service_path("web"), service());
+        world.refuse("POST ", usize::MAX, FaultAction::QuotaExceeded);
+        world.api.upsert(&service_path("web"), service());
     };
-    let world = started(&Options::default(), refuse).await;
+    let world = started(&ControllerOptions::default(), refuse).await;
     world.pass(3600).await;
     assert_eq!(world.requests().len(), 16);
     let (reason, note) = world.events().remove(0);
@@ -206,15 +206,15 @@ async fn a_write_that_fails_is_told_and_given_up_after_fifteen_retries() {
         "Failed to create endpoint for service shop/web: endpoints \"new\" is forbidden: exceeded quota: ";
     assert!(note.starts_with(begin), "{note}");
     world.relent();
-    world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
+    world.api.upsert(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
     world.pass(1).await;
     assert!(world.api.object(&endpoints_path("web")).is_some(), "a change revives it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_race_is_told_and_run_again() {
-    let world = settled(&Options::default()).await;
-    world.refuse("PUT ", 1, What::Conflict);
+    let world = settled(&ControllerOptions::default()).await;
+    world.refuse("PUT ", 1, FaultAction::Conflict);
     world.api.remove(&pod_path("a"));
     world.pass(1).await;
     let events = world.events();
@@ -227,10 +227,10 @@ async fn a_lost_race_is_told_and_run_again() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
     let refuse = |world: &World| {
-        world.refuse("POST ", 2, What::QuotaExceeded);
-        world.api.put(&service_path("web"), service());
+        world.refuse("POST ", 2, FaultAction::QuotaExceeded);
+        world.api.upsert(&service_path("web"), service());
     };
-    let world = started(&Options::default(), refuse).await;
+    let world = started(&ControllerOptions::default(), refuse).await;
     assert_eq!(world.requests().len(), 3);
     let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
     assert_eq!(
@@ -241,9 +241,9 @@ async fn a_write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
-    let world = started(&Options::default(), |world| {
-        world.refuse("POST ", usize::MAX, What::NamespaceTerminating);
-        world.api.put(&service_path("web"), service());
+    let world = started(&ControllerOptions::default(), |world| {
+        world.refuse("POST ", usize::MAX, FaultAction::NamespaceTerminating);
+        world.api.upsert(&service_path("web"), service());
     })
     .await;
     world.pass(600).await;
@@ -253,16 +253,16 @@ async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_of_a_service_that_cannot_be_decoded_stay() {
-    let world = settled(&Options::default()).await;
-    world.api.plant(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
+    let world = settled(&ControllerOptions::default()).await;
+    world.api.overwrite_unchecked(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
     world.pass(60).await;
     assert_eq!(world.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
-    let world = settled(&Options::default()).await;
-    world.api.plant(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
+    let world = settled(&ControllerOptions::default()).await;
+    world.api.overwrite_unchecked(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
     world.pass(60).await;
     world.api.remove(&service_path("web"));
     world.pass(1).await;
@@ -271,11 +271,11 @@ async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
 
 #[tokio::test(start_paused = true)]
 async fn the_address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone() {
-    let world = settled(&Options::default()).await;
+    let world = settled(&ControllerOptions::default()).await;
     world.spoil_pod("a");
     world.pass(60).await;
     assert_eq!(world.requests(), Vec::<String>::new());
-    world.api.put(&pod_path("b"), pod("1.1.1.2", false));
+    world.api.upsert(&pod_path("b"), pod("1.1.1.2", false));
     world.pass(1).await;
     assert_eq!(world.ips(), ips(&["1.1.1.1"], &["1.1.1.2"]));
     world.api.remove(&pod_path("a"));
@@ -285,11 +285,11 @@ async fn the_address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_lags_never_makes_a_write_too_many() {
-    let world = settled(&Options::default()).await;
+    let world = settled(&ControllerOptions::default()).await;
     world.lag();
-    world.api.put(&pod_path("c"), pod("1.1.1.3", true));
+    world.api.upsert(&pod_path("c"), pod("1.1.1.3", true));
     world.pass(8).await;
-    world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
+    world.api.upsert(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
     world.pass(60).await;
     assert_eq!(
         world.requests(),

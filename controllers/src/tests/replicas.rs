@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use serde_json::{Value, json};
-use windlass_api_server::faults::What;
+use windlass_api_server::faults::FaultAction;
 use windlass_client::{Fence, FenceState};
 
 use super::world::{World, path, pod_path, uid};
-use crate::Options;
+use crate::ControllerOptions;
 
 const POST_POD: &str = "POST /api/v1/namespaces/shop/pods";
 
@@ -47,7 +47,7 @@ fn held(replicas: u32) -> Value {
 
 /// A world with the controller running and a ReplicaSet that has got its pods.
 async fn settled(replicas: u32) -> World {
-    let world = started(|world| drop(world.api.put(&web(), replica_set(replicas)))).await;
+    let world = started(|world| drop(world.api.upsert(&web(), replica_set(replicas)))).await;
     world.pass(1).await;
     world.requests();
     world.events();
@@ -58,7 +58,7 @@ async fn settled(replicas: u32) -> World {
 async fn started(prepare: impl FnOnce(&World)) -> World {
     let mut world = World::new();
     prepare(&world);
-    world.start("replicaset-controller", &Options::default()).await;
+    world.start("replicaset-controller", &ControllerOptions::default()).await;
     world
 }
 
@@ -68,7 +68,7 @@ fn count(requests: &[String], prefix: &str) -> usize {
 
 impl World {
     fn scale(&self, replicas: u32) {
-        self.api.put(&web(), json!({ "spec": { "replicas": replicas } }));
+        self.api.upsert(&web(), json!({ "spec": { "replicas": replicas } }));
     }
 
     fn replica_set(&self) -> Value {
@@ -87,7 +87,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn missing_pods_are_created_from_the_template_and_counted() {
-    let world = started(|world| drop(world.api.put(&web(), replica_set(3)))).await;
+    let world = started(|world| drop(world.api.upsert(&web(), replica_set(3)))).await;
     world.pass(1).await;
     let pods = world.pods();
     assert_eq!(pods.len(), 3);
@@ -125,7 +125,7 @@ async fn what_is_settled_causes_no_request() {
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_lags_never_makes_a_pod_too_many() {
     let world = started(|world| {
-        world.api.put(&web(), replica_set(5));
+        world.api.upsert(&web(), replica_set(5));
         world.lag();
     })
     .await;
@@ -141,7 +141,7 @@ async fn a_cache_that_lags_never_makes_a_pod_too_many() {
 
 #[tokio::test(start_paused = true)]
 async fn more_than_a_burst_is_created_in_several_syncs() {
-    let world = started(|world| drop(world.api.put(&web(), replica_set(600)))).await;
+    let world = started(|world| drop(world.api.upsert(&web(), replica_set(600)))).await;
     world.pass(5).await;
     assert_eq!(count(&world.requests(), POST_POD), 600);
     assert_eq!(world.status()["replicas"], 600);
@@ -150,9 +150,9 @@ async fn more_than_a_burst_is_created_in_several_syncs() {
 #[tokio::test(start_paused = true)]
 async fn orphans_are_adopted_after_asking_the_server_once() {
     let world = started(|world| {
-        world.api.put(&web(), replica_set(2));
-        world.api.put(&pod_path("one"), orphan());
-        world.api.put(&pod_path("two"), orphan());
+        world.api.upsert(&web(), replica_set(2));
+        world.api.upsert(&pod_path("one"), orphan());
+        world.api.upsert(&pod_path("two"), orphan());
     })
     .await;
     world.pass(1).await;
@@ -172,12 +172,12 @@ async fn orphans_are_adopted_after_asking_the_server_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
-    let world = started(|world| drop(world.api.put(&web(), held(0)))).await;
+    let world = started(|world| drop(world.api.upsert(&web(), held(0)))).await;
     world.pass(1).await;
     world.requests();
     world.hide("replicasets");
     world.api.delete(&web());
-    world.api.put(&pod_path("one"), orphan());
+    world.api.upsert(&pod_path("one"), orphan());
     world.pass(1).await;
     let requests = world.requests();
     assert!(count(&requests, "GET ") > 1, "it keeps asking: {requests:?}");
@@ -187,9 +187,9 @@ async fn an_owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_is_leaving_changes_no_pod_and_still_reports() {
     let world = started(|world| {
-        world.api.put(&web(), held(2));
+        world.api.upsert(&web(), held(2));
         world.api.delete(&web());
-        world.api.put(&pod_path("one"), orphan());
+        world.api.upsert(&pod_path("one"), orphan());
     })
     .await;
     world.pass(1).await;
@@ -201,7 +201,7 @@ async fn an_owner_that_is_leaving_changes_no_pod_and_still_reports() {
 async fn a_pod_the_selector_no_longer_wants_is_released_and_replaced() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
-    world.api.put(&pod_path(&name), json!({ "metadata": { "labels": { "app": "debug" } } }));
+    world.api.upsert(&pod_path(&name), json!({ "metadata": { "labels": { "app": "debug" } } }));
     world.pass(1).await;
     let released = world.api.object(&pod_path(&name)).expect("the pod is left alone");
     assert_eq!(released["metadata"].get("ownerReferences"), None);
@@ -215,8 +215,8 @@ async fn pods_of_somebody_else_are_neither_counted_nor_touched() {
         let mut taken = orphan();
         taken["metadata"]["ownerReferences"] =
             json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "x", "controller": true }]);
-        world.api.put(&pod_path("taken"), taken);
-        world.api.put(&web(), replica_set(2));
+        world.api.upsert(&pod_path("taken"), taken);
+        world.api.upsert(&web(), replica_set(2));
     })
     .await;
     world.pass(1).await;
@@ -227,14 +227,14 @@ async fn pods_of_somebody_else_are_neither_counted_nor_touched() {
 #[tokio::test(start_paused = true)]
 async fn pods_of_another_namespace_are_no_replicas_whatever_their_owner() {
     let world = started(|world| {
-        let owner = world.api.put(&web(), replica_set(2));
+        let owner = world.api.upsert(&web(), replica_set(2));
         let mut foreign = orphan();
         foreign["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid(&owner), "controller": true,
         }]);
-        world.api.put("/api/v1/namespaces/other", json!({}));
+        world.api.upsert("/api/v1/namespaces/other", json!({}));
         for number in 0..3 {
-            world.api.put(&format!("/api/v1/namespaces/other/pods/foreign-{number}"), foreign.clone());
+            world.api.upsert(&format!("/api/v1/namespaces/other/pods/foreign-{number}"), foreign.clone());
         }
     })
     .await;
@@ -252,8 +252,8 @@ async fn a_quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifte
     let quota =
         "pods \"new\" is forbidden: exceeded quota: quota, requested: pods=1, used: pods=1, limited: pods=1";
     let world = started(|world| {
-        world.refuse(POST_POD, usize::MAX, What::QuotaExceeded);
-        world.api.put(&web(), replica_set(10));
+        world.refuse(POST_POD, usize::MAX, FaultAction::QuotaExceeded);
+        world.api.upsert(&web(), replica_set(10));
     })
     .await;
     world.pass(1).await;
@@ -288,8 +288,8 @@ impl Fence for Closed {
 async fn what_this_process_may_not_send_alarms_nobody() {
     let mut world = World::new();
     world.fence = Arc::new(Closed);
-    world.api.put(&web(), replica_set(10));
-    world.start("replicaset-controller", &Options::default()).await;
+    world.api.upsert(&web(), replica_set(10));
+    world.start("replicaset-controller", &ControllerOptions::default()).await;
     world.pass(60).await;
     assert_eq!(world.events(), [], "it is no fault of the owner's");
     assert!(world.requests().iter().all(|request| request.starts_with("GET")), "nothing was written");
@@ -298,8 +298,8 @@ async fn what_this_process_may_not_send_alarms_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
     let world = started(|world| {
-        world.refuse(POST_POD, usize::MAX, What::NamespaceTerminating);
-        world.api.put(&web(), replica_set(10));
+        world.refuse(POST_POD, usize::MAX, FaultAction::NamespaceTerminating);
+        world.api.upsert(&web(), replica_set(10));
     })
     .await;
     world.pass(200).await;
@@ -311,8 +311,8 @@ async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
 #[tokio::test(start_paused = true)]
 async fn a_template_without_labels_is_reported_and_sends_nothing() {
     let world = started(|world| {
-        world.api.put(&web(), replica_set(1));
-        world.api.plant(&web(), |set| set["spec"]["template"]["metadata"] = json!({}));
+        world.api.upsert(&web(), replica_set(1));
+        world.api.overwrite_unchecked(&web(), |set| set["spec"]["template"]["metadata"] = json!({}));
     })
     .await;
     world.pass(1).await;
@@ -348,8 +348,8 @@ async fn a_number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
     let mut world = World::new();
     let mut reported = replica_set(0);
     reported["status"] = json!({ "replicas": 0, "terminatingReplicas": 2, "observedGeneration": 1 });
-    world.api.put(&web(), reported);
-    let options = Options { terminating_replicas: false, ..Options::default() };
+    world.api.upsert(&web(), reported);
+    let options = ControllerOptions { terminating_replicas: false, ..ControllerOptions::default() };
     world.start("replicaset-controller", &options).await;
     world.pass(1).await;
     assert_eq!(world.requests(), [format!("PUT {}/status", web())]);
@@ -360,15 +360,15 @@ async fn a_number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
 async fn deletion_costs_choose_victims_only_where_they_are_honoured() {
     let spared = async |pod_deletion_cost: bool| {
         let mut world = World::new();
-        world.api.put(&web(), replica_set(1));
-        let mut pods = ["a", "b"].map(|name| world.api.put(&pod_path(name), orphan()));
+        world.api.upsert(&web(), replica_set(1));
+        let mut pods = ["a", "b"].map(|name| world.api.upsert(&pod_path(name), orphan()));
         pods.sort_by(|one, other| uid(one).cmp(uid(other)));
         let names = pods.map(|pod| pod["metadata"]["name"].as_str().expect("a name").to_owned());
         for (name, cost) in names.iter().zip(["100", "10"]) {
             let annotations = json!({ "controller.kubernetes.io/pod-deletion-cost": cost });
-            world.api.put(&pod_path(name), json!({ "metadata": { "annotations": annotations } }));
+            world.api.upsert(&pod_path(name), json!({ "metadata": { "annotations": annotations } }));
         }
-        let options = Options { pod_deletion_cost, ..Options::default() };
+        let options = ControllerOptions { pod_deletion_cost, ..ControllerOptions::default() };
         world.start("replicaset-controller", &options).await;
         world.pass(1).await;
         (world.pod_names(), names)
@@ -396,7 +396,7 @@ async fn a_pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
 async fn a_failed_pod_is_replaced_and_left_for_others_to_clear_away() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
-    world.api.put(&pod_path(&name), json!({ "status": { "phase": "Failed" } }));
+    world.api.upsert(&pod_path(&name), json!({ "status": { "phase": "Failed" } }));
     world.pass(1).await;
     let requests = world.requests();
     assert_eq!((count(&requests, POST_POD), count(&requests, "DELETE ")), (1, 0));
@@ -406,7 +406,7 @@ async fn a_failed_pod_is_replaced_and_left_for_others_to_clear_away() {
 async fn deletions_that_fail_are_told_and_tried_again() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
-    world.refuse("DELETE ", 1, What::Forbidden);
+    world.refuse("DELETE ", 1, FaultAction::Forbidden);
     world.scale(0);
     world.pass(1).await;
     let reasons: Vec<_> =
@@ -423,7 +423,7 @@ async fn a_pod_that_has_become_another_counts_as_gone() {
     let name = world.pod_names()[0].clone();
     world.hide("pods");
     world.api.remove(&pod_path(&name));
-    world.api.put(&pod_path(&name), orphan());
+    world.api.upsert(&pod_path(&name), orphan());
     world.scale(0);
     world.pass(1).await;
     assert!(count(&world.requests(), "DELETE ") > 0);
@@ -434,7 +434,7 @@ async fn a_pod_that_has_become_another_counts_as_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_conflict_about_anything_else_is_a_deletion_that_failed() {
     let world = settled(1).await;
-    world.refuse("DELETE ", 1, What::Conflict);
+    world.refuse("DELETE ", 1, FaultAction::Conflict);
     world.scale(0);
     world.pass(1).await;
     let (reason, note) = world.events().remove(0);
@@ -447,7 +447,7 @@ async fn availability_comes_with_time_alone() {
     let world = started(|world| {
         let mut patient = replica_set(1);
         patient["spec"]["minReadySeconds"] = json!(30);
-        world.api.put(&web(), patient);
+        world.api.upsert(&web(), patient);
     })
     .await;
     world.pass(1).await;
@@ -461,7 +461,7 @@ async fn availability_comes_with_time_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_status_is_tried_once_more_on_a_fresh_copy() {
     let world = settled(1).await;
-    world.refuse(&format!("PUT {}/status", web()), 1, What::Conflict);
+    world.refuse(&format!("PUT {}/status", web()), 1, FaultAction::Conflict);
     world.run_pod(&world.pod_names()[0], true);
     world.env.sleep(Duration::from_millis(50)).await;
     let put = format!("PUT {}/status", web());
@@ -473,7 +473,7 @@ async fn a_refused_status_is_tried_once_more_on_a_fresh_copy() {
 async fn a_replica_set_created_anew_has_pods_of_its_own() {
     let world = settled(2).await;
     world.api.remove(&web());
-    world.api.put(&web(), replica_set(1));
+    world.api.upsert(&web(), replica_set(1));
     world.pass(1).await;
     assert_eq!(count(&world.requests(), POST_POD), 1);
     assert_eq!(world.pods().len(), 3, "those of its namesake are the garbage collector's");
@@ -491,7 +491,7 @@ async fn a_pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_owners_name() {
     let long = path("apis/apps/v1", "replicasets", &"a".repeat(60));
-    let world = started(|world| drop(world.api.put(&long, replica_set(1)))).await;
+    let world = started(|world| drop(world.api.upsert(&long, replica_set(1)))).await;
     world.pass(1).await;
     world.requests();
     let name = world.pod_names()[0].clone();
@@ -516,7 +516,7 @@ async fn a_pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
     let world = settled(2).await;
     let mut foreign = orphan();
     foreign["metadata"] = json!({});
-    world.api.put(&pod_path("web-front-x7k2p"), foreign);
+    world.api.upsert(&pod_path("web-front-x7k2p"), foreign);
     world.spoil_pod("web-front-x7k2p");
     world.pass(1).await;
     world.scale(3);
@@ -527,9 +527,9 @@ async fn a_pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_selector_sends_nothing() {
     let world = started(|world| {
-        world.api.put(&web(), replica_set(1));
+        world.api.upsert(&web(), replica_set(1));
         let near = json!({ "matchExpressions": [{ "key": "app", "operator": "Near" }] });
-        world.api.plant(&web(), |set| set["spec"]["selector"] = near);
+        world.api.overwrite_unchecked(&web(), |set| set["spec"]["selector"] = near);
     })
     .await;
     world.pass(60).await;
@@ -553,12 +553,12 @@ async fn pods_on_nodes_crowded_by_the_rollout_go_first() {
     old["metadata"] = json!({ "ownerReferences": rollout });
     old["spec"]["selector"]["matchLabels"] = json!({ "app": "old" });
     old["spec"]["template"]["metadata"]["labels"] = json!({ "app": "old" });
-    world.api.put(&web(), new);
-    world.api.put(&path("apis/apps/v1", "replicasets", "web-old"), old);
-    world.api.put(&pod_path("alone"), pod("quiet", Some("web")));
-    world.api.put(&pod_path("crowded"), pod("busy", Some("web")));
-    world.api.put(&pod_path("older"), pod("busy", None));
-    world.start("replicaset-controller", &Options::default()).await;
+    world.api.upsert(&web(), new);
+    world.api.upsert(&path("apis/apps/v1", "replicasets", "web-old"), old);
+    world.api.upsert(&pod_path("alone"), pod("quiet", Some("web")));
+    world.api.upsert(&pod_path("crowded"), pod("busy", Some("web")));
+    world.api.upsert(&pod_path("older"), pod("busy", None));
+    world.start("replicaset-controller", &ControllerOptions::default()).await;
     world.pass(1).await;
     world.scale(1);
     world.pass(1).await;
@@ -575,8 +575,8 @@ async fn replication_controllers_are_kept_alike_without_counting_pods_that_leave
     let mut controller = replica_set(2);
     (controller["apiVersion"], controller["kind"]) = (json!("v1"), json!("ReplicationController"));
     controller["spec"]["selector"] = json!({ "app": "web" });
-    world.api.put(&counter, controller);
-    world.start("replicationcontroller-controller", &Options::default()).await;
+    world.api.upsert(&counter, controller);
+    world.start("replicationcontroller-controller", &ControllerOptions::default()).await;
     world.pass(1).await;
     let pods = world.pods();
     assert_eq!(pods.len(), 2);
@@ -589,7 +589,7 @@ async fn replication_controllers_are_kept_alike_without_counting_pods_that_leave
     );
 
     world.requests();
-    world.api.put(&counter, json!({ "spec": { "replicas": 0 } }));
+    world.api.upsert(&counter, json!({ "spec": { "replicas": 0 } }));
     world.pass(1).await;
     assert_eq!(count(&world.requests(), "DELETE "), 2);
     assert_eq!(world.pods().len(), 0);

@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use windlass_api_server::faults::{Plan, Scene, What};
+use windlass_api_server::faults::{FaultPlan, FaultyServer, FaultAction};
 use windlass_client::{ClientOptions, Clients, Fence, OpenFence};
 use windlass_controller::Registration;
-use windlass_controller::host::{Host, Resources, Workers};
+use windlass_controller::host::{Host, ControllerDeps, Workers};
 use windlass_env::Env;
-use windlass_events::{Log, Recorder};
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
+use windlass_events::{CapturedEvents, Recorder};
+use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 use windlass_object::Verb;
 
-use crate::{Options, registrations};
+use crate::{ControllerOptions, registrations};
 
 pub(super) const PODS: &str = "/api/v1/pods";
 
 pub(super) struct World {
     pub(super) env: Env,
-    pub(super) api: Scene,
+    pub(super) api: FaultyServer,
     pub(super) metrics: Metrics,
     /// What every write has to pass. Open unless a test closes it.
     pub(super) fence: Arc<dyn Fence>,
-    events: Option<Log>,
+    events: Option<CapturedEvents>,
     workers: Option<Workers>,
     /// How many requests were looked at.
     seen: Cell<usize>,
@@ -44,14 +44,14 @@ pub(super) fn pod_path(name: &str) -> String {
 impl World {
     pub(super) fn new() -> Self {
         let env = Env::virtual_time(11);
-        let api = Scene::new(&env, Plan::quiet(11));
-        api.put("/api/v1/namespaces/shop", json!({}));
+        let api = FaultyServer::new(&env, FaultPlan::quiet(11));
+        api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, fence) = (Metrics::new(), Arc::new(OpenFence));
         Self { env, api, metrics, fence, events: None, workers: None, seen: Cell::new(0) }
     }
 
     /// Starts the controller of that name.
-    pub(super) async fn start(&mut self, name: &str, options: &Options) {
+    pub(super) async fn start(&mut self, name: &str, options: &ControllerOptions) {
         let registration = registrations(options).into_iter().find(|it| it.descriptor().name == name);
         let prepared = self.prepare(&registration.expect("a controller of that name")).await;
         self.workers = Some(prepared);
@@ -62,17 +62,17 @@ impl World {
         let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let fence = Arc::clone(&self.fence);
-        let clients = Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, fence);
+        let clients = Clients::from_service(env.clone(), self.api.line(), uri, options, &metrics, fence);
         let clients = clients.expect("clients");
         let reader = clients.for_informers().expect("a reader");
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
         let prepared = registration.prepare(Host::new(env, metrics, factory.clone())).expect("set up");
-        factory.start(Arc::new(ApiSources::new(reader.clone())));
+        factory.start(Arc::new(ApiServerSources::new(reader.clone())));
         factory.wait_for_sync(Some(Duration::from_secs(10))).await.expect("synced");
         let (events, log) = Recorder::capturing();
         self.events = Some(log);
         let clients = clients.for_controller(registration.descriptor().client_name).expect("clients");
-        prepared.start(Resources { clients, reader, events }).await.expect("started")
+        prepared.start(ControllerDeps { clients, reader, events }).await.expect("started")
     }
 
     /// Lets time pass.
@@ -99,14 +99,14 @@ impl World {
 
     /// The requests since this was last asked, as `METHOD path`, except lists and watches.
     pub(super) fn requests(&self) -> Vec<String> {
-        let sent = self.api.sent();
+        let sent = self.api.sent_requests();
         let new = sent.iter().skip(self.seen.replace(sent.len()));
         let counted = new.filter(|asked| !matches!(asked.verb, Some(Verb::List | Verb::Watch)));
         counted.map(|asked| asked.line()).collect()
     }
 
     /// Lets that go wrong with the next so many requests whose `METHOD path` begins so.
-    pub(super) fn refuse(&self, request: &str, mut times: usize, what: What) {
+    pub(super) fn refuse(&self, request: &str, mut times: usize, what: FaultAction) {
         let request = request.to_owned();
         self.api.meddle(move |asked| {
             let hit = times > 0 && asked.line().starts_with(&request);
@@ -122,12 +122,12 @@ impl World {
 
     /// Watches show everything seven seconds late.
     pub(super) fn lag(&self) {
-        self.api.meddle(|_| Some(What::Coalesced { within_ms: 7000 }));
+        self.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 7000 }));
     }
 
     /// Whoever watches that resource learns nothing of what happens from now on.
     pub(super) fn hide(&self, resource: &'static str) {
-        self.api.meddle(move |asked| (asked.resource == resource).then_some(What::WatchStalled));
+        self.api.meddle(move |asked| (asked.resource == resource).then_some(FaultAction::WatchStalled));
     }
 
     /// Makes a pod run on a node, ready or not, since now.
@@ -136,14 +136,14 @@ impl World {
         let condition = json!({ "type": "Ready", "status": if ready { "True" } else { "False" }, "lastTransitionTime": since });
         let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": "node" } });
         let (code, refusal) =
-            self.api.ask(&Method::POST, &format!("{}/binding", pod_path(name)), Some(&binding));
+            self.api.request(&Method::POST, &format!("{}/binding", pod_path(name)), Some(&binding));
         assert_eq!(code, 201, "{refusal}");
-        self.api.put(&pod_path(name), json!({ "status": { "phase": "Running", "conditions": [condition] } }));
+        self.api.upsert(&pod_path(name), json!({ "status": { "phase": "Running", "conditions": [condition] } }));
     }
 
     /// Makes a pod one that nobody can decode.
     pub(super) fn spoil_pod(&self, name: &str) {
-        self.api.plant(&pod_path(name), |pod| pod["spec"]["containers"] = json!("not a list"));
+        self.api.overwrite_unchecked(&pod_path(name), |pod| pod["spec"]["containers"] = json!("not a list"));
     }
 }
 

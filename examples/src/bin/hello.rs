@@ -116,7 +116,7 @@ mod tests {
             "spec": { "ports": [{ "port": 80 }] },
         });
         cluster.create(&object::<Service>(web)).await;
-        cluster.pass(Duration::from_secs(600)).await;
+        cluster.advance(Duration::from_secs(600)).await;
         assert_eq!(cluster.snapshot().get::<ConfigMap>("web"), Some(precious));
 
         let maps = cluster.api::<ConfigMap>();

@@ -9,9 +9,9 @@
 //! It may be started before its kind is installed: it waits, and says so.
 
 use windlass::prelude::*;
-use windlass_examples::several_kinds::SiteKeeper;
+use windlass_examples::several_kinds::SiteController;
 
 #[tokio::main]
 async fn main() -> Result<(), windlass::Error> {
-    windlass::run("site-keeper", [Registration::of::<SiteKeeper>()]).await
+    windlass::run("site-keeper", [Registration::of::<SiteController>()]).await
 }

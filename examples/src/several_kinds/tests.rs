@@ -35,7 +35,7 @@ fn entry_without_address_removes_its_line_alone() {
 /// What users and the cluster do: a definition, two sites, of which one becomes ready and the other goes.
 async fn two_sites_of_which_one_goes(cluster: Cluster) {
     cluster.create(&Site::crd()).await;
-    cluster.run([Registration::of::<SiteKeeper>()]);
+    cluster.run([Registration::of::<SiteController>()]);
     for name in ["web", "shop"] {
         cluster.create(&site(name)).await;
     }

@@ -140,7 +140,7 @@ pub(crate) struct Files {
 }
 
 /// What the files have now.
-struct Pair {
+struct KeyPairBytes {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
@@ -156,22 +156,22 @@ impl Files {
     pub(crate) fn load(
         &self,
         provider: &CryptoProvider,
-    ) -> Result<(CertifiedKey, Follower), CertificateError> {
+    ) -> Result<(CertifiedKey, CertificateReloader), CertificateError> {
         let pair = self.read()?;
         let loaded = self.parse(&pair, provider)?;
-        Ok((loaded, Follower { serving: pair.fingerprint(), refused: None }))
+        Ok((loaded, CertificateReloader { serving: pair.fingerprint(), refused: None }))
     }
 
     /// Through whatever links there are, as of now: Kubernetes replaces a mounted Secret by moving one link.
-    fn read(&self) -> Result<Pair, CertificateError> {
+    fn read(&self) -> Result<KeyPairBytes, CertificateError> {
         let read = |path: &Path| {
             std::fs::read(path)
                 .map_err(|source| CertificateError::Unreadable { path: path.to_owned(), source })
         };
-        Ok(Pair { certificate: read(&self.certificate)?, key: read(&self.key)? })
+        Ok(KeyPairBytes { certificate: read(&self.certificate)?, key: read(&self.key)? })
     }
 
-    fn parse(&self, pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+    fn parse(&self, pair: &KeyPairBytes, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
         let lacking = |path: &Path, what| CertificateError::Lacking { path: path.to_owned(), what };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pair.certificate).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty());
@@ -184,7 +184,7 @@ impl Files {
     }
 }
 
-impl Pair {
+impl KeyPairBytes {
     fn fingerprint(&self) -> Fingerprint {
         let mut whole = digest::Context::new(&digest::SHA256);
         // With its length, so that no byte can be taken for one of the other file.
@@ -228,18 +228,18 @@ pub(crate) fn warn_if_stale(files: &Files, pair: &CertifiedKey, provider: &Crypt
 }
 
 /// What is known of the files: what is served with, and what was refused since.
-pub(crate) struct Follower {
+pub(crate) struct CertificateReloader {
     serving: Fingerprint,
-    refused: Option<Refused>,
+    refused: Option<RejectedPair>,
 }
 
-struct Refused {
+struct RejectedPair {
     what: Fingerprint,
     told: bool,
 }
 
 /// What a look at the files came to.
-enum Looked {
+enum ReloadOutcome {
     /// Nothing to do.
     AsBefore,
     /// There is a new pair, and it is good.
@@ -250,12 +250,12 @@ enum Looked {
     Broken(CertificateError),
 }
 
-impl Follower {
-    fn look(&mut self, files: &Files, provider: &CryptoProvider) -> Looked {
+impl CertificateReloader {
+    fn look(&mut self, files: &Files, provider: &CryptoProvider) -> ReloadOutcome {
         let (what, parsed) = match files.read() {
             Ok(pair) if pair.fingerprint() == self.serving => {
                 self.refused = None;
-                return Looked::AsBefore;
+                return ReloadOutcome::AsBefore;
             }
             Ok(pair) => (pair.fingerprint(), files.parse(&pair, provider)),
             // By its message: another file that is missing is another state.
@@ -264,22 +264,22 @@ impl Follower {
         match parsed {
             Ok(pair) => {
                 *self = Self { serving: what, refused: None };
-                Looked::Replaced(Box::new(pair))
+                ReloadOutcome::Replaced(Box::new(pair))
             }
             Err(broken) => self.refuse(what, broken),
         }
     }
 
-    fn refuse(&mut self, what: Fingerprint, broken: CertificateError) -> Looked {
+    fn refuse(&mut self, what: Fingerprint, broken: CertificateError) -> ReloadOutcome {
         match &mut self.refused {
-            Some(refused) if refused.what == what && refused.told => Looked::AsBefore,
+            Some(refused) if refused.what == what && refused.told => ReloadOutcome::AsBefore,
             Some(refused) if refused.what == what => {
                 refused.told = true;
-                Looked::Broken(broken)
+                ReloadOutcome::Broken(broken)
             }
             _ => {
-                self.refused = Some(Refused { what, told: false });
-                Looked::Doubtful
+                self.refused = Some(RejectedPair { what, told: false });
+                ReloadOutcome::Doubtful
             }
         }
     }
@@ -292,7 +292,7 @@ impl Follower {
 pub(crate) async fn follow(
     env: Env,
     files: Files,
-    mut follower: Follower,
+    mut follower: CertificateReloader,
     certificates: Arc<Certificates>,
     provider: Arc<CryptoProvider>,
     metrics: AdminMetrics,
@@ -302,15 +302,15 @@ pub(crate) async fn follow(
         env.sleep(next).await;
         next = LOOK;
         match follower.look(&files, &provider) {
-            Looked::AsBefore => {}
-            Looked::Doubtful => next = SECOND_LOOK,
-            Looked::Replaced(pair) => {
+            ReloadOutcome::AsBefore => {}
+            ReloadOutcome::Doubtful => next = SECOND_LOOK,
+            ReloadOutcome::Replaced(pair) => {
                 warn_if_stale(&files, &pair, &provider, env.wall());
                 certificates.replace(*pair);
                 metrics.certificate_replaced.inc();
                 tracing::info!(certificate = %files.certificate.display(), "serving with a new certificate");
             }
-            Looked::Broken(error) => {
+            ReloadOutcome::Broken(error) => {
                 metrics.certificate_refused.inc();
                 tracing::error!(%error, "a new certificate is refused; the old one goes on serving");
             }

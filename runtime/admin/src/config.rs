@@ -27,7 +27,7 @@ pub enum Tls {
     SelfSigned,
     /// One that is kept in a folder as `<name>.crt` and `<name>.key`, in PEM. What is there is served with, and followed as
     /// with [`Tls::Files`]; where neither is, a self-signed pair is made and written, and served with from then on.
-    Kept {
+    Persisted {
         /// The folder, which is made if it is missing.
         folder: PathBuf,
         /// What the two files are called, without their endings.
@@ -46,10 +46,10 @@ pub enum Tls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Everybody who reaches it, on loopback only.
-    Open,
+    Anonymous,
     /// Whoever has a bearer token that the API server knows, and the right to `get` the path: a TokenReview and a
     /// SubjectAccessReview decide. Client certificates are not looked at.
-    Reviewed {
+    Delegated {
         /// Paths that everybody may read: probes have no tokens. One that ends with `*` stands for all that begin so;
         /// `/*`, which is every page, only on loopback.
         /// Default `/healthz`, `/readyz` and `/livez`, as kube-controller-manager; their sub-paths are not among them.
@@ -73,7 +73,7 @@ impl AdminConfig {
 
     /// A server for this machine alone: plain HTTP, open. The address must be on loopback.
     pub fn local(address: SocketAddr) -> Self {
-        Self { address, tls: Tls::Plain, access: Access::Open }
+        Self { address, tls: Tls::Plain, access: Access::Anonymous }
     }
 
     /// Checks what can be checked without opening anything.
@@ -88,7 +88,7 @@ impl AdminConfig {
             if *tls == Tls::Plain {
                 return Err(AdminConfigError::PlainExposed { address });
             }
-            if *access == Access::Open {
+            if *access == Access::Anonymous {
                 return Err(AdminConfigError::OpenExposed { address });
             }
         }
@@ -99,12 +99,12 @@ impl AdminConfig {
                 }
             }
         }
-        if let Tls::Kept { folder, name } = tls
+        if let Tls::Persisted { folder, name } = tls
             && (folder.as_os_str().is_empty() || name.is_empty() || name.contains('/'))
         {
             return Err(AdminConfigError::NoPlace { folder: folder.clone(), name: name.clone() });
         }
-        let Access::Reviewed { always_allow, .. } = access else { return Ok(()) };
+        let Access::Delegated { always_allow, .. } = access else { return Ok(()) };
         if let Some(path) = always_allow.iter().find(|path| !is_pattern(path)) {
             return Err(AdminConfigError::BadPath { path: path.clone() });
         }
@@ -117,9 +117,9 @@ impl AdminConfig {
 }
 
 impl Access {
-    /// [`Access::Reviewed`] with its defaults.
+    /// [`Access::Delegated`] with its defaults.
     pub fn reviewed() -> Self {
-        Access::Reviewed {
+        Access::Delegated {
             always_allow: ["/healthz", "/readyz", "/livez"].map(String::from).to_vec(),
             authentication_ttl: Duration::from_secs(60),
             allow_ttl: Duration::from_secs(5 * 60),
@@ -196,7 +196,7 @@ impl fmt::Display for Tls {
         f.write_str(match self {
             Tls::Plain => "plain",
             Tls::SelfSigned => "self-signed",
-            Tls::Kept { .. } => "kept",
+            Tls::Persisted { .. } => "kept",
             Tls::Files { .. } => "files",
         })
     }
@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(AdminConfig::new(address).validate(), Ok(()));
             let plain = AdminConfig { tls: Tls::Plain, ..AdminConfig::new(address) }.validate();
             assert_eq!(plain, Err(AdminConfigError::PlainExposed { address }));
-            let open = AdminConfig { access: Access::Open, ..AdminConfig::new(address) }.validate();
+            let open = AdminConfig { access: Access::Anonymous, ..AdminConfig::new(address) }.validate();
             assert_eq!(open, Err(AdminConfigError::OpenExposed { address }));
             for (error, field) in [(plain, "admin.tls"), (open, "admin.access")] {
                 let message = error.unwrap_err().to_string();
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_certificate_is_kept_under_a_name_in_a_folder() {
         let kept = |folder: &str, name: &str| {
-            let tls = Tls::Kept { folder: folder.into(), name: name.to_owned() };
+            let tls = Tls::Persisted { folder: folder.into(), name: name.to_owned() };
             AdminConfig { tls, ..AdminConfig::new(at("0.0.0.0:1")) }.validate()
         };
         assert_eq!(kept("certificates", "windlass"), Ok(()));
@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn a_path_that_is_always_allowed_begins_with_a_slash_and_has_its_star_at_the_end() {
         let with = |path: &str| {
-            let Access::Reviewed { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
+            let Access::Delegated { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
                 unreachable!("reviewed")
             };
             let always_allow = vec![path.to_owned()];
-            let access = Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl };
+            let access = Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl };
             AdminConfig { access, ..AdminConfig::new(at("0.0.0.0:1")) }.validate()
         };
         for path in ["/", "/healthz/*", "/metrics"] {
@@ -262,11 +262,11 @@ mod tests {
         }
         let address = at("0.0.0.0:1");
         assert_eq!(with("/*"), Err(AdminConfigError::AllAllowed { address }), "that is open access");
-        let Access::Reviewed { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
+        let Access::Delegated { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
             unreachable!("reviewed")
         };
         let always_allow = vec!["/*".to_owned()];
-        let access = Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl };
+        let access = Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl };
         assert_eq!(AdminConfig { access, ..AdminConfig::local(at("[::1]:1")) }.validate(), Ok(()));
     }
 }

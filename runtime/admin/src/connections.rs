@@ -25,12 +25,12 @@ pub(crate) struct Connections {
     env: Env,
     most: usize,
     places: Arc<Semaphore>,
-    open: Arc<Mutex<Open>>,
+    open: Arc<Mutex<OpenConnections>>,
     metrics: AdminMetrics,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
     by_number: BTreeMap<u64, Arc<Connection>>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Connection {
 }
 
 /// A place among the connections. Dropping it gives it back.
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     number: u64,
     pub(crate) connection: Arc<Connection>,
     connections: Connections,
@@ -56,7 +56,7 @@ pub(crate) struct Place {
 }
 
 /// A request that is being answered: its connection is not shed until this is dropped.
-pub(crate) struct Answering(Arc<Connection>);
+pub(crate) struct ActiveRequest(Arc<Connection>);
 
 impl Connections {
     pub(crate) fn new(env: Env, most: usize, metrics: AdminMetrics) -> Self {
@@ -65,7 +65,7 @@ impl Connections {
 
     /// A place for a connection from `peer`, which another connection may have to make; none when every other one is
     /// being answered.
-    pub(crate) async fn place(&self, peer: IpAddr) -> Option<Place> {
+    pub(crate) async fn place(&self, peer: IpAddr) -> Option<ConnectionPermit> {
         let permit = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) if self.shed_one() => Arc::clone(&self.places).acquire_owned().await.ok()?,
@@ -84,7 +84,7 @@ impl Connections {
         open.by_number.insert(number, Arc::clone(&connection));
         self.metrics.connections.set(i64::try_from(open.by_number.len()).unwrap_or(i64::MAX));
         drop(open);
-        Some(Place { number, connection, connections: self.clone(), _permit: permit })
+        Some(ConnectionPermit { number, connection, connections: self.clone(), _permit: permit })
     }
 
     /// Has one connection make room; false when none can.
@@ -107,7 +107,7 @@ impl Connections {
         let _all = self.places.acquire_many(u32::try_from(self.most).unwrap_or(u32::MAX)).await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,9 +125,9 @@ fn victim(waiting: &[(u64, IpAddr, u64)]) -> Option<u64> {
 
 impl Connection {
     /// While the guard lives, this connection is not shed.
-    pub(crate) fn answering(self: &Arc<Self>) -> Answering {
+    pub(crate) fn answering(self: &Arc<Self>) -> ActiveRequest {
         self.answering.fetch_add(1, Ordering::Relaxed);
-        Answering(Arc::clone(self))
+        ActiveRequest(Arc::clone(self))
     }
 
     fn moved(&self) {
@@ -135,13 +135,13 @@ impl Connection {
     }
 }
 
-impl Drop for Answering {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut open = self.connections.lock();
         open.by_number.remove(&self.number);
@@ -154,14 +154,14 @@ fn now(env: &Env) -> u64 {
 }
 
 /// A socket that notes when bytes pass, and fails when the other side takes none for too long.
-pub(crate) struct Watched<S> {
+pub(crate) struct TrackedSocket<S> {
     inner: S,
     connection: Arc<Connection>,
     patience: Duration,
     stalled: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl<S> Watched<S> {
+impl<S> TrackedSocket<S> {
     pub(crate) fn new(inner: S, connection: Arc<Connection>, patience: Duration) -> Self {
         Self { inner, connection, patience, stalled: None }
     }
@@ -180,7 +180,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -195,7 +195,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.wrote(cx, polled)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_env::caught_now;
+use windlass_env::catch_panic_sync;
 use windlass_metrics::Metrics;
 
 /// One check: quick, synchronous, asked at any time. The error says what is wrong.
@@ -119,7 +119,7 @@ impl Health {
     fn noticed(&self) -> Vec<(String, String)> {
         let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let told = |(name, notice): (String, Notice)| {
-            let said = caught_now(|| notice());
+            let said = catch_panic_sync(|| notice());
             let said = said.unwrap_or_else(|message| Some(format!("the notice panicked: {message}")));
             said.map(|text| (name, text))
         };
@@ -128,7 +128,7 @@ impl Health {
 
     fn ask(&self, probe: Probe, name: String, check: &Check) -> CheckResult {
         let outcome =
-            caught_now(|| check()).unwrap_or_else(|message| Err(format!("the check panicked: {message}")));
+            catch_panic_sync(|| check()).unwrap_or_else(|message| Err(format!("the check panicked: {message}")));
         self.metrics.manager().healthcheck(&name, probe.as_str()).observe(outcome.is_ok());
         // Anybody may ask, as often as they like: only what is news is logged.
         if self.is_news(probe.group(), &name, &outcome) {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 /// Says what a replica holds, a line for each thing that is shared. The default shares nothing.
 #[derive(Clone, Default)]
-pub struct Holdings(Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>);
+pub struct OwnershipReport(Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>);
 
-impl Holdings {
+impl OwnershipReport {
     /// Those that `tell` tells, whenever it is asked.
-    pub fn told_by(tell: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+    pub fn from_fn(tell: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }
 
@@ -19,7 +19,7 @@ impl Holdings {
     }
 }
 
-impl fmt::Debug for Holdings {
+impl fmt::Debug for OwnershipReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Holdings").field(&self.lines()).finish()
     }

@@ -9,13 +9,13 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use percent_encoding::percent_decode_str;
 
 /// One page: quick and synchronous, asked by any number of readers at once. One that panics answers 500.
-pub type Page = Arc<dyn Fn(&PageRequest) -> PageAnswer + Send + Sync>;
+pub type PageHandler = Arc<dyn Fn(&PageRequest) -> PageResponse + Send + Sync>;
 
 /// The pages of one process, by path. Clones share them; they may come while the server runs.
 ///
 /// A path that ends with `/` answers for every path below it too, and the longest that fits answers.
 #[derive(Clone, Default)]
-pub struct Pages(Arc<Mutex<BTreeMap<String, Page>>>);
+pub struct Pages(Arc<Mutex<BTreeMap<String, PageHandler>>>);
 
 /// What is asked of a page: a GET, or a HEAD, for which the body is left out afterwards.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl PageRequest {
 
 /// What a page answers.
 #[derive(Clone, Debug)]
-pub struct PageAnswer {
+pub struct PageResponse {
     /// The status.
     pub status: StatusCode,
     /// The media type, as the header `Content-Type` has it.
@@ -59,7 +59,7 @@ pub struct PageAnswer {
 /// The media type of plain text.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-impl PageAnswer {
+impl PageResponse {
     /// 200 with plain text.
     pub fn text(body: impl Into<Bytes>) -> Self {
         Self::of(StatusCode::OK, TEXT, body)
@@ -95,12 +95,12 @@ impl Pages {
     }
 
     /// Adds a page, or replaces the one at `path`, which begins with `/`.
-    pub fn add(&self, path: impl Into<String>, page: Page) {
+    pub fn add(&self, path: impl Into<String>, page: PageHandler) {
         self.lock().insert(path.into(), page);
     }
 
     /// The page that answers for `path`, and the path it was added at.
-    pub fn find(&self, path: &str) -> Option<(String, Page)> {
+    pub fn find(&self, path: &str) -> Option<(String, PageHandler)> {
         let pages = self.lock();
         let below = path.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| &path[..=at]);
         // The longest comes last. The root answers for itself only: what nobody has must not be found there.
@@ -112,8 +112,8 @@ impl Pages {
     }
 
     /// The same pages, for one of them: it must not keep itself alive.
-    pub(crate) fn downgrade(&self) -> Listed {
-        Listed(Arc::downgrade(&self.0))
+    pub(crate) fn downgrade(&self) -> WeakPages {
+        WeakPages(Arc::downgrade(&self.0))
     }
 
     /// The paths of all pages, in order.
@@ -130,15 +130,15 @@ impl Pages {
         self.lock().keys().filter_map(first).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Page>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PageHandler>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Pages, as a page among them may hold them.
-pub(crate) struct Listed(Weak<Mutex<BTreeMap<String, Page>>>);
+pub(crate) struct WeakPages(Weak<Mutex<BTreeMap<String, PageHandler>>>);
 
-impl Listed {
+impl WeakPages {
     fn pages(&self) -> Pages {
         Pages(self.0.upgrade().unwrap_or_default())
     }
@@ -181,7 +181,7 @@ mod tests {
     fn the_longest_path_answers_and_only_one_that_ends_with_a_slash_answers_for_what_is_below() {
         let pages = Pages::new();
         for path in ["/", "/metrics", "/debug/controllers", "/debug/controllers/", "/debug/"] {
-            pages.add(path, Arc::new(|_| PageAnswer::text("")));
+            pages.add(path, Arc::new(|_| PageResponse::text("")));
         }
         assert_eq!(found(&pages, "/").as_deref(), Some("/"));
         assert_eq!(found(&pages, "/metrics").as_deref(), Some("/metrics"));

@@ -7,8 +7,8 @@ use http::StatusCode;
 use windlass_metrics::Metrics;
 
 use crate::health::{Health, Probe};
-use crate::pages::{PageAnswer, PageRequest, Pages};
-use crate::site::PROMETHEUS_TEXT;
+use crate::pages::{PageResponse, PageRequest, Pages};
+use crate::service::PROMETHEUS_TEXT;
 
 /// Adds the pages of every probe, and of every check below it.
 pub(crate) fn add(pages: &Pages, health: &Health, metrics: &Metrics) {
@@ -22,43 +22,43 @@ pub(crate) fn add(pages: &Pages, health: &Health, metrics: &Metrics) {
     }
     let metrics = metrics.clone();
     let levels = move |_: &PageRequest| {
-        PageAnswer::of(StatusCode::OK, PROMETHEUS_TEXT, metrics.encode_service_levels())
+        PageResponse::of(StatusCode::OK, PROMETHEUS_TEXT, metrics.encode_slis())
     };
     pages.add("/metrics/slis", Arc::new(levels));
 }
 
 /// Every check but those excluded: `ok`, and each on a line where that is asked for or one fails.
-fn all(health: &Health, probe: Probe, request: &PageRequest) -> PageAnswer {
+fn all(health: &Health, probe: Probe, request: &PageRequest) -> PageResponse {
     let excluded: BTreeSet<String> = request.parameters("exclude").map(str::to_owned).collect();
     let report = health.report_without(probe, &excluded);
     if !report.passed() {
-        return PageAnswer {
+        return PageResponse {
             status: StatusCode::INTERNAL_SERVER_ERROR,
-            ..PageAnswer::text(report.details())
+            ..PageResponse::text(report.details())
         };
     }
     match request.parameter("verbose") {
-        Some(_) => PageAnswer::text(report.details()),
-        None => PageAnswer::text("ok"),
+        Some(_) => PageResponse::text(report.details()),
+        None => PageResponse::text("ok"),
     }
 }
 
 /// One check. Its reason is for whoever has the right to this very path.
-fn one(health: &Health, probe: Probe, prefix: &str, request: &PageRequest) -> PageAnswer {
+fn one(health: &Health, probe: Probe, prefix: &str, request: &PageRequest) -> PageResponse {
     let name = request.path.strip_prefix(prefix).unwrap_or_default();
     let Some(result) = health.check(probe, name) else {
         let why = format!("{} has no such check: {prefix}?verbose lists them", probe.as_str());
-        return PageAnswer::refusal(StatusCode::NOT_FOUND, why.replace("/?", "?"));
+        return PageResponse::refusal(StatusCode::NOT_FOUND, why.replace("/?", "?"));
     };
     match result.outcome {
-        Ok(()) => PageAnswer::text("ok"),
+        Ok(()) => PageResponse::text("ok"),
         Err(reason) if request.reviewed => {
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-            PageAnswer::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}"))
+            PageResponse::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}"))
         }
         Err(_) => {
             let name = result.name;
-            PageAnswer::refusal(
+            PageResponse::refusal(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 format!("[-]{name} failed: reason withheld"),
             )

@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::{Env, Task};
 use windlass_metrics::{AdminMetrics, Metrics};
 
-use crate::certificates::{self, CertificateError, Certificates, Files, Follower};
+use crate::certificates::{self, CertificateError, Certificates, Files, CertificateReloader};
 use crate::config::{Access, AdminConfig, Tls};
 use crate::error::AdminError;
 use crate::health::Health;
-use crate::pages::{PageAnswer, PageRequest, Pages};
-use crate::reviews::{Reviews, Ttls};
-use crate::serving::{Limits, Listening};
-use crate::site::{self, Leave, Site};
-use crate::status::{self, About};
-use crate::{made, probes};
+use crate::pages::{PageResponse, PageRequest, Pages};
+use crate::delegated_auth::{DelegatedAuth, Ttls};
+use crate::serving::{Limits, HttpListener};
+use crate::service::{self, AccessPolicy, AdminService};
+use crate::status::{self, ComponentInfo};
+use crate::{self_signed, probes};
 
 /// What an admin server shows, and asks.
 #[derive(Clone)]
-pub struct AdminParts {
+pub struct AdminServerDeps {
     /// What `/metrics` shows.
     pub metrics: Metrics,
     /// What the probes ask.
@@ -36,7 +36,7 @@ pub struct AdminParts {
     /// Further pages. Those of the server itself are added to them when it starts.
     pub pages: Pages,
     /// What `/statusz`, `/flagz` and `/configz` tell.
-    pub about: About,
+    pub about: ComponentInfo,
     /// With what reviews are sent: as the process itself, and held up by no fence.
     pub reviews: kube::Client,
 }
@@ -56,26 +56,26 @@ impl AdminServer {
     ///
     /// # Panics
     /// When another one with reviews runs in the same environment: both would draw the same random numbers.
-    pub async fn start(env: &Env, config: &AdminConfig, parts: AdminParts) -> Result<Self, AdminError> {
+    pub async fn start(env: &Env, config: &AdminConfig, parts: AdminServerDeps) -> Result<Self, AdminError> {
         Self::start_within(env, config, parts, Limits::default()).await
     }
 
     pub(crate) async fn start_within(
         env: &Env,
         config: &AdminConfig,
-        parts: AdminParts,
+        parts: AdminServerDeps,
         limits: Limits,
     ) -> Result<Self, AdminError> {
         config.validate()?;
         let AdminConfig { address, tls, access } = config;
         let metrics = parts.metrics.admin();
-        let secured = Secured::by(env, tls, *address, &metrics)?;
+        let secured = TlsSetup::by(env, tls, *address, &metrics)?;
         let bound = |source| AdminError::Bind { address: *address, source };
         let listener = TcpListener::bind(address).await.map_err(bound)?;
         let address = listener.local_addr().map_err(bound)?;
-        let site = Arc::new(Site::new(all_pages(env, &parts), leave(env, access, &parts), metrics.clone()));
+        let site = Arc::new(AdminService::new(all_pages(env, &parts), leave(env, access, &parts), metrics.clone()));
         let stop = CancellationToken::new();
-        let listening = Listening::new(env, site, secured.config, stop.clone(), limits, metrics);
+        let listening = HttpListener::new(env, site, secured.config, stop.clone(), limits, metrics);
         let mut tasks = vec![env.spawn("admin server", listening.run(listener))];
         // Begun only now: before the address was bound, nobody would have ended it.
         tasks.extend(secured.following.map(|following| env.spawn("admin certificate", following)));
@@ -110,13 +110,13 @@ impl AdminServer {
 }
 
 /// What TLS takes.
-struct Secured {
+struct TlsSetup {
     config: Option<Arc<ServerConfig>>,
     /// What looks after a certificate in files.
     following: Option<BoxFuture<'static, ()>>,
 }
 
-impl Secured {
+impl TlsSetup {
     fn by(
         env: &Env,
         tls: &Tls,
@@ -126,11 +126,11 @@ impl Secured {
         let provider = certificates::provider();
         let (first, files) = match tls {
             Tls::Plain => return Ok(Self { config: None, following: None }),
-            Tls::SelfSigned => (made::self_signed(&provider, address.ip(), env.wall())?, None),
-            Tls::Kept { folder, name } => {
+            Tls::SelfSigned => (self_signed::self_signed(&provider, address.ip(), env.wall())?, None),
+            Tls::Persisted { folder, name } => {
                 let at = |ending| folder.join(format!("{name}.{ending}"));
                 let files = Files { certificate: at("crt"), key: at("key") };
-                made::keep(&files, address.ip(), env.wall())?;
+                self_signed::keep(&files, address.ip(), env.wall())?;
                 loaded(files, &provider, env)?
             }
             Tls::Files { certificate, key } => {
@@ -153,31 +153,31 @@ fn loaded(
     files: Files,
     provider: &CryptoProvider,
     env: &Env,
-) -> Result<(CertifiedKey, Option<(Files, Follower)>), CertificateError> {
+) -> Result<(CertifiedKey, Option<(Files, CertificateReloader)>), CertificateError> {
     let (first, follower) = files.load(provider)?;
     certificates::warn_if_stale(&files, &first, provider, env.wall());
     Ok((first, Some((files, follower))))
 }
 
-fn leave(env: &Env, access: &Access, parts: &AdminParts) -> Leave {
-    let Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl } = access else {
-        return Leave::Open;
+fn leave(env: &Env, access: &Access, parts: &AdminServerDeps) -> AccessPolicy {
+    let Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl } = access else {
+        return AccessPolicy::Open;
     };
     let ttls = Ttls { authentication: *authentication_ttl, allow: *allow_ttl, deny: *deny_ttl };
-    let reviews = Reviews::new(env, parts.reviews.clone(), ttls, parts.metrics.admin());
-    Leave::Reviewed { always_allow: always_allow.clone(), reviews: Box::new(reviews) }
+    let reviews = DelegatedAuth::new(env, parts.reviews.clone(), ttls, parts.metrics.admin());
+    AccessPolicy::Reviewed { always_allow: always_allow.clone(), reviews: Box::new(reviews) }
 }
 
 /// The pages that were given, and those of every server.
-fn all_pages(env: &Env, parts: &AdminParts) -> Pages {
-    let AdminParts { metrics, health, pages, about, reviews: _ } = parts;
+fn all_pages(env: &Env, parts: &AdminServerDeps) -> Pages {
+    let AdminServerDeps { metrics, health, pages, about, reviews: _ } = parts;
     probes::add(pages, health, metrics);
     let shown = metrics.clone();
-    let whole = move |_: &PageRequest| PageAnswer::of(StatusCode::OK, site::PROMETHEUS_TEXT, shown.encode());
+    let whole = move |_: &PageRequest| PageResponse::of(StatusCode::OK, service::PROMETHEUS_TEXT, shown.encode());
     pages.add("/metrics", Arc::new(whole));
     status::add(pages, env, about.clone());
     let listed = pages.downgrade();
-    pages.add("/", Arc::new(move |_| PageAnswer::json(json!({ "paths": listed.paths() }).to_string())));
+    pages.add("/", Arc::new(move |_| PageResponse::json(json!({ "paths": listed.paths() }).to_string())));
     pages.clone()
 }
 
@@ -187,7 +187,7 @@ impl fmt::Debug for AdminServer {
     }
 }
 
-impl fmt::Debug for AdminParts {
+impl fmt::Debug for AdminServerDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdminParts")
             .field("pages", &self.pages)

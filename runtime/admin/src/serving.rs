@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_metrics::AdminMetrics;
 
-use crate::connections::{Connection, Connections, Place, Watched};
-use crate::site::Site;
+use crate::connections::{Connection, Connections, ConnectionPermit, TrackedSocket};
+use crate::service::AdminService;
 
 /// How long to wait after the operating system refused to accept a connection, which mostly means that it has no file
 /// descriptors left.
@@ -72,7 +72,7 @@ impl Default for Limits {
 }
 
 /// What listens.
-pub(crate) struct Listening {
+pub(crate) struct HttpListener {
     shared: Arc<Shared>,
     connections: Connections,
 }
@@ -80,16 +80,16 @@ pub(crate) struct Listening {
 /// What every connection needs.
 struct Shared {
     env: Env,
-    site: Arc<Site>,
+    site: Arc<AdminService>,
     tls: Option<TlsAcceptor>,
     stop: CancellationToken,
     limits: Limits,
 }
 
-impl Listening {
+impl HttpListener {
     pub(crate) fn new(
         env: &Env,
-        site: Arc<Site>,
+        site: Arc<AdminService>,
         tls: Option<Arc<ServerConfig>>,
         stop: CancellationToken,
         limits: Limits,
@@ -139,7 +139,7 @@ async fn let_in(shared: &Arc<Shared>, connections: &Connections, socket: TcpStre
 }
 
 /// One connection from its handshake to its end, or until it is to make room.
-async fn keep(shared: &Arc<Shared>, socket: TcpStream, place: &Place) -> Result<(), BoxError> {
+async fn keep(shared: &Arc<Shared>, socket: TcpStream, place: &ConnectionPermit) -> Result<(), BoxError> {
     let shed = pin!(place.connection.shed.cancelled());
     let served = pin!(served(shared, socket, &place.connection));
     match future::select(shed, served).await {
@@ -158,7 +158,7 @@ async fn served(
     // An answer is one write, or the last of several waits for nothing.
     socket.set_nodelay(true)?;
     let Some(tls) = &shared.tls else {
-        let socket = Watched::new(socket, Arc::clone(connection), shared.limits.stalled);
+        let socket = TrackedSocket::new(socket, Arc::clone(connection), shared.limits.stalled);
         return serve(shared, socket, connection).await;
     };
     let handshaken = shared.env.timeout(shared.limits.handshake, handshake(shared, tls, socket, connection));
@@ -173,7 +173,7 @@ async fn served(
     }
 }
 
-type Secure = tokio_rustls::server::TlsStream<Watched<TcpStream>>;
+type Secure = tokio_rustls::server::TlsStream<TrackedSocket<TcpStream>>;
 
 /// None for a client that speaks plain HTTP, which is told so.
 async fn handshake(
@@ -192,7 +192,7 @@ async fn handshake(
         socket.shutdown().await?;
         return Ok(None);
     }
-    let watched = Watched::new(socket, Arc::clone(connection), shared.limits.stalled);
+    let watched = TrackedSocket::new(socket, Arc::clone(connection), shared.limits.stalled);
     tls.accept(watched).await.map(Some)
 }
 

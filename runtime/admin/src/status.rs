@@ -13,9 +13,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_env::{Env, Instant};
 
-use crate::holdings::Holdings;
+use crate::holdings::OwnershipReport;
 
-use crate::pages::{Listed, Page, PageAnswer, PageRequest, Pages};
+use crate::pages::{WeakPages, PageHandler, PageResponse, PageRequest, Pages};
 
 /// Which Kubernetes the built-in controllers behave as.
 const EMULATED: &str = "1.36";
@@ -31,7 +31,7 @@ const FOR_PEOPLE: &str =
 
 /// What `/statusz`, `/flagz` and `/configz` tell.
 #[derive(Clone, Debug, Default)]
-pub struct About {
+pub struct ComponentInfo {
     /// What the component is called.
     pub component: String,
     /// The flags and their values. Secrets never are among them.
@@ -39,12 +39,12 @@ pub struct About {
     /// The configuration in effect, by component. Secrets never are in it.
     pub configuration: BTreeMap<String, Value>,
     /// What this replica holds of what replicas share.
-    pub holdings: Holdings,
+    pub holdings: OwnershipReport,
 }
 
 /// Adds the pages of `about`, for a process that began now.
-pub(crate) fn add(pages: &Pages, env: &Env, about: About) {
-    let About { component, flags, configuration, holdings } = about;
+pub(crate) fn add(pages: &Pages, env: &Env, about: ComponentInfo) {
+    let ComponentInfo { component, flags, configuration, holdings } = about;
     let status =
         Status { env: env.clone(), component: component.clone(), began: env.wall(), since: env.now() };
     let (listed, also) = (pages.downgrade(), pages.downgrade());
@@ -62,7 +62,7 @@ pub(crate) fn add(pages: &Pages, env: &Env, about: About) {
     };
     pages.add("/flagz", negotiated("Flagz", move || text.clone(), object));
     let configuration = json!(configuration).to_string();
-    pages.add("/configz", Arc::new(move |_| PageAnswer::json(configuration.clone())));
+    pages.add("/configz", Arc::new(move |_| PageResponse::json(configuration.clone())));
 }
 
 #[derive(Clone)]
@@ -78,7 +78,7 @@ impl Status {
         self.env.now().saturating_duration_since(self.since).as_secs()
     }
 
-    fn text(&self, pages: &Listed, holdings: &Holdings) -> String {
+    fn text(&self, pages: &WeakPages, holdings: &OwnershipReport) -> String {
         let Self { component, began, .. } = self;
         let up = self.up();
         let held: String = holdings.lines().iter().map(|line| format!("{line}\n")).collect();
@@ -120,11 +120,11 @@ fn negotiated(
     kind: &'static str,
     text: impl Fn() -> String + Send + Sync + 'static,
     object: impl Fn(&str) -> Value + Send + Sync + 'static,
-) -> Page {
-    Arc::new(move |request: &PageRequest| match Form::asked_for(&request.accept, kind) {
-        Some(Form::Text) => PageAnswer::text(text()),
-        Some(Form::Object { version, deprecated }) => {
-            let answer = PageAnswer::json(object(version).to_string());
+) -> PageHandler {
+    Arc::new(move |request: &PageRequest| match StatuszFormat::asked_for(&request.accept, kind) {
+        Some(StatuszFormat::Text) => PageResponse::text(text()),
+        Some(StatuszFormat::Object { version, deprecated }) => {
+            let answer = PageResponse::json(object(version).to_string());
             let warning = "299 - \"This version is deprecated: ask for v1beta1\"";
             match deprecated {
                 true => answer.with(header::WARNING, HeaderValue::from_static(warning)),
@@ -133,25 +133,25 @@ fn negotiated(
         }
         None => {
             let why = format!("accepted are text/plain and application/json;v=v1beta1;g={GROUP};as={kind}");
-            PageAnswer::refusal(StatusCode::NOT_ACCEPTABLE, why)
+            PageResponse::refusal(StatusCode::NOT_ACCEPTABLE, why)
         }
     })
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Form {
+enum StatuszFormat {
     Text,
     Object { version: &'static str, deprecated: bool },
 }
 
-impl Form {
+impl StatuszFormat {
     /// The first form that is both wanted and there, by the wishes' weights and then their order.
     fn asked_for(accept: &str, kind: &str) -> Option<Self> {
         if accept.trim().is_empty() {
-            return Some(Form::Text);
+            return Some(StatuszFormat::Text);
         }
-        let mut wishes: Vec<(f64, Form)> =
-            accept.split(',').filter_map(|wish| Form::wish(wish, kind)).collect();
+        let mut wishes: Vec<(f64, StatuszFormat)> =
+            accept.split(',').filter_map(|wish| StatuszFormat::wish(wish, kind)).collect();
         wishes.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         wishes.into_iter().next().map(|(_, form)| form)
     }
@@ -163,11 +163,11 @@ impl Form {
         let mut given: BTreeMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
         let weight = given.remove("q").map_or(Some(1.0), |weight| weight.parse::<f64>().ok())?;
         let form = match media_type.as_str() {
-            "text/plain" | "text/*" | "*/*" if !given.contains_key("as") => Form::Text,
+            "text/plain" | "text/*" | "*/*" if !given.contains_key("as") => StatuszFormat::Text,
             "application/json" if (given.get("as"), given.get("g")) == (Some(&kind), Some(&GROUP)) => {
                 let asked = given.get("v")?;
                 let (version, deprecated) = VERSIONS.into_iter().find(|(version, _)| version == asked)?;
-                Form::Object { version, deprecated }
+                StatuszFormat::Object { version, deprecated }
             }
             _ => return None,
         };
@@ -181,13 +181,13 @@ mod tests {
 
     #[test]
     fn an_object_is_had_by_name_and_version_and_text_otherwise_and_nothing_else_is_acceptable() {
-        let beta = Form::Object { version: "v1beta1", deprecated: false };
-        let alpha = Form::Object { version: "v1alpha1", deprecated: true };
+        let beta = StatuszFormat::Object { version: "v1beta1", deprecated: false };
+        let alpha = StatuszFormat::Object { version: "v1alpha1", deprecated: true };
         for (accept, form) in [
-            ("", Some(Form::Text)),
-            ("*/*", Some(Form::Text)),
-            ("text/plain; charset=utf-8", Some(Form::Text)),
-            ("text/html,application/xhtml+xml,*/*;q=0.8", Some(Form::Text)),
+            ("", Some(StatuszFormat::Text)),
+            ("*/*", Some(StatuszFormat::Text)),
+            ("text/plain; charset=utf-8", Some(StatuszFormat::Text)),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Some(StatuszFormat::Text)),
             ("application/json", None),
             ("application/json;as=Statusz", None),
             ("application/json;v=v1;g=config.k8s.io;as=Statusz", None),
@@ -199,7 +199,7 @@ mod tests {
             ("text/plain;q=0", None),
             ("text/html", None),
         ] {
-            assert_eq!(Form::asked_for(accept, "Statusz"), form, "{accept}");
+            assert_eq!(StatuszFormat::asked_for(accept, "Statusz"), form, "{accept}");
         }
     }
 }

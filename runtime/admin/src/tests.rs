@@ -19,9 +19,9 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 
 use crate::health::Health;
-use crate::holdings::Holdings;
+use crate::holdings::OwnershipReport;
 use crate::serving::Limits;
-use crate::{About, AdminConfig, AdminParts, AdminServer, Pages};
+use crate::{ComponentInfo, AdminConfig, AdminServerDeps, AdminServer, Pages};
 
 /// An API server that knows three tokens: `reader` may read everything, `nosy` nothing, and `nobody` is unknown.
 #[derive(Default)]
@@ -94,7 +94,7 @@ fn answered(code: u16, body: &Value) -> http::Response<kube::client::Body> {
 struct Served {
     env: Env,
     server: AdminServer,
-    parts: AdminParts,
+    parts: AdminServerDeps,
     reviewer: Arc<Reviewer>,
 }
 
@@ -111,15 +111,15 @@ impl Served {
         let env = Env::system("admin");
         let metrics = Metrics::new();
         let reviewer = Arc::new(Reviewer::default());
-        let parts = AdminParts {
+        let parts = AdminServerDeps {
             health: Health::new(metrics.clone()),
             metrics,
             pages: Pages::new(),
-            about: About {
+            about: ComponentInfo {
                 component: "windlass".to_owned(),
                 flags: BTreeMap::from([("v".to_owned(), "4".to_owned())]),
                 configuration: BTreeMap::from([("manager".to_owned(), json!({ "name": "windlass" }))]),
-                holdings: Holdings::told_by(|| vec!["Lease kube-system/windlass: held here".to_owned()]),
+                holdings: OwnershipReport::from_fn(|| vec!["Lease kube-system/windlass: held here".to_owned()]),
             },
             reviews: reviewer.client(),
         };
@@ -144,7 +144,7 @@ impl Served {
     /// Stops it, and waits for all it had running.
     async fn stop(self) {
         self.server.stop().await;
-        self.env.tasks_ended().await;
+        self.env.wait_for_tasks().await;
     }
 }
 

@@ -12,7 +12,7 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 
 use crate::connections::Connections;
-use crate::memo::{Answered, Memo};
+use crate::review_cache::{CachedReview, ReviewCache};
 
 /// How often each thread asks. An interpreter takes a thousand times as long; it is to see many orders of a few questions
 /// and not one order of many.
@@ -31,7 +31,7 @@ fn wait<F: Future>(env: &Env, future: F) -> F::Output {
 fn of_threads_that_ask_the_same_at_once_each_is_answered_whoever_leaves() {
     const THREADS: usize = 3;
     let env = Env::virtual_time(1);
-    let (memo, asked) = (Memo::<usize, ()>::new(env.clone(), 8), Arc::new(AtomicUsize::new(0)));
+    let (memo, asked) = (ReviewCache::<usize, ()>::new(env.clone(), 8), Arc::new(AtomicUsize::new(0)));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (env, memo, asked) = (&env, &memo, &asked);
@@ -43,7 +43,7 @@ fn of_threads_that_ask_the_same_at_once_each_is_answered_whoever_leaves() {
                         let asking = async move {
                             asked.fetch_add(1, Ordering::Relaxed);
                             tokio::task::yield_now().await;
-                            Ok(Answered { value: round % 200, holds: Duration::ZERO, good: true })
+                            Ok(CachedReview { value: round % 200, holds: Duration::ZERO, good: true })
                         };
                         let mut answer = Box::pin(memo.ask(question, || asking.boxed()));
                         if thread == 0 && round % 2 == 0 {
@@ -62,10 +62,10 @@ fn of_threads_that_ask_the_same_at_once_each_is_answered_whoever_leaves() {
 
 #[test]
 fn no_more_connections_than_may_have_places_on_all_threads_and_the_end_waits_for_each() {
-    const MOST: usize = 2;
+    const MAX: usize = 2;
     let env = Env::virtual_time(1);
     let metrics = Metrics::new().admin();
-    let (connections, open) = (Connections::new(env.clone(), MOST, metrics.clone()), AtomicUsize::new(0));
+    let (connections, open) = (Connections::new(env.clone(), MAX, metrics.clone()), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for last in 1..=3 {
             let (env, connections, open) = (&env, &connections, &open);
@@ -76,7 +76,7 @@ fn no_more_connections_than_may_have_places_on_all_threads_and_the_end_waits_for
                         else {
                             continue;
                         };
-                        assert!(open.fetch_add(1, Ordering::Relaxed) < MOST, "too many");
+                        assert!(open.fetch_add(1, Ordering::Relaxed) < MAX, "too many");
                         if round % 2 == 0 {
                             let answering = place.connection.answering();
                             tokio::task::yield_now().await;

@@ -153,7 +153,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn install_waits_for_new_version_of_established_definition() {
         let env = Env::virtual_time(1);
-        let server = ApiServer::new(&env.incarnation("server", 0), ApiServerOptions::default());
+        let server = ApiServer::new(&env.with_incarnation("server", 0), ApiServerOptions::default());
         let (client, asked) = client(&server, 3);
         install_crds(&env, &client, &[definition(&["v1"])], INSTALL_TIMEOUT).await.expect("v1 is served");
         assert_eq!(asked.load(Ordering::Relaxed), 0);
@@ -166,7 +166,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn install_fails_when_a_version_is_not_served_in_time() {
         let env = Env::virtual_time(1);
-        let server = ApiServer::new(&env.incarnation("server", 0), ApiServerOptions::default());
+        let server = ApiServer::new(&env.with_incarnation("server", 0), ApiServerOptions::default());
         let (client, _) = client(&server, u32::MAX);
         let installed =
             install_crds(&env, &client, &[definition(&["v1", "v2"])], Duration::from_secs(5)).await;

@@ -16,7 +16,7 @@ use kube::{
 use tower::{BoxError, Layer as _, Service, ServiceBuilder};
 use windlass_env::{
     Env,
-    cell::{Observer, Publisher, cell},
+    watch_channel::{Receiver, Sender, channel},
 };
 use windlass_metrics::Metrics;
 
@@ -24,27 +24,27 @@ use crate::{
     connect::connect,
     error::{ClientError, CredentialsError},
     identities::{
-        account::Account, anonymous::anonymous, bearer::Bearer, process::ProcessCredentials, tokens::Tokens,
+        account::ServiceAccountClient, anonymous::anonymous, bearer::Bearer, process::ProcessCredentials, tokens::TokenCache,
     },
     options::{ClientOptions, Identities},
     raw::RawClient,
     reachability::{Reachability, Sense},
     stack::{
-        AsService, Next, before,
-        count::{Count, Meter},
-        deadline::Deadline,
+        StackService, Next, before,
+        metrics::{MetricsMiddleware, RequestMeter},
+        timeout::Timeout,
         declared::{Declared, DeclaredVerbs},
         drain::Drain,
-        gate::{Behind, Fence, Gate},
-        in_flight::InFlight,
-        limit::{Limit, Limiter},
+        fence::{AttachFence, Fence, FenceMiddleware},
+        in_flight::ConcurrencyLimit,
+        limit::{RateLimit, RequestLimiter},
         over,
-        repeat::Repeat,
+        retry_after::RetryAfter,
         request_options::RequestOptions,
         tag::Tags,
         turn::During,
         wire::{ServiceWire, Wire},
-        write_log::{Log, OpenWrites, WriteLog},
+        write_log::{WriteLogMiddleware, OpenWrites, WriteLog},
     },
 };
 
@@ -69,15 +69,15 @@ struct Shared {
     credentials: ProcessCredentials,
     /// Those of the election's clients.
     election: Mutex<Vec<ProcessCredentials>>,
-    wires: Wires,
+    wires: Transports,
     health: Next,
-    identities: Mutex<BTreeMap<(Whose, String), ControllerClients>>,
-    draining: Publisher<bool>,
+    identities: Mutex<BTreeMap<(IdentityKind, String), ControllerClients>>,
+    draining: Sender<bool>,
     reachability: Reachability,
 }
 
 /// Where requests go.
-enum Wires {
+enum Transports {
     /// To the server: this pool, and one more for the election.
     Pool {
         /// For the process, whose certificate may be what opens them.
@@ -89,7 +89,7 @@ enum Wires {
     Service(Arc<dyn Wire>),
 }
 
-impl Wires {
+impl Transports {
     fn pool(
         env: &Env,
         config: &Config,
@@ -104,18 +104,18 @@ impl Wires {
         Ok(Self::Pool { process, anonymous })
     }
 
-    fn of(&self, whose: Whose) -> &Arc<dyn Wire> {
+    fn of(&self, whose: IdentityKind) -> &Arc<dyn Wire> {
         match (self, whose) {
-            (Wires::Pool { process: next, .. }, Whose::Process)
-            | (Wires::Pool { anonymous: next, .. }, Whose::Account)
-            | (Wires::Service(next), _) => next,
+            (Transports::Pool { process: next, .. }, IdentityKind::Process)
+            | (Transports::Pool { anonymous: next, .. }, IdentityKind::Account)
+            | (Transports::Service(next), _) => next,
         }
     }
 }
 
 /// Whose credentials an identity has.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whose {
+enum IdentityKind {
     /// The process's.
     Process,
     /// Its own.
@@ -159,7 +159,7 @@ impl Clients {
     ) -> Result<Self, ClientError> {
         options.validate()?;
         let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
-        let wires = Wires::pool(&env, &config, &options, &credentials)?;
+        let wires = Transports::pool(&env, &config, &options, &credentials)?;
         Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 
@@ -169,7 +169,7 @@ impl Clients {
     /// # Errors
     ///
     /// When the user agent or the limits cannot be used, or no namespace can be called as the one of the service accounts.
-    pub fn over_service<S, B>(
+    pub fn from_service<S, B>(
         env: Env,
         service: S,
         base_uri: Uri,
@@ -186,7 +186,7 @@ impl Clients {
     {
         let config = Config::new(base_uri);
         let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
-        let wires = Wires::Service(Arc::new(ServiceWire(over(service))));
+        let wires = Transports::Service(Arc::new(ServiceWire(over(service))));
         Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 
@@ -202,21 +202,21 @@ impl Clients {
         metrics: &Metrics,
         fence: Arc<dyn Fence>,
         credentials: ProcessCredentials,
-        wires: Wires,
+        wires: Transports,
     ) -> Result<Self, ClientError> {
         options.validate()?;
         if let Identities::ServiceAccounts { namespace } = &options.identities {
-            Account::check_namespace(namespace)?;
+            ServiceAccountClient::check_namespace(namespace)?;
         }
         let metrics = metrics.clone();
-        let deadline = Deadline { env: env.clone(), within: options.request_timeout };
+        let deadline = Timeout { env: env.clone(), within: options.request_timeout };
         let headers = identified(&config, &options.user_agent)?;
-        let gate = Gate { env: env.clone(), fence: None, wire: Arc::clone(wires.of(Whose::Process)) };
+        let gate = FenceMiddleware { env: env.clone(), fence: None, wire: Arc::clone(wires.of(IdentityKind::Process)) };
         let gate: Next = Arc::new(gate);
         let reachability = Reachability::new(env.clone());
         let health = before(deadline, addressed(&headers, Credentials::Process(&credentials), gate)?);
         let health = before(Sense(reachability.clone()), health);
-        let (identities, draining) = (Mutex::default(), cell(false).0);
+        let (identities, draining) = (Mutex::default(), channel(false).0);
         let shared = Shared {
             env,
             config,
@@ -257,13 +257,13 @@ impl Clients {
     /// Both would draw the same random numbers.
     pub fn for_controller(&self, name: &str) -> Result<ControllerClients, ClientError> {
         let whose = match self.shared.options.identities {
-            Identities::Shared => Whose::Process,
-            Identities::ServiceAccounts { .. } => Whose::Account,
+            Identities::Shared => IdentityKind::Process,
+            Identities::ServiceAccounts { .. } => IdentityKind::Account,
         };
         self.identity(name, whose)
     }
 
-    fn identity(&self, name: &str, whose: Whose) -> Result<ControllerClients, ClientError> {
+    fn identity(&self, name: &str, whose: IdentityKind) -> Result<ControllerClients, ClientError> {
         let mut identities = self.shared.identities.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (whose, name.to_owned());
         if let Some(clients) = identities.get(&key) {
@@ -285,7 +285,7 @@ impl Clients {
     ///
     /// Outside of a tokio runtime.
     pub fn for_informers(&self) -> Result<RawClient, ClientError> {
-        let clients = self.identity(INFORMERS, Whose::Process)?;
+        let clients = self.identity(INFORMERS, IdentityKind::Process)?;
         let reachability = self.shared.reachability.clone();
         Ok(RawClient::new(clients.client(), self.shared.env.clone()).with_reachability(reachability))
     }
@@ -305,8 +305,8 @@ impl Clients {
         let Shared { env, config, options, .. } = &*self.shared;
         let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
         let wire = match &self.shared.wires {
-            Wires::Pool { .. } => connect(env, config, options, Some(&credentials))?,
-            Wires::Service(service) => Arc::clone(service),
+            Transports::Pool { .. } => connect(env, config, options, Some(&credentials))?,
+            Transports::Service(service) => Arc::clone(service),
         };
         let unlimited = self.shared.unfenced(ELECTION, &credentials, options.request_timeout, &wire)?;
         self.shared.election.lock().unwrap_or_else(PoisonError::into_inner).push(credentials);
@@ -324,7 +324,7 @@ impl Clients {
     ///
     /// Outside of a tokio runtime.
     pub fn for_reviews(&self) -> Result<kube::Client, ClientError> {
-        let (within, wire) = (self.shared.options.request_timeout, self.shared.wires.of(Whose::Process));
+        let (within, wire) = (self.shared.options.request_timeout, self.shared.wires.of(IdentityKind::Process));
         let unfenced = self.shared.unfenced(REVIEWS, &self.shared.credentials, within, wire)?;
         let limited = self.shared.limited(REVIEWS, unfenced);
         Ok(self.shared.clients(REVIEWS, limited).client())
@@ -349,11 +349,11 @@ impl Clients {
 
 impl Shared {
     /// The part of a stack that every identity has, with its credentials, behind the fence.
-    fn fenced(&self, name: &str, whose: Whose) -> Result<Next, ClientError> {
+    fn fenced(&self, name: &str, whose: IdentityKind) -> Result<Next, ClientError> {
         let (within, wire) = (self.options.request_timeout, self.wires.of(whose));
         let fence = Some(Arc::clone(&self.fence));
         match &self.options.identities {
-            Identities::ServiceAccounts { namespace } if whose == Whose::Account => {
+            Identities::ServiceAccounts { namespace } if whose == IdentityKind::Account => {
                 let bearer = Bearer { tokens: self.tokens(namespace, name)?, meter: self.meter(name) };
                 let config = anonymous(&self.config);
                 self.inner(name, &config, Credentials::Account(bearer), fence, within, wire)
@@ -383,37 +383,37 @@ impl Shared {
         wire: &Arc<dyn Wire>,
     ) -> Result<Next, ClientError> {
         let Self { env, options, .. } = self;
-        let gate: Next = Arc::new(Gate { env: env.clone(), fence, wire: Arc::clone(wire) });
+        let gate: Next = Arc::new(FenceMiddleware { env: env.clone(), fence, wire: Arc::clone(wire) });
         let config = identified(config, &format!("{}/{name}", options.user_agent))?;
         let addressed = addressed(&config, credentials, gate)?;
-        let bounded = before(Deadline { env: env.clone(), within }, addressed);
+        let bounded = before(Timeout { env: env.clone(), within }, addressed);
         Ok(before(Sense(self.reachability.clone()), bounded))
     }
 
     /// The tokens of a controller's account.
-    fn tokens(&self, namespace: &str, name: &str) -> Result<Tokens, ClientError> {
+    fn tokens(&self, namespace: &str, name: &str) -> Result<TokenCache, ClientError> {
         let within = self.options.request_timeout.min(ACCOUNTS_TIMEOUT);
-        let root = self.unfenced(ACCOUNTS, &self.credentials, within, self.wires.of(Whose::Process))?;
-        let root = before(Count { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
-        let account = Account::new(namespace, name, root)?;
+        let root = self.unfenced(ACCOUNTS, &self.credentials, within, self.wires.of(IdentityKind::Process))?;
+        let root = before(MetricsMiddleware { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
+        let account = ServiceAccountClient::new(namespace, name, root)?;
         let rng = self.env.rng(&format!("identities/{name}"));
-        Ok(Tokens::new(self.env.clone(), account, rng))
+        Ok(TokenCache::new(self.env.clone(), account, rng))
     }
 
     /// What keeps an identity from asking too much of the server.
     fn limited(&self, name: &str, inner: Next) -> Next {
-        let bounded = before(InFlight::new(self.env.clone()), inner);
-        let limiter = Limiter::new(self.env.clone(), self.options.qps, self.options.burst);
-        let limited = before(Limit { limiter, meter: self.meter(name) }, bounded);
+        let bounded = before(ConcurrencyLimit::new(self.env.clone()), inner);
+        let limiter = RequestLimiter::new(self.env.clone(), self.options.qps, self.options.burst);
+        let limited = before(RateLimit { limiter, meter: self.meter(name) }, bounded);
         if name == INFORMERS {
             return limited;
         }
         let within = self.options.request_timeout;
-        before(Repeat { env: self.env.clone(), meter: self.meter(name), within }, limited)
+        before(RetryAfter { env: self.env.clone(), meter: self.meter(name), within }, limited)
     }
 
     fn clients(&self, name: &str, inner: Next) -> ControllerClients {
-        let count = Count { env: self.env.clone(), meter: self.meter(name) };
+        let count = MetricsMiddleware { env: self.env.clone(), meter: self.meter(name) };
         ControllerClients {
             name: name.into(),
             namespace: self.config.default_namespace.as_str().into(),
@@ -424,12 +424,12 @@ impl Shared {
             open: OpenWrites::default(),
             options: RequestOptions::default(),
             tags: Extensions::new(),
-            draining: self.draining.observe(),
+            draining: self.draining.subscribe(),
         }
     }
 
-    fn meter(&self, identity: &str) -> Meter {
-        Meter {
+    fn meter(&self, identity: &str) -> RequestMeter {
+        RequestMeter {
             metrics: self.metrics.requests(identity),
             host: host_and_port(&self.config.cluster_url).into(),
         }
@@ -454,12 +454,12 @@ fn identified(config: &Config, user_agent: &str) -> Result<Config, ClientError> 
 /// Where the server is, who asks, and as whom.
 fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Result<Next, ClientError> {
     let headers = config.extra_headers_layer().map_err(ClientError::Headers)?;
-    let next = over(headers.layer(AsService(next)));
+    let next = over(headers.layer(StackService(next)));
     let next = match credentials {
         Credentials::Process(credentials) => before(credentials.clone(), next),
         Credentials::Account(bearer) => before(bearer, next),
     };
-    Ok(over(ServiceBuilder::new().layer(config.base_uri_layer()).service(AsService(next))))
+    Ok(over(ServiceBuilder::new().layer(config.base_uri_layer()).service(StackService(next))))
 }
 
 /// The clients of one identity: they share a budget, a user agent, a fence and connections.
@@ -467,17 +467,17 @@ fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Resul
 pub struct ControllerClients {
     name: Arc<str>,
     namespace: Arc<str>,
-    count: Count,
+    count: MetricsMiddleware,
     inner: Next,
     /// What these clients write behind; `None` for the fence of all.
     fence: Option<Arc<dyn Fence>>,
     /// Closed when these clients write no more; `None` for clients that write as long as the process does.
-    turn: Option<Observer<()>>,
+    turn: Option<Receiver<()>>,
     open: OpenWrites,
     options: RequestOptions,
     /// What each request carries to the wire.
     tags: Extensions,
-    draining: Observer<bool>,
+    draining: Receiver<bool>,
 }
 
 impl ControllerClients {
@@ -488,14 +488,14 @@ impl ControllerClients {
 
     /// The same identity, whose clients write behind `fence` and not behind the one of all [`Clients`].
     #[must_use]
-    pub fn behind(&self, fence: Arc<dyn Fence>) -> Self {
+    pub fn with_fence(&self, fence: Arc<dyn Fence>) -> Self {
         Self { fence: Some(fence), ..self.clone() }
     }
 
     /// The same identity, whose clients write until `turn` is closed. A write that is under way then is dropped when its
     /// task is next polled; until then it is among `open`. Reads are not concerned.
     #[must_use]
-    pub fn during(&self, turn: Observer<()>, open: OpenWrites) -> Self {
+    pub fn during(&self, turn: Receiver<()>, open: OpenWrites) -> Self {
         Self { turn: Some(turn), open, ..self.clone() }
     }
 
@@ -548,7 +548,7 @@ impl ControllerClients {
     /// Outside of a tokio runtime.
     pub fn worker(&self, log: Arc<dyn WriteLog>, declared: Option<Arc<dyn DeclaredVerbs>>) -> kube::Client {
         let drained = before(Drain(self.draining.clone()), Arc::clone(&self.inner));
-        let logged = before(Log { log, open: self.open.clone() }, drained);
+        let logged = before(WriteLogMiddleware { log, open: self.open.clone() }, drained);
         self.over(match declared {
             Some(declared) => before(Declared(declared), logged),
             None => logged,
@@ -557,7 +557,7 @@ impl ControllerClients {
 
     fn over(&self, next: Next) -> kube::Client {
         let next = match self.fence.clone() {
-            Some(fence) => before(Behind(fence), next),
+            Some(fence) => before(AttachFence(fence), next),
             None => next,
         };
         let next = match self.turn.clone() {
@@ -566,7 +566,7 @@ impl ControllerClients {
         };
         let next = if self.options == RequestOptions::default() { next } else { before(self.options, next) };
         let next = if self.tags.is_empty() { next } else { before(Tags(self.tags.clone()), next) };
-        kube::Client::new(AsService(before(self.count.clone(), next)), self.namespace.as_ref())
+        kube::Client::new(StackService(before(self.count.clone(), next)), self.namespace.as_ref())
     }
 }
 

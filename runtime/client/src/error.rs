@@ -4,7 +4,7 @@ mod advice;
 mod chain;
 mod client;
 mod credentials;
-mod denial;
+mod missing_permission;
 mod ended;
 mod identity;
 mod request;
@@ -18,15 +18,15 @@ pub use self::{
     advice::retry_after,
     client::ClientError,
     credentials::CredentialsError,
-    denial::Denial,
+    missing_permission::MissingPermission,
     ended::{
-        DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, SilentError, TurnOverError,
+        DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, WatchIdleError, TurnOverError,
     },
     identity::{IdentityCause, IdentityError},
     request::RequestError,
     text::{one_line, one_line_with_rule},
 };
-pub(crate) use advice::{LONGEST_REFUSAL, advised_by_headers, advised_by_status};
+pub(crate) use advice::{MAX_REFUSAL, advised_by_headers, advised_by_status};
 pub(crate) use chain::find;
 
 /// The fence's refusal, if that is what a call of kube's failed with.
@@ -64,21 +64,21 @@ pub fn draining(error: &kube::Error) -> bool {
 ///
 /// Where no cause is an answer of the server's, as when somebody has made one text of several failures, the server's
 /// words are looked for in the text.
-pub fn denial(error: &(dyn Error + 'static)) -> Option<Denial> {
+pub fn missing_permission(error: &(dyn Error + 'static)) -> Option<MissingPermission> {
     let answered = |cause: &(dyn Error + 'static)| cause.is::<kube::Error>() || cause.is::<RequestError>();
     if !causes(error).any(answered) {
-        return typed(error).or_else(|| Denial::said(&error.to_string()));
+        return typed(error).or_else(|| MissingPermission::said(&error.to_string()));
     }
     typed(error)
 }
 
-fn typed(error: &(dyn Error + 'static)) -> Option<Denial> {
+fn typed(error: &(dyn Error + 'static)) -> Option<MissingPermission> {
     causes(error).find_map(|cause| {
         let by_kube = cause.downcast_ref::<kube::Error>().and_then(|error| match error {
-            kube::Error::Api(status) => Denial::of(status),
+            kube::Error::Api(status) => MissingPermission::of(status),
             _ => None,
         });
-        let raw = || cause.downcast_ref::<RequestError>().and_then(RequestError::status).and_then(Denial::of);
+        let raw = || cause.downcast_ref::<RequestError>().and_then(RequestError::status).and_then(MissingPermission::of);
         let of_the_process =
             || cause.downcast_ref::<IdentityError>().and_then(IdentityError::denial).cloned();
         by_kube.or_else(raw).or_else(of_the_process).or_else(|| cause.downcast_ref().cloned())
@@ -92,7 +92,7 @@ mod tests {
     use http::{HeaderMap, header};
     use windlass_object::Status;
 
-    use super::{advice::LONGEST_ADVICE, *};
+    use super::{advice::MAX_ADVICE, *};
 
     fn status(code: u16, json: &str) -> RequestError {
         RequestError::from_status(windlass_object::wire::status(code, json.as_bytes()), None)
@@ -130,14 +130,14 @@ mod tests {
     fn no_more_than_a_minute_of_a_servers_advice_is_believed() {
         let body = r#"{"status":"Failure","code":429,"details":{"retryAfterSeconds":86400}}"#;
         let parsed = windlass_object::wire::status(429, body.as_bytes());
-        assert_eq!(advised_by_status(&parsed), Some(LONGEST_ADVICE));
+        assert_eq!(advised_by_status(&parsed), Some(MAX_ADVICE));
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("86400"));
-        assert_eq!(advised_by_headers(&headers), Some(LONGEST_ADVICE));
+        assert_eq!(advised_by_headers(&headers), Some(MAX_ADVICE));
         for advice in [None, Some(Duration::from_secs(86_400))] {
             let error = RequestError::from_status(parsed.clone(), advice);
             let RequestError::TooManyRequests { retry_after, .. } = error else { panic!() };
-            assert_eq!(retry_after, Some(LONGEST_ADVICE));
+            assert_eq!(retry_after, Some(MAX_ADVICE));
         }
     }
 

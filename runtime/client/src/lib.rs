@@ -47,8 +47,8 @@ pub use self::{
     clients::{Clients, ControllerClients},
     config::{Cluster, ClusterSource, ConfigError, infer_config, load_config},
     error::{
-        ClientError, CredentialsError, DeadlineError, Denial, DrainingError, FencedError, IdentityCause,
-        IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, TurnOverError, denial,
+        ClientError, CredentialsError, DeadlineError, MissingPermission, DrainingError, FencedError, IdentityCause,
+        IdentityError, KilledError, NotDeclaredError, RequestError, WatchIdleError, TurnOverError, missing_permission,
         draining, killed, one_line, one_line_with_rule, refusal, retry_after, timed_out, turn_over,
         undeclared,
     },
@@ -58,7 +58,7 @@ pub use self::{
     reachability::{Reachability, Resumption},
     stack::{
         declared::DeclaredVerbs,
-        gate::{Fence, FenceState, OpenFence},
+        fence::{Fence, FenceState, OpenFence},
         request_options::RequestOptions,
         tag::DryRun,
         write_log::{CacheState, OpenWrites, Write, WriteLog, WriteTarget},

@@ -6,11 +6,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
     /// Requests per second and identity, in the long run. Default 0. Zero or less is no limit: the number of requests in
-    /// flight and the server's priority and fairness bound the load. Otherwise from [`LEAST_QPS`](Self::LEAST_QPS) to
-    /// [`MOST_QPS`](Self::MOST_QPS).
+    /// flight and the server's priority and fairness bound the load. Otherwise from [`MIN_QPS`](Self::MIN_QPS) to
+    /// [`MAX_QPS`](Self::MAX_QPS).
     pub qps: f64,
     /// Requests per identity at once, after a pause, if `qps` limits them. Default 30, as kube-controller-manager's. Zero
-    /// counts as one; at most [`MOST_BURST`](Self::MOST_BURST).
+    /// counts as one; at most [`MAX_BURST`](Self::MAX_BURST).
     pub burst: u32,
     /// The name servers log. Identities append theirs: `windlass/0.1.0/replicaset-controller`.
     pub user_agent: String,
@@ -45,24 +45,24 @@ impl Default for ClientOptions {
 
 impl ClientOptions {
     /// The lowest rate, one request in a thousand seconds: whoever waits longer for each has no use for a controller.
-    pub const LEAST_QPS: f64 = 0.001;
+    pub const MIN_QPS: f64 = 0.001;
 
     /// The highest rate. No server answers as many to one client, so this is no limit already.
-    pub const MOST_QPS: f64 = 1_000_000.0;
+    pub const MAX_QPS: f64 = 1_000_000.0;
 
     /// The largest burst. With the lowest rate it stands for thirty years of requests, which a clock can still count.
-    pub const MOST_BURST: u32 = 1_000_000;
+    pub const MAX_BURST: u32 = 1_000_000;
 
     /// Checks what can be checked without a server.
     ///
     /// # Errors
     /// The first limit that is none: a rate of which neither "no limit" nor a pace can be made.
     pub fn validate(&self) -> Result<(), ClientOptionsError> {
-        let is_pace = (Self::LEAST_QPS..=Self::MOST_QPS).contains(&self.qps);
+        let is_pace = (Self::MIN_QPS..=Self::MAX_QPS).contains(&self.qps);
         if !(is_pace || self.qps.is_finite() && self.qps <= 0.0) {
             return Err(ClientOptionsError::Rate(self.qps.to_string()));
         }
-        if self.burst > Self::MOST_BURST {
+        if self.burst > Self::MAX_BURST {
             return Err(ClientOptionsError::Burst(self.burst));
         }
         if self.unacknowledged_timeout < Duration::from_millis(1) {
@@ -79,12 +79,12 @@ pub enum ClientOptionsError {
     /// The rate is too low, too high or no number.
     #[error(
         "no client can be limited to {0} requests per second: choose {least} to {most}, or zero or less for no limit",
-        least = ClientOptions::LEAST_QPS,
-        most = ClientOptions::MOST_QPS
+        least = ClientOptions::MIN_QPS,
+        most = ClientOptions::MAX_QPS
     )]
     Rate(String),
     /// The burst is too large.
-    #[error("no client can be granted {0} requests at once: choose {most} at most", most = ClientOptions::MOST_BURST)]
+    #[error("no client can be granted {0} requests at once: choose {most} at most", most = ClientOptions::MAX_BURST)]
     Burst(u32),
     /// The kernel cannot bound the time that sent data stays unacknowledged.
     #[error(

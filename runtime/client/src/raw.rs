@@ -13,14 +13,14 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::Env;
-use windlass_object::{Extent, Frame, FrameDecoder, RawList, ResourceKind, Status, wire};
+use windlass_object::{Projection, Frame, FrameDecoder, RawList, ResourceKind, Status, wire};
 
 use crate::{
-    error::{LONGEST_REFUSAL, RequestError, advised_by_headers},
+    error::{MAX_REFUSAL, RequestError, advised_by_headers},
     progress::RequestProgress,
     reachability::Reachability,
     stack::{
-        deadline::{Limit, SILENCE_GRACE, TimedBody},
+        timeout::{BodyTimeout, SILENCE_GRACE, TimedBody},
         limit::Unthrottled,
     },
 };
@@ -59,7 +59,7 @@ pub struct ListQuery {
     /// What a version means.
     pub version_match: Option<VersionMatch>,
     /// How much of each object is wanted. A server that cannot send less sends all.
-    pub extent: Extent,
+    pub extent: Projection,
     /// How long the answer may be, in bytes, before it is read no further. None for no bound: a server sends what it has.
     pub most_bytes: Option<u64>,
     /// Whether the request skips the rate limit of its identity. The caller must bound such requests by other means. They
@@ -96,7 +96,7 @@ pub struct WatchQuery {
     /// that do not know of this may ignore it.
     pub initial_events: bool,
     /// How much of each object is wanted. A server that cannot send less sends all.
-    pub extent: Extent,
+    pub extent: Projection,
 }
 
 impl RawClient {
@@ -181,7 +181,7 @@ impl RawClient {
     ) -> Result<FrameStream, RequestError> {
         let request = get(kind, namespace, &query.encode(), form_of_objects(query.extent))?;
         let response = self.send(request).await?;
-        let silence = Limit::Silence(query.timeout_or_least() + SILENCE_GRACE);
+        let silence = BodyTimeout::Silence(query.timeout_or_least() + SILENCE_GRACE);
         Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), silence)))
     }
 
@@ -217,20 +217,20 @@ impl std::fmt::Debug for RawClient {
 }
 
 /// What a list may be answered with, the most wanted first: servers without the short form send whole objects.
-const fn form_of_lists(extent: Extent) -> &'static str {
+const fn form_of_lists(extent: Projection) -> &'static str {
     match extent {
-        Extent::Whole => "application/json",
-        Extent::Metadata => {
+        Projection::Full => "application/json",
+        Projection::Metadata => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
         }
     }
 }
 
 /// What a watch may be answered with, the most wanted first.
-const fn form_of_objects(extent: Extent) -> &'static str {
+const fn form_of_objects(extent: Projection) -> &'static str {
     match extent {
-        Extent::Whole => "application/json",
-        Extent::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+        Projection::Full => "application/json",
+        Projection::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
     }
 }
 
@@ -321,7 +321,7 @@ fn too_long(most: usize) -> RequestError {
 
 async fn refusal(response: Response<Body>) -> RequestError {
     let (parts, body) = response.into_parts();
-    match Limited::new(body, LONGEST_REFUSAL).collect().await {
+    match Limited::new(body, MAX_REFUSAL).collect().await {
         Ok(body) => {
             let status: Status = wire::status(parts.status.as_u16(), &body.to_bytes());
             RequestError::from_status(status, advised_by_headers(&parts.headers))

@@ -10,7 +10,7 @@
 //! - Callers that wait for the server go on after the first answer, evenly spread over [`SPREAD`] and no more than one
 //!   per [`GAP`] unless more than 75 of them wait.
 //! - From [`OUTAGE`] after the first unanswered request on, as long as none is answered, one waiting caller goes on every
-//!   [`PROBE_EVERY`], in turn. So whatever pauses the callers chose, the process sends a request within a second after the
+//!   [`PROBE_INTERVAL`], in turn. So whatever pauses the callers chose, the process sends a request within a second after the
 //!   server can be reached again, and no more than one per second for it.
 //!
 //! It refuses to send anything: the probes are requests that callers want to send anyway.
@@ -27,13 +27,13 @@ use http::{Request, StatusCode};
 use kube::client::Body;
 use windlass_env::{
     Env, Instant,
-    cell::{Publisher, cell},
+    watch_channel::{Sender, channel},
 };
 
 use crate::{
     error::{CredentialsError, DeadlineError, FencedError, IdentityError, KilledError},
     progress::RequestProgress,
-    stack::{Answer, Next, Step},
+    stack::{ResponseResult, Next, Middleware},
 };
 
 /// The shortest silence that is an outage: longer than what a restarted connection or a lost packet costs.
@@ -43,7 +43,7 @@ const SPREAD: Duration = Duration::from_millis(1_500);
 /// The least time between two callers that go on, while no more wait than fit into the spread.
 const GAP: Duration = Duration::from_millis(20);
 /// How often one of the callers that wait goes on although nothing is known.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is known about a process's way to its server. Cheap to clone; clones are one.
 #[derive(Clone)]
@@ -54,8 +54,8 @@ pub struct Reachability {
 struct Inner {
     env: Env,
     state: Mutex<State>,
-    answers: Publisher<u64>,
-    recovery: Publisher<Recovery>,
+    answers: Sender<u64>,
+    recovery: Sender<Recovery>,
     /// Held by the caller that goes on next. Fair: tokio's mutex hands over in the order of arrival.
     prober: tokio::sync::Mutex<()>,
 }
@@ -114,8 +114,8 @@ impl Reachability {
             next_slot: Instant::ORIGIN,
             next_probe: Instant::ORIGIN,
         };
-        let answers = cell(0).0;
-        let recovery = cell(Recovery { number: 0, at: Instant::ORIGIN }).0;
+        let answers = channel(0).0;
+        let recovery = channel(Recovery { number: 0, at: Instant::ORIGIN }).0;
         let inner =
             Inner { env, state: Mutex::new(state), answers, recovery, prober: tokio::sync::Mutex::new(()) };
         Self { inner: Arc::new(inner) }
@@ -159,7 +159,7 @@ impl Reachability {
         let _waiting = Waiting::begin(self);
         let silent = |it: &Recovery| heard().is_none_or(|heard| heard + OUTAGE <= it.at);
         let concerns = |it: &Recovery| it.number > seen && silent(it);
-        if recovery.observe().wait_until(concerns).await.is_err() {
+        if recovery.subscribe().wait_for(concerns).await.is_err() {
             // Nothing is left that could recover.
             future::pending::<()>().await;
         }
@@ -167,7 +167,7 @@ impl Reachability {
     }
 
     async fn more_answers_than(&self, seen: u64) {
-        if self.inner.answers.observe().wait_until(|answers| *answers > seen).await.is_err() {
+        if self.inner.answers.subscribe().wait_for(|answers| *answers > seen).await.is_err() {
             future::pending::<()>().await;
         }
     }
@@ -192,13 +192,13 @@ impl Reachability {
         let _turn = prober.lock().await;
         loop {
             // It moves with every answer.
-            let at = self.lock().probe_at().unwrap_or(env.now() + PROBE_EVERY);
+            let at = self.lock().probe_at().unwrap_or(env.now() + PROBE_INTERVAL);
             if at <= env.now() {
                 break;
             }
             env.sleep_until(at).await;
         }
-        self.lock().next_probe = env.now() + PROBE_EVERY;
+        self.lock().next_probe = env.now() + PROBE_INTERVAL;
     }
 
     fn answered(&self) {
@@ -212,10 +212,10 @@ impl Reachability {
             && now.saturating_duration_since(since) >= OUTAGE
         {
             tracing::info!(silent_for = ?now.saturating_duration_since(since), "server answers again");
-            self.inner.recovery.update(|last| *last = Recovery { number: last.number + 1, at: now });
+            self.inner.recovery.send_modify(|last| *last = Recovery { number: last.number + 1, at: now });
         }
         // After the recovery, so that a caller that resumes knows of it.
-        self.inner.answers.update(|answers| *answers += 1);
+        self.inner.answers.send_modify(|answers| *answers += 1);
     }
 
     /// A request that was sent at `sent` has not been answered: `by_deadline` if only because its deadline has passed.
@@ -259,8 +259,8 @@ impl Drop for Waiting<'_> {
 #[derive(Clone)]
 pub(crate) struct Sense(pub(crate) Reachability);
 
-impl Step for Sense {
-    async fn handle(self, request: Request<Body>, next: Next) -> Answer {
+impl Middleware for Sense {
+    async fn handle(self, request: Request<Body>, next: Next) -> ResponseResult {
         if let Some(progress) = request.extensions().get::<RequestProgress>() {
             progress.sent(self.0.inner.env.now());
         }

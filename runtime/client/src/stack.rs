@@ -12,14 +12,14 @@
 //! No step waits or fails before its future is polled: kube keeps one service behind a queue, and a step that was
 //! not ready there would hold up, and one that failed would end, every caller of that client.
 
-pub(crate) mod count;
-pub(crate) mod deadline;
+pub(crate) mod metrics;
+pub(crate) mod timeout;
 pub(crate) mod declared;
 pub(crate) mod drain;
-pub(crate) mod gate;
+pub(crate) mod fence;
 pub(crate) mod in_flight;
 pub(crate) mod limit;
-pub(crate) mod repeat;
+pub(crate) mod retry_after;
 pub(crate) mod request_options;
 pub(crate) mod tag;
 pub(crate) mod turn;
@@ -44,36 +44,36 @@ use kube::client::Body;
 use tower::{BoxError, Service, ServiceExt as _};
 use windlass_object::request::RequestInfo;
 
-use crate::error::LONGEST_REFUSAL;
+use crate::error::MAX_REFUSAL;
 
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
-pub(crate) type Answer = Result<Response<ResponseBody>, BoxError>;
+pub(crate) type ResponseResult = Result<Response<ResponseBody>, BoxError>;
 
 /// What carries a request further inwards.
-pub(crate) trait Carry: Send + Sync {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Answer>;
+pub(crate) trait Transport: Send + Sync {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult>;
 }
 
 /// The rest of the stack, as one step sees it.
-pub(crate) type Next = Arc<dyn Carry>;
+pub(crate) type Next = Arc<dyn Transport>;
 
 /// One step: sees every request on its way in and every answer on its way out.
-pub(crate) trait Step: Clone + Send + Sync + 'static {
-    fn handle(self, request: Request<Body>, next: Next) -> impl Future<Output = Answer> + Send;
+pub(crate) trait Middleware: Clone + Send + Sync + 'static {
+    fn handle(self, request: Request<Body>, next: Next) -> impl Future<Output = ResponseResult> + Send;
 }
 
 /// Puts a step before the rest of the stack.
-pub(crate) fn before(step: impl Step, next: Next) -> Next {
-    Arc::new(Stepped { step, next })
+pub(crate) fn before(step: impl Middleware, next: Next) -> Next {
+    Arc::new(MiddlewareTransport { step, next })
 }
 
-struct Stepped<S> {
+struct MiddlewareTransport<S> {
     step: S,
     next: Next,
 }
 
-impl<S: Step> Carry for Stepped<S> {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Answer> {
+impl<S: Middleware> Transport for MiddlewareTransport<S> {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult> {
         let (step, next) = (self.step.clone(), Arc::clone(&self.next));
         // The step starts when polled, not here: what it does on starting belongs to the caller's task.
         async move { step.handle(request, next).await }.boxed()
@@ -89,12 +89,12 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    Arc::new(Leaf(service))
+    Arc::new(ServiceTransport(service))
 }
 
-struct Leaf<S>(S);
+struct ServiceTransport<S>(S);
 
-impl<S, B> Carry for Leaf<S>
+impl<S, B> Transport for ServiceTransport<S>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -102,7 +102,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Answer> {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult> {
         let service = self.0.clone();
         async move {
             let response = service.oneshot(request).await.map_err(Into::into)?;
@@ -114,12 +114,12 @@ where
 
 /// The stack as a tower service, for kube's layers and for `kube::Client`. Always ready.
 #[derive(Clone)]
-pub(crate) struct AsService(pub(crate) Next);
+pub(crate) struct StackService(pub(crate) Next);
 
-impl Service<Request<Body>> for AsService {
+impl Service<Request<Body>> for StackService {
     type Response = Response<ResponseBody>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Answer>;
+    type Future = BoxFuture<'static, ResponseResult>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -132,7 +132,7 @@ impl Service<Request<Body>> for AsService {
 
 /// What the steps tell one another about one request. Travels in the request's extensions.
 #[derive(Clone, Debug)]
-pub(crate) struct Notes(Arc<NotesInner>);
+pub(crate) struct RequestState(Arc<NotesInner>);
 
 #[derive(Debug)]
 struct NotesInner {
@@ -141,15 +141,15 @@ struct NotesInner {
     held_back_nanos: AtomicU64,
 }
 
-impl Notes {
+impl RequestState {
     /// The notes of a request; taken anew from its line if no step has made any.
-    pub(crate) fn of(request: &mut Request<Body>) -> Notes {
-        if let Some(notes) = request.extensions().get::<Notes>() {
+    pub(crate) fn of(request: &mut Request<Body>) -> RequestState {
+        if let Some(notes) = request.extensions().get::<RequestState>() {
             return notes.clone();
         }
         let uri = request.uri();
         let info = RequestInfo::classify(request.method(), uri.path(), uri.query());
-        let notes = Notes(Arc::new(NotesInner {
+        let notes = RequestState(Arc::new(NotesInner {
             info,
             sent: AtomicBool::new(false),
             held_back_nanos: AtomicU64::new(0),
@@ -220,5 +220,5 @@ pub(crate) fn with_parameter(uri: &Uri, name: &str, value: &str) -> Result<Uri, 
 ///
 /// Boxed, since the compiler cannot tell by itself that reading may move between threads.
 pub(crate) fn read(body: ResponseBody) -> BoxFuture<'static, Result<Bytes, BoxError>> {
-    Limited::new(body, LONGEST_REFUSAL).collect().map_ok(Collected::to_bytes).boxed()
+    Limited::new(body, MAX_REFUSAL).collect().map_ok(Collected::to_bytes).boxed()
 }

@@ -33,7 +33,7 @@ use kube::{Api, api::ObjectMeta, client::Body};
 use tower::{BoxError, service_fn};
 use windlass_env::{
     Env, Instant,
-    cell::{Observer, Publisher, cell},
+    watch_channel::{Receiver, Sender, channel},
 };
 use windlass_metrics::Metrics;
 
@@ -95,7 +95,7 @@ impl World {
         });
         let base = Uri::from_static("http://api.test:6443/prefix");
         let fence = fence(&env);
-        let clients = Clients::over_service(env.clone(), service, base, options, &metrics, fence).unwrap();
+        let clients = Clients::from_service(env.clone(), service, base, options, &metrics, fence).unwrap();
         Self { env, metrics, clients, seen }
     }
 
@@ -159,12 +159,12 @@ async fn create(client: &kube::Client) -> Result<ConfigMap, kube::Error> {
 /// A fence that a test opens and closes.
 #[derive(Debug)]
 struct TestFence {
-    state: Publisher<FenceState>,
+    state: Sender<FenceState>,
 }
 
 impl TestFence {
     fn new(state: FenceState) -> Arc<Self> {
-        Arc::new(Self { state: cell(state).0 })
+        Arc::new(Self { state: channel(state).0 })
     }
 }
 
@@ -174,9 +174,9 @@ impl Fence for TestFence {
     }
 
     fn closed(&self) -> BoxFuture<'static, ()> {
-        let mut states: Observer<FenceState> = self.state.observe();
+        let mut states: Receiver<FenceState> = self.state.subscribe();
         async move {
-            if states.wait_until(|state| *state == FenceState::Closed).await.is_err() {
+            if states.wait_for(|state| *state == FenceState::Closed).await.is_err() {
                 futures_util::future::pending::<()>().await;
             }
         }

@@ -14,17 +14,17 @@ use windlass_env::{Env, TaskGroup};
 use windlass_metrics::ReconcileMetrics;
 
 use crate::consistency::caches::{Cache, behind};
-use crate::consistency::freshness::Gate;
+use crate::consistency::read_your_writes::ReadYourWritesBarrier;
 use crate::consistency::stale_skips::StaleSkips;
-use crate::core::activity::Activity;
-use crate::core::denials::Denials;
-use crate::core::standing::Standing;
+use crate::core::activity::WorkerActivity;
+use crate::core::denials::DenialLog;
+use crate::core::standing::ControllerPhase;
 use crate::descriptor::Descriptor;
 use crate::enqueue::keys::Keys;
 use crate::enqueue::poll::Polls;
 use crate::enqueue::source::{Means, Source, TaskContext};
-use crate::enqueue::watches::Watches;
-use crate::enqueue::wiring::Wiring;
+use crate::enqueue::watches::DynamicWatches;
+use crate::enqueue::wiring::HandlerContext;
 
 /// One controller. Costs nothing unless it works.
 pub(crate) struct Core {
@@ -33,15 +33,15 @@ pub(crate) struct Core {
     pub(crate) metrics: ReconcileMetrics,
     pub(crate) policy: Policy,
     pub(crate) keys: Keys,
-    pub(crate) gate: Gate,
+    pub(crate) gate: ReadYourWritesBarrier,
     pub(crate) stale_skips: StaleSkips,
     /// The caches that the start waits for.
     pub(crate) needed: Vec<Cache>,
-    pub(crate) watches: Watches,
+    pub(crate) watches: DynamicWatches,
     /// Connects handlers, triggers and timers to the queue.
-    pub(crate) wiring: Wiring,
-    pub(crate) activity: Activity,
-    pub(crate) denials: Denials,
+    pub(crate) wiring: HandlerContext,
+    pub(crate) activity: WorkerActivity,
+    pub(crate) denials: DenialLog,
     /// Cancelled when the workers are to stop.
     pub(crate) stop: CancellationToken,
     pub(crate) phase: Phase,
@@ -60,7 +60,7 @@ pub(crate) struct Policy {
 
 /// How far the controller has come.
 pub(crate) struct Phase {
-    standing: Mutex<Standing>,
+    standing: Mutex<ControllerPhase>,
     /// Whether the start has begun, and with it sources of the controller's own.
     begun: AtomicBool,
 }
@@ -109,24 +109,24 @@ impl Core {
 impl Phase {
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::Relaxed);
-        self.stand(Standing::WaitingForCaches);
+        self.stand(ControllerPhase::WaitingForCaches);
     }
 
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn stand(&self, standing: Standing) {
+    pub(crate) fn stand(&self, standing: ControllerPhase) {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> ControllerPhase {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Default for Phase {
     fn default() -> Self {
-        Self { standing: Mutex::new(Standing::NotStarted), begun: AtomicBool::new(false) }
+        Self { standing: Mutex::new(ControllerPhase::NotStarted), begun: AtomicBool::new(false) }
     }
 }

@@ -127,19 +127,19 @@ impl Declared {
 /// The rules as requests are held against them. What they refuse is counted by verb and resource, whatever the
 /// controller makes of the error: an undeclared request is a defect of the program, and tests look for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Enforced {
+pub(crate) struct EnforcedRules {
     rules: DeclaredRules,
     controller: &'static str,
     metrics: Metrics,
 }
 
-impl Enforced {
+impl EnforcedRules {
     pub(crate) fn new(rules: DeclaredRules, controller: &'static str, metrics: Metrics) -> Self {
         Self { rules, controller, metrics }
     }
 }
 
-impl DeclaredVerbs for Enforced {
+impl DeclaredVerbs for EnforcedRules {
     fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool {
         const HELP: &str =
             "Requests that were refused because their controller never declared them in its setup.";
@@ -210,7 +210,7 @@ mod tests {
         let metrics = Metrics::new();
         let mut rules = DeclaredRules::default();
         rules.add("", "pods", [Verb::List]);
-        let enforced = Enforced::new(rules, "scribe", metrics.clone());
+        let enforced = EnforcedRules::new(rules, "scribe", metrics.clone());
         assert!(enforced.permits(Verb::List, "", "pods") && !metrics.encode().contains(UNDECLARED));
         assert!(!enforced.permits(Verb::Delete, "", "pods"));
         let line = format!(r#"{UNDECLARED}{{controller="scribe",group="",resource="pods",verb="delete"}} 1"#);

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use windlass_client::{Denial, IdentityError, NotDeclaredError, RequestError, TurnOverError};
+use windlass_client::{MissingPermission, IdentityError, NotDeclaredError, RequestError, TurnOverError};
 use windlass_informer::Unreadable;
 
 use self::boxed::boxed;
@@ -76,7 +76,7 @@ pub fn not_yet(delay: Duration, reason: impl Into<Cow<'static, str>>) -> Reconci
 
 /// How loudly a failure is told.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Loudness {
+pub(crate) enum FailureSeverity {
     /// Part of normal work: another writer was faster, leadership has ended, or the process shuts down.
     Expected,
     /// Somebody may want to know.
@@ -109,14 +109,14 @@ impl ReconcileError {
     }
 
     /// How loudly the worker tells of this failure.
-    pub(crate) fn loudness(&self) -> Loudness {
+    pub(crate) fn loudness(&self) -> FailureSeverity {
         let expected = self.causes().any(|cause| is_conflict(cause) || is_held_back(cause));
-        if expected { Loudness::Expected } else { Loudness::Unexpected }
+        if expected { FailureSeverity::Expected } else { FailureSeverity::Unexpected }
     }
 
     /// What the API server's authorizer refused, if that is why it failed.
-    pub(crate) fn denial(&self) -> Option<Denial> {
-        windlass_client::denial(self.cause())
+    pub(crate) fn denial(&self) -> Option<MissingPermission> {
+        windlass_client::missing_permission(self.cause())
     }
 
     /// Whether it failed because of what the controller may not do, or as whom: an operator mends that, at any time.
@@ -332,16 +332,16 @@ mod tests {
     #[test]
     fn a_conflict_is_told_quietly_and_tried_again_and_other_refusals_are_told_aloud() {
         for (code, reason, loudness) in [
-            (409, "Conflict", Loudness::Expected),
-            (409, "AlreadyExists", Loudness::Unexpected),
-            (422, "Invalid", Loudness::Unexpected),
-            (500, "InternalError", Loudness::Unexpected),
+            (409, "Conflict", FailureSeverity::Expected),
+            (409, "AlreadyExists", FailureSeverity::Unexpected),
+            (422, "Invalid", FailureSeverity::Unexpected),
+            (500, "InternalError", FailureSeverity::Unexpected),
         ] {
             let status = kube::core::Status::failure("refused", reason).with_code(code);
             let error = ReconcileError::from(kube::Error::Api(Box::new(status)));
             assert_eq!(error.class(), Class::Retry);
             assert_eq!(error.loudness(), loudness, "{reason}");
-            assert_eq!(error.is_conflict(), loudness == Loudness::Expected, "{reason}");
+            assert_eq!(error.is_conflict(), loudness == FailureSeverity::Expected, "{reason}");
         }
     }
 
@@ -390,9 +390,9 @@ mod tests {
         for cause in [BoxError::from(DrainingError), BoxError::from(FencedError::NotSent)] {
             let error = ReconcileError::from(kube::Error::Service(cause));
             assert_eq!(error.class(), Class::Retry);
-            assert_eq!(error.loudness(), Loudness::Expected);
+            assert_eq!(error.loudness(), FailureSeverity::Expected);
         }
-        assert_eq!(retry(LeaseLost).loudness(), Loudness::Expected);
-        assert_eq!(retry("another failure").loudness(), Loudness::Unexpected);
+        assert_eq!(retry(LeaseLost).loudness(), FailureSeverity::Expected);
+        assert_eq!(retry("another failure").loudness(), FailureSeverity::Unexpected);
     }
 }

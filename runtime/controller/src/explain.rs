@@ -4,7 +4,7 @@
 //! names are stable.
 
 mod diagnosis;
-mod insight;
+mod inspector;
 mod moment;
 mod overview;
 mod situation;
@@ -13,9 +13,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use crate::explain::insight::Insight;
-pub use crate::explain::moment::Moment;
-pub use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
+pub use crate::explain::inspector::ControllerInspector;
+pub use crate::explain::moment::ObservedTime;
+pub use crate::explain::overview::{FailingKey, ControllerOverview, ControllerState, WaitingKey};
 pub use crate::explain::situation::Situation;
 
 /// Everything there is to say of one key of one controller.
@@ -31,7 +31,7 @@ pub struct Explanation {
     /// The cause.
     pub situation: Situation,
     /// When this was asked.
-    pub asked: Moment,
+    pub asked: ObservedTime,
     /// What was seen last that queued the key.
     pub seen: Option<SeenObject>,
     /// What the controller's caches hold under this key.
@@ -49,7 +49,7 @@ pub struct Explanation {
     /// The last failure, also one that a success came after.
     pub last_error: Option<LastError>,
     /// When it is reconciled again by itself.
-    pub next_try: Option<Moment>,
+    pub next_try: Option<ObservedTime>,
 }
 
 /// A state of an object that queued a key.
@@ -69,7 +69,7 @@ pub struct SeenObject {
     /// Its UID.
     pub uid: Option<String>,
     /// When the watch was told.
-    pub at: Option<Moment>,
+    pub at: Option<ObservedTime>,
 }
 
 /// What a cache holds under a key.
@@ -101,7 +101,7 @@ pub struct UndecodedObject {
 #[serde(rename_all = "camelCase")]
 pub struct Queued {
     /// Since when.
-    pub since: Moment,
+    pub since: ObservedTime,
     /// Who asked for it last: `event`, `handler`, `trigger`, `timer`, `reconcile` or `controller`.
     pub asked_by: String,
     /// How urgent it is, while it waits for a worker.
@@ -113,9 +113,9 @@ pub struct Queued {
 #[serde(rename_all = "camelCase")]
 pub struct LastRun {
     /// When it began.
-    pub started: Moment,
+    pub started: ObservedTime,
     /// When it ended; none while it runs.
-    pub ended: Option<Moment>,
+    pub ended: Option<ObservedTime>,
     /// How long it took, or has taken.
     pub seconds: f64,
     /// How it ended.
@@ -127,7 +127,7 @@ pub struct LastRun {
 #[serde(rename_all = "camelCase")]
 pub struct LastError {
     /// When.
-    pub at: Moment,
+    pub at: ObservedTime,
     /// What it said, on one line.
     pub message: String,
     /// What may not be done and the rule that lacks, if that was it.

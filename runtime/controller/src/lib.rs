@@ -17,18 +17,18 @@
 //!   1 s; then one consistent read of the collection yields the version that the caches must reach. What remains possible:
 //!   a server that applies a write more than 1 s after its connection was closed. Deletions are waited for by UID. A
 //!   controller can choose to block for its writes, or to do without ([`ReadYourWrites`]). A cache that holds nothing,
-//!   because its kind is absent or forbidden, is not waited for: check [`Watches::has_synced`] before acting on what a watch
+//!   because its kind is absent or forbidden, is not waited for: check [`DynamicWatches::has_synced`] before acting on what a watch
 //!   that was added at run time lacks.
 //! - A write belongs to the key whose reconcile was handed the client, and is not sent after that reconcile has ended
 //!   ([`Context::client`]). Tasks of [`Context::spawn`] end before the key is settled.
-//! - A controller waits for the caches it declared and for no others ([`Prepared::start`](host::Prepared::start)). It does
-//!   not wait for a watch that is added at run time ([`Watches`]).
+//! - A controller waits for the caches it declared and for no others ([`PreparedController::start`](host::PreparedController::start)). It does
+//!   not wait for a watch that is added at run time ([`DynamicWatches`]).
 //! - What changed comes before what nothing happened to: keys of the initial list and of resyncs have low priority.
 //! - A request that was not declared in `setup` is refused before it leaves the process, with the line to add.
-//! - Nothing reaches the queue before [`Prepared::start`](host::Prepared::start): a standby keeps warm caches and an empty
+//! - Nothing reaches the queue before [`PreparedController::start`](host::PreparedController::start): a standby keeps warm caches and an empty
 //!   queue, so a long wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
 //! - Of every key it can be said why it has not been reconciled, in one line that names the cause
-//!   ([`Insight::explain`](host::Insight::explain)). That costs no allocation for a reconcile that succeeds, and memory for
+//!   ([`ControllerInspector::explain`](host::ControllerInspector::explain)). That costs no allocation for a reconcile that succeeds, and memory for
 //!   a bounded number of keys.
 //! - A key that is paused, or that another replica owns ([`KeyOwnership`](windlass_sharding::KeyOwnership)), is not reconciled.
 //! - A key whose own object exists and cannot be decoded is not reconciled until the object is readable or deleted
@@ -52,7 +52,7 @@ mod live;
 mod registration;
 mod run;
 mod runnable;
-mod scope;
+mod ownership;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -63,7 +63,7 @@ use windlass_object::ObjectKey;
 #[doc(inline)]
 pub use windlass_client::RequestOptions;
 
-pub use crate::consistency::freshness::ReadYourWrites;
+pub use crate::consistency::read_your_writes::ReadYourWrites;
 pub use crate::declared::UNDECLARED;
 pub use crate::descriptor::{Descriptor, RunsOn};
 pub use crate::enqueue::enqueuer::{
@@ -78,7 +78,7 @@ pub use crate::enqueue::source::TaskContext;
 pub use crate::enqueue::timer::Timer;
 pub use crate::enqueue::trigger::{Trigger, TriggerError};
 pub use crate::enqueue::watch::{Watch, Watchable};
-pub use crate::enqueue::watches::{WatchError, Watches};
+pub use crate::enqueue::watches::{WatchError, DynamicWatches};
 pub use crate::error::{
     BoxError, ReconcileError, SetupError, WriteError, not_yet, retry, retry_after, terminal,
 };
@@ -86,7 +86,7 @@ pub use crate::registration::Registration;
 pub use crate::run::context::Context;
 pub use crate::run::outcome::Outcome;
 pub use crate::runnable::{Runnable, RunnableContext};
-pub use crate::scope::ApiScope;
+pub use crate::ownership::ApiScope;
 pub use crate::setup::{CacheSync, Setup};
 pub use crate::write::{
     Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
@@ -94,19 +94,19 @@ pub use crate::write::{
 
 /// What a host of controllers needs to prepare, run and explain them: a manager, or a simulation. A controller does not.
 pub mod host {
-    pub use crate::core::activity::Busy;
-    pub use crate::core::standing::{Held, Holder, Standing};
+    pub use crate::core::activity::ActiveKey;
+    pub use crate::core::standing::{LeaseStatus, LeaseStatusFn, ControllerPhase};
     pub use crate::declared::Declaration;
     pub use crate::enqueue::trigger::Triggers;
     pub use crate::explain::{
-        CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued,
-        SeenObject, Situation, State, UndecodedObject, WaitingKey,
+        CachedObject, Explanation, FailingKey, ControllerInspector, LastError, LastRun, ObservedTime, ControllerOverview, Queued,
+        SeenObject, Situation, ControllerState, UndecodedObject, WaitingKey,
     };
     pub use crate::layer::{CacheVersions, ReconcileLayer};
     pub use crate::registration::PreparedPart;
-    pub use crate::run::prepared::{Prepared, Resources};
-    pub use crate::run::remains::Remains;
-    pub use crate::run::steward::Steward;
+    pub use crate::run::prepared::{PreparedController, ControllerDeps};
+    pub use crate::run::cleanup::Cleanup;
+    pub use crate::run::shard_handoff::ShardHandoff;
     pub use crate::run::workers::Workers;
     pub use crate::runnable::{PreparedRunnable, RunnableResources};
     pub use crate::setup::Host;

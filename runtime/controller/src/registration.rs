@@ -15,7 +15,7 @@ use crate::declared::Declaration;
 use crate::descriptor::{Descriptor, RunsOn};
 use crate::error::{BoxError, SetupError};
 use crate::layer::{Layered, ReconcileLayer};
-use crate::run::prepared::Prepared;
+use crate::run::prepared::PreparedController;
 use crate::run::reconcile::Reconcile;
 use crate::runnable::{PreparedRunnable, Run, Runnable, RunnableContext, Task};
 use crate::setup::{Host, Setup};
@@ -45,7 +45,7 @@ enum Part {
 #[derive(Debug)]
 pub enum PreparedPart {
     /// A controller.
-    Controller(Box<Prepared>),
+    Controller(Box<PreparedController>),
     /// A runnable.
     Runnable(Box<PreparedRunnable>),
 }
@@ -139,7 +139,7 @@ impl Registration {
     /// # Errors
     /// As [`set_up`](Self::set_up).
     pub fn declaration(&self, env: &Env) -> Result<Declaration, SetupError> {
-        let env = env.incarnation("declaration", 0);
+        let env = env.with_incarnation("declaration", 0);
         let metrics = Metrics::new();
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
         Ok(match self.set_up(Host::new(env, metrics, factory))? {
@@ -172,7 +172,7 @@ impl Registration {
     ///
     /// # Errors
     /// As [`set_up`](Self::set_up), and for a runnable.
-    pub fn prepare(&self, host: Host) -> Result<Prepared, SetupError> {
+    pub fn prepare(&self, host: Host) -> Result<PreparedController, SetupError> {
         match self.set_up(host)? {
             PreparedPart::Controller(prepared) => Ok(*prepared),
             PreparedPart::Runnable(_) => {
@@ -181,7 +181,7 @@ impl Registration {
         }
     }
 
-    fn set_up_controller(&self, set_up: &SetUp<dyn Reconcile>, host: Host) -> Result<Prepared, SetupError> {
+    fn set_up_controller(&self, set_up: &SetUp<dyn Reconcile>, host: Host) -> Result<PreparedController, SetupError> {
         let mut setup = Setup::new(self.descriptor, host);
         let mut controller = set_up(&mut setup)?;
         self.tunes.iter().for_each(|tune| tune(&mut setup));
@@ -189,7 +189,7 @@ impl Registration {
             controller = Arc::new(Layered { inner: controller, layer: layer(&setup) });
         }
         let (core, parts) = setup.assemble()?;
-        Ok(Prepared::new(controller, core, parts))
+        Ok(PreparedController::new(controller, core, parts))
     }
 }
 

@@ -22,17 +22,17 @@ use futures_util::future::{BoxFuture, Either, select};
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::ControllerClients;
-use windlass_env::{Env, TaskGroup, caught};
+use windlass_env::{Env, TaskGroup, catch_panic};
 use windlass_events::{Recorder, recorder};
 use windlass_metrics::Metrics;
 
 use crate::consistency::caches::behind;
-use crate::declared::{Declaration, Enforced};
+use crate::declared::{Declaration, EnforcedRules};
 use crate::descriptor::{Descriptor, RunsOn};
 use crate::enqueue::trigger::{Trigger, Triggers};
 use crate::error::{BoxError, SetupError};
 use crate::run::cache_wait::{CacheWait, caches_synced};
-use crate::run::remains::Remains;
+use crate::run::cleanup::Cleanup;
 use crate::setup::{CacheSync, OwnSource, RunnableParts, Setup};
 
 /// How long events can take to be sent after a runnable has ended.
@@ -224,8 +224,8 @@ impl PreparedRunnable {
     }
 
     /// What is left of the runnable if it is dropped while it runs.
-    pub fn remains(&self) -> Remains {
-        Remains {
+    pub fn remains(&self) -> Cleanup {
+        Cleanup {
             controller: self.descriptor().name,
             triggers: Vec::new(),
             informers: self.parts.sources.iter().map(|own| own.factory.clone()).collect(),
@@ -245,7 +245,7 @@ impl PreparedRunnable {
     /// That of the runnable, a panic of it, and [`SetupError::NotSynced`].
     ///
     /// # Cancel safety
-    /// Dropping it drops the runnable; [`Remains::end`] waits until all is gone.
+    /// Dropping it drops the runnable; [`Cleanup::finish`] waits until all is gone.
     pub async fn run(
         self,
         resources: RunnableResources,
@@ -262,7 +262,7 @@ impl PreparedRunnable {
             Some(Err(error)) => Err(error.into()),
             Some(Ok(())) => self.run_with_events(resources).await,
         };
-        started.0.end().await;
+        started.0.finish().await;
         ended
     }
 
@@ -279,13 +279,13 @@ impl PreparedRunnable {
     async fn run_with_events(&self, resources: RunnableResources) -> Result<(), BoxError> {
         let RunnableParts { descriptor, host, declared, .. } = &self.parts;
         let RunnableResources { clients, health, remembered_events, number, stop, ready } = resources;
-        let declared = Enforced::new(declared.all.clone(), descriptor.name, host.metrics.clone());
+        let declared = EnforcedRules::new(declared.all.clone(), descriptor.name, host.metrics.clone());
         // A later runnable can have the same name: each draws names of events from its own stream.
-        let chance = format!("{} {} {}", host.env.instance(), host.env.life(), descriptor.name);
-        let chance = host.env.incarnation(&chance, number);
+        let chance = format!("{} {} {}", host.env.instance(), host.env.incarnation(), descriptor.name);
+        let chance = host.env.with_incarnation(&chance, number);
         let (events, sink) = recorder(chance, descriptor.client_name, descriptor.client_name, &host.metrics);
         let ended = CancellationToken::new();
-        let sink = pin!(sink.remembering(remembered_events).run(clients.client(), ended.clone()));
+        let sink = pin!(sink.with_cache_size(remembered_events).run(clients.client(), ended.clone()));
         let run = self.runnable.run(RunnableContext {
             env: host.env.clone(),
             metrics: host.metrics.clone(),
@@ -296,7 +296,7 @@ impl PreparedRunnable {
             stop,
             ready,
         });
-        let ran = match select(pin!(caught(run)), sink).await {
+        let ran = match select(pin!(catch_panic(run)), sink).await {
             Either::Right(((), run)) => run.await,
             Either::Left((ran, sink)) => {
                 ended.cancel();
@@ -314,11 +314,11 @@ impl PreparedRunnable {
 }
 
 /// A runnable that has started. Its own informers stop when this is dropped.
-struct Started(Remains);
+struct Started(Cleanup);
 
 impl Drop for Started {
     fn drop(&mut self) {
-        self.0.begin_to_end();
+        self.0.begin();
     }
 }
 

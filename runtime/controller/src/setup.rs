@@ -23,18 +23,18 @@ use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{Priority, Queue, RateLimiter};
 
 use crate::consistency::caches::{Cache, Caches};
-use crate::consistency::freshness::{Gate, ReadYourWrites};
+use crate::consistency::read_your_writes::{ReadYourWritesBarrier, ReadYourWrites};
 use crate::consistency::stale_skips::StaleSkips;
-use crate::consistency::writes::SharedLedger;
-use crate::core::activity::Activity;
-use crate::core::denials::Denials;
+use crate::consistency::write_tracker::SharedWriteTracker;
+use crate::core::activity::WorkerActivity;
+use crate::core::denials::DenialLog;
 use crate::core::{Core, Phase, Policy};
 use crate::declared::Declared;
 use crate::descriptor::{Descriptor, RunsOn};
 use crate::enqueue::enqueuer::Enqueuer;
-use crate::enqueue::history::{Asker, History};
+use crate::enqueue::history::{EnqueueReason, History};
 use crate::enqueue::keys::Keys;
-use crate::enqueue::limits::Limit;
+use crate::enqueue::limits::ConcurrencyLimit;
 use crate::enqueue::poll::{Fetch, Poll, Polled, Polls, Value};
 use crate::enqueue::quarantine::Quarantine;
 use crate::enqueue::source::{Call, Source, TaskContext};
@@ -43,8 +43,8 @@ use crate::enqueue::timer::{self, Timer};
 use crate::enqueue::trigger::{Trigger, Triggers};
 use crate::enqueue::undecodable::Undecodable;
 use crate::enqueue::watch::{Watch, Watchable};
-use crate::enqueue::watches::Watches;
-use crate::enqueue::wiring::{Attach, OwnCaches, Replay, Wired, Wiring};
+use crate::enqueue::watches::DynamicWatches;
+use crate::enqueue::wiring::{Attach, OwnCaches, Replay, Wired, HandlerContext};
 use crate::error::{BoxError, SetupError};
 
 /// How long a controller waits at its start for the caches it needs.
@@ -112,13 +112,13 @@ pub struct Setup {
     /// What the start waits for.
     needed: Vec<Cache>,
     sources: Vec<OwnSource>,
-    watches: Watches,
+    watches: DynamicWatches,
     triggers: Vec<Trigger>,
     /// What is asked from the start on.
     polls: Vec<(Arc<Poll>, Source)>,
     /// What runs beside the workers.
     tasks: Vec<Source>,
-    limits: Vec<Limit>,
+    limits: Vec<ConcurrencyLimit>,
     reconcile_undecodable: bool,
     history: History,
     quarantine: Quarantine,
@@ -185,7 +185,7 @@ impl Setup {
         let reconcile_metrics = metrics.reconcile(descriptor.name);
         let caches = Caches::default();
         Self {
-            watches: Watches::new(factory.clone(), caches.clone(), descriptor),
+            watches: DynamicWatches::new(factory.clone(), caches.clone(), descriptor),
             quarantine: Quarantine::new(Some(reconcile_metrics.quarantined.clone())),
             history: History::new(env.clone(), descriptor.queue_name),
             policy: Policy { workers: 1, max_retries: None, reconcile_timeout: None },
@@ -272,7 +272,7 @@ impl Setup {
 
     /// Watches that are added and removed while the controller runs. [`Context::watches`](crate::Context::watches)
     /// gives the same to a reconcile.
-    pub fn watches(&self) -> Watches {
+    pub fn watches(&self) -> DynamicWatches {
         self.watches.clone()
     }
 
@@ -354,7 +354,7 @@ impl Setup {
         let source = Source::new(name, move |means| asks.run(timer, fetch, means));
         self.polls.push((Arc::clone(&poll), source));
         self.wired.replays.push(Arc::new(move |wiring, wanted| {
-            let queue = wiring.queue.of(Asker::Poll).routine().at(wiring.background);
+            let queue = wiring.queue.of(EnqueueReason::Poll).for_background().at(wiring.background);
             queue.add_all(poll.keys_joining(wanted));
         }));
     }
@@ -447,13 +447,13 @@ impl Setup {
     /// At most `limit` keys of a class are reconciled at the same time: `class` says to which one a key belongs, such
     /// as its namespace, or its kind where a controller handles several; `None` is never limited. A key of a full
     /// class makes way for others. May be said more than once: then every limit holds.
-    pub fn at_most(
+    pub fn limit_concurrency(
         &mut self,
         limit: usize,
         class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
     ) {
         self.needs_queue("at_most");
-        self.limits.push(Limit::new(limit, class));
+        self.limits.push(ConcurrencyLimit::new(limit, class));
     }
 
     /// How long one reconcile may take. Then it is dropped at the await where it is, counted, and its key backed off
@@ -494,7 +494,7 @@ impl Setup {
     /// How many keys are remembered that nothing is the matter with, for whoever asks what became of them
     /// ([`Insight::explain`](crate::host::Insight::explain)): the most recent ones. Default 10,000, for about three megabytes.
     /// Those that are queued, delayed, running, failing or in quarantine are remembered in any case.
-    pub fn remember(&mut self, keys: usize) {
+    pub fn history_limit(&mut self, keys: usize) {
         self.needs_queue("remember");
         self.history.limit(keys);
     }
@@ -574,20 +574,20 @@ impl Setup {
         let wiring = self.wiring();
         let keys = self.keys(&wiring);
         let Self { descriptor, host, caches, wired, policy, .. } = self;
-        let ledger = SharedLedger::default();
+        let ledger = SharedWriteTracker::default();
         let (polls, asked) = self.polls.into_iter().unzip();
         let core = Core {
             descriptor,
             keys,
             policy,
-            gate: Gate { env: host.env.clone(), ledger, caches, mode: self.read_your_writes },
+            gate: ReadYourWritesBarrier { env: host.env.clone(), ledger, caches, mode: self.read_your_writes },
             stale_skips: StaleSkips::new(&host.metrics, descriptor.name),
             metrics: self.reconcile_metrics,
             needed: self.needed,
             watches: self.watches,
             wiring,
-            activity: Activity::new(policy.workers),
-            denials: Denials::default(),
+            activity: WorkerActivity::new(policy.workers),
+            denials: DenialLog::default(),
             stop: CancellationToken::new(),
             phase: Phase::default(),
             polls: Polls { polls, tasks: TaskGroup::new(host.env.clone()) },
@@ -637,7 +637,7 @@ impl Setup {
                 Err(SetupError::invalid("a controller cannot run before caches: let it run on every replica"))
             }
             None if self.policy.workers == 0 => Err(SetupError::NoWorkers),
-            None if self.limits.iter().any(Limit::is_impossible) => Err(SetupError::NoPlaces),
+            None if self.limits.iter().any(ConcurrencyLimit::is_impossible) => Err(SetupError::NoPlaces),
             None => self.check_replacements(),
         }
     }
@@ -655,9 +655,9 @@ impl Setup {
     }
 
     /// What handlers are joined to.
-    pub(crate) fn wiring(&self) -> Wiring {
+    pub(crate) fn wiring(&self) -> HandlerContext {
         let (history, ownership) = (self.history.clone(), Arc::clone(&self.host.ownership));
-        Wiring {
+        HandlerContext {
             controller: self.descriptor.name,
             queue: Enqueuer::new(self.queue(), self.quarantine.clone(), history, ownership),
             background: self.background,
@@ -666,9 +666,9 @@ impl Setup {
         }
     }
 
-    fn keys(&mut self, wiring: &Wiring) -> Keys {
+    fn keys(&mut self, wiring: &HandlerContext) -> Keys {
         let own = if self.reconcile_undecodable { Vec::new() } else { self.wired.own.clone() };
-        let undecodable = Undecodable::new(wiring.queue.of(Asker::Event), own);
+        let undecodable = Undecodable::new(wiring.queue.of(EnqueueReason::Event), own);
         undecodable.measure(&self.host.metrics, self.reconcile_metrics.undecodable.clone());
         Keys {
             queue: self.queue(),

@@ -27,17 +27,17 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use windlass_api_server::faults::{Asked, Fault, Plan, Scene, What};
+use windlass_api_server::faults::{RequestSummary, Fault, FaultPlan, FaultyServer, FaultAction};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_events::Recorder;
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, Lister, Selection, ShardSet};
+use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory, Lister, Selection, ShardSet};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
-use crate::host::{Host, Prepared, Resources, Triggers, Workers};
+use crate::host::{Host, PreparedController, ControllerDeps, Triggers, Workers};
 use crate::{
     Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Trigger, by_self, retry,
     terminal,
@@ -128,7 +128,7 @@ fn api_of(cx: &Context) -> Api<ConfigMap> {
 /// A world with one controller in it.
 struct World {
     env: Env,
-    api: Scene,
+    api: FaultyServer,
     metrics: Metrics,
     diary: Diary,
     resync: Option<Duration>,
@@ -139,9 +139,9 @@ struct World {
 
 /// A controller about to be started.
 struct Readied {
-    prepared: Prepared,
+    prepared: PreparedController,
     factory: InformerFactory,
-    resources: Resources,
+    resources: ControllerDeps,
 }
 
 type Act =
@@ -183,8 +183,8 @@ impl World {
     /// A world in which this goes wrong.
     fn in_which(faults: Vec<Fault>, maps: &[&str]) -> Self {
         let env = Env::virtual_time(7);
-        let api = Scene::new(&env, Plan { seed: 7, faults });
-        api.put("/api/v1/namespaces/shop", json!({}));
+        let api = FaultyServer::new(&env, FaultPlan { seed: 7, faults });
+        api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, diary) = (Metrics::new(), Diary::default());
         let world =
             Self { env, api, metrics, diary, resync: None, triggers: Triggers::default(), shards: None };
@@ -195,21 +195,21 @@ impl World {
     /// Puts a ConfigMap there, or changes one.
     fn put(&self, name: &str) {
         let now = format!("{:?}", self.env.now());
-        self.api.put(&path(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
+        self.api.upsert(&path(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
     }
 
     /// What the controllers wrote, as the server saw it.
     fn work(&self) -> Vec<String> {
-        self.api.served().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
+        self.api.served_requests().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
     }
 
     fn lists(&self) -> usize {
-        self.api.served().iter().filter(|asked| asked.verb == Some(Verb::List)).count()
+        self.api.served_requests().iter().filter(|asked| asked.verb == Some(Verb::List)).count()
     }
 
     /// Another object of another kind: the server's version moves on, but not that of the cache.
     fn put_something_else(&self) {
-        self.api.put("/api/v1/namespaces/shop/secrets/other", json!({}));
+        self.api.upsert("/api/v1/namespaces/shop/secrets/other", json!({}));
     }
 
     async fn start(&self) -> Workers {
@@ -234,7 +234,7 @@ impl World {
         let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let clients =
-            Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, Arc::new(OpenFence))
+            Clients::from_service(env.clone(), self.api.line(), uri, options, &metrics, Arc::new(OpenFence))
                 .expect("clients");
         let reader = clients.for_informers().expect("reader");
         let (resync, shards) = (self.resync, self.shards.clone());
@@ -243,9 +243,9 @@ impl World {
         let triggers = self.triggers.clone();
         let host = Host { ownership, triggers, ..Host::new(env, metrics, factory.clone()) };
         let prepared = registration.prepare(host).expect("set up");
-        factory.start(Arc::new(ApiSources::new(reader.clone())));
+        factory.start(Arc::new(ApiServerSources::new(reader.clone())));
         let clients = clients.for_controller(Obedient::NAME).expect("clients");
-        let resources = Resources { clients, reader, events: Recorder::discarding() };
+        let resources = ControllerDeps { clients, reader, events: Recorder::discarding() };
         Readied { prepared, factory, resources }
     }
 
@@ -290,13 +290,13 @@ fn path(name: &str) -> String {
 }
 
 /// This goes wrong with the first write, and with nothing else.
-fn first_write(what: What) -> impl FnMut(&Asked) -> Option<What> + Send + 'static {
+fn first_write(what: FaultAction) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
     let mut what = Some(what);
     move |asked| if asked.is_work() { what.take() } else { None }
 }
 
 /// Caches come to know of everything a second late.
-const LATE: What = What::Coalesced { within_ms: 1000 };
+const LATE: FaultAction = FaultAction::Coalesced { within_ms: 1000 };
 
 fn gaps(times: &[Instant]) -> Vec<Duration> {
     times.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0])).collect()
@@ -348,7 +348,7 @@ async fn a_reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
 #[tokio::test(start_paused = true)]
 async fn a_write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
     let world = World::with(&["counter"]);
-    let mut swallow = first_write(What::ResponseLost { silently: true });
+    let mut swallow = first_write(FaultAction::ResponseLost { silently: true });
     world.api.meddle(move |asked| swallow(asked).or(Some(LATE)));
     let _workers = world.start().await;
     let lists = world.lists();
@@ -361,7 +361,7 @@ async fn a_write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fres
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_holds_its_key_for_seconds_when_the_collection_is_quiet() {
     let world = World::with(&["counter"]);
-    world.api.meddle(first_write(What::InternalError));
+    world.api.meddle(first_write(FaultAction::InternalError));
     let _workers = world.start().await;
     world.put_something_else();
     world.pass(3).await;
@@ -373,10 +373,10 @@ async fn unknown_outcome_holds_its_key_for_seconds_when_the_collection_is_quiet(
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_holds_its_key_while_the_cache_is_cut_off() {
     let (begin, end) = (Duration::from_secs(1), Duration::from_secs(100));
-    let cut = Fault::during(begin + Duration::from_millis(1), What::WatchClosed).from(begin);
-    let faults = vec![cut, Fault::during(end, What::Unavailable).from(begin)];
+    let cut = Fault::during(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
+    let faults = vec![cut, Fault::during(end, FaultAction::Unavailable).from(begin)];
     let world = World::in_which(faults, &["counter"]);
-    world.api.meddle(first_write(What::InternalError));
+    world.api.meddle(first_write(FaultAction::InternalError));
     let _workers = world.start().await;
     world.put_something_else();
     world.pass(100).await;
@@ -388,9 +388,9 @@ async fn unknown_outcome_holds_its_key_while_the_cache_is_cut_off() {
 /// A world whose API server stopped answering just after a write of unknown outcome.
 async fn silent_with_a_doubt() -> (World, Workers) {
     let world = World::with(&["counter"]);
-    let (mut refuse, mut refused) = (first_write(What::InternalError), false);
+    let (mut refuse, mut refused) = (first_write(FaultAction::InternalError), false);
     world.api.meddle(move |asked| {
-        let what = refuse(asked).or(refused.then_some(What::Partition));
+        let what = refuse(asked).or(refused.then_some(FaultAction::Partition));
         refused |= what.is_some();
         what
     });
@@ -424,7 +424,7 @@ async fn stopping_workers_wait_five_seconds_for_unknown_outcomes() {
 #[tokio::test(start_paused = true)]
 async fn stopping_workers_learn_outcomes_that_the_server_tells() {
     let world = World::with(&["counter"]);
-    world.api.meddle(first_write(What::ResponseLost { silently: false }));
+    world.api.meddle(first_write(FaultAction::ResponseLost { silently: false }));
     let mut workers = world.start().await;
     world.env.sleep(Duration::from_millis(100)).await;
     world.put_something_else();

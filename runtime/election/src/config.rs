@@ -9,7 +9,7 @@ use windlass_object::ObjectKey;
 /// What a renewal must leave of the renew deadline when the next one is due. A write is sent only while at least 1 s is
 /// left of it, and the renewal that moves it is granted another to be answered: with less than both, the fence would
 /// hold back every write of a replica that leads.
-const LEAST_FOR_WRITES: Duration = Duration::from_secs(2);
+const MIN_FOR_WRITES: Duration = Duration::from_secs(2);
 
 /// Settings of one election.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl ElectionConfig {
         if renew <= retry.saturating_add(retry / 5) {
             return Err(ElectionConfigError::RenewNotLonger { renew, retry });
         }
-        if renew < retry.saturating_add(LEAST_FOR_WRITES) {
+        if renew < retry.saturating_add(MIN_FOR_WRITES) {
             return Err(ElectionConfigError::NoTimeForWrites { renew, retry });
         }
         Ok(())
@@ -225,7 +225,7 @@ pub enum ElectionConfigError {
     },
     /// The holder would lead and never write: a write leaves only while there is time for its answer.
     #[error(
-        "the renew deadline ({renew:?}) must be at least {LEAST_FOR_WRITES:?} longer than the retry period ({retry:?}), \
+        "the renew deadline ({renew:?}) must be at least {MIN_FOR_WRITES:?} longer than the retry period ({retry:?}), \
          to leave time for writes"
     )]
     NoTimeForWrites {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1beta1::{LeaseCandidate, LeaseCandidateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
-use windlass_env::cell::{Publisher, cell};
+use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Instant};
 use windlass_object::time;
 
@@ -36,14 +36,14 @@ use crate::record::strictly_after;
 
 /// How long a candidate that is not asked goes without renewing itself. Upstream's; one that has not been renewed for
 /// half an hour is collected.
-const RENEWED_EVERY: Duration = Duration::from_secs(300);
+const RENEWED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The longest pause between two looks.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a candidate does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum ElectionAction {
     Create,
     Renew,
     Rest,
@@ -59,7 +59,7 @@ pub(crate) struct Candidate {
     namespace: String,
     config: CoordinatedConfig,
     /// Since when nobody leads, as far as its elector sees. Clones share it.
-    unled_since: Publisher<Option<Instant>>,
+    unled_since: Sender<Option<Instant>>,
     lease_duration: Duration,
     pause: Duration,
     attempt: Duration,
@@ -76,9 +76,9 @@ impl Candidate {
             lease: config.lease_name.clone(),
             namespace: namespace.clone(),
             config: config.coordinated.clone()?,
-            unled_since: cell(None).0,
+            unled_since: channel(None).0,
             lease_duration: config.lease_duration,
-            pause: config.retry_period.min(LONGEST_PAUSE),
+            pause: config.retry_period.min(MAX_PAUSE),
             attempt: config.attempt(),
         })
     }
@@ -122,12 +122,12 @@ impl Candidate {
             now >= renewed.map_or(since, |renewed| since.max(renewed)) + self.lease_duration
         });
         let step = match next_step(found.as_ref().map(|found| &found.spec), *renewed, now) {
-            Step::Rest if forgotten => Step::Renew,
+            ElectionAction::Rest if forgotten => ElectionAction::Renew,
             step => step,
         };
         match (step, found) {
-            (Step::Rest, _) => return Ok(()),
-            (Step::Renew, Some(mut found)) => {
+            (ElectionAction::Rest, _) => return Ok(()),
+            (ElectionAction::Renew, Some(mut found)) => {
                 found.spec.renew_time = Some(self.stamp(found.spec.ping_time.as_ref()));
                 let replaced =
                     self.bounded(self.api.replace(&self.name, &PostParams::default(), &found)).await;
@@ -137,7 +137,7 @@ impl Candidate {
                     failure => failure,
                 })?;
             }
-            (Step::Create | Step::Renew, _) => {
+            (ElectionAction::Create | ElectionAction::Renew, _) => {
                 self.bounded(self.api.create(&PostParams::default(), &self.first())).await?;
             }
         }
@@ -175,15 +175,15 @@ impl Candidate {
 }
 
 /// `renewed` is when this replica last wrote it, by the local clock.
-fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: Instant) -> Step {
-    let Some(found) = found else { return Step::Create };
+fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: Instant) -> ElectionAction {
+    let Some(found) = found else { return ElectionAction::Create };
     let asked = match (&found.ping_time, &found.renew_time) {
         (Some(ping), Some(answer)) => ping.0 > answer.0,
         (Some(_), None) => true,
         (None, _) => false,
     };
-    let due = renewed.is_none_or(|renewed| now >= renewed + RENEWED_EVERY);
-    if asked || due { Step::Renew } else { Step::Rest }
+    let due = renewed.is_none_or(|renewed| now >= renewed + RENEWED_INTERVAL);
+    if asked || due { ElectionAction::Renew } else { ElectionAction::Rest }
 }
 
 #[cfg(test)]
@@ -209,14 +209,14 @@ mod tests {
     async fn a_candidate_is_created_renewed_every_five_minutes_and_at_once_when_it_is_asked() {
         let now = Env::virtual_time(1).now() + Duration::from_secs(1_000);
         let recently = Some(now - Duration::from_secs(299));
-        assert_eq!(next_step(None, recently, now), Step::Create);
-        assert_eq!(next_step(Some(&spec(None, Some(5))), recently, now), Step::Rest);
-        assert_eq!(next_step(Some(&spec(Some(5), Some(5))), recently, now), Step::Rest);
-        assert_eq!(next_step(Some(&spec(Some(6), Some(5))), recently, now), Step::Renew);
-        assert_eq!(next_step(Some(&spec(Some(6), None)), recently, now), Step::Renew);
+        assert_eq!(next_step(None, recently, now), ElectionAction::Create);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), recently, now), ElectionAction::Rest);
+        assert_eq!(next_step(Some(&spec(Some(5), Some(5))), recently, now), ElectionAction::Rest);
+        assert_eq!(next_step(Some(&spec(Some(6), Some(5))), recently, now), ElectionAction::Renew);
+        assert_eq!(next_step(Some(&spec(Some(6), None)), recently, now), ElectionAction::Renew);
         let long_ago = Some(now - Duration::from_secs(300));
-        assert_eq!(next_step(Some(&spec(None, Some(5))), long_ago, now), Step::Renew);
-        assert_eq!(next_step(Some(&spec(None, Some(5))), None, now), Step::Renew);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), long_ago, now), ElectionAction::Renew);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), None, now), ElectionAction::Renew);
     }
 
     fn answer(code: u16, object: &serde_json::Value) -> http::Response<Body> {

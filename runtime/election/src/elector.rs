@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_client::RawClient;
-use windlass_env::cell::{self, Observer, Publisher};
+use windlass_env::watch_channel::{self, Receiver, Sender};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::{ElectionMetrics, Metrics};
 use windlass_object::ObjectKey;
@@ -22,9 +22,9 @@ use crate::fence::LeaderFence;
 use crate::leadership::{HealthCheck, LastRenewal, Leadership};
 use crate::lease_api::LeaseApi;
 use crate::lease_state::{LeaseParams, LeaseState, RenewAction, TimePoint, WritePurpose};
-use crate::lease_watch::{LeaseWatch, Sighting};
+use crate::lease_watch::{LeaseWatch, LeaseEvent};
 use crate::observed_lease::ElectionAction;
-use crate::written::{Predecessor, Written};
+use crate::written_versions::{PreviousHolder, WrittenVersions};
 
 /// How much longer than the retry period a pause may be, drawn anew each time: upstream's factor. It keeps standbys
 /// that failed together from trying again together.
@@ -41,9 +41,9 @@ pub struct Elector {
     candidate: Option<Candidate>,
     fence: Arc<LeaderFence>,
     clocks: Arc<Clocks>,
-    leadership: Publisher<Leadership>,
+    leadership: Sender<Leadership>,
     /// Whom a coordinator wants to hold the lease that this replica holds.
-    preferred: Publisher<Option<String>>,
+    preferred: Sender<Option<String>>,
     last_renewal: LastRenewal,
     metrics: ElectionMetrics,
     rng: Rng,
@@ -97,8 +97,8 @@ impl Elector {
             candidate,
             api,
             watch: LeaseWatch::new(env.clone(), lease.name()),
-            leadership: cell::cell(Leadership::Following { holder: None }).0,
-            preferred: cell::cell(None).0,
+            leadership: watch_channel::channel(Leadership::Following { holder: None }).0,
+            preferred: watch_channel::channel(None).0,
             rng: env.rng(&format!("election/{lease}")),
             env,
             lease,
@@ -119,21 +119,21 @@ impl Elector {
     }
 
     /// This replica's place in the election, as it changes.
-    pub fn leadership(&self) -> Observer<Leadership> {
-        self.leadership.observe()
+    pub fn leadership(&self) -> Receiver<Leadership> {
+        self.leadership.subscribe()
     }
 
     /// Whom the API server's coordinator wants to lead, once that is not this replica, which does; nothing otherwise.
     ///
     /// Whoever sees a name should bring the work to its end and release the lease. It is renewed for one more lease
     /// duration, so that no work is cut off; then it counts as lost, for [`LossReason::Preferred`].
-    pub fn preferred(&self) -> Observer<Option<String>> {
-        self.preferred.observe()
+    pub fn preferred(&self) -> Receiver<Option<String>> {
+        self.preferred.subscribe()
     }
 
     /// What is known of the writes of whoever led before this replica. It holds for the term that
     /// [`acquire`](Self::acquire) began; work starts once caches show these writes.
-    pub fn predecessor(&self) -> &Predecessor {
+    pub fn predecessor(&self) -> &PreviousHolder {
         self.lease_state.predecessor()
     }
 
@@ -233,7 +233,7 @@ impl Elector {
     /// # Cancel safety
     ///
     /// Safe: the fence is closed before the first await, and calling it again continues.
-    pub async fn release(&mut self, written: Option<&Written>) -> Result<(), ElectionError> {
+    pub async fn release(&mut self, written: Option<&WrittenVersions>) -> Result<(), ElectionError> {
         self.step_down(Leadership::Following { holder: None });
         self.watch.stop();
         if !self.config.release_on_exit || !self.lease_state.may_hold() {
@@ -304,9 +304,9 @@ impl Elector {
             () = self.env.sleep_until(wake) => return,
         };
         match sighting {
-            Sighting::Changed(lease) => self.lease_state.on_watch_event(*lease, self.env.now()),
-            Sighting::Deleted => self.lease_state.on_deleted(),
-            Sighting::Lost => self.lease_state.mark_stale(),
+            LeaseEvent::Changed(lease) => self.lease_state.on_watch_event(*lease, self.env.now()),
+            LeaseEvent::Deleted => self.lease_state.on_deleted(),
+            LeaseEvent::Lost => self.lease_state.mark_stale(),
         }
         self.publish_holder();
     }
@@ -426,7 +426,7 @@ impl Elector {
         self.leadership.set(to);
     }
 
-    async fn give_back(&mut self, written: Option<&Written>) -> Result<(), LeaseError> {
+    async fn give_back(&mut self, written: Option<&WrittenVersions>) -> Result<(), LeaseError> {
         loop {
             self.fetch().await?;
             if !self.lease_state.is_ours() {
@@ -463,7 +463,7 @@ impl Elector {
     async fn write(
         &mut self,
         purpose: WritePurpose,
-        written: Option<&Written>,
+        written: Option<&WrittenVersions>,
     ) -> Result<Instant, LeaseError> {
         self.clocks.compare();
         let write = self.lease_state.begin(purpose, written, &TimePoint::now(&self.env));

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::BoxFuture;
 use windlass_client::{Fence, FenceState};
-use windlass_env::cell::{self, Observer, Publisher};
+use windlass_env::watch_channel::{self, Receiver, Sender};
 use windlass_env::{Env, Instant};
 
 use crate::clocks::Clocks;
@@ -21,7 +21,7 @@ use crate::clocks::Clocks;
 /// The leader's fence: open until the *send* time of the last successful renewal plus the renew deadline.
 pub struct LeaderFence {
     env: Env,
-    term: Publisher<Term>,
+    term: Sender<Term>,
     /// Set by the elector, whose configuration says how far the clocks can be apart.
     clocks: OnceLock<Arc<Clocks>>,
 }
@@ -40,7 +40,7 @@ impl LeaderFence {
     /// A closed fence.
     pub fn new(env: Env) -> Arc<Self> {
         let closed = Term { number: 0, deadline: None, renewed: Instant::ORIGIN };
-        Arc::new(Self { env, term: cell::cell(closed).0, clocks: OnceLock::new() })
+        Arc::new(Self { env, term: watch_channel::channel(closed).0, clocks: OnceLock::new() })
     }
 
     /// Closes the fence when these clocks jump. Only the first call counts: a fence has one elector.
@@ -82,7 +82,7 @@ impl LeaderFence {
     pub fn extend(&self, renewed: Instant, deadline: Instant) -> bool {
         let Some(current) = self.held_until() else { return false };
         let was_suspended = self.is_suspended();
-        self.term.update(|term| {
+        self.term.send_modify(|term| {
             term.number += u64::from(was_suspended);
             term.deadline = Some(deadline.max(current));
             term.renewed = term.renewed.max(renewed);
@@ -93,7 +93,7 @@ impl LeaderFence {
     /// Ends the term.
     pub fn close(&self) {
         if self.term.get().deadline.is_some() {
-            self.term.update(|term| term.deadline = None);
+            self.term.send_modify(|term| term.deadline = None);
         }
     }
 }
@@ -107,12 +107,12 @@ impl Fence for LeaderFence {
         if self.is_suspended() {
             return Box::pin(ready(()));
         }
-        Box::pin(term_ended(self.env.clone(), self.term.observe()))
+        Box::pin(term_ended(self.env.clone(), self.term.subscribe()))
     }
 }
 
 /// Resolves when the term that is running now has ended, at once if none is.
-async fn term_ended(env: Env, mut term: Observer<Term>) {
+async fn term_ended(env: Env, mut term: Receiver<Term>) {
     let number = term.get().number;
     loop {
         let now = term.get();

@@ -21,7 +21,7 @@ use crate::config::Election;
 use crate::error::{LeaseError, LossReason};
 use crate::observed_lease::{ElectionAction, ObservedLease, decide, decide_coordinated};
 use crate::record::{Claim, LeaseRecord, strictly_after};
-use crate::written::{Predecessor, Written, annotated};
+use crate::written_versions::{PreviousHolder, WrittenVersions, annotated};
 
 /// The identity and the durations of the Leases of one election.
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ pub struct LeaseState {
     stale: bool,
     may_hold: bool,
     deadline: Option<Instant>,
-    predecessor: Predecessor,
+    predecessor: PreviousHolder,
     /// Until when a holder can act whose name was overwritten with another one.
     displaced_until: Option<Instant>,
     /// The last time written, so that the next is later.
@@ -160,7 +160,7 @@ impl LeaseState {
             stale: true,
             may_hold: false,
             deadline: None,
-            predecessor: Predecessor::Silent,
+            predecessor: PreviousHolder::Unreported,
             displaced_until: None,
             stamped: None,
         }
@@ -209,7 +209,7 @@ impl LeaseState {
     }
 
     /// Returns the previous holder of the current term.
-    pub fn predecessor(&self) -> &Predecessor {
+    pub fn predecessor(&self) -> &PreviousHolder {
         &self.predecessor
     }
 
@@ -328,9 +328,9 @@ impl LeaseState {
 
     /// Returns a write on top of the last observed Lease. The state is stale until
     /// [`on_response`](Self::on_response).
-    pub fn begin(&mut self, purpose: WritePurpose, written: Option<&Written>, at: &TimePoint) -> LeaseWrite {
+    pub fn begin(&mut self, purpose: WritePurpose, written: Option<&WrittenVersions>, at: &TimePoint) -> LeaseWrite {
         match purpose {
-            WritePurpose::First => self.predecessor = Predecessor::Silent,
+            WritePurpose::First => self.predecessor = PreviousHolder::Unreported,
             // Kept before the write, whose answer may be lost: a lease that is reclaimed was taken from the same.
             WritePurpose::TakeOver => self.predecessor = self.view.predecessor(),
             WritePurpose::Reclaim
@@ -381,7 +381,7 @@ impl LeaseState {
     pub fn lose(&mut self) {
         self.deadline = None;
         self.stale = true;
-        self.predecessor = Predecessor::Silent;
+        self.predecessor = PreviousHolder::Unreported;
     }
 
     /// Ends the term of a holder that is about to release the Lease.
@@ -437,7 +437,7 @@ impl LeaseState {
     }
 
     /// What stands there stays, save what is ours to say.
-    fn metadata(&self, purpose: WritePurpose, written: Option<&Written>) -> ObjectMeta {
+    fn metadata(&self, purpose: WritePurpose, written: Option<&WrittenVersions>) -> ObjectMeta {
         let current = match self.view.seen() {
             Some(seen) => seen.lease.metadata.clone(),
             None => ObjectMeta {

@@ -16,7 +16,7 @@ use crate::lease_api::{LeaseApi, WatchScope, decode};
 
 /// What a standby learned.
 #[derive(Debug)]
-pub(crate) enum Sighting {
+pub(crate) enum LeaseEvent {
     /// The Lease is now like this.
     Changed(Box<Lease>),
     /// The Lease was deleted.
@@ -44,7 +44,7 @@ enum State {
 
 /// Why a watch ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum WatchEndReason {
     #[error("the watch ended")]
     Stream,
     #[error("{0}")]
@@ -67,7 +67,7 @@ impl LeaseWatch {
     ///
     /// Nothing is lost: a watch that was being opened is opened again, and a frame that was not returned is still in
     /// the stream.
-    pub(crate) async fn next(&mut self, api: &LeaseApi, version: &str, pause: Duration) -> Sighting {
+    pub(crate) async fn next(&mut self, api: &LeaseApi, version: &str, pause: Duration) -> LeaseEvent {
         loop {
             match &mut self.state {
                 State::Idle => match api.watch(WatchScope::Name(&self.name), version).await {
@@ -89,7 +89,7 @@ impl LeaseWatch {
                 State::Resting(until) => {
                     self.env.sleep_until(*until).await;
                     self.state = State::Idle;
-                    return Sighting::Lost;
+                    return LeaseEvent::Lost;
                 }
             }
         }
@@ -100,14 +100,14 @@ impl LeaseWatch {
         self.state = State::Idle;
     }
 
-    fn rest(&mut self, until: Instant, end: &End) {
+    fn rest(&mut self, until: Instant, end: &WatchEndReason) {
         self.state = State::Resting(until);
         let complaint = end.to_string();
         match end {
-            End::Stream => tracing::debug!("the watch of the lease ended"),
-            End::Request(_) | End::Server(_) | End::Lease(_)
+            WatchEndReason::Stream => tracing::debug!("the watch of the lease ended"),
+            WatchEndReason::Request(_) | WatchEndReason::Server(_) | WatchEndReason::Lease(_)
                 if self.complaint.as_ref() == Some(&complaint) => {}
-            End::Request(_) | End::Server(_) | End::Lease(_) => {
+            WatchEndReason::Request(_) | WatchEndReason::Server(_) | WatchEndReason::Lease(_) => {
                 tracing::warn!(error = %complaint, "cannot watch the lease, polling it");
                 self.complaint = Some(complaint);
             }
@@ -116,18 +116,18 @@ impl LeaseWatch {
 }
 
 /// What a frame tells; nothing if it is about something else.
-fn sighting(frame: Option<Result<Frame, RequestError>>, name: &str) -> Result<Option<Sighting>, End> {
-    match frame.ok_or(End::Stream)?? {
+fn sighting(frame: Option<Result<Frame, RequestError>>, name: &str) -> Result<Option<LeaseEvent>, WatchEndReason> {
+    match frame.ok_or(WatchEndReason::Stream)?? {
         Frame::Added(raw) | Frame::Modified(raw) => {
             let lease = decode(&raw)?;
-            Ok(is_named(&lease, name).then(|| Sighting::Changed(Box::new(lease))))
+            Ok(is_named(&lease, name).then(|| LeaseEvent::Changed(Box::new(lease))))
         }
         Frame::Deleted(raw) => {
             let lease = decode(&raw)?;
-            Ok(is_named(&lease, name).then_some(Sighting::Deleted))
+            Ok(is_named(&lease, name).then_some(LeaseEvent::Deleted))
         }
         Frame::Bookmark { .. } | Frame::Unknown(_) => Ok(None),
-        Frame::Error(status) => Err(End::Server(status.message)),
+        Frame::Error(status) => Err(WatchEndReason::Server(status.message)),
     }
 }
 

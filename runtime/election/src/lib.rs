@@ -60,7 +60,7 @@ mod observed_lease;
 mod record;
 #[cfg(test)]
 mod tests;
-mod written;
+mod written_versions;
 
 /// The parts of an election: the state of one Lease, the next action of a candidate, and the requests. For crates that elect
 /// over many Leases; a program uses [`Elector`].
@@ -81,4 +81,4 @@ pub use elector::Elector;
 pub use error::{ElectionError, LeaseLost, LossReason};
 pub use fence::LeaderFence;
 pub use leadership::{HealthCheck, Leadership};
-pub use written::{Predecessor, WRITTEN_ANNOTATION, Written};
+pub use written_versions::{PreviousHolder, WRITTEN_ANNOTATION, WrittenVersions};

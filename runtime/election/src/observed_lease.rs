@@ -7,7 +7,7 @@ use windlass_env::Instant;
 use windlass_object::ResourceVersion;
 
 use crate::record::LeaseRecord;
-use crate::written::Predecessor;
+use crate::written_versions::PreviousHolder;
 
 /// A Lease as last received.
 #[derive(Clone, Debug)]
@@ -118,10 +118,10 @@ impl ObservedLease {
 
     /// What is known of the writes of whoever had the Lease before it is taken in this state. A record that names a
     /// holder was not released, whatever is annotated beside it.
-    pub fn predecessor(&self) -> Predecessor {
+    pub fn predecessor(&self) -> PreviousHolder {
         match self.seen() {
-            Some(seen) if seen.record.holder.is_none() => Predecessor::from_released(&seen.lease.metadata),
-            _ => Predecessor::Silent,
+            Some(seen) if seen.record.holder.is_none() => PreviousHolder::from_released(&seen.lease.metadata),
+            _ => PreviousHolder::Unreported,
         }
     }
 

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass_client::RawClient;
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ResourceVersion};
 
 use self::lease_server::{Call, Fate, LeaseServer};
 use crate::{
-    ElectionConfig, ElectionError, Elector, LeaderFence, Leadership, LossReason, Predecessor,
-    WRITTEN_ANNOTATION, Written,
+    ElectionConfig, ElectionError, Elector, LeaderFence, Leadership, LossReason, PreviousHolder,
+    WRITTEN_ANNOTATION, WrittenVersions,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -90,12 +90,12 @@ impl Replica {
 struct Running {
     env: Env,
     fence: Arc<LeaderFence>,
-    leadership: Observer<Leadership>,
+    leadership: Receiver<Leadership>,
 }
 
 impl Running {
     async fn leads(&mut self) {
-        self.leadership.wait_until(|now| *now == Leadership::Leading).await.expect("the elector lives");
+        self.leadership.wait_for(|now| *now == Leadership::Leading).await.expect("the elector lives");
     }
 }
 
@@ -120,10 +120,10 @@ async fn overlap(world: &Env, fences: &[&LeaderFence], during: Duration) -> Dura
 async fn overlap_after_partition(holder: (u32, u32), standby: (u32, u32)) -> Duration {
     let world = Env::virtual_time(7);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
-    let env = world.incarnation("holder", 0).with_rate(holder.0, holder.1);
+    let env = world.with_incarnation("holder", 0).with_rate(holder.0, holder.1);
     let mut holder = Replica::new(env, &server, wire.fate()).run();
     holder.leads().await;
-    let env = world.incarnation("standby", 0).with_rate(standby.0, standby.1);
+    let env = world.with_incarnation("standby", 0).with_rate(standby.0, standby.1);
     let standby = Replica::new(env, &server, prompt).run();
     world.sleep(seconds(20)).await;
     wire.cut();
@@ -199,8 +199,8 @@ async fn fences_never_overlap_on_wires_that_delay_beyond_every_deadline() {
         let server = LeaseServer::new(&world);
         let rates =
             [((1, 1), (1, 1)), ((4, 5), (1, 1)), ((1, 1), (5, 4))][usize::try_from(seed % 3).expect("small")];
-        let first = world.incarnation("first", 0).with_rate(rates.0.0, rates.0.1);
-        let second = world.incarnation("second", 0).with_rate(rates.1.0, rates.1.1);
+        let first = world.with_incarnation("first", 0).with_rate(rates.0.0, rates.0.1);
+        let second = world.with_incarnation("second", 0).with_rate(rates.1.0, rates.1.1);
         let (first_wire, second_wire) = (FickleWire::fate(&world, &first), FickleWire::fate(&world, &second));
         let mut holder = Replica::new(first, &server, first_wire).run();
         holder.leads().await;
@@ -220,9 +220,9 @@ async fn fences_never_overlap_on_wires_that_delay_beyond_every_deadline() {
 async fn an_expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt).run();
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt).run();
     holder.leads().await;
-    let mut standby = Replica::new(world.incarnation("standby", 0), &server, prompt).run();
+    let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt).run();
     world.sleep(seconds(21)).await;
     let last_renewal = holder.fence.open_until().expect("it holds") - DEADLINE;
     holder.env.kill();
@@ -236,9 +236,9 @@ async fn an_expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal(
 async fn a_released_lease_is_taken_over_at_once() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     holder.elector.acquire().await.expect("acquired");
-    let mut standby = Replica::new(world.incarnation("standby", 0), &server, prompt).run();
+    let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt).run();
     world.sleep(seconds(5)).await;
     let before = world.now();
     holder.elector.release(None).await.expect("released");
@@ -253,10 +253,10 @@ async fn without_a_watch_a_release_is_found_by_polling_and_an_expiry_on_time() {
     for broken in [Fate::Refused(500), Fate::Lost, Fate::Cut] {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);
-        let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+        let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
         holder.elector.acquire().await.expect("acquired");
         let watchless = move |call: &Call| if call.watch { broken } else { Fate::Prompt };
-        let mut standby = Replica::new(world.incarnation("standby", 0), &server, watchless).run();
+        let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, watchless).run();
         world.sleep(seconds(3)).await;
         let before = world.now();
         holder.elector.release(None).await.expect("released");
@@ -273,7 +273,7 @@ async fn without_a_watch_a_release_is_found_by_polling_and_an_expiry_on_time() {
 async fn every_renewal_changes_the_record_and_keeps_who_took_it_when() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt).run();
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt).run();
     holder.leads().await;
     let acquired = server.spec()["acquireTime"].clone();
     world.sleep(seconds(61)).await;
@@ -289,7 +289,7 @@ async fn every_renewal_changes_the_record_and_keeps_who_took_it_when() {
 async fn a_renewal_without_a_new_version_does_not_count() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     holder.elector.acquire().await.expect("acquired");
     let deadline = holder.fence.open_until().expect("open");
     server.freeze();
@@ -307,7 +307,7 @@ async fn a_late_answer_does_not_move_the_deadline_which_counts_from_the_sending(
         true => Fate::Delayed { request: Duration::ZERO, response: seconds(4) },
         false => Fate::Prompt,
     };
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, late);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, late);
     let sent = world.now();
     holder.elector.acquire().await.expect("acquired");
     assert_eq!(world.now(), sent + seconds(4));
@@ -322,7 +322,7 @@ async fn a_late_answer_does_not_move_the_deadline_which_counts_from_the_sending(
 async fn a_lease_that_cannot_be_renewed_is_lost_at_the_deadline_and_the_loss_is_told() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, wire.fate());
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
     holder.elector.acquire().await.expect("acquired");
     let (leadership, closed) = (holder.elector.leadership(), windlass_client::Fence::closed(&*holder.fence));
     let closed = world.spawn("fence", closed);
@@ -345,7 +345,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_at_the_deadline_and_the_loss_is_
 async fn a_failure_within_the_deadline_is_survived() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, wire.fate());
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
     holder.elector.acquire().await.expect("acquired");
     wire.cut();
     assert!(world.timeout(seconds(6), holder.elector.hold()).await.is_err());
@@ -361,7 +361,7 @@ async fn another_holder_or_none_ends_the_term_at_the_next_renewal() {
     {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);
-        let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+        let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
         let health = holder.elector.health();
         holder.elector.acquire().await.expect("acquired");
         server.edit(|lease| lease["spec"]["holderIdentity"] = json!(name));
@@ -380,7 +380,7 @@ async fn holding_goes_on_after_being_dropped_at_any_moment() {
     let server = LeaseServer::new(&world);
     let slow =
         |_: &Call| Fate::Delayed { request: Duration::from_millis(30), response: Duration::from_millis(30) };
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, slow);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, slow);
     holder.elector.acquire().await.expect("acquired");
     for _ in 0..300 {
         assert!(world.timeout(Duration::from_millis(137), holder.elector.hold()).await.is_err());
@@ -394,7 +394,7 @@ async fn a_lease_won_by_a_write_whose_answer_was_dropped_is_found_and_used() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let slow = |_: &Call| Fate::Delayed { request: Duration::ZERO, response: Duration::from_millis(100) };
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, slow);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, slow);
     assert!(world.timeout(Duration::from_millis(150), holder.elector.acquire()).await.is_err());
     assert_eq!(server.holder().as_deref(), Some("holder"));
     assert!(!open(&holder.fence), "nobody acts on a lease that is not known to be won");
@@ -408,7 +408,7 @@ async fn a_lease_won_unawares_is_released_too() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let slow = |_: &Call| Fate::Delayed { request: Duration::ZERO, response: Duration::from_millis(100) };
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, slow);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, slow);
     assert!(world.timeout(Duration::from_millis(150), holder.elector.acquire()).await.is_err());
     holder.elector.release(None).await.expect("released");
     assert_eq!(server.holder().as_deref(), Some(""));
@@ -418,9 +418,9 @@ async fn a_lease_won_unawares_is_released_too() {
 async fn a_release_never_blanks_the_lease_of_another() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, wire.fate());
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
     holder.elector.acquire().await.expect("acquired");
-    let mut standby = Replica::new(world.incarnation("standby", 0), &server, prompt).run();
+    let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt).run();
     wire.cut();
     holder.elector.hold().await;
     standby.leads().await;
@@ -433,7 +433,7 @@ async fn a_release_never_blanks_the_lease_of_another() {
 async fn a_release_outlasts_conflicts_and_is_bounded_by_the_renew_deadline() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, wire.fate());
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
     holder.elector.acquire().await.expect("acquired");
     server.interfere(3);
     holder.elector.release(None).await.expect("released");
@@ -453,9 +453,9 @@ async fn a_release_outlasts_conflicts_and_is_bounded_by_the_renew_deadline() {
 async fn a_lease_deleted_while_held_stays_with_its_holder() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt).run();
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt).run();
     holder.leads().await;
-    let standby = Replica::new(world.incarnation("standby", 0), &server, prompt).run();
+    let standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt).run();
     world.sleep(seconds(5)).await;
     server.delete();
     let overlap = overlap(&world, &[&holder.fence, &standby.fence], seconds(30)).await;
@@ -468,7 +468,7 @@ async fn of_many_standbys_exactly_one_takes_over_and_the_others_learn_who() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut standbys: Vec<_> = (0..5)
-        .map(|number| Replica::new(world.incarnation(&format!("replica-{number}"), 0), &server, prompt).run())
+        .map(|number| Replica::new(world.with_incarnation(&format!("replica-{number}"), 0), &server, prompt).run())
         .collect();
     world.sleep(seconds(30)).await;
     let holder = server.holder().expect("somebody leads");
@@ -489,7 +489,7 @@ async fn a_server_that_cannot_be_reached_is_tried_until_it_can() {
     let back: Instant = world.now() + seconds(600);
     let clock = world.clone();
     let down = move |_: &Call| if clock.now() < back { Fate::Refused(503) } else { Fate::Prompt };
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, down);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, down);
     holder.elector.acquire().await.expect("acquired");
     assert!(
         world.now() >= back && world.now() - back <= RETRY.mul_f64(2.2) + TICK,
@@ -503,7 +503,7 @@ async fn a_lease_the_server_calls_invalid_ends_the_attempt() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let invalid = |call: &Call| if call.is_write() { Fate::Refused(422) } else { Fate::Prompt };
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, invalid);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, invalid);
     assert!(matches!(holder.elector.acquire().await, Err(ElectionError::Refused { .. })));
 }
 
@@ -511,7 +511,7 @@ async fn a_lease_the_server_calls_invalid_ends_the_attempt() {
 async fn a_leader_that_stopped_renewing_without_noticing_is_unhealthy() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     let health = holder.elector.health();
     assert_eq!(health(), Ok(()));
     holder.elector.acquire().await.expect("acquired");
@@ -523,23 +523,23 @@ async fn a_leader_that_stopped_renewing_without_noticing_is_unhealthy() {
     assert_eq!(health(), Ok(()), "who does not lead cannot fail to renew");
 }
 
-fn written(version: &str) -> Written {
-    Written::from([(GroupResource::new("apps", "replicasets"), ResourceVersion::new(version))])
+fn written(version: &str) -> WrittenVersions {
+    WrittenVersions::from([(GroupResource::new("apps", "replicasets"), ResourceVersion::new(version))])
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_tells_what_was_written_to_whoever_takes_over_and_a_held_lease_tells_nothing() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     holder.elector.acquire().await.expect("acquired");
-    assert_eq!(holder.elector.predecessor(), &Predecessor::Silent, "nobody was there before");
+    assert_eq!(holder.elector.predecessor(), &PreviousHolder::Unreported, "nobody was there before");
     holder.elector.release(Some(&written("130"))).await.expect("released");
     assert_eq!(server.annotation(WRITTEN_ANNOTATION), json!("{\"replicasets.apps\":\"130\"}"));
 
-    let mut standby = Replica::new(world.incarnation("standby", 0), &server, prompt);
+    let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt);
     standby.elector.acquire().await.expect("acquired");
-    assert_eq!(standby.elector.predecessor(), &Predecessor::Released(written("130")));
+    assert_eq!(standby.elector.predecessor(), &PreviousHolder::Released(written("130")));
     assert_eq!(server.annotation(WRITTEN_ANNOTATION), json!(null));
 }
 
@@ -547,15 +547,15 @@ async fn a_release_tells_what_was_written_to_whoever_takes_over_and_a_held_lease
 async fn a_take_over_whose_answer_was_lost_still_knows_its_predecessor() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
-    let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+    let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     holder.elector.acquire().await.expect("acquired");
     holder.elector.release(Some(&written("130"))).await.expect("released");
     let slow = |_: &Call| Fate::Delayed { request: Duration::ZERO, response: Duration::from_millis(100) };
-    let mut standby = Replica::new(world.incarnation("standby", 0), &server, slow);
+    let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, slow);
     assert!(world.timeout(Duration::from_millis(150), standby.elector.acquire()).await.is_err());
     assert_eq!(server.holder().as_deref(), Some("standby"));
     standby.elector.acquire().await.expect("reclaimed");
-    assert_eq!(standby.elector.predecessor(), &Predecessor::Released(written("130")));
+    assert_eq!(standby.elector.predecessor(), &PreviousHolder::Released(written("130")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -563,13 +563,13 @@ async fn release_without_versions_tells_the_successor_nothing() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     for (name, wrote) in [("first", Some(written("130"))), ("second", None)] {
-        let mut holder = Replica::new(world.incarnation(name, 0), &server, prompt);
+        let mut holder = Replica::new(world.with_incarnation(name, 0), &server, prompt);
         holder.elector.acquire().await.expect("acquired");
         holder.elector.release(wrote.as_ref()).await.expect("released");
     }
-    let mut third = Replica::new(world.incarnation("third", 0), &server, prompt);
+    let mut third = Replica::new(world.with_incarnation("third", 0), &server, prompt);
     third.elector.acquire().await.expect("acquired");
-    assert_eq!(third.elector.predecessor(), &Predecessor::Silent);
+    assert_eq!(third.elector.predecessor(), &PreviousHolder::Unreported);
 }
 
 #[tokio::test(start_paused = true)]
@@ -577,24 +577,24 @@ async fn an_annotation_on_a_lease_that_expired_or_of_no_meaning_is_ignored() {
     for (holder, annotation) in [("gone", "{\"pods\":\"1\"}"), ("", "{\"pods\":1}")] {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);
-        let mut first = Replica::new(world.incarnation("first", 0), &server, prompt);
+        let mut first = Replica::new(world.with_incarnation("first", 0), &server, prompt);
         first.elector.acquire().await.expect("acquired");
         server.edit(|lease| {
             lease["spec"]["holderIdentity"] = json!(holder);
             lease["metadata"]["annotations"] = json!({ WRITTEN_ANNOTATION: annotation });
         });
-        let mut standby = Replica::new(world.incarnation("standby", 0), &server, prompt);
+        let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt);
         standby.elector.acquire().await.expect("acquired");
-        assert_eq!(standby.elector.predecessor(), &Predecessor::Silent, "{annotation}");
+        assert_eq!(standby.elector.predecessor(), &PreviousHolder::Unreported, "{annotation}");
     }
 }
 
 /// A replica of an election in which a coordinator chooses, and its fence; the Lease is there, and nobody holds it.
 async fn coordinated(world: &Env, server: &LeaseServer) -> (Elector, Arc<LeaderFence>) {
-    let mut first = Replica::new(world.incarnation("first", 0), server, prompt);
+    let mut first = Replica::new(world.with_incarnation("first", 0), server, prompt);
     first.elector.acquire().await.expect("acquired");
     first.elector.release(None).await.expect("released");
-    let env = world.incarnation("standby", 0);
+    let env = world.with_incarnation("standby", 0);
     let (raw, fence) = (RawClient::new(server.deaf_client(), env.clone()), LeaderFence::new(env.clone()));
     let mut config = ElectionConfig::new("standby");
     config.coordinated = Some(crate::CoordinatedConfig::new("1.0.0"));
@@ -688,7 +688,7 @@ async fn a_renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first
     for (conflicts, expected) in [(0, "GET POST PUT PUT"), (1, "GET POST PUT GET PUT PUT")] {
         let world = Env::virtual_time(1);
         let (server, tap) = (LeaseServer::new(&world), Tap::default());
-        let mut holder = Replica::new(world.incarnation("holder", 0), &server, tap.fate());
+        let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, tap.fate());
         holder.elector.acquire().await.expect("acquired");
         server.interfere(conflicts);
         assert!(world.timeout(RETRY * 2 + seconds(1), holder.elector.hold()).await.is_err());
@@ -709,7 +709,7 @@ async fn a_renewal_cut_off_in_its_write_or_in_its_look_does_not_keep_the_lease_f
             request: Duration::from_millis(100),
             response: Duration::from_millis(100),
         };
-        let mut holder = Replica::new(world.incarnation("holder", 0), &server, slow);
+        let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, slow);
         holder.elector.acquire().await.expect("acquired");
         server.interfere(conflicts);
         // The write is answered 200 ms after it is due, and a look that follows it 200 ms later.

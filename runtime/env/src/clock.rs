@@ -22,7 +22,7 @@ const NANOS_PER_MILLISECOND: u128 = 1_000_000;
 const BOOT_CLOCK: ClockId = if cfg!(miri) { ClockId::Monotonic } else { ClockId::Boottime };
 
 /// Longest single wait asked of tokio's timer; longer sleeps wait in several steps. A year is inside its wheel.
-const LONGEST_STEP: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const MAX_STEP: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Clock {
@@ -104,12 +104,12 @@ impl Clock {
         let now = tokio::time::Instant::now();
         let wake = match self {
             Clock::System if at == Instant::NEVER => None,
-            Clock::System => now.checked_add(at.saturating_duration_since(self.now()).min(LONGEST_STEP)),
+            Clock::System => now.checked_add(at.saturating_duration_since(self.now()).min(MAX_STEP)),
             Clock::Virtual { origin, rate, .. } => {
                 origin.checked_add(whole_milliseconds(rate.true_time(at)?)?)
             }
         }?;
-        Some(wake.min(now + LONGEST_STEP))
+        Some(wake.min(now + MAX_STEP))
     }
 }
 

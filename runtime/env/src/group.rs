@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-use crate::cell::{Observer, cell};
+use crate::watch_channel::{Receiver, channel};
 use crate::{Env, Task};
 
 /// Tasks that are aborted together and waited for together. Clones are the same group.
@@ -27,7 +27,7 @@ struct Members {
 struct Member {
     abort: Option<AbortHandle>,
     /// Closed when the task has ended.
-    end: Observer<()>,
+    end: Receiver<()>,
 }
 
 impl TaskGroup {
@@ -44,7 +44,7 @@ impl TaskGroup {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let (running, end) = cell(());
+        let (running, end) = channel(());
         let body = async move {
             // Dropped with the task, however it ends.
             let _running = running;
@@ -81,7 +81,7 @@ impl TaskGroup {
             let last = self.members().running.last().map(|member| member.end.clone());
             let Some(mut end) = last else { return };
             // Nothing is ever published: the cell closes.
-            let _closed = end.wait_until(|()| false).await;
+            let _closed = end.wait_for(|()| false).await;
             self.members().running.retain(|member| !member.end.is_closed());
         }
     }

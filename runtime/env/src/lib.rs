@@ -20,8 +20,8 @@
 //! What it refuses: global state (two Envs in one process know nothing of each other), detached tasks, and any
 //! order that comes from a randomly seeded hash.
 
-mod aside;
-pub mod cell;
+mod dedicated_runtime;
+pub mod watch_channel;
 mod clock;
 mod group;
 mod instant;
@@ -31,7 +31,7 @@ mod standstill;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod vigil;
+mod poll_monitor;
 mod waiters;
 mod wall_steps;
 
@@ -45,14 +45,14 @@ use std::time::Duration;
 use futures_util::future::{self, Either};
 use jiff::{SignedDuration, Timestamp};
 
-pub use crate::aside::Aside;
+pub use crate::dedicated_runtime::DedicatedRuntime;
 pub use crate::group::TaskGroup;
 pub use crate::instant::Instant;
-pub use crate::panics::{caught, caught_now};
+pub use crate::panics::{catch_panic, catch_panic_sync};
 pub use crate::rng::Rng;
 pub use crate::standstill::Suspension;
 pub use crate::tasks::{Pause, Task, TaskError};
-pub use crate::vigil::Vigil;
+pub use crate::poll_monitor::PollMonitor;
 
 use crate::clock::Clock;
 use crate::standstill::Standstill;
@@ -74,7 +74,7 @@ pub struct Env {
     tasks: Arc<Tasks>,
     wall_steps: WallSteps,
     standstill: Standstill,
-    vigil: Option<Vigil>,
+    vigil: Option<PollMonitor>,
 }
 
 #[derive(Debug)]
@@ -131,9 +131,9 @@ impl Env {
         self.wall_steps.step(by);
     }
 
-    /// The same Env, and every incarnation made of it, with its tasks' polls counted by `vigil`.
+    /// The same Env, and every incarnation made of it, with its tasks' polls counted by `poll_monitor`.
     #[must_use]
-    pub fn under(self, vigil: &Vigil) -> Env {
+    pub fn with_poll_monitor(self, vigil: &PollMonitor) -> Env {
         let tasks = Arc::new(Tasks::under(Some(vigil.clone())));
         Env { vigil: Some(vigil.clone()), tasks, ..self }
     }
@@ -141,7 +141,7 @@ impl Env {
     /// A fresh Env of the same world for the `n`th life of `instance`: the same clock, rate and wall offset, but
     /// its own tasks, its own gate and its own streams.
     #[must_use]
-    pub fn incarnation(&self, instance: &str, n: u64) -> Env {
+    pub fn with_incarnation(&self, instance: &str, n: u64) -> Env {
         let tasks = Arc::new(Tasks::under(self.vigil.clone()));
         let (wall_steps, vigil) = (self.wall_steps.clone(), self.vigil.clone());
         let standstill = self.standstill.clone();
@@ -149,7 +149,7 @@ impl Env {
     }
 
     /// Which life of its instance this is.
-    pub fn life(&self) -> u64 {
+    pub fn incarnation(&self) -> u64 {
         self.identity.incarnation
     }
 
@@ -219,12 +219,12 @@ impl Env {
 
     /// Forgets that the stream called `name` was handed out: its owner is gone, and the name takes no room any more. Who
     /// takes it again draws the same numbers again, so names of things that come back had better not.
-    pub fn forget_rng(&self, name: &str) {
+    pub fn release_rng(&self, name: &str) {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// How many streams of random numbers have owners.
-    pub fn rngs(&self) -> usize {
+    pub fn rng_stream_count(&self) -> usize {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
@@ -294,7 +294,7 @@ impl Env {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub async fn tasks_ended(&self) {
+    pub async fn wait_for_tasks(&self) {
         self.tasks.ended().await;
     }
 

@@ -16,15 +16,15 @@ use futures_util::FutureExt;
 ///
 /// # Cancel safety
 /// As that of `future`.
-pub async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
+pub async fn catch_panic<F: Future>(future: F) -> Result<F::Output, String> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(|payload| message(payload.as_ref()))
 }
 
-/// The result of `f`, or the message of the panic that ended it; see [`caught`].
+/// The result of `f`, or the message of the panic that ended it; see [`catch_panic`].
 ///
 /// # Errors
 /// The panic's message.
-pub fn caught_now<R>(f: impl FnOnce() -> R) -> Result<R, String> {
+pub fn catch_panic_sync<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| message(payload.as_ref()))
 }
 

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::panics::{self, caught};
-use crate::vigil::Vigil;
-use crate::waiters::{Place, Waiters, wake_all};
+use crate::panics::{self, catch_panic};
+use crate::poll_monitor::PollMonitor;
+use crate::waiters::{WaiterId, Waiters, wake_all};
 
 /// Why a task has no output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,7 @@ pub struct Task<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     state: Mutex<State>,
-    vigil: Option<Vigil>,
+    vigil: Option<PollMonitor>,
     /// How many pauses go on. Apart from the state, since every poll of every task asks.
     pauses: AtomicUsize,
 }
@@ -51,14 +51,14 @@ pub struct Pause {
 struct State {
     killed: bool,
     spawned: u64,
-    living: BTreeMap<u64, Living>,
+    living: BTreeMap<u64, TaskRecord>,
     waiters: Waiters,
     /// Tasks that were woken during a pause.
     held: Waiters,
 }
 
 #[derive(Debug)]
-struct Living {
+struct TaskRecord {
     name: String,
     /// Absent for the instant between entering the table and reaching the runtime.
     abort: Option<AbortHandle>,
@@ -69,15 +69,15 @@ struct Living {
 struct Tracked<F> {
     body: Pin<Box<F>>,
     /// Who counts the polls, and under which name; in a simulation only.
-    watched: Option<(Vigil, Arc<str>)>,
-    entry: Entry,
+    watched: Option<(PollMonitor, Arc<str>)>,
+    entry: TaskRegistration,
 }
 
-struct Entry {
+struct TaskRegistration {
     tasks: Arc<Tasks>,
     id: u64,
     /// Where it waits for the end of a pause.
-    held: Option<Place>,
+    held: Option<WaiterId>,
 }
 
 impl<T> Task<T> {
@@ -121,7 +121,7 @@ impl<T> fmt::Debug for Task<T> {
 }
 
 impl Tasks {
-    pub(crate) fn under(vigil: Option<Vigil>) -> Self {
+    pub(crate) fn under(vigil: Option<PollMonitor>) -> Self {
         Tasks { vigil, ..Tasks::default() }
     }
 
@@ -133,7 +133,7 @@ impl Tasks {
         let Some(id) = tasks.enter(name.clone()) else { return Task { handle: None } };
         let watched = tasks.vigil.clone().map(|vigil| (vigil, Arc::from(name.as_str())));
         let body = Box::pin(reporting(name, future));
-        let entry = Entry { tasks: Arc::clone(tasks), id, held: None };
+        let entry = TaskRegistration { tasks: Arc::clone(tasks), id, held: None };
         let tracked = Tracked { body, watched, entry };
         let handle = tokio::spawn(tracked);
         tasks.attach(id, handle.abort_handle());
@@ -190,7 +190,7 @@ impl Tasks {
         }
         state.spawned += 1;
         let id = state.spawned;
-        state.living.insert(id, Living { name, abort: None });
+        state.living.insert(id, TaskRecord { name, abort: None });
         Some(id)
     }
 
@@ -208,7 +208,7 @@ impl Tasks {
         }
     }
 
-    fn leave(&self, id: u64, held: Option<Place>) {
+    fn leave(&self, id: u64, held: Option<WaiterId>) {
         let wakers = {
             let mut state = self.lock();
             state.held.withdraw(held);
@@ -226,7 +226,7 @@ impl Tasks {
 
 /// The output of `future`; a panic is reported under the task's name even when nobody awaits the handle.
 async fn reporting<F: Future>(name: String, future: F) -> Result<F::Output, String> {
-    let outcome = caught(future).await;
+    let outcome = catch_panic(future).await;
     if let Err(message) = &outcome {
         tracing::error!(task = name, message, "a task panicked");
     }
@@ -247,7 +247,7 @@ impl<F: Future> Future for Tracked<F> {
     }
 }
 
-impl Entry {
+impl TaskRegistration {
     /// Whether a pause goes on. If so, the task is woken when it ends.
     fn is_held(&mut self, cx: &Context<'_>) -> bool {
         if !self.tasks.paused() {
@@ -264,7 +264,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for TaskRegistration {
     fn drop(&mut self) {
         self.tasks.leave(self.id, self.held);
     }
@@ -278,7 +278,7 @@ impl Drop for Pause {
 
 struct Wait<'a> {
     tasks: &'a Tasks,
-    place: Option<Place>,
+    place: Option<WaiterId>,
 }
 
 impl Wait<'_> {

@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 use tokio::task::yield_now;
 
-use crate::cell::{Closed, cell};
-use crate::{Elapsed, Env, Instant, TaskError, caught, caught_now};
+use crate::watch_channel::{RecvError, channel};
+use crate::{Elapsed, Env, Instant, TaskError, catch_panic, catch_panic_sync};
 
 /// What happened, in the order in which it did.
 #[derive(Clone, Default)]
@@ -148,10 +148,10 @@ mod time {
 
     #[test]
     fn the_system_clock_refuses_a_rate_an_offset_and_a_pause() {
-        assert!(caught_now(|| Env::system("a").with_rate(1, 2)).is_err());
-        assert!(caught_now(|| drop(Env::system("a").pause())).is_err());
-        assert!(caught_now(|| Env::system("a").with_wall_offset(SignedDuration::ZERO)).is_err());
-        assert!(caught_now(|| Env::virtual_time(1).with_rate(0, 2)).is_err());
+        assert!(catch_panic_sync(|| Env::system("a").with_rate(1, 2)).is_err());
+        assert!(catch_panic_sync(|| drop(Env::system("a").pause())).is_err());
+        assert!(catch_panic_sync(|| Env::system("a").with_wall_offset(SignedDuration::ZERO)).is_err());
+        assert!(catch_panic_sync(|| Env::virtual_time(1).with_rate(0, 2)).is_err());
     }
 
     #[test]
@@ -193,9 +193,9 @@ mod chance {
             env.rng("a"),
             env.rng("b"),
             Env::virtual_time(8).rng("a"),
-            env.incarnation("other", 0).rng("a"),
-            env.incarnation("main", 1).rng("a"),
-            env.incarnation("maina", 0).rng(""),
+            env.with_incarnation("other", 0).rng("a"),
+            env.with_incarnation("main", 1).rng("a"),
+            env.with_incarnation("maina", 0).rng(""),
         ];
         let distinct: std::collections::BTreeSet<Vec<u64>> =
             streams.into_iter().map(|mut rng| draws(&mut rng)).collect();
@@ -216,18 +216,18 @@ mod chance {
     fn a_name_taken_twice_panics_and_names_it() {
         let env = Env::virtual_time(7);
         let _taken = env.rng("backoff");
-        let refusal = caught_now(|| env.clone().rng("backoff")).expect_err("taken twice");
+        let refusal = catch_panic_sync(|| env.clone().rng("backoff")).expect_err("taken twice");
         assert!(refusal.contains("backoff"), "{refusal}");
-        let _other_life = env.incarnation("main", 1).rng("backoff");
+        let _other_life = env.with_incarnation("main", 1).rng("backoff");
     }
 
     #[test]
     fn a_stream_that_is_forgotten_takes_no_room_and_may_be_taken_again() {
         let env = Env::virtual_time(7);
         let first = draws(&mut env.rng("backoff"));
-        assert_eq!(env.rngs(), 1);
-        env.forget_rng("backoff");
-        assert_eq!((env.rngs(), draws(&mut env.rng("backoff"))), (0, first));
+        assert_eq!(env.rng_stream_count(), 1);
+        env.release_rng("backoff");
+        assert_eq!((env.rng_stream_count(), draws(&mut env.rng("backoff"))), (0, first));
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tasks {
             }
         }));
         assert_eq!(env.tasks(), ["a"]);
-        env.tasks_ended().await;
+        env.wait_for_tasks().await;
         assert_eq!(journal.lines(), ["ran"]);
     }
 
@@ -342,7 +342,7 @@ mod tasks {
     #[tokio::test(start_paused = true)]
     async fn nothing_runs_during_a_pause_and_what_was_woken_meanwhile_is_late_and_not_lost() {
         let (world, journal) = (Env::virtual_time(1), Journal::default());
-        let (one, other) = (world.incarnation("one", 0), world.incarnation("other", 0));
+        let (one, other) = (world.with_incarnation("one", 0), world.with_incarnation("other", 0));
         let slow = ticking(&one, &journal, "slow", 20);
         let fast = ticking(&one, &journal, "fast", 10);
         let third = ticking(&other, &journal, "other", 15);
@@ -363,7 +363,7 @@ mod tasks {
     #[tokio::test(start_paused = true)]
     async fn a_paused_instance_can_be_killed_and_what_is_spawned_into_it_waits() {
         let (world, journal) = (Env::virtual_time(1), Journal::default());
-        let env = world.incarnation("one", 0);
+        let env = world.with_incarnation("one", 0);
         let pause = env.pause();
         let (sleeping, spawned) = (dropping(&env, &journal, "a"), ticking(&env, &journal, "late", 1));
         world.sleep(ms(2_000)).await;
@@ -390,7 +390,7 @@ mod tasks {
         let tasks: Vec<_> = ["a", "b", "c"].iter().map(|name| dropping(&env, &journal, name)).collect();
         env.sleep(ms(10)).await;
         env.kill();
-        env.tasks_ended().await;
+        env.wait_for_tasks().await;
         assert_eq!(journal.lines(), ["dropped a", "dropped b", "dropped c"]);
         assert_eq!(env.now() - Instant::ORIGIN, ms(10));
         for task in tasks {
@@ -432,8 +432,8 @@ mod tasks {
     #[tokio::test(start_paused = true)]
     async fn an_incarnation_lives_and_dies_by_itself_on_the_same_clock() {
         let env = Env::virtual_time(1).with_rate(2, 1);
-        let first = env.incarnation("a", 1);
-        let second = env.incarnation("a", 2);
+        let first = env.with_incarnation("a", 1);
+        let second = env.with_incarnation("a", 2);
         let task = second.spawn("b", second.sleep(ms(10)));
         first.kill();
         assert!(env.alive() && second.alive());
@@ -448,19 +448,19 @@ mod tasks {
         for name in ["c", "a", "b"] {
             let (env, journal) = (env.clone(), journal.clone());
             drop(watchers.spawn(name, async move {
-                env.tasks_ended().await;
+                env.wait_for_tasks().await;
                 journal.note(name);
             }));
             yield_now().await;
         }
         task.await.unwrap();
-        watchers.tasks_ended().await;
+        watchers.wait_for_tasks().await;
         assert_eq!(journal.lines(), ["c", "a", "b"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn with_no_task_there_is_nothing_to_wait_for() {
-        Env::virtual_time(1).tasks_ended().await;
+        Env::virtual_time(1).wait_for_tasks().await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -512,10 +512,10 @@ mod tasks {
 
     #[tokio::test]
     async fn a_caught_panic_is_a_value() {
-        assert_eq!(caught(async { 1 }).await, Ok(1));
-        assert_eq!(caught(async { panic!("one") as u8 }).await, Err("one".to_owned()));
-        assert_eq!(caught_now(|| -> u8 { panic!("{}", "two") }), Err("two".to_owned()));
-        let wordless = caught_now(|| -> u8 { std::panic::panic_any(7) });
+        assert_eq!(catch_panic(async { 1 }).await, Ok(1));
+        assert_eq!(catch_panic(async { panic!("one") as u8 }).await, Err("one".to_owned()));
+        assert_eq!(catch_panic_sync(|| -> u8 { panic!("{}", "two") }), Err("two".to_owned()));
+        let wordless = catch_panic_sync(|| -> u8 { std::panic::panic_any(7) });
         assert_eq!(wordless, Err("a panic without a message".to_owned()));
     }
 }
@@ -526,7 +526,7 @@ mod cells {
     #[tokio::test(start_paused = true)]
     async fn observers_wake_in_registration_order_time_and_again() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
-        let (publisher, observer) = cell(0);
+        let (publisher, observer) = channel(0);
         for name in ["c", "a", "d", "b"] {
             let (mut observer, journal) = (observer.clone(), journal.clone());
             drop(env.spawn(name, async move {
@@ -542,7 +542,7 @@ mod cells {
         }
         yield_now().await;
         drop(publisher);
-        env.tasks_ended().await;
+        env.wait_for_tasks().await;
         let expected = ["c1", "a1", "d1", "b1", "c2", "a2", "d2", "b2"];
         assert_eq!(journal.lines()[..8], expected);
         assert_eq!(journal.lines()[8..], ["c closed", "a closed", "d closed", "b closed"]);
@@ -550,13 +550,13 @@ mod cells {
 
     #[tokio::test]
     async fn the_current_value_counts_as_seen_and_only_the_newest_is_told() {
-        let (publisher, mut observer) = cell(0);
+        let (publisher, mut observer) = channel(0);
         publisher.set(1);
         publisher.set(2);
         assert_eq!(observer.get(), 2);
         assert_eq!(observer.changed().await, Ok(2), "get does not count as seeing");
-        let mut late = publisher.observe();
-        publisher.update(|value| *value += 1);
+        let mut late = publisher.subscribe();
+        publisher.send_modify(|value| *value += 1);
         assert_eq!(late.changed().await, Ok(3));
         assert_eq!(observer.clone().changed().await, Ok(3), "a clone has seen what its original has");
         assert_eq!(publisher.get(), 3);
@@ -564,7 +564,7 @@ mod cells {
 
     #[tokio::test]
     async fn the_last_value_is_told_before_the_closing() {
-        let (publisher, mut observer) = cell(0);
+        let (publisher, mut observer) = channel(0);
         let second = publisher.clone();
         drop(publisher);
         second.set(1);
@@ -572,16 +572,16 @@ mod cells {
         drop(second);
         assert!(observer.is_closed());
         assert_eq!(observer.changed().await, Ok(1));
-        assert_eq!(observer.changed().await, Err(Closed));
-        assert_eq!(observer.wait_until(|value| *value == 1).await, Ok(1), "what is there needs no publisher");
-        assert_eq!(observer.wait_until(|value| *value == 2).await, Err(Closed));
+        assert_eq!(observer.changed().await, Err(RecvError));
+        assert_eq!(observer.wait_for(|value| *value == 1).await, Ok(1), "what is there needs no publisher");
+        assert_eq!(observer.wait_for(|value| *value == 2).await, Err(RecvError));
     }
 
     #[tokio::test(start_paused = true)]
     async fn wait_until_passes_over_what_is_not_wanted() {
         let env = Env::virtual_time(1);
-        let (publisher, mut observer) = cell(0);
-        let task = env.spawn("wait", async move { observer.wait_until(|value| *value >= 2).await });
+        let (publisher, mut observer) = channel(0);
+        let task = env.spawn("wait", async move { observer.wait_for(|value| *value >= 2).await });
         for value in 1..=2 {
             yield_now().await;
             assert!(!task.is_finished());
@@ -593,7 +593,7 @@ mod cells {
     #[tokio::test(start_paused = true)]
     async fn a_cancelled_wait_has_seen_nothing() {
         let env = Env::virtual_time(1);
-        let (publisher, mut observer) = cell(0);
+        let (publisher, mut observer) = channel(0);
         assert_eq!(env.timeout(ms(1), observer.changed()).await, Err(Elapsed));
         publisher.set(1);
         assert_eq!(observer.changed().await, Ok(1));
@@ -601,8 +601,8 @@ mod cells {
 
     #[tokio::test]
     async fn a_panic_inside_an_update_leaves_the_cell_usable() {
-        let (publisher, observer) = cell(0);
-        assert!(caught_now(|| publisher.update(|_| panic!("oops"))).is_err());
+        let (publisher, observer) = channel(0);
+        assert!(catch_panic_sync(|| publisher.send_modify(|_| panic!("oops"))).is_err());
         publisher.set(5);
         assert_eq!(observer.get(), 5);
     }
@@ -615,14 +615,14 @@ mod wall_steps {
     async fn a_step_moves_one_machines_wall_time_and_outlives_its_processes() {
         let world = Env::virtual_time(1);
         let machine = world.clone().with_wall_offset(jiff::SignedDuration::ZERO);
-        let (first, begun) = (machine.incarnation("a", 0), world.wall());
+        let (first, begun) = (machine.with_incarnation("a", 0), world.wall());
         first.step_wall(jiff::SignedDuration::from_secs(-90));
-        let second = machine.incarnation("a", 1);
+        let second = machine.with_incarnation("a", 1);
         for env in [&first, &second, &machine] {
             assert_eq!(begun.duration_since(env.wall()), jiff::SignedDuration::from_secs(90));
         }
         assert_eq!(world.wall(), begun, "another machine's");
-        assert_eq!((second.life(), second.now()), (1, world.now()));
+        assert_eq!((second.incarnation(), second.now()), (1, world.now()));
     }
 }
 
@@ -632,7 +632,7 @@ mod suspensions {
     #[tokio::test(start_paused = true)]
     async fn suspension_stops_monotonic_clock_and_timers_but_not_wall_time() {
         let world = Env::virtual_time(1);
-        let env = world.clone().with_wall_offset(jiff::SignedDuration::ZERO).incarnation("a", 0);
+        let env = world.clone().with_wall_offset(jiff::SignedDuration::ZERO).with_incarnation("a", 0);
         let wall = env.wall();
         let nap = env.spawn("nap", {
             let env = env.clone();
@@ -649,7 +649,7 @@ mod suspensions {
         world.sleep(ms(30_000)).await;
         drop(second);
         assert_eq!(env.now().since_origin(), ms(4_000));
-        assert_eq!(env.incarnation("a", 1).now(), env.now(), "of later lives on this machine");
+        assert_eq!(env.with_incarnation("a", 1).now(), env.now(), "of later lives on this machine");
         assert_eq!(env.wall().duration_since(wall), jiff::SignedDuration::from_secs(94));
         assert_eq!(nap.await, Ok(ms(10_000)));
         assert_eq!(world.now().since_origin(), ms(100_000));

@@ -5,25 +5,25 @@ use std::task::Waker;
 
 /// A place in a [`Waiters`] list. Kept by the waiting future between polls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u64);
+pub(crate) struct WaiterId(u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     next: u64,
-    wakers: BTreeMap<Place, Waker>,
+    wakers: BTreeMap<WaiterId, Waker>,
 }
 
 impl Waiters {
     /// Registers `waker`, at the place already held if there is one.
-    pub(crate) fn register(&mut self, place: &mut Option<Place>, waker: &Waker) {
+    pub(crate) fn register(&mut self, place: &mut Option<WaiterId>, waker: &Waker) {
         let place = *place.get_or_insert_with(|| {
             self.next += 1;
-            Place(self.next)
+            WaiterId(self.next)
         });
         self.wakers.entry(place).and_modify(|held| held.clone_from(waker)).or_insert_with(|| waker.clone());
     }
 
-    pub(crate) fn withdraw(&mut self, place: Option<Place>) {
+    pub(crate) fn withdraw(&mut self, place: Option<WaiterId>) {
         if let Some(place) = place {
             self.wakers.remove(&place);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_env::Instant;
 
 use crate::lru::Lru;
-use crate::subject::Subject;
+use crate::subject::RegardingKey;
 
 /// From this many different notes on, one Event stands for all further ones.
 const DISTINCT: usize = 10;
@@ -16,22 +16,22 @@ const INTERVAL: Duration = Duration::from_secs(600);
 
 /// What events have in common that differ in their note alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Theme {
-    pub(crate) subject: Subject,
+pub(crate) struct AggregateKey {
+    pub(crate) subject: RegardingKey,
     pub(crate) type_: &'static str,
     pub(crate) reason: String,
     pub(crate) action: Option<String>,
-    pub(crate) related: Option<Subject>,
+    pub(crate) related: Option<RegardingKey>,
 }
 
 /// Which notes were seen of each theme.
 #[derive(Debug)]
 pub(crate) struct Aggregator {
-    themes: Lru<Theme, Notes>,
+    themes: Lru<AggregateKey, AggregateRecord>,
 }
 
 #[derive(Debug)]
-struct Notes {
+struct AggregateRecord {
     distinct: BTreeSet<String>,
     last: Instant,
 }
@@ -42,9 +42,9 @@ impl Aggregator {
     }
 
     /// Takes in one more note, and says whether its event is to be combined with others of its theme.
-    pub(crate) fn combines(&mut self, theme: &Theme, note: &str, now: Instant) -> bool {
+    pub(crate) fn combines(&mut self, theme: &AggregateKey, note: &str, now: Instant) -> bool {
         self.themes.forget_oldest_while(|notes| now.saturating_duration_since(notes.last) > INTERVAL);
-        let notes = self.themes.touch(theme, || Notes { distinct: BTreeSet::new(), last: now });
+        let notes = self.themes.touch(theme, || AggregateRecord { distinct: BTreeSet::new(), last: now });
         notes.last = now;
         notes.distinct.insert(note.to_owned());
         if notes.distinct.len() < DISTINCT {
@@ -66,9 +66,9 @@ mod tests {
     use super::*;
     use windlass_env::Env;
 
-    fn theme(reason: &str) -> Theme {
-        let (subject, reason) = (Subject::default(), reason.to_owned());
-        Theme { subject, type_: "Normal", reason, action: None, related: None }
+    fn theme(reason: &str) -> AggregateKey {
+        let (subject, reason) = (RegardingKey::default(), reason.to_owned());
+        AggregateKey { subject, type_: "Normal", reason, action: None, related: None }
     }
 
     #[tokio::test(start_paused = true)]

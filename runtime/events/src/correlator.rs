@@ -11,11 +11,11 @@ use windlass_env::Instant;
 use windlass_object::time;
 
 use crate::NewEvent;
-use crate::aggregate::{Aggregator, Theme, combined_note};
+use crate::aggregate::{Aggregator, AggregateKey, combined_note};
 use crate::lru::Lru;
-use crate::recorder::Occurrence;
+use crate::recorder::PendingEvent;
 use crate::spam::SpamFilter;
-use crate::subject::Subject;
+use crate::subject::RegardingKey;
 
 /// How many entries each memory of repetition keeps by default. Upstream's number.
 pub(crate) const CAPACITY: usize = 4096;
@@ -25,7 +25,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// What to send.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum CorrelateResult {
     /// A new Event.
     Create(Box<Event>),
     /// A change to an Event sent before, and the whole of it in case it is gone by now.
@@ -36,15 +36,15 @@ pub(crate) enum Verdict {
 
 /// What repeats of one Event have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    theme: Theme,
+struct EventKey {
+    theme: AggregateKey,
     /// Note and field path; nothing for an Event that stands for many, whichever part of the object they are about.
     own: Option<(String, Option<String>)>,
 }
 
 /// The Event that repeats are counted on.
 #[derive(Clone, Debug)]
-struct First {
+struct LoggedEvent {
     name: String,
     count: i32,
     at: Time,
@@ -55,7 +55,7 @@ struct First {
 pub(crate) struct Correlator {
     component: String,
     aggregator: Aggregator,
-    firsts: Lru<Key, First>,
+    firsts: Lru<EventKey, LoggedEvent>,
     filter: SpamFilter,
 }
 
@@ -76,40 +76,40 @@ impl Correlator {
     }
 
     /// What to send of this occurrence, handled at `now`.
-    pub(crate) fn correlate(&mut self, mut occurrence: Occurrence, now: Instant) -> Verdict {
+    pub(crate) fn correlate(&mut self, mut occurrence: PendingEvent, now: Instant) -> CorrelateResult {
         let key = self.key(&mut occurrence, now);
         let first = self.count(&key, &occurrence);
         if !self.filter.admits(&key.theme.subject, key.theme.type_, now) {
-            return Verdict::Drop;
+            return CorrelateResult::Drop;
         }
         let event = Box::new(event(&self.component, occurrence, &first));
         if first.count == 1 {
-            Verdict::Create(event)
+            CorrelateResult::Create(event)
         } else {
-            Verdict::Patch { body: patch(&event), whole: event }
+            CorrelateResult::Patch { body: patch(&event), whole: event }
         }
     }
 
     /// What this occurrence repeats; rewrites its note if it is combined with others.
-    fn key(&mut self, occurrence: &mut Occurrence, now: Instant) -> Key {
-        let theme = Theme {
-            subject: Subject::of(&occurrence.regarding),
+    fn key(&mut self, occurrence: &mut PendingEvent, now: Instant) -> EventKey {
+        let theme = AggregateKey {
+            subject: RegardingKey::of(&occurrence.regarding),
             type_: occurrence.event.type_,
             reason: occurrence.event.reason.clone(),
             action: occurrence.event.action.clone(),
-            related: occurrence.event.related.as_ref().map(Subject::of),
+            related: occurrence.event.related.as_ref().map(RegardingKey::of),
         };
         if self.aggregator.combines(&theme, &occurrence.event.note, now) {
             occurrence.event.note = combined_note(&occurrence.event.note);
             occurrence.event.annotations.clear();
-            return Key { theme, own: None };
+            return EventKey { theme, own: None };
         }
         let own = (occurrence.event.note.clone(), occurrence.regarding.field_path.clone());
-        Key { theme, own: Some(own) }
+        EventKey { theme, own: Some(own) }
     }
 
-    fn count(&mut self, key: &Key, occurrence: &Occurrence) -> First {
-        let first = self.firsts.touch(key, || First {
+    fn count(&mut self, key: &EventKey, occurrence: &PendingEvent) -> LoggedEvent {
+        let first = self.firsts.touch(key, || LoggedEvent {
             name: occurrence.name.clone(),
             count: 0,
             at: time::seconds(occurrence.at),
@@ -119,7 +119,7 @@ impl Correlator {
     }
 }
 
-fn event(component: &str, occurrence: Occurrence, first: &First) -> Event {
+fn event(component: &str, occurrence: PendingEvent, first: &LoggedEvent) -> Event {
     let NewEvent { type_, reason, note, action, related, annotations } = occurrence.event;
     let namespace = occurrence.regarding.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     Event {
@@ -162,9 +162,9 @@ mod tests {
         ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() }
     }
 
-    fn occurrence(env: &Env, name: &str, note: &str) -> Occurrence {
+    fn occurrence(env: &Env, name: &str, note: &str) -> PendingEvent {
         let event = NewEvent::normal("Created", note);
-        Occurrence { name: name.to_owned(), regarding: named("web"), event, at: env.wall() }
+        PendingEvent { name: name.to_owned(), regarding: named("web"), event, at: env.wall() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,7 +172,7 @@ mod tests {
         let env = Env::virtual_time(1);
         let verdict =
             Correlator::new("tester", CAPACITY).correlate(occurrence(&env, "web.1", "one"), env.now());
-        let Verdict::Create(event) = verdict else { panic!("{verdict:?}") };
+        let CorrelateResult::Create(event) = verdict else { panic!("{verdict:?}") };
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         assert_eq!(event.metadata.name.as_deref(), Some("web.1"));
         assert_eq!(event.source.and_then(|source| source.component).as_deref(), Some("tester"));
@@ -187,7 +187,7 @@ mod tests {
         correlator.correlate(occurrence(&env, "web.1", "one"), env.now());
         env.sleep(Duration::from_secs(5)).await;
         let verdict = correlator.correlate(occurrence(&env, "web.2", "one"), env.now());
-        let Verdict::Patch { body, whole } = verdict else { panic!("{verdict:?}") };
+        let CorrelateResult::Patch { body, whole } = verdict else { panic!("{verdict:?}") };
         assert_eq!(whole.metadata.name.as_deref(), Some("web.1"));
         assert_ne!(whole.first_timestamp, whole.last_timestamp);
         let expected = json!({ "count": 2, "lastTimestamp": time::seconds(env.wall()), "message": "one" });
@@ -199,7 +199,7 @@ mod tests {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         let mut send = |occurrence| match correlator.correlate(occurrence, env.now()) {
-            Verdict::Create(event) => event,
+            CorrelateResult::Create(event) => event,
             other => panic!("{other:?}"),
         };
         let plain = send(occurrence(&env, "web.1", "one"));
@@ -222,7 +222,7 @@ mod tests {
             occurrence.event.annotations.insert("number".to_owned(), number.to_string());
             change(&mut occurrence.event);
             match correlator.correlate(occurrence, env.now()) {
-                Verdict::Create(event) => event,
+                CorrelateResult::Create(event) => event,
                 other => panic!("{other:?}"),
             }
         };
@@ -246,11 +246,11 @@ mod tests {
             correlator.correlate(occurrence, env.now())
         };
         for number in 0..9 {
-            assert!(matches!(send(number), Verdict::Create(_)));
+            assert!(matches!(send(number), CorrelateResult::Create(_)));
         }
-        let Verdict::Create(tenth) = send(9) else { panic!("the tenth begins a combined event") };
+        let CorrelateResult::Create(tenth) = send(9) else { panic!("the tenth begins a combined event") };
         assert_eq!(tenth.message.as_deref(), Some("(combined from similar events): pod 9"));
-        let Verdict::Patch { whole, .. } = send(10) else { panic!("the eleventh is counted on it") };
+        let CorrelateResult::Patch { whole, .. } = send(10) else { panic!("the eleventh is counted on it") };
         assert_eq!((whole.metadata.name.as_deref(), whole.count), (Some("web.9"), Some(2)));
     }
 
@@ -260,10 +260,10 @@ mod tests {
         let mut correlator = Correlator::new("tester", CAPACITY);
         let verdicts: Vec<_> =
             (0..30).map(|_| correlator.correlate(occurrence(&env, "web.1", "one"), env.now())).collect();
-        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Drop).count(), 5);
+        assert_eq!(verdicts.iter().filter(|verdict| **verdict == CorrelateResult::Drop).count(), 5);
         env.sleep(Duration::from_secs(300)).await;
         let verdict = correlator.correlate(occurrence(&env, "web.2", "one"), env.now());
-        let Verdict::Patch { whole, .. } = verdict else { panic!("{verdict:?}") };
+        let CorrelateResult::Patch { whole, .. } = verdict else { panic!("{verdict:?}") };
         assert_eq!(whole.count, Some(31));
     }
 }

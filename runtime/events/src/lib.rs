@@ -16,7 +16,7 @@
 //! # What it refuses
 //!
 //! Events are best effort: nothing may depend on one arriving. There is no way to learn whether one did, except for
-//! tests, which record into a [`Log`].
+//! tests, which record into a [`CapturedEvents`].
 
 mod aggregate;
 mod correlator;
@@ -28,5 +28,5 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use recorder::{Log, NewEvent, Recorded, Recorder};
+pub use recorder::{CapturedEvents, NewEvent, CapturedEvent, Recorder};
 pub use sink::{Sink, recorder};

@@ -62,22 +62,22 @@ pub struct Recorder {
 #[derive(Clone)]
 enum Destination {
     Sink(Arc<Queue>),
-    Log(Log),
+    Log(CapturedEvents),
     Nowhere,
 }
 
 /// The recording end of the queue to a sink.
 struct Queue {
     env: Env,
-    sender: mpsc::Sender<Occurrence>,
-    names: Mutex<Names>,
+    sender: mpsc::Sender<PendingEvent>,
+    names: Mutex<EventNameGenerator>,
     overflowing: AtomicBool,
     metrics: EventMetrics,
 }
 
 /// Something that happened, on its way to the sink.
 #[derive(Debug)]
-pub(crate) struct Occurrence {
+pub(crate) struct PendingEvent {
     /// What the Event is called if it becomes one.
     pub(crate) name: String,
     pub(crate) regarding: ObjectReference,
@@ -89,11 +89,11 @@ pub(crate) struct Occurrence {
 impl Recorder {
     pub(crate) fn queueing(
         env: Env,
-        sender: mpsc::Sender<Occurrence>,
+        sender: mpsc::Sender<PendingEvent>,
         rng: Rng,
         metrics: EventMetrics,
     ) -> Self {
-        let names = Mutex::new(Names::new(rng));
+        let names = Mutex::new(EventNameGenerator::new(rng));
         let queue = Queue { env, sender, names, overflowing: AtomicBool::new(false), metrics };
         Self { destination: Destination::Sink(Arc::new(queue)) }
     }
@@ -104,8 +104,8 @@ impl Recorder {
     }
 
     /// A recorder whose events a test reads from the log.
-    pub fn capturing() -> (Self, Log) {
-        let log = Log::default();
+    pub fn capturing() -> (Self, CapturedEvents) {
+        let log = CapturedEvents::default();
         (Self { destination: Destination::Log(log.clone()) }, log)
     }
 
@@ -129,7 +129,7 @@ impl Recorder {
     fn record(&self, regarding: ObjectReference, event: NewEvent) {
         match &self.destination {
             Destination::Sink(queue) => queue.push(regarding, event),
-            Destination::Log(log) => log.lock().push(Recorded { regarding, event }),
+            Destination::Log(log) => log.lock().push(CapturedEvent { regarding, event }),
             Destination::Nowhere => {}
         }
     }
@@ -146,14 +146,14 @@ impl Queue {
         let at = self.env.wall();
         let name = self.names.lock().unwrap_or_else(PoisonError::into_inner).next(&regarding, at);
         self.metrics.recorded.inc();
-        match self.sender.try_send(Occurrence { name, regarding, event, at }) {
+        match self.sender.try_send(PendingEvent { name, regarding, event, at }) {
             Ok(()) => self.overflowing.store(false, Ordering::Relaxed),
             Err(refused) => self.drop_event(&refused),
         }
     }
 
     /// Counts each event dropped, and tells of the first of a row.
-    fn drop_event(&self, refused: &mpsc::error::TrySendError<Occurrence>) {
+    fn drop_event(&self, refused: &mpsc::error::TrySendError<PendingEvent>) {
         self.metrics.dropped.inc();
         if !self.overflowing.swap(true, Ordering::Relaxed) {
             tracing::warn!(why = %refused, "dropping events until there is room");
@@ -173,7 +173,7 @@ impl fmt::Debug for Recorder {
 }
 
 /// Names of Events: the object's, a dot, and the time in nanoseconds as hexadecimal digits.
-struct Names {
+struct EventNameGenerator {
     rng: Rng,
     /// Sets recorders apart that read the same coarse clock; less than a millisecond.
     offset: i128,
@@ -182,7 +182,7 @@ struct Names {
 
 const NANOS_PER_MILLISECOND: u64 = 1_000_000;
 
-impl Names {
+impl EventNameGenerator {
     fn new(mut rng: Rng) -> Self {
         let offset = i128::from(rng.below(NANOS_PER_MILLISECOND));
         Self { rng, offset, last: 0 }
@@ -208,24 +208,24 @@ fn is_dns_subdomain(name: &str) -> bool {
 
 /// The events of a [capturing](Recorder::capturing) recorder.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Arc<Mutex<Vec<Recorded>>>);
+pub struct CapturedEvents(Arc<Mutex<Vec<CapturedEvent>>>);
 
 /// An event with its object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recorded {
+pub struct CapturedEvent {
     /// The object that the event is about.
     pub regarding: ObjectReference,
     /// The event.
     pub event: NewEvent,
 }
 
-impl Log {
+impl CapturedEvents {
     /// Removes and returns all events recorded so far, in order.
-    pub fn take(&self) -> Vec<Recorded> {
+    pub fn take(&self) -> Vec<CapturedEvent> {
         std::mem::take(&mut self.lock())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Recorded>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<CapturedEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -243,7 +243,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn names_differ_even_if_the_clock_stands_still() {
         let env = Env::virtual_time(1);
-        let mut names = Names::new(env.rng("names"));
+        let mut names = EventNameGenerator::new(env.rng("names"));
         let first = names.next(&named("web"), env.wall());
         let second = names.next(&named("web"), env.wall());
         let nanos =
@@ -256,7 +256,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_object_whose_name_no_event_may_have_gets_a_random_one() {
         let env = Env::virtual_time(1);
-        let mut names = Names::new(env.rng("names"));
+        let mut names = EventNameGenerator::new(env.rng("names"));
         let long = "a".repeat(250);
         for name in ["system:node", "", "Upper", long.as_str()] {
             let given = names.next(&named(name), env.wall());
@@ -288,7 +288,7 @@ mod tests {
             resource_version: Some("7".to_owned()),
             field_path: None,
         };
-        assert_eq!(log.take(), [Recorded { regarding, event: NewEvent::normal("Scaled", "to three") }]);
+        assert_eq!(log.take(), [CapturedEvent { regarding, event: NewEvent::normal("Scaled", "to three") }]);
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         event.related = Some(named("node-1"));
         event.annotations.insert("zone".to_owned(), "a".to_owned());
         recorder.publish(&named("web"), &event);
-        let [first, second]: [Recorded; 2] = log.take().try_into().expect("two events");
+        let [first, second]: [CapturedEvent; 2] = log.take().try_into().expect("two events");
         assert_eq!((first.event.type_(), first.event.note.as_str()), ("Warning", "no room for 3"));
         assert_eq!((second.regarding, second.event), (named("web"), event));
         assert!(log.take().is_empty());

@@ -12,8 +12,8 @@ use windlass_client::{one_line, one_line_with_rule};
 use windlass_env::{Env, Rng};
 use windlass_metrics::{EventMetrics, Metrics};
 
-use crate::correlator::{CAPACITY, Correlator, Verdict};
-use crate::recorder::{Occurrence, Recorder};
+use crate::correlator::{CAPACITY, Correlator, CorrelateResult};
+use crate::recorder::{PendingEvent, Recorder};
 
 /// Events that may wait to be sent. Upstream's number: enough for a burst, and little to lose.
 const QUEUED: usize = 1000;
@@ -48,10 +48,10 @@ pub fn recorder(env: Env, stream: &str, component: &str, metrics: &Metrics) -> (
 /// A repeat of the same event patches the count of the first. The tenth different note of one reason about one object, with
 /// one action and one related object, within ten minutes begins one Event that stands for all further ones. Of one type
 /// about one object 25 events pass at once, then one in five minutes. Of each the last 4096 are remembered, unless
-/// [`remembering`](Self::remembering) says otherwise.
+/// [`with_cache_size`](Self::with_cache_size) says otherwise.
 pub struct Sink {
     env: Env,
-    receiver: mpsc::Receiver<Occurrence>,
+    receiver: mpsc::Receiver<PendingEvent>,
     correlator: Correlator,
     rng: Rng,
     metrics: EventMetrics,
@@ -60,12 +60,12 @@ pub struct Sink {
 }
 
 /// How one try ended.
-enum Attempt {
+enum SendOutcome {
     Sent,
     /// The server, or we ourselves, refused it, and would again.
     Refused(kube::Error),
     /// Its namespace is going away, and takes its events with it.
-    Moot,
+    NamespaceTerminating,
     /// It may not have arrived.
     Unreachable(kube::Error),
 }
@@ -74,7 +74,7 @@ impl Sink {
     /// The same sink, which remembers so many events of each sort in order to recognise repetition. What was said before
     /// is forgotten. At least one is remembered.
     #[must_use]
-    pub fn remembering(self, entries: usize) -> Self {
+    pub fn with_cache_size(self, entries: usize) -> Self {
         let correlator = Correlator::new(self.correlator.component(), entries);
         Self { correlator, ..self }
     }
@@ -107,7 +107,7 @@ impl Sink {
     }
 
     /// The next event to send: after the stop only what was queued before.
-    async fn next(&mut self, stop: &CancellationToken) -> Option<Occurrence> {
+    async fn next(&mut self, stop: &CancellationToken) -> Option<PendingEvent> {
         tokio::select! {
             biased;
             () = stop.cancelled() => self.receiver.close(),
@@ -117,14 +117,14 @@ impl Sink {
     }
 
     /// Sends one event, trying again while the server cannot be reached; after the stop there is one last try.
-    async fn deliver(&mut self, client: &kube::Client, occurrence: Occurrence, stop: &CancellationToken) {
+    async fn deliver(&mut self, client: &kube::Client, occurrence: PendingEvent, stop: &CancellationToken) {
         let verdict = self.correlator.correlate(occurrence, self.env.now());
         for tried in 1..=TRIES {
             let failure = match attempt(client, &verdict).await {
-                Attempt::Sent => return self.metrics.sent.inc(),
-                Attempt::Moot => return self.metrics.dropped.inc(),
-                Attempt::Refused(error) => return self.refused(&error),
-                Attempt::Unreachable(error) => error,
+                SendOutcome::Sent => return self.metrics.sent.inc(),
+                SendOutcome::NamespaceTerminating => return self.metrics.dropped.inc(),
+                SendOutcome::Refused(error) => return self.refused(&error),
+                SendOutcome::Unreachable(error) => error,
             };
             if tried == TRIES || stop.is_cancelled() {
                 tracing::error!(error = one_line(&failure), tried, "giving up on an event");
@@ -165,17 +165,17 @@ impl Sink {
     }
 }
 
-async fn attempt(client: &kube::Client, verdict: &Verdict) -> Attempt {
+async fn attempt(client: &kube::Client, verdict: &CorrelateResult) -> SendOutcome {
     let outcome = match verdict {
-        Verdict::Create(event) => create(client, event).await,
-        Verdict::Patch { body, whole } => patch(client, body, whole).await,
-        Verdict::Drop => return Attempt::Moot,
+        CorrelateResult::Create(event) => create(client, event).await,
+        CorrelateResult::Patch { body, whole } => patch(client, body, whole).await,
+        CorrelateResult::Drop => return SendOutcome::NamespaceTerminating,
     };
     match outcome {
-        Ok(()) => Attempt::Sent,
-        Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => Attempt::Moot,
-        Err(error) if may_not_have_arrived(&error) => Attempt::Unreachable(error),
-        Err(error) => Attempt::Refused(error),
+        Ok(()) => SendOutcome::Sent,
+        Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => SendOutcome::NamespaceTerminating,
+        Err(error) if may_not_have_arrived(&error) => SendOutcome::Unreachable(error),
+        Err(error) => SendOutcome::Refused(error),
     }
 }
 

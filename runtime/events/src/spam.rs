@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_env::Instant;
 
 use crate::lru::Lru;
-use crate::subject::Subject;
+use crate::subject::RegardingKey;
 
 /// Events that may come at once about one object.
 const BURST: u32 = 25;
@@ -16,7 +16,7 @@ const REFILL: Duration = Duration::from_secs(300);
 /// One bucket of tokens per object and type.
 #[derive(Debug)]
 pub(crate) struct SpamFilter {
-    buckets: Lru<(Subject, &'static str), Bucket>,
+    buckets: Lru<(RegardingKey, &'static str), Bucket>,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl SpamFilter {
     }
 
     /// Whether one more event of this type about this object may be sent now.
-    pub(crate) fn admits(&mut self, subject: &Subject, type_: &'static str, now: Instant) -> bool {
+    pub(crate) fn admits(&mut self, subject: &RegardingKey, type_: &'static str, now: Instant) -> bool {
         // A full bucket is what a new one is.
         self.buckets.forget_oldest_while(|bucket| bucket.tokens_at(now) == BURST);
         let key = (subject.clone(), type_);
@@ -61,7 +61,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn twenty_five_events_pass_at_once_and_then_one_in_five_minutes() {
-        let (mut filter, subject) = (SpamFilter::new(9), Subject::default());
+        let (mut filter, subject) = (SpamFilter::new(9), RegardingKey::default());
         let start = Env::virtual_time(1).now();
         let mut passing = |at| (0..40).filter(|_| filter.admits(&subject, "Normal", at)).count();
         assert_eq!(passing(start), 25);
@@ -75,7 +75,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_bucket_that_is_full_again_is_forgotten() {
         let mut filter = SpamFilter::new(9);
-        let about = |name: &str| Subject::named(name);
+        let about = |name: &str| RegardingKey::named(name);
         let start = Env::virtual_time(1).now();
         filter.admits(&about("web"), "Normal", start);
         filter.admits(&about("shop"), "Normal", start + Duration::from_secs(1));

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 /// The object an event is about, without the version, which differs between repeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Subject {
+pub(crate) struct RegardingKey {
     api_version: Option<String>,
     kind: Option<String>,
     namespace: Option<String>,
@@ -12,7 +12,7 @@ pub(crate) struct Subject {
     uid: Option<String>,
 }
 
-impl Subject {
+impl RegardingKey {
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
         Self { name: Some(name.to_owned()), ..Self::default() }

@@ -2,7 +2,7 @@
 //!
 //! Guarantees:
 //! - Every reflector has its own ramp, so that a failing watch slows nobody but itself.
-//! - Waits double from [`Backoff::FIRST`] to [`Backoff::LONGEST`], each prolonged by a random share of
+//! - Waits double from [`Backoff::FIRST`] to [`Backoff::MAX`], each prolonged by a random share of
 //!   itself, so that clients cut off together do not return together.
 //! - A watch that was cut off after a good while costs the first step and no more, every time: the ramp is for
 //!   sources that do not work.
@@ -30,7 +30,7 @@ pub(crate) struct Backoff {
 
 /// What a wait is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum BackoffReason {
     /// Nobody answered.
     Unreachable,
     /// Somebody answered, but not as hoped.
@@ -44,7 +44,7 @@ impl Backoff {
     /// server.
     pub(crate) const FIRST: Duration = Duration::from_millis(800);
     /// The longest wait, before jitter: a server that comes back is noticed within a minute.
-    pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+    pub(crate) const MAX: Duration = Duration::from_secs(30);
     /// How long things must have gone well for the past to be forgotten.
     pub(crate) const HEALTHY_AFTER: Duration = Duration::from_secs(120);
     /// How many times a reflector goes on early without a further pause.
@@ -77,17 +77,17 @@ impl Backoff {
         self.early = self.early.saturating_add(1);
         match self.early.checked_sub(Self::EARLY + 1) {
             None => Duration::ZERO,
-            Some(beyond) => Self::FIRST.saturating_mul(2_u32.saturating_pow(beyond + 1)).min(Self::LONGEST),
+            Some(beyond) => Self::FIRST.saturating_mul(2_u32.saturating_pow(beyond + 1)).min(Self::MAX),
         }
     }
 
     /// The wait after trouble at `now`: between one and two steps of its ramp. For a watch that was cut off that
     /// is always the first step; it ends no health and climbs no ramp.
-    pub(crate) fn after_failure(&mut self, trouble: Trouble, now: Instant) -> Duration {
+    pub(crate) fn after_failure(&mut self, trouble: BackoffReason, now: Instant) -> Duration {
         let step = match trouble {
-            Trouble::CutOff => Self::FIRST,
-            Trouble::Unreachable => climb(&mut self.after_health(now).unreachable),
-            Trouble::Refused => climb(&mut self.after_health(now).refused),
+            BackoffReason::CutOff => Self::FIRST,
+            BackoffReason::Unreachable => climb(&mut self.after_health(now).unreachable),
+            BackoffReason::Refused => climb(&mut self.after_health(now).refused),
         };
         self.rng.jitter(step, Self::JITTER)
     }
@@ -105,7 +105,7 @@ impl Backoff {
 /// The step a ramp stands at, which then goes up by one.
 fn climb(ramp: &mut Duration) -> Duration {
     let step = *ramp;
-    *ramp = (step * 2).min(Backoff::LONGEST);
+    *ramp = (step * 2).min(Backoff::MAX);
     step
 }
 
@@ -126,7 +126,7 @@ mod tests {
         let (env, mut backoff) = backoff();
         for base_ms in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000, 30_000] {
             let base = Duration::from_millis(base_ms);
-            let wait = backoff.after_failure(Trouble::Refused, env.now());
+            let wait = backoff.after_failure(BackoffReason::Refused, env.now());
             assert!(base <= wait && wait <= base * 2, "{wait:?} is not within {base:?} and twice that");
         }
     }
@@ -135,11 +135,11 @@ mod tests {
     async fn two_minutes_of_health_start_the_ramp_anew() {
         let (env, mut backoff) = backoff();
         for _ in 0..5 {
-            backoff.after_failure(Trouble::Refused, env.now());
+            backoff.after_failure(BackoffReason::Refused, env.now());
         }
         backoff.healthy(env.now());
         env.sleep(Backoff::HEALTHY_AFTER).await;
-        assert!(backoff.after_failure(Trouble::Refused, env.now()) <= Backoff::FIRST * 2);
+        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) <= Backoff::FIRST * 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -148,59 +148,59 @@ mod tests {
         for _ in 0..10 {
             backoff.healthy(env.now());
             env.sleep(Backoff::HEALTHY_AFTER / 2).await;
-            backoff.after_failure(Trouble::Refused, env.now());
+            backoff.after_failure(BackoffReason::Refused, env.now());
         }
-        assert!(backoff.after_failure(Trouble::Refused, env.now()) >= Backoff::LONGEST);
+        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) >= Backoff::MAX);
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_that_passes_without_success_resets_nothing() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
-            backoff.after_failure(Trouble::Refused, env.now());
+            backoff.after_failure(BackoffReason::Refused, env.now());
             env.sleep(Backoff::HEALTHY_AFTER * 2).await;
         }
-        assert!(backoff.after_failure(Trouble::Refused, env.now()) >= Backoff::LONGEST);
+        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) >= Backoff::MAX);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_was_long_away_is_asked_again_soon_once_it_answers() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
-            backoff.after_failure(Trouble::Unreachable, env.now());
+            backoff.after_failure(BackoffReason::Unreachable, env.now());
         }
-        assert!(backoff.after_failure(Trouble::Refused, env.now()) <= Backoff::FIRST * 2);
-        assert!(backoff.after_failure(Trouble::Unreachable, env.now()) >= Backoff::LONGEST);
+        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) <= Backoff::FIRST * 2);
+        assert!(backoff.after_failure(BackoffReason::Unreachable, env.now()) >= Backoff::MAX);
     }
 
     #[tokio::test(start_paused = true)]
     async fn being_cut_off_costs_the_first_step_every_time_and_climbs_no_ramp() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
-            let wait = backoff.after_failure(Trouble::CutOff, env.now());
+            let wait = backoff.after_failure(BackoffReason::CutOff, env.now());
             assert!(Backoff::FIRST <= wait && wait <= Backoff::FIRST * 2, "{wait:?}");
         }
-        assert!(backoff.after_failure(Trouble::Unreachable, env.now()) <= Backoff::FIRST * 2);
+        assert!(backoff.after_failure(BackoffReason::Unreachable, env.now()) <= Backoff::FIRST * 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn being_cut_off_neither_proves_health_nor_ends_it() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
-            backoff.after_failure(Trouble::Refused, env.now());
+            backoff.after_failure(BackoffReason::Refused, env.now());
             env.sleep(Backoff::HEALTHY_AFTER).await;
-            backoff.after_failure(Trouble::CutOff, env.now());
+            backoff.after_failure(BackoffReason::CutOff, env.now());
         }
         backoff.healthy(env.now());
         assert!(
-            backoff.after_failure(Trouble::Refused, env.now()) >= Backoff::LONGEST,
+            backoff.after_failure(BackoffReason::Refused, env.now()) >= Backoff::MAX,
             "nothing was forgotten"
         );
         backoff.healthy(env.now());
         env.sleep(Backoff::HEALTHY_AFTER / 2).await;
-        backoff.after_failure(Trouble::CutOff, env.now());
+        backoff.after_failure(BackoffReason::CutOff, env.now());
         env.sleep(Backoff::HEALTHY_AFTER / 2).await;
-        assert!(backoff.after_failure(Trouble::Refused, env.now()) <= Backoff::FIRST * 2);
+        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) <= Backoff::FIRST * 2);
     }
 
     #[tokio::test(start_paused = true)]

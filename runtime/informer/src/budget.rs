@@ -26,7 +26,7 @@ use windlass_metrics::InformerMetrics;
 use windlass_object::ObjectKey;
 
 use crate::partition::Partition;
-use crate::share::Share;
+use crate::share::GaugeShare;
 
 /// What a page says beside its objects, in bytes, at most: its kind, its version, a token.
 const BESIDE_OBJECTS: u64 = 64 * 1024;
@@ -48,29 +48,29 @@ pub struct OverBudget {
 
 /// The limit and the books of one informer.
 #[derive(Debug)]
-pub(crate) struct Budget {
-    ledger: Mutex<Ledger>,
-    bytes: Share,
+pub(crate) struct ByteBudget {
+    ledger: Mutex<BudgetUsage>,
+    bytes: GaugeShare,
     metrics: InformerMetrics,
 }
 
 #[derive(Debug, Default)]
-struct Ledger {
+struct BudgetUsage {
     /// Without one, nothing is refused, and no books are kept of single objects.
     limit: Option<u64>,
     /// How much each object is, and of which part.
     sizes: BTreeMap<ObjectKey, (u32, Partition)>,
     /// What there is of each part, where there are several.
-    shelves: BTreeMap<Partition, Shelf>,
+    shelves: BTreeMap<Partition, PartitionUsage>,
     /// What there is of all.
-    whole: Shelf,
+    whole: PartitionUsage,
     lists: BTreeMap<Partition, Lists>,
     /// What was refused, by part, until a list of that part fits.
     refused: BTreeMap<Partition, OverBudget>,
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-struct Shelf {
+struct PartitionUsage {
     held: u64,
     /// What was passed on by watches and has not reached the store.
     queued: u64,
@@ -87,15 +87,15 @@ struct Lists {
 
 /// A list that is under way: dropped, it is given up.
 #[derive(Debug)]
-pub(crate) struct Tally {
-    budget: Arc<Budget>,
+pub(crate) struct ListReservation {
+    budget: Arc<ByteBudget>,
     partition: Partition,
 }
 
-impl Budget {
+impl ByteBudget {
     pub(crate) fn new(limit: Option<u64>, metrics: InformerMetrics) -> Self {
-        let bytes = Share::of(&metrics.bytes);
-        Self { ledger: Mutex::new(Ledger { limit, ..Ledger::default() }), bytes, metrics }
+        let bytes = GaugeShare::of(&metrics.bytes);
+        Self { ledger: Mutex::new(BudgetUsage { limit, ..BudgetUsage::default() }), bytes, metrics }
     }
 
     /// Sets the limit. Where there was none, what is held is counted from here on, as it comes in.
@@ -127,9 +127,9 @@ impl Budget {
     }
 
     /// Begins the books of a list of one part. Of each part there is one at a time.
-    pub(crate) fn begin_list(self: &Arc<Self>, partition: &Partition) -> Tally {
+    pub(crate) fn begin_list(self: &Arc<Self>, partition: &Partition) -> ListReservation {
         self.lock().lists.entry(partition.clone()).or_default().under_way = Some(0);
-        Tally { budget: Arc::clone(self), partition: partition.clone() }
+        ListReservation { budget: Arc::clone(self), partition: partition.clone() }
     }
 
     /// Notes that a part's oldest list that was waiting for the store waits no more.
@@ -192,17 +192,17 @@ impl Budget {
         }
     }
 
-    fn publish(&self, ledger: &Ledger) {
+    fn publish(&self, ledger: &BudgetUsage) {
         self.bytes.set(ledger.whole.held);
     }
 
     /// No code of others runs under this lock, so poison cannot mean broken books.
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
+    fn lock(&self) -> MutexGuard<'_, BudgetUsage> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tally {
+impl ListReservation {
     /// Takes one more object into the list.
     pub(crate) fn list(&self, bytes: u32) -> Result<(), OverBudget> {
         let mut ledger = self.budget.lock();
@@ -226,7 +226,7 @@ impl Tally {
         });
     }
 
-    /// The list fits. It counts until [`Budget::list_applied`].
+    /// The list fits. It counts until [`ByteBudget::list_applied`].
     pub(crate) fn complete(self) {
         let mut ledger = self.budget.lock();
         ledger.refused.remove(&self.partition);
@@ -234,13 +234,13 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for ListReservation {
     fn drop(&mut self) {
         self.budget.lock().change_lists(&self.partition, |lists| lists.under_way = None);
     }
 }
 
-impl Ledger {
+impl BudgetUsage {
     fn admit(&mut self, partition: &Partition, needed: u64) -> Result<(), OverBudget> {
         let Some(budget) = self.limit.filter(|budget| needed > *budget) else { return Ok(()) };
         let refusal = OverBudget { held: self.whole.held, needed, budget };
@@ -249,7 +249,7 @@ impl Ledger {
     }
 
     /// What there is of a part.
-    fn shelf(&self, partition: &Partition) -> Shelf {
+    fn shelf(&self, partition: &Partition) -> PartitionUsage {
         if *partition == Partition::Whole {
             return self.whole;
         }
@@ -267,7 +267,7 @@ impl Ledger {
     }
 
     /// Changes what there is of a part, and of all.
-    fn shelve(&mut self, partition: &Partition, change: impl Fn(&mut Shelf)) {
+    fn shelve(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
         change(&mut self.whole);
         if *partition == Partition::Whole {
             return;
@@ -276,7 +276,7 @@ impl Ledger {
             Some(shelf) => change(shelf),
             None => change(self.shelves.entry(partition.clone()).or_default()),
         }
-        if self.shelves.get(partition) == Some(&Shelf::default()) {
+        if self.shelves.get(partition) == Some(&PartitionUsage::default()) {
             self.shelves.remove(partition);
         }
     }
@@ -293,7 +293,7 @@ impl Ledger {
         self.sizes.clear();
         self.whole.held = 0;
         self.shelves.values_mut().for_each(|shelf| shelf.held = 0);
-        self.shelves.retain(|_, shelf| *shelf != Shelf::default());
+        self.shelves.retain(|_, shelf| *shelf != PartitionUsage::default());
     }
 }
 
@@ -303,8 +303,8 @@ mod tests {
 
     use super::*;
 
-    fn budget(limit: impl Into<Option<u64>>) -> Arc<Budget> {
-        Arc::new(Budget::new(limit.into(), Metrics::new().informer("", "v1", "configmaps")))
+    fn budget(limit: impl Into<Option<u64>>) -> Arc<ByteBudget> {
+        Arc::new(ByteBudget::new(limit.into(), Metrics::new().informer("", "v1", "configmaps")))
     }
 
     fn of(namespace: &str) -> Partition {
@@ -319,7 +319,7 @@ mod tests {
         ["a", "b"].map(|name| Partition::Namespace(name.into()))
     }
 
-    fn held(budget: &Budget) -> (u64, i64) {
+    fn held(budget: &ByteBudget) -> (u64, i64) {
         (budget.lock().whole.held, budget.metrics.bytes.get())
     }
 

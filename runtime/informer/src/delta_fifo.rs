@@ -17,16 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::core::ObjectMeta;
 use tokio::sync::Notify;
-use windlass_env::cell::{Publisher, cell};
-use windlass_object::{Head, ObjectKey, ResourceVersion};
+use windlass_env::watch_channel::{Sender, channel};
+use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion};
 
-use crate::partition::{Departure, Partition};
+use crate::partition::{RemovalReason, Partition};
 
 /// One object as it came from the source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item<S> {
     /// Key, identity and version, read without decoding the rest.
-    pub head: Head,
+    pub head: ObjectHeader,
     /// The rest.
     pub body: Body<S>,
     /// How many bytes it had on the wire: what it takes up in the store, as far as budgets are concerned.
@@ -59,7 +59,7 @@ pub enum Delta<S> {
     /// The object is part of a replacement.
     Replaced(Item<S>),
     /// A replacement does not list the object, which was known: it must have been deleted.
-    Vanished(ObjectKey),
+    DeletedFinalStateUnknown(ObjectKey),
     /// Nothing happened in this part up to this version.
     Bookmark {
         /// Which part.
@@ -71,7 +71,7 @@ pub enum Delta<S> {
 
 /// Who is to look again at everything.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Audience {
+pub enum ResyncTarget {
     /// All who are told of changes.
     Everyone,
     /// The handler of this number.
@@ -88,10 +88,10 @@ pub enum Batch<S> {
         /// Deletions and replaced items.
         deltas: Vec<Delta<S>>,
         /// The version of the list, how it was read, and whether it is the first.
-        list: ListFacts,
+        list: ListMetadata,
     },
     /// Nothing happened; everything known at this moment is to be looked at again, by these.
-    Resync(Audience),
+    Resync(ResyncTarget),
     /// These parts are followed from now on; each is to be listed. With none of them, there is nothing to follow.
     Joined(Vec<Partition>),
     /// All that a part held went at once.
@@ -99,7 +99,7 @@ pub enum Batch<S> {
         /// Which part.
         partition: Partition,
         /// Why.
-        departure: Departure,
+        departure: RemovalReason,
         /// What it held.
         vanished: Vec<ObjectKey>,
     },
@@ -107,7 +107,7 @@ pub enum Batch<S> {
 
 /// What is to be known about a list besides its items.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListFacts {
+pub struct ListMetadata {
     /// What was listed.
     pub partition: Partition,
     /// The version of the collection.
@@ -140,28 +140,28 @@ pub struct DeltaFifo<S> {
     arrived: Notify,
     space: Notify,
     /// How far the consumer has come.
-    processed: Publisher<Position>,
+    processed: Sender<Position>,
 }
 
 struct State<S> {
     entries: VecDeque<Entry<S>>,
     /// How many entries there have been.
     entered: u64,
-    first: First,
+    first: FirstBatch,
     closed: bool,
 }
 
 enum Entry<S> {
     Change(Delta<S>),
-    ReplaceAll { items: Vec<Item<S>>, list: ListFacts },
+    ReplaceAll { items: Vec<Item<S>>, list: ListMetadata },
     Join(Vec<Partition>),
-    Empty(Partition, Departure),
-    SyncAll(Audience),
+    Empty(Partition, RemovalReason),
+    SyncAll(ResyncTarget),
 }
 
 /// How far the first batch has come.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum First {
+enum FirstBatch {
     /// Nothing has arrived.
     Awaited,
     /// A replacement came first and has not been processed.
@@ -184,8 +184,8 @@ impl<S> DeltaFifo<S> {
 
     /// An empty queue that is full with so many entries.
     pub(crate) fn holding(capacity: usize) -> Self {
-        let state = State { entries: VecDeque::new(), entered: 0, first: First::Awaited, closed: false };
-        let processed = cell(Position::default()).0;
+        let state = State { entries: VecDeque::new(), entered: 0, first: FirstBatch::Awaited, closed: false };
+        let processed = channel(Position::default()).0;
         Self { state: Mutex::new(state), capacity, arrived: Notify::new(), space: Notify::new(), processed }
     }
 
@@ -235,7 +235,7 @@ impl<S> DeltaFifo<S> {
     }
 
     /// Queues the end of all that is known of a part when this is popped, as one entry.
-    pub fn empty(&self, partition: Partition, departure: Departure) {
+    pub fn empty(&self, partition: Partition, departure: RemovalReason) {
         self.push(&mut self.lock(), Entry::Empty(partition, departure));
     }
 
@@ -248,17 +248,17 @@ impl<S> DeltaFifo<S> {
         consistent: bool,
     ) {
         let mut state = self.lock();
-        let initial = state.first == First::Awaited;
+        let initial = state.first == FirstBatch::Awaited;
         if initial {
-            state.first = First::Queued;
+            state.first = FirstBatch::Queued;
         }
-        let list = ListFacts { partition: partition.clone(), version, consistent, initial };
+        let list = ListMetadata { partition: partition.clone(), version, consistent, initial };
         self.push(&mut state, Entry::ReplaceAll { items, list });
     }
 
     /// Queues another look at every object known when this is popped, as one entry. One that waits for the same
     /// audience already will do.
-    pub fn resync(&self, audience: Audience) {
+    pub fn resync(&self, audience: ResyncTarget) {
         let mut state = self.lock();
         let waits = |entry: &Entry<S>| matches!(entry, Entry::SyncAll(waiting) if *waiting == audience);
         if !state.entries.iter().any(waits) {
@@ -312,7 +312,7 @@ impl<S> DeltaFifo<S> {
     pub fn has_synced(&self) -> bool {
         let state = self.lock();
         // A replacement that was taken but not yet processed still counts as queued.
-        state.first == First::Processed
+        state.first == FirstBatch::Processed
     }
 
     /// Returns the position behind everything that has entered by now.
@@ -331,7 +331,7 @@ impl<S> DeltaFifo<S> {
     /// Dropping the future withdraws the wait.
     pub(crate) async fn comes_to(&self, position: Position) {
         // The cell closes only with this queue.
-        let _come = self.processed.observe().wait_until(|processed| *processed >= position).await;
+        let _come = self.processed.subscribe().wait_for(|processed| *processed >= position).await;
     }
 
     /// Closes the queue: what is queued is still handed out, what comes later is dropped.
@@ -356,8 +356,8 @@ impl<S> DeltaFifo<S> {
     }
 
     fn push_change(&self, state: &mut State<S>, delta: Delta<S>) {
-        if state.first == First::Awaited {
-            state.first = First::Processed;
+        if state.first == FirstBatch::Awaited {
+            state.first = FirstBatch::Processed;
         }
         self.push(state, Entry::Change(delta));
     }
@@ -371,9 +371,9 @@ impl<S> DeltaFifo<S> {
     }
 
     /// Takes the next entries out, with the position behind them.
-    fn take(&self) -> Result<Option<(Taken<S>, Position)>, Closed> {
+    fn take(&self) -> Result<Option<(PoppedEntry<S>, Position)>, Closed> {
         let mut state = self.lock();
-        let Some(taken) = Taken::from(&mut state.entries) else {
+        let Some(taken) = PoppedEntry::from(&mut state.entries) else {
             return if state.closed { Err(Closed) } else { Ok(None) };
         };
         let waiting = u64::try_from(state.entries.len()).unwrap_or(u64::MAX);
@@ -384,8 +384,8 @@ impl<S> DeltaFifo<S> {
         self.processed.set(position);
         let mut state = self.lock();
         let replacement_waits = state.entries.iter().any(Entry::is_initial);
-        if state.first == First::Queued && !replacement_waits {
-            state.first = First::Processed;
+        if state.first == FirstBatch::Queued && !replacement_waits {
+            state.first = FirstBatch::Processed;
         }
         drop(state);
         self.space.notify_waiters();
@@ -398,38 +398,38 @@ impl<S> DeltaFifo<S> {
 }
 
 /// What was taken out, before it is unfolded.
-enum Taken<S> {
+enum PoppedEntry<S> {
     Changes(Vec<Delta<S>>),
-    ReplaceAll(Vec<Item<S>>, ListFacts),
+    ReplaceAll(Vec<Item<S>>, ListMetadata),
     Join(Vec<Partition>),
-    Empty(Partition, Departure),
-    SyncAll(Audience),
+    Empty(Partition, RemovalReason),
+    SyncAll(ResyncTarget),
 }
 
-impl<S> Taken<S> {
+impl<S> PoppedEntry<S> {
     fn from(entries: &mut VecDeque<Entry<S>>) -> Option<Self> {
         Some(match entries.pop_front()? {
-            Entry::ReplaceAll { items, list } => Taken::ReplaceAll(items, list),
-            Entry::Join(partitions) => Taken::Join(partitions),
-            Entry::Empty(partition, departure) => Taken::Empty(partition, departure),
-            Entry::SyncAll(audience) => Taken::SyncAll(audience),
-            Entry::Change(first) => Taken::Changes(changes(first, entries)),
+            Entry::ReplaceAll { items, list } => PoppedEntry::ReplaceAll(items, list),
+            Entry::Join(partitions) => PoppedEntry::Join(partitions),
+            Entry::Empty(partition, departure) => PoppedEntry::Empty(partition, departure),
+            Entry::SyncAll(audience) => PoppedEntry::SyncAll(audience),
+            Entry::Change(first) => PoppedEntry::Changes(changes(first, entries)),
         })
     }
 
     fn unfold(self, known: &impl KnownObjects) -> Batch<S> {
         match self {
-            Taken::Changes(deltas) => Batch::Changes(deltas),
-            Taken::SyncAll(audience) => Batch::Resync(audience),
-            Taken::ReplaceAll(items, list) => {
+            PoppedEntry::Changes(deltas) => Batch::Changes(deltas),
+            PoppedEntry::SyncAll(audience) => Batch::Resync(audience),
+            PoppedEntry::ReplaceAll(items, list) => {
                 let listed = items.iter().map(|item| &item.head.key).collect();
                 let vanished = known.missing_from(&list.partition, &listed);
-                let vanished = vanished.into_iter().map(Delta::Vanished);
+                let vanished = vanished.into_iter().map(Delta::DeletedFinalStateUnknown);
                 let deltas = vanished.chain(items.into_iter().map(Delta::Replaced)).collect();
                 Batch::Replacement { deltas, list }
             }
-            Taken::Join(partitions) => Batch::Joined(partitions),
-            Taken::Empty(partition, departure) => {
+            PoppedEntry::Join(partitions) => Batch::Joined(partitions),
+            PoppedEntry::Empty(partition, departure) => {
                 let vanished = known.missing_from(&partition, &BTreeSet::new());
                 Batch::Emptied { partition, departure, vanished }
             }
@@ -474,7 +474,7 @@ impl<S> Delta<S> {
             Delta::Added(item) | Delta::Updated(item) | Delta::Deleted(item) | Delta::Replaced(item) => {
                 Some(&item.head.key)
             }
-            Delta::Vanished(key) => Some(key),
+            Delta::DeletedFinalStateUnknown(key) => Some(key),
             Delta::Bookmark { .. } => None,
         }
     }
@@ -519,7 +519,7 @@ mod tests {
     }
 
     fn item(name: &str, version: u32) -> Item<u32> {
-        let head = Head {
+        let head = ObjectHeader {
             key: ObjectKey::cluster(name),
             uid: None,
             version: Some(ResourceVersion::new(&version.to_string())),
@@ -562,11 +562,11 @@ mod tests {
         fifo.replace(&Partition::Whole, vec![item("b", 5), item("c", 4)], at(7), true);
         assert_eq!(fifo.len(), 1);
         let deltas = vec![
-            Delta::Vanished(ObjectKey::cluster("a")),
+            Delta::DeletedFinalStateUnknown(ObjectKey::cluster("a")),
             Delta::Replaced(item("b", 5)),
             Delta::Replaced(item("c", 4)),
         ];
-        let list = ListFacts { partition: Partition::Whole, version: at(7), consistent: true, initial: true };
+        let list = ListMetadata { partition: Partition::Whole, version: at(7), consistent: true, initial: true };
         assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Replacement { deltas, list });
     }
 
@@ -574,7 +574,7 @@ mod tests {
     fn a_resync_is_one_entry_in_its_place_about_whatever_is_known_when_it_is_popped() {
         let fifo = DeltaFifo::<u32>::new();
         fifo.add(item("a", 1));
-        for audience in [Audience::Only(1), Audience::Only(2), Audience::Only(1), Audience::Everyone] {
+        for audience in [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::Everyone] {
             fifo.resync(audience);
         }
         fifo.update(item("a", 2));
@@ -582,9 +582,9 @@ mod tests {
         let batches: Vec<_> = (0..5).map(|_| pop(&fifo, &known(&["a", "b"]))).collect();
         let expected = [
             Batch::Changes(vec![Delta::Added(item("a", 1))]),
-            Batch::Resync(Audience::Only(1)),
-            Batch::Resync(Audience::Only(2)),
-            Batch::Resync(Audience::Everyone),
+            Batch::Resync(ResyncTarget::Only(1)),
+            Batch::Resync(ResyncTarget::Only(2)),
+            Batch::Resync(ResyncTarget::Everyone),
             Batch::Changes(vec![Delta::Updated(item("a", 2))]),
         ];
         assert_eq!(batches, expected);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kube::Resource as _;
 use kube::core::ObjectMeta;
-use windlass_object::{DecodeError, Decoder, Extent, Head, Representation, ResourceKind};
+use windlass_object::{DecodeError, Decoder, Projection, ObjectHeader, Representation, ResourceKind};
 
 /// An object of any type, shared.
 pub(crate) type Object = Arc<dyn Any + Send + Sync>;
@@ -25,7 +25,7 @@ pub(crate) trait AnyDecoder: Send {
 /// What an informer knows of the type of its objects.
 pub(crate) struct Codec {
     pub(crate) kind: ResourceKind,
-    pub(crate) extent: Extent,
+    pub(crate) extent: Projection,
     /// Identifies the representation and the type of its objects.
     pub(crate) identity: (TypeId, TypeId),
     /// The name of the representation: it is part of the names of random streams.
@@ -36,7 +36,7 @@ pub(crate) struct Codec {
 }
 
 /// Returns the key, the identity and the version of an object.
-pub(crate) type HeadOf = fn(&Object) -> Head;
+pub(crate) type HeadOf = fn(&Object) -> ObjectHeader;
 
 /// Returns the metadata of an object.
 pub(crate) type MetaOf = fn(&Object) -> &ObjectMeta;
@@ -48,7 +48,7 @@ impl Codec {
             extent: representation.extent(),
             identity: (R::identity(), TypeId::of::<R::Object>()),
             name: type_name::<R>(),
-            head: |object| Head::of(borrowed::<R::Object>(object).meta()),
+            head: |object| ObjectHeader::of(borrowed::<R::Object>(object).meta()),
             meta: |object| borrowed::<R::Object>(object).meta(),
             decoder: Box::new(move || Box::new(Erased(representation.decoder()))),
         }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use windlass_client::Denial;
+use windlass_client::MissingPermission;
 use windlass_object::ResourceKind;
 
 use crate::budget::OverBudget;
@@ -24,7 +24,7 @@ pub enum InformerError {
     #[error(
         "handler {handler:?} of the informer of {informer} cannot be resynced every {period:?}: the shortest period is \
          {shortest:?}, and Resync::Never or no period means never",
-        shortest = crate::handler::Resync::SHORTEST
+        shortest = crate::handler::Resync::MIN
     )]
     ResyncTooShort {
         /// Which informer.
@@ -52,24 +52,24 @@ pub enum InformerError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct NotSynced {
     /// Those that are behind, in the order of their kinds.
-    pub laggards: Vec<Laggard>,
+    pub laggards: Vec<UnsyncedInformer>,
 }
 
 /// An informer that has not received its initial list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Laggard {
+pub struct UnsyncedInformer {
     /// Of what kind.
     pub kind: ResourceKind,
     /// Which objects of that kind.
     pub selection: Selection,
     /// Why it is behind, as far as it knows.
-    pub lag: Lag,
+    pub lag: UnsyncedReason,
 }
 
 /// Why an informer is behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Lag {
+pub enum UnsyncedReason {
     /// Its factory has not been started.
     NotStarted,
     /// It was shut down first.
@@ -81,7 +81,7 @@ pub enum Lag {
     /// The kind is not served: its definition is not installed, or not in this version.
     Absent,
     /// It must not be read.
-    Forbidden(Denial),
+    Forbidden(MissingPermission),
     /// Its last attempt failed.
     Failing {
         /// With this error.
@@ -99,22 +99,22 @@ impl fmt::Display for NotSynced {
     }
 }
 
-impl fmt::Display for Laggard {
+impl fmt::Display for UnsyncedInformer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.kind, self.selection, self.lag)
     }
 }
 
-impl fmt::Display for Lag {
+impl fmt::Display for UnsyncedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lag::NotStarted => f.write_str("never started"),
-            Lag::Stopped => f.write_str("shut down"),
-            Lag::Listing => f.write_str("still listing"),
-            Lag::OverBudget(refusal) => refusal.fmt(f),
-            Lag::Absent => f.write_str("not served; is its definition installed, in this version?"),
-            Lag::Forbidden(denial) => denial.fmt(f),
-            Lag::Failing { last_error } => write!(f, "last error: {last_error}"),
+            UnsyncedReason::NotStarted => f.write_str("never started"),
+            UnsyncedReason::Stopped => f.write_str("shut down"),
+            UnsyncedReason::Listing => f.write_str("still listing"),
+            UnsyncedReason::OverBudget(refusal) => refusal.fmt(f),
+            UnsyncedReason::Absent => f.write_str("not served; is its definition installed, in this version?"),
+            UnsyncedReason::Forbidden(denial) => denial.fmt(f),
+            UnsyncedReason::Failing { last_error } => write!(f, "last error: {last_error}"),
         }
     }
 }

@@ -18,17 +18,17 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, Typed};
 
-use self::in_use::Hold;
-pub use self::in_use::InUse;
+use self::in_use::InformerRef;
+pub use self::in_use::RefCountedInformer;
 pub use self::kinds::{KindOptions, Kinds};
 pub use self::options::FactoryOptions;
 pub use self::selectors::Selectors;
 use crate::erased::Codec;
-use crate::error::{Laggard, NotSynced};
+use crate::error::{UnsyncedInformer, NotSynced};
 use crate::informer::{Informer, VersionSource};
-use crate::list_watch::{Selection, Sources};
+use crate::list_watch::{Selection, SourceProvider};
 use crate::namespaces::NamespaceSet;
-use crate::partition::Members;
+use crate::partition::PartitionSet;
 use crate::shared_informer::SharedInformer;
 
 mod definitions;
@@ -54,7 +54,7 @@ struct Inner {
 struct State {
     informers: BTreeMap<Identity, Arc<Informer>>,
     /// Those that last as long as they are used, and what keeps them going.
-    holds: BTreeMap<Identity, Weak<Hold>>,
+    holds: BTreeMap<Identity, Weak<InformerRef>>,
     /// Those that are being stopped one by one.
     ending: Vec<Arc<Informer>>,
     /// How many were stopped: one number for all, so that nothing is kept of what is asked for once and never again.
@@ -62,7 +62,7 @@ struct State {
     /// Every set of namespaces that was asked for, so that each has a number.
     sets: Vec<NamespaceSet>,
     /// Once started.
-    sources: Option<Arc<dyn Sources>>,
+    sources: Option<Arc<dyn SourceProvider>>,
     shut_down: bool,
 }
 
@@ -81,7 +81,7 @@ struct Identity {
 struct Found {
     informer: Arc<Informer>,
     /// To start it with, if it is to be.
-    sources: Option<Arc<dyn Sources>>,
+    sources: Option<Arc<dyn SourceProvider>>,
     identity: Identity,
     is_new: bool,
 }
@@ -123,18 +123,18 @@ impl InformerFactory {
     /// # Panics
     ///
     /// Outside a tokio runtime, if the factory has been started.
-    pub fn informer_in_use<R: Representation>(
+    pub fn ref_counted_informer<R: Representation>(
         &self,
         representation: R,
         selection: Selection,
-    ) -> InUse<R::Object> {
+    ) -> RefCountedInformer<R::Object> {
         let codec = Codec::of(representation);
         let selection = self.inner.options.narrow(&codec.kind, selection);
         let namespaces = self.inner.options.namespaces_of(&codec.kind);
         let (informer, hold) = self.found(codec, selection, namespaces, |state, found| {
             state.hold(&self.inner, &found.identity, found.is_new)
         });
-        InUse { informer: SharedInformer::of(informer), hold }
+        RefCountedInformer { informer: SharedInformer::of(informer), hold }
     }
 
     /// Whether the stored objects of this resource differ from the server's ([`KindOptions::transform`]).
@@ -162,7 +162,7 @@ impl InformerFactory {
         lasts: impl FnOnce(&mut State, &Found) -> L,
     ) -> (Arc<Informer>, L) {
         let scope = codec.kind.scope;
-        let members = Members::of(scope, &selection, namespaces, self.inner.options.shards.clone());
+        let members = PartitionSet::of(scope, &selection, namespaces, self.inner.options.shards.clone());
         let (Found { informer, sources, .. }, lasts) = {
             let mut state = self.inner.lock();
             let found = state.informer(&self.inner, codec, selection, members);
@@ -194,7 +194,7 @@ impl InformerFactory {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub fn start(&self, sources: Arc<dyn Sources>) {
+    pub fn start(&self, sources: Arc<dyn SourceProvider>) {
         let sources = {
             let mut state = self.inner.lock();
             if state.shut_down {
@@ -237,7 +237,7 @@ impl InformerFactory {
         let informers = self.inner.informers();
         let behind = informers.iter().filter(|informer| !informer.is_running() || !informer.is_settled());
         let behind = behind.filter(|informer| !informer.has_synced());
-        let laggards: Vec<Laggard> = behind.flat_map(|informer| informer.laggards()).collect();
+        let laggards: Vec<UnsyncedInformer> = behind.flat_map(|informer| informer.laggards()).collect();
         if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
     }
 
@@ -257,14 +257,14 @@ impl InformerFactory {
 
     /// The running informers that follow their source no more: a defect that only a new process mends, see
     /// [`Informer::is_following`].
-    pub fn stuck(&self) -> Vec<(ResourceKind, Selection)> {
+    pub fn stopped_reflectors(&self) -> Vec<(ResourceKind, Selection)> {
         let state = self.inner.lock();
         let stuck = state.informers.iter().filter(|(_, one)| one.is_running() && !one.is_following());
         stuck.map(|(identity, _)| (identity.kind.clone(), identity.selection.clone())).collect()
     }
 
     /// The running informers whose tasks live and get nowhere, and for how long, see [`Informer::stuck_for`].
-    pub fn silent(&self) -> Vec<(ResourceKind, Duration)> {
+    pub fn stalled(&self) -> Vec<(ResourceKind, Duration)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());
         running.filter_map(|(it, one)| one.stuck_for().map(|stuck| (it.kind.clone(), stuck))).collect()
@@ -343,12 +343,12 @@ impl State {
         factory: &Arc<Inner>,
         codec: Codec,
         selection: Selection,
-        members: Option<Members>,
+        members: Option<PartitionSet>,
     ) -> Found {
         let identity = Identity {
             kind: codec.kind.clone(),
             selection: selection.clone(),
-            namespaces: members.as_ref().and_then(Members::namespaces).map(|set| self.number_of(set)),
+            namespaces: members.as_ref().and_then(PartitionSet::namespaces).map(|set| self.number_of(set)),
             representation: codec.identity,
         };
         let sources = self.sources.clone().filter(|_| !self.shut_down);

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 
 use crate::handler::HandlerFailure;
-use crate::processor::{Detach, HandlerState};
+use crate::processor::{HandlerControl, HandlerState};
 
 /// A call of a handler waits for the end of the handler's calls.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "handler {handler:?} waits in one of its own calls for these to end, which it would do for ever; wait elsewhere"
 )]
-pub struct WaitsForItself {
+pub struct SelfWaitError {
     /// Which handler.
     pub handler: String,
 }
@@ -21,12 +21,12 @@ pub struct WaitsForItself {
 /// The hold on a handler that was added. Dropping it leaves the handler where it is.
 pub struct HandlerHandle {
     name: String,
-    state: Observer<HandlerState>,
-    detach: Arc<dyn Detach>,
+    state: Receiver<HandlerState>,
+    detach: Arc<dyn HandlerControl>,
 }
 
 impl HandlerHandle {
-    pub(crate) fn new(name: String, state: Observer<HandlerState>, detach: Arc<dyn Detach>) -> Self {
+    pub(crate) fn new(name: String, state: Receiver<HandlerState>, detach: Arc<dyn HandlerControl>) -> Self {
         Self { name, state, detach }
     }
 
@@ -41,7 +41,7 @@ impl HandlerHandle {
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub async fn synced(&self) -> bool {
-        let settled = self.state.clone().wait_until(|state| *state != HandlerState::Waiting).await;
+        let settled = self.state.clone().wait_for(|state| *state != HandlerState::Waiting).await;
         settled == Ok(HandlerState::Synced)
     }
 
@@ -57,16 +57,16 @@ impl HandlerHandle {
     ///
     /// # Errors
     ///
-    /// [`WaitsForItself`] if a call of this very handler waits, which would never end.
+    /// [`SelfWaitError`] if a call of this very handler waits, which would never end.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub async fn removed(&self) -> Result<(), WaitsForItself> {
+    pub async fn removed(&self) -> Result<(), SelfWaitError> {
         if self.detach.is_calling_here() {
-            return Err(WaitsForItself { handler: self.name.clone() });
+            return Err(SelfWaitError { handler: self.name.clone() });
         }
         // The cell lives as long as this handle, so the wait ends only when the handler is gone.
-        let _gone = self.state.clone().wait_until(|state| *state == HandlerState::Gone).await;
+        let _gone = self.state.clone().wait_for(|state| *state == HandlerState::Gone).await;
         Ok(())
     }
 

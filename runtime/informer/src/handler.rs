@@ -2,7 +2,7 @@
 //!
 //! Upstream overloads equal resource versions to mean "resync" and hands out tombstones in place of objects.
 //! Here an [`Event`] says why it came ([`Cause`]), and a deletion carries the last known state and says
-//! whether it was seen or inferred ([`Observation`]).
+//! whether it was seen or inferred ([`DeletionEvidence`]).
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub enum Event<T> {
         /// The last known state, which may be older than the object's end.
         last: T,
         /// Whether the end was seen.
-        observed: Observation,
+        observed: DeletionEvidence,
         /// Why this is told.
         cause: Cause,
     },
@@ -53,7 +53,7 @@ pub enum Cause {
 
 /// How the end of an object became known.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Observation {
+pub enum DeletionEvidence {
     /// A watch said so; the last known state is the state at the end.
     Seen,
     /// It follows from something else: a list without it, another object in its place, bytes that cannot be
@@ -81,7 +81,7 @@ pub enum Resync {
     AsFactory,
     /// Never: for handlers whose users ask for another look themselves, per key.
     Never,
-    /// This often. At least [`Resync::SHORTEST`].
+    /// This often. At least [`Resync::MIN`].
     Every(Duration),
 }
 
@@ -180,7 +180,7 @@ impl<T: Clone, P: Fn(&T) -> bool + Send + 'static, H: Handler<T>> Handler<T> for
             (true, true) => self.handler.handle(event),
             (false, true) => self.handler.handle(&Event::Added { object: new.clone(), cause: *cause }),
             (true, false) => {
-                let (last, observed) = (old.clone(), Observation::Inferred);
+                let (last, observed) = (old.clone(), DeletionEvidence::Inferred);
                 self.handler.handle(&Event::Deleted { last, observed, cause: *cause });
             }
             (false, false) => {}
@@ -234,7 +234,7 @@ impl<T> Event<T> {
 
 impl Resync {
     /// The shortest period: more often than this the whole cache is not worth looking through.
-    pub const SHORTEST: Duration = Duration::from_secs(1);
+    pub const MIN: Duration = Duration::from_secs(1);
 }
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
         Event::Added { object, cause: Cause::Watch }
     }
 
-    fn deleted(last: u32, observed: Observation) -> Event<u32> {
+    fn deleted(last: u32, observed: DeletionEvidence) -> Event<u32> {
         Event::Deleted { last, observed, cause: Cause::Watch }
     }
 
@@ -263,9 +263,9 @@ mod tests {
             (updated(1, 3), None),
             (updated(2, 4), Some(updated(2, 4))),
             (updated(1, 2), Some(added(2))),
-            (updated(2, 1), Some(deleted(2, Observation::Inferred))),
-            (deleted(1, Observation::Seen), None),
-            (deleted(2, Observation::Seen), Some(deleted(2, Observation::Seen))),
+            (updated(2, 1), Some(deleted(2, DeletionEvidence::Inferred))),
+            (deleted(1, DeletionEvidence::Seen), None),
+            (deleted(2, DeletionEvidence::Seen), Some(deleted(2, DeletionEvidence::Seen))),
         ];
         for (event, expected) in cases {
             let told = Arc::new(Mutex::new(Vec::new()));

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use windlass_env::caught_now;
+use windlass_env::catch_panic_sync;
 use windlass_object::ObjectKey;
 
 use crate::erased::Object;
@@ -36,7 +36,7 @@ pub(crate) struct NewIndex {
 
 /// The contents of all indexes at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Indexes(BTreeMap<IndexId, Entries>);
+pub(crate) struct IndexSnapshots(BTreeMap<IndexId, Entries>);
 
 /// The contents of one index at one moment.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,7 @@ struct Indexer<S> {
     function: IndexFunction<S>,
 }
 
-impl Indexes {
+impl IndexSnapshots {
     pub(crate) fn get(&self, id: IndexId) -> Option<&Entries> {
         self.0.get(&id)
     }
@@ -138,7 +138,7 @@ impl<S> Indexers<S> {
     /// Adds an index and fills it.
     pub(crate) fn add<'a>(
         &mut self,
-        indexes: &mut Indexes,
+        indexes: &mut IndexSnapshots,
         name: &'static str,
         function: IndexFunction<S>,
         objects: impl Iterator<Item = (&'a ObjectKey, &'a S)>,
@@ -158,13 +158,13 @@ impl<S> Indexers<S> {
     }
 
     /// Removes an index with all it holds, and returns its function: it is users' code to drop.
-    pub(crate) fn remove(&mut self, indexes: &mut Indexes, id: IndexId) -> Option<IndexFunction<S>> {
+    pub(crate) fn remove(&mut self, indexes: &mut IndexSnapshots, id: IndexId) -> Option<IndexFunction<S>> {
         indexes.0.remove(&id);
         self.indexers.remove(&id).map(|indexer| indexer.function)
     }
 
     /// Files one object under what every function says of it.
-    pub(crate) fn file(&mut self, indexes: &mut Indexes, key: &ObjectKey, object: &S) {
+    pub(crate) fn file(&mut self, indexes: &mut IndexSnapshots, key: &ObjectKey, object: &S) {
         for (id, indexer) in &self.indexers {
             let values = indexer.values(key, object, &mut self.panics);
             indexes.0.entry(*id).or_default().file(key, &values);
@@ -186,7 +186,7 @@ impl<S> Indexer<S> {
     /// The values of an object; none if the function panics.
     fn values(&self, key: &ObjectKey, object: &S, panics: &mut u64) -> Vec<String> {
         let Self { name, function } = self;
-        caught_now(|| function(object)).unwrap_or_else(|message| {
+        catch_panic_sync(|| function(object)).unwrap_or_else(|message| {
             *panics += 1;
             tracing::error!(index = name, %key, message, "index function panicked: object is not in that index");
             Vec::new()
@@ -222,13 +222,13 @@ mod tests {
 
     struct Indexed {
         indexers: Indexers<Words>,
-        indexes: Indexes,
+        indexes: IndexSnapshots,
         id: IndexId,
     }
 
     impl Indexed {
         fn with(objects: &[(&str, Words)]) -> Self {
-            let (mut indexers, mut indexes) = (Indexers::new(), Indexes::default());
+            let (mut indexers, mut indexes) = (Indexers::new(), IndexSnapshots::default());
             let id = indexers.add(&mut indexes, "word", by_word(), std::iter::empty());
             let mut indexed = Self { indexers, indexes, id };
             objects.iter().for_each(|(name, words)| indexed.file(name, words));
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    fn found(indexes: &Indexes, id: IndexId, value: &str) -> Vec<String> {
+    fn found(indexes: &IndexSnapshots, id: IndexId, value: &str) -> Vec<String> {
         indexes.get(id).expect("added").keys(value).map(ToString::to_string).collect()
     }
 
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_index_added_late_holds_what_was_there_before() {
-        let (mut indexers, mut indexes) = (Indexers::new(), Indexes::default());
+        let (mut indexers, mut indexes) = (Indexers::new(), IndexSnapshots::default());
         let objects = [(key("a"), vec!["x"])];
         let objects = objects.iter().map(|(key, words)| (key, words));
         let id = indexers.add(&mut indexes, "word", by_word(), objects);

@@ -18,37 +18,37 @@ use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use kube::core::ObjectMeta;
 use tokio_util::sync::CancellationToken;
-use windlass_env::cell::{Publisher, cell};
+use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
 use windlass_object::{ObjectKey, ResourceKind};
 
-pub use self::following::RefreshTicket;
-use self::following::{Feed, Following};
-use self::hub::{Hub, Phase, Waiting};
-pub(crate) use self::processing::Witness;
+pub use self::reflector_set::RefreshTicket;
+use self::reflector_set::{SourceConfig, ReflectorSet};
+use self::hub::{InformerState, Phase, PendingHandler};
+pub(crate) use self::processing::ChangeObserver;
 pub use self::version_source::{RefreshState, VersionSource};
-use crate::budget::Budget;
+use crate::budget::ByteBudget;
 use crate::delta_fifo::DeltaFifo;
 use crate::erased::{Codec, Object};
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
 use crate::handler::{Handler, HandlerOptions, Resync};
 use crate::indexer::{IndexId, NewIndex};
-use crate::list_watch::{Selection, Sources};
+use crate::list_watch::{Selection, SourceProvider};
 use crate::namespaces::NamespaceSet;
-use crate::partition::{Members, Partition};
-use crate::polls::Polls;
+use crate::partition::{PartitionSet, Partition};
+use crate::polls::PollTimers;
 use crate::processor::{Listener, Processor};
 use crate::reflector::LogWatchErrors;
-use crate::settings::{Admission, Settings, Transform};
+use crate::settings::{IngestOptions, InformerSettings, Transform};
 use crate::shards::ShardSet;
-use crate::share::Share;
+use crate::share::GaugeShare;
 use crate::store::{Progress, Store, StoreWriter};
 use crate::undecodable::UndecodableObjects;
 
-mod following;
+mod reflector_set;
 mod hub;
 mod processing;
 mod state;
@@ -62,12 +62,12 @@ pub struct Informer {
     env: Env,
     pub(crate) codec: Arc<Codec>,
     selection: Selection,
-    members: Option<Members>,
+    members: Option<PartitionSet>,
     pub(crate) store: Arc<Store<Object>>,
     fifo: Arc<DeltaFifo<Object>>,
     /// Held for the moment in which a batch is applied and distributed, or a handler or index is added: never
     /// across an await, and never by a reader.
-    pub(crate) hub: Mutex<Hub>,
+    pub(crate) hub: Mutex<InformerState>,
     /// Indexes that are to be removed when the hub is free.
     retired: Mutex<Vec<IndexId>>,
     /// Whether the hub is in its running phase, for those who must not wait for the hub.
@@ -75,18 +75,18 @@ pub struct Informer {
     /// Cancelled by the end, of whatever kind, of a task that follows the source.
     unfollowed: CancellationToken,
     /// Those of all its tasks.
-    pub(crate) polls: Polls,
-    progress: Publisher<Progress>,
-    following: Following,
+    pub(crate) polls: PollTimers,
+    progress: Sender<Progress>,
+    following: ReflectorSet,
     /// Who is told, by key, of everything that changes.
-    witnesses: Mutex<Vec<Witness>>,
-    settings: Settings,
-    budget: Arc<Budget>,
+    witnesses: Mutex<Vec<ChangeObserver>>,
+    settings: InformerSettings,
+    budget: Arc<ByteBudget>,
     stop: CancellationToken,
     metrics: InformerMetrics,
     /// Its share of the objects, and of what is queued, of all informers of the resource.
-    objects: Share,
-    queued: Share,
+    objects: GaugeShare,
+    queued: GaugeShare,
 }
 
 impl Informer {
@@ -96,12 +96,12 @@ impl Informer {
         factory: &str,
         codec: Codec,
         selection: Selection,
-        settings: Settings,
-        members: Option<Members>,
+        settings: InformerSettings,
+        members: Option<PartitionSet>,
     ) -> Self {
         let kind = &codec.kind;
         let selected = selection.is_filtered().then(|| selection.to_string());
-        let which = [selected, members.as_ref().and_then(Members::of_what).map(str::to_owned)];
+        let which = [selected, members.as_ref().and_then(PartitionSet::of_what).map(str::to_owned)];
         let which: Vec<String> = which.into_iter().flatten().collect();
         let name: Arc<str> = match which.is_empty() {
             true => kind.to_string().into(),
@@ -109,8 +109,8 @@ impl Informer {
         };
         let store = Arc::new(Store::new());
         let metrics = metrics.informer(&kind.group, &kind.version, &kind.plural);
-        let budget = Arc::new(Budget::new(settings.byte_budget, metrics.clone()));
-        let hub = Hub {
+        let budget = Arc::new(ByteBudget::new(settings.byte_budget, metrics.clone()));
+        let hub = InformerState {
             writer: StoreWriter::new(Arc::clone(&store), codec.head, Arc::clone(&budget)),
             shared_indexes: BTreeMap::new(),
             transform: None,
@@ -122,8 +122,8 @@ impl Informer {
             path: format!("{factory}/{name}/{}", codec.name),
             name,
             env: env.clone(),
-            objects: Share::of(&metrics.objects),
-            queued: Share::of(&metrics.queued_items),
+            objects: GaugeShare::of(&metrics.objects),
+            queued: GaugeShare::of(&metrics.queued_items),
             metrics,
             codec: Arc::new(codec),
             selection,
@@ -134,9 +134,9 @@ impl Informer {
             retired: Mutex::default(),
             running: AtomicBool::new(false),
             unfollowed: CancellationToken::new(),
-            polls: Polls::default(),
-            progress: cell(Progress::default()).0,
-            following: Following::new(),
+            polls: PollTimers::default(),
+            progress: channel(Progress::default()).0,
+            following: ReflectorSet::new(),
             witnesses: Mutex::default(),
             settings,
             budget,
@@ -156,17 +156,17 @@ impl Informer {
 
     /// The namespaces it follows one by one, if it does.
     pub fn namespaces(&self) -> Option<&NamespaceSet> {
-        self.members.as_ref().and_then(Members::namespaces)
+        self.members.as_ref().and_then(PartitionSet::namespaces)
     }
 
     /// The shards it follows, or within which it follows namespaces, if it does.
     pub fn shards(&self) -> Option<&ShardSet> {
-        self.members.as_ref().and_then(Members::shards)
+        self.members.as_ref().and_then(PartitionSet::shards)
     }
 
     /// By what the shards that it follows are told apart, if it follows shards.
     pub fn sharded_by(&self) -> Option<ShardField> {
-        self.members.as_ref().and_then(Members::field)
+        self.members.as_ref().and_then(PartitionSet::field)
     }
 
     /// Calls `read` with the metadata of the object of that key, if the store contains one.
@@ -217,11 +217,11 @@ impl Informer {
         let HandlerOptions { resync, delivery } = options;
         let resync = self.period(name, resync)?;
         // Dropping handlers runs users' code, so it comes after the lock.
-        let _removed: Vec<Waiting>;
+        let _removed: Vec<PendingHandler>;
         let mut hub = self.lock();
         hub.handlers += 1;
         let listener = Arc::new(Listener::new(name, hub.handlers, delivery, self.metrics.clone()));
-        let waiting_with = |handler| Waiting { listener: Arc::clone(&listener), handler, resync };
+        let waiting_with = |handler| PendingHandler { listener: Arc::clone(&listener), handler, resync };
         let task = match &mut hub.phase {
             Phase::Stopped(_) => {
                 return Err(InformerError::Stopped { informer: self.name.to_string() });
@@ -277,7 +277,7 @@ impl Informer {
     }
 
     /// Starts following its source, unless it was started or stopped before.
-    pub(crate) fn start(self: &Arc<Self>, sources: Arc<dyn Sources>) {
+    pub(crate) fn start(self: &Arc<Self>, sources: Arc<dyn SourceProvider>) {
         if !matches!(self.lock().phase, Phase::Created(_)) {
             return;
         }
@@ -291,7 +291,7 @@ impl Informer {
         let handlers = std::mem::take(waiting);
         let admission = self.admission(hub.transform.clone());
         let following = match whom {
-            Either::Left(members) => self.spawn_members(members, Feed { sources, admission }),
+            Either::Left(members) => self.spawn_members(members, SourceConfig { sources, admission }),
             Either::Right(given) => self.follow(Partition::Whole, given, admission, self.stop.clone()),
         };
         let mut tasks = vec![following, self.spawn_processing_loop()];
@@ -331,14 +331,14 @@ impl Informer {
     }
 
     /// Has `witness` told of every object that changes from here on. Called by the processing loop, under no lock.
-    pub(crate) fn witness(&self, witness: Witness) {
+    pub(crate) fn witness(&self, witness: ChangeObserver) {
         self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).push(witness);
     }
 
     /// What a reflector's objects go through.
-    fn admission(&self, transform: Option<Transform>) -> Admission {
+    fn admission(&self, transform: Option<Transform>) -> IngestOptions {
         let keep_managed_fields = self.settings.keep_managed_fields;
-        Admission { keep_managed_fields, transform, budget: Arc::clone(&self.budget) }
+        IngestOptions { keep_managed_fields, transform, budget: Arc::clone(&self.budget) }
     }
 
     /// How often a handler is to be told of everything.
@@ -350,7 +350,7 @@ impl Informer {
         };
         let (informer, handler) = (self.name.to_string(), handler.to_owned());
         match period {
-            Some(period) if period < Resync::SHORTEST => {
+            Some(period) if period < Resync::MIN => {
                 Err(InformerError::ResyncTooShort { informer, handler, period })
             }
             period => Ok(period),
@@ -363,7 +363,7 @@ impl Informer {
 
     /// Code of others that runs under this lock is guarded (index functions), so poison cannot mean a broken
     /// hub.
-    fn lock(&self) -> MutexGuard<'_, Hub> {
+    fn lock(&self) -> MutexGuard<'_, InformerState> {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

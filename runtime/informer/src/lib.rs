@@ -28,13 +28,13 @@
 //! - Namespaces may join and leave an informer while it runs ([`NamespaceSet`]); one that fails holds up no other,
 //!   and what has not been listed of one never counts as seen.
 //! - So may shards ([`ShardSet`]). What belongs to no shard that is held is not decoded, whatever the server sends.
-//! - An informer that was asked for as long as it is used ([`InUse`]) is stopped and freed when nobody uses it any more,
+//! - An informer that was asked for as long as it is used ([`RefCountedInformer`]) is stopped and freed when nobody uses it any more,
 //!   and starts anew for the next.
 //! - A kind whose definition is absent, or that must not be read, is waited for, holds up nobody, and says what is in
-//!   the way ([`Presence`]); it is followed as soon as it can be had.
+//!   the way ([`KindAvailability`]); it is followed as soon as it can be had.
 //!
 //! What it refuses: to run code of handlers under a lock, to merge changes of two objects that bore one name,
-//! and to guess: what is inferred says so ([`Observation`]), and so does what is not known
+//! and to guess: what is inferred says so ([`DeletionEvidence`]), and so does what is not known
 //! ([`Lister::get`]).
 
 mod backoff;
@@ -54,7 +54,7 @@ mod lock;
 mod namespaces;
 mod partition;
 mod polls;
-mod presence;
+mod availability;
 mod processor;
 mod reader;
 mod reflector;
@@ -71,27 +71,27 @@ mod tests;
 mod undecodable;
 
 pub use crate::budget::OverBudget;
-pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
-pub use crate::factory::{FactoryOptions, InUse, InformerFactory, KindOptions, Kinds, Selectors};
-pub use crate::handle::{HandlerHandle, WaitsForItself};
+pub use crate::error::{InformerError, UnsyncedReason, UnsyncedInformer, NotSynced};
+pub use crate::factory::{FactoryOptions, RefCountedInformer, InformerFactory, KindOptions, Kinds, Selectors};
+pub use crate::handle::{HandlerHandle, SelfWaitError};
 pub use crate::handler::{
-    Cause, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Observation, Resync, filtered,
+    Cause, Delivery, Event, Handler, HandlerFailure, HandlerOptions, DeletionEvidence, Resync, filtered,
 };
-pub use crate::indexes::{Index, IndexValue};
+pub use crate::indexes::{IndexSnapshot, IndexValue};
 pub use crate::informer::{Informer, RefreshState, RefreshTicket, VersionSource};
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;
 pub use crate::list_watch::{
-    ApiSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest,
+    ApiServerSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, SourceProvider, WatchListRequest,
     WatchRequest,
 };
 pub use crate::lister::Lister;
 pub use crate::namespaces::NamespaceSet;
-pub use crate::partition::{Departure, Partition, Site};
-pub use crate::presence::Presence;
+pub use crate::partition::{RemovalReason, Partition, ObjectLocation};
+pub use crate::availability::KindAvailability;
 pub use crate::reader::Unreadable;
-pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
+pub use crate::reflector::{WatchOperation, LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure};
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
 pub use crate::shared_informer::SharedInformer;
-pub use crate::store::{Coverage, Progress, Quarantined};
+pub use crate::store::{Coverage, Progress, UndecodableObject};
 pub use crate::undecodable::UndecodableObjects;

@@ -1,9 +1,9 @@
 //! Where an informer gets its objects from.
 //!
 //! A [`ListerWatcher`] lists and watches one [`Selection`] of one kind. The API server is the usual one
-//! ([`ApiSources`]); anything that can give a list at a version and the changes after that version may stand
+//! ([`ApiServerSources`]); anything that can give a list at a version and the changes after that version may stand
 //! in its place: etcd (with the feature `etcd`), a feed of one's own ([`ChannelSource`]), a file, another cluster.
-//! Which source an informer uses is decided when it is started, not when it is made: [`Sources`].
+//! Which source an informer uses is decided when it is started, not when it is made: [`SourceProvider`].
 //!
 //! What a source promises, and the reflector builds on:
 //! - A list is one moment of its objects, at the version it names; all its pages are of that moment.
@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_client::{FrameStream, Reachability, RequestError, RequestProgress, VersionMatch};
-use windlass_object::{Extent, RawList, ResourceKind};
+use windlass_object::{Projection, RawList, ResourceKind};
 
-pub use self::api::ApiSources;
+pub use self::api::ApiServerSources;
 pub(crate) use self::api::STREAMLESS;
 pub use self::channel::{ChannelSource, FeedError};
 use crate::shards::Shards;
@@ -56,7 +56,7 @@ pub struct ListRequest {
     /// How the list is to relate to `version`.
     pub version_match: Option<VersionMatch>,
     /// How much of each object is needed. More does no harm.
-    pub extent: Extent,
+    pub extent: Projection,
     /// A page of more bytes is of no use: a source need not read it to its end, and says [`RequestError::NoRoom`] then.
     /// It may pass over this: what does not fit is refused anyway.
     pub most_bytes: Option<u64>,
@@ -74,7 +74,7 @@ pub struct WatchRequest {
     /// Whether the source should tell, now and then, how far it has come.
     pub bookmarks: bool,
     /// How much of each object is needed. More does no harm.
-    pub extent: Extent,
+    pub extent: Projection,
 }
 
 /// A list and the watch that follows it, as one stream.
@@ -85,7 +85,7 @@ pub struct WatchListRequest {
     /// After this long the source ends the stream.
     pub timeout: Duration,
     /// How much of each object is needed. More does no harm.
-    pub extent: Extent,
+    pub extent: Projection,
 }
 
 /// A source of one selection of one kind.
@@ -183,13 +183,13 @@ pub trait ListerWatcher: Send + Sync + 'static {
 }
 
 /// Finds the source for a kind and a selection. Functions are such finders.
-pub trait Sources: Send + Sync + 'static {
+pub trait SourceProvider: Send + Sync + 'static {
     /// The source. Called when an informer is started, and for each of its namespaces or shards if it follows a set of them. If
     /// two threads start one informer at the same moment, both may ask, and one answer is dropped.
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher>;
 }
 
-impl<F> Sources for F
+impl<F> SourceProvider for F
 where
     F: Fn(&ResourceKind, &Selection) -> Arc<dyn ListerWatcher> + Send + Sync + 'static,
 {

@@ -12,10 +12,10 @@ use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 
 use crate::erased::{self, Object};
-use crate::indexes::{Index, IndexValue};
+use crate::indexes::{IndexSnapshot, IndexValue};
 use crate::informer::Informer;
 use crate::reader::{Reader, Unreadable, collected};
-use crate::store::{Progress, Quarantined, Snapshot};
+use crate::store::{Progress, UndecodableObject, Snapshot};
 use crate::undecodable::UndecodableObjects;
 
 /// The objects of one informer, for reading. Cheap to clone.
@@ -116,12 +116,12 @@ impl<T: Send + Sync + 'static> Lister<T> {
     ///     pods.index(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
     /// }
     /// ```
-    pub fn index<V, I>(&self, values: impl Fn(&T) -> I + Send + Sync + 'static) -> Index<T, V>
+    pub fn index<V, I>(&self, values: impl Fn(&T) -> I + Send + Sync + 'static) -> IndexSnapshot<T, V>
     where
         V: IndexValue,
         I: IntoIterator<Item = V>,
     {
-        Index::new(self.reader.clone(), values)
+        IndexSnapshot::new(self.reader.clone(), values)
     }
 
     /// How many objects there are.
@@ -135,12 +135,12 @@ impl<T: Send + Sync + 'static> Lister<T> {
     }
 
     /// The objects that exist but cannot be decoded, and are therefore in none of the other answers.
-    pub fn quarantined(&self) -> Vec<Quarantined> {
+    pub fn undecodable(&self) -> Vec<UndecodableObject> {
         self.snapshot().quarantined().values().cloned().collect()
     }
 
     /// The same, to look up in and to compare with a later moment.
-    pub fn undecodable(&self) -> UndecodableObjects {
+    pub fn undecodable_snapshot(&self) -> UndecodableObjects {
         self.reader.informer.undecodable()
     }
 

@@ -12,19 +12,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::watch_channel::{Receiver, Sender, channel};
 
 /// A set of namespaces that may grow and shrink. Cheap to clone; clones are one set.
 #[derive(Clone)]
 pub struct NamespaceSet {
     /// Replaced and never changed, so that who asks takes no copy.
-    names: Arc<Publisher<Arc<BTreeSet<String>>>>,
+    names: Arc<Sender<Arc<BTreeSet<String>>>>,
 }
 
 impl NamespaceSet {
     /// A set of these namespaces. An empty name is not one: it would mean all of them.
     pub fn of<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
-        Self { names: Arc::new(cell(Arc::new(valid(names))).0) }
+        Self { names: Arc::new(channel(Arc::new(valid(names))).0) }
     }
 
     /// Adds a namespace; `false` if it was there, or is no name.
@@ -34,14 +34,14 @@ impl NamespaceSet {
             return false;
         }
         let mut inserted = false;
-        self.names.update(|names| inserted = Arc::make_mut(names).insert(name));
+        self.names.send_modify(|names| inserted = Arc::make_mut(names).insert(name));
         inserted
     }
 
     /// Removes a namespace; `false` if it was not there.
     pub fn remove(&self, name: &str) -> bool {
         let mut removed = false;
-        self.names.update(|names| removed = Arc::make_mut(names).remove(name));
+        self.names.send_modify(|names| removed = Arc::make_mut(names).remove(name));
         removed
     }
 
@@ -61,8 +61,8 @@ impl NamespaceSet {
     }
 
     /// The set as it changes. What it is now counts as seen.
-    pub fn observe(&self) -> Observer<Arc<BTreeSet<String>>> {
-        self.names.observe()
+    pub fn observe(&self) -> Receiver<Arc<BTreeSet<String>>> {
+        self.names.subscribe()
     }
 }
 

@@ -12,8 +12,8 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future;
-use windlass_env::cell::Observer;
-use windlass_object::shard::{self, Ranges, ShardField, ShardId};
+use windlass_env::watch_channel::Receiver;
+use windlass_object::shard::{self, HashRanges, ShardField, ShardId};
 use windlass_object::{ObjectKey, Scope, Uid};
 
 use crate::list_watch::Selection;
@@ -33,7 +33,7 @@ pub enum Partition {
 
 /// Why everything in a part went at once.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Departure {
+pub enum RemovalReason {
     /// The namespace or the shard is not selected any more.
     Deselected,
     /// The source does not serve the kind any more, so there is nothing of it.
@@ -43,14 +43,14 @@ pub enum Departure {
 /// Where an object is, as far as that tells its part: in a namespace, or, if its kind has none, anywhere with this uid.
 /// Neither means everywhere.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Site<'a> {
+pub struct ObjectLocation<'a> {
     /// Its namespace.
     pub namespace: Option<&'a str>,
     /// Its identity. Nobody asks for that of an object in a namespace.
     pub uid: Option<&'a Uid>,
 }
 
-impl Site<'_> {
+impl ObjectLocation<'_> {
     /// Where it lies on the ring of what this field tells apart, if that is known.
     pub(crate) fn hash(self, field: ShardField) -> Option<u64> {
         match field {
@@ -60,13 +60,13 @@ impl Site<'_> {
     }
 }
 
-impl<'a> From<Option<&'a str>> for Site<'a> {
+impl<'a> From<Option<&'a str>> for ObjectLocation<'a> {
     fn from(namespace: Option<&'a str>) -> Self {
         Self { namespace, uid: None }
     }
 }
 
-impl<'a> From<&'a str> for Site<'a> {
+impl<'a> From<&'a str> for ObjectLocation<'a> {
     fn from(namespace: &'a str) -> Self {
         Some(namespace).into()
     }
@@ -82,7 +82,7 @@ impl Partition {
     }
 
     /// Whether something at `site` can belong to this part.
-    pub(crate) fn can_hold(&self, site: Site<'_>) -> bool {
+    pub(crate) fn can_hold(&self, site: ObjectLocation<'_>) -> bool {
         match self {
             Partition::Whole => true,
             Partition::Namespace(own) => site.namespace.is_none_or(|namespace| namespace == &**own),
@@ -115,7 +115,7 @@ impl fmt::Display for Partition {
 /// Of namespaces within shards only those are followed that hash into one of the shards: a source is then asked for
 /// each namespace, as it would be without shards.
 #[derive(Clone, Debug)]
-pub(crate) enum Members {
+pub(crate) enum PartitionSet {
     Namespaces(NamespaceSet),
     Shards(ShardSet, ShardField),
     NamespacesWithin(NamespaceSet, ShardSet),
@@ -124,12 +124,12 @@ pub(crate) enum Members {
 }
 
 /// Tells when members may have come or gone.
-pub(crate) struct MemberChanges {
-    namespaces: Option<Observer<Arc<BTreeSet<String>>>>,
-    shards: Option<Observer<Arc<BTreeMap<ShardId, Ranges>>>>,
+pub(crate) struct PartitionChanges {
+    namespaces: Option<Receiver<Arc<BTreeSet<String>>>>,
+    shards: Option<Receiver<Arc<BTreeMap<ShardId, HashRanges>>>>,
 }
 
-impl Members {
+impl PartitionSet {
     /// Those of an informer; none if it is one whole. Who names a namespace has said what is meant: of namespaces and
     /// shards, neither narrows that down.
     pub(crate) fn of(
@@ -143,47 +143,47 @@ impl Members {
         let shards = match &selection.shards {
             Shards::Held => shards.filter(|_| !named),
             Shards::Every => None,
-            Shards::One(shard) => return Some(Members::One(Arc::clone(shard))),
+            Shards::One(shard) => return Some(PartitionSet::One(Arc::clone(shard))),
         };
         match (namespaces, shards) {
             (None, None) => None,
-            (Some(namespaces), None) => Some(Members::Namespaces(namespaces)),
-            (None, Some(shards)) => Some(Members::Shards(shards, ShardField::of(scope))),
-            (Some(namespaces), Some(shards)) => Some(Members::NamespacesWithin(namespaces, shards)),
+            (Some(namespaces), None) => Some(PartitionSet::Namespaces(namespaces)),
+            (None, Some(shards)) => Some(PartitionSet::Shards(shards, ShardField::of(scope))),
+            (Some(namespaces), Some(shards)) => Some(PartitionSet::NamespacesWithin(namespaces, shards)),
         }
     }
 
     pub(crate) fn namespaces(&self) -> Option<&NamespaceSet> {
         match self {
-            Members::Namespaces(namespaces) | Members::NamespacesWithin(namespaces, _) => Some(namespaces),
-            Members::Shards(..) | Members::One(_) => None,
+            PartitionSet::Namespaces(namespaces) | PartitionSet::NamespacesWithin(namespaces, _) => Some(namespaces),
+            PartitionSet::Shards(..) | PartitionSet::One(_) => None,
         }
     }
 
     pub(crate) fn shards(&self) -> Option<&ShardSet> {
         match self {
-            Members::Shards(shards, _) | Members::NamespacesWithin(_, shards) => Some(shards),
-            Members::Namespaces(_) | Members::One(_) => None,
+            PartitionSet::Shards(shards, _) | PartitionSet::NamespacesWithin(_, shards) => Some(shards),
+            PartitionSet::Namespaces(_) | PartitionSet::One(_) => None,
         }
     }
 
     /// What tells them apart, if they are shards, or within such.
     pub(crate) fn field(&self) -> Option<ShardField> {
         match self {
-            Members::Namespaces(_) => None,
-            Members::NamespacesWithin(..) => Some(ShardField::Namespace),
-            Members::Shards(_, field) => Some(*field),
-            Members::One(shard) => Some(shard.field),
+            PartitionSet::Namespaces(_) => None,
+            PartitionSet::NamespacesWithin(..) => Some(ShardField::Namespace),
+            PartitionSet::Shards(_, field) => Some(*field),
+            PartitionSet::One(shard) => Some(shard.field),
         }
     }
 
     /// How they are called in the name of an informer, which says by itself if it is about one shard.
     pub(crate) fn of_what(&self) -> Option<&'static str> {
         match self {
-            Members::Namespaces(_) => Some("of a set of namespaces"),
-            Members::Shards(..) => Some("of a set of shards"),
-            Members::NamespacesWithin(..) => Some("of a set of namespaces within a set of shards"),
-            Members::One(_) => None,
+            PartitionSet::Namespaces(_) => Some("of a set of namespaces"),
+            PartitionSet::Shards(..) => Some("of a set of shards"),
+            PartitionSet::NamespacesWithin(..) => Some("of a set of namespaces within a set of shards"),
+            PartitionSet::One(_) => None,
         }
     }
 
@@ -191,40 +191,40 @@ impl Members {
     pub(crate) fn current(&self) -> BTreeSet<Partition> {
         let namespace = |name: String| Partition::Namespace(name.into());
         match self {
-            Members::Namespaces(namespaces) => namespaces.current().into_iter().map(namespace).collect(),
-            Members::NamespacesWithin(namespaces, shards) => {
+            PartitionSet::Namespaces(namespaces) => namespaces.current().into_iter().map(namespace).collect(),
+            PartitionSet::NamespacesWithin(namespaces, shards) => {
                 let held = shards.members();
                 let within = |name: &String| held.values().any(|ranges| ranges.contains(shard::hash(name)));
                 namespaces.current().into_iter().filter(within).map(namespace).collect()
             }
-            Members::Shards(shards, field) => {
+            PartitionSet::Shards(shards, field) => {
                 let held = shards.members();
                 let held = held.iter().filter(|(_, ranges)| !ranges.is_empty());
-                let shard = |(id, ranges): (&ShardId, &Ranges)| {
+                let shard = |(id, ranges): (&ShardId, &HashRanges)| {
                     Partition::Shard(Arc::new(Shard { id: *id, field: *field, ranges: ranges.clone() }))
                 };
                 held.map(shard).collect()
             }
-            Members::One(shard) => BTreeSet::from([Partition::Shard(Arc::clone(shard))]),
+            PartitionSet::One(shard) => BTreeSet::from([Partition::Shard(Arc::clone(shard))]),
         }
     }
 
     /// Whether a part that holds what is there is there to be.
-    pub(crate) fn expects(&self, site: Site<'_>) -> bool {
+    pub(crate) fn expects(&self, site: ObjectLocation<'_>) -> bool {
         let named = |set: &NamespaceSet| site.namespace.is_some_and(|namespace| set.contains(namespace));
         let hash = self.field().and_then(|field| site.hash(field));
         let held = |shards: &ShardSet| hash.and_then(|hash| shards.shard_of(hash)).is_some();
         match self {
-            Members::Namespaces(namespaces) => named(namespaces),
-            Members::NamespacesWithin(namespaces, shards) => named(namespaces) && held(shards),
-            Members::Shards(shards, _) => held(shards),
-            Members::One(shard) => hash.is_some_and(|hash| shard.ranges.contains(hash)),
+            PartitionSet::Namespaces(namespaces) => named(namespaces),
+            PartitionSet::NamespacesWithin(namespaces, shards) => named(namespaces) && held(shards),
+            PartitionSet::Shards(shards, _) => held(shards),
+            PartitionSet::One(shard) => hash.is_some_and(|hash| shard.ranges.contains(hash)),
         }
     }
 
     /// What they are now counts as seen.
-    pub(crate) fn observe(&self) -> MemberChanges {
-        MemberChanges {
+    pub(crate) fn observe(&self) -> PartitionChanges {
+        PartitionChanges {
             namespaces: self.namespaces().map(NamespaceSet::observe),
             shards: self.shards().map(ShardSet::observe),
         }
@@ -239,7 +239,7 @@ impl Members {
     }
 }
 
-impl MemberChanges {
+impl PartitionChanges {
     /// Waits for the next change.
     ///
     /// # Cancel safety
@@ -250,7 +250,7 @@ impl MemberChanges {
     }
 }
 
-async fn next<T: Clone + Send + Sync + 'static>(changes: &mut Option<Observer<T>>) {
+async fn next<T: Clone + Send + Sync + 'static>(changes: &mut Option<Receiver<T>>) {
     match changes {
         // It closes only with the last handle on the set: nothing changes any more.
         Some(changes) => match changes.changed().await {

@@ -16,12 +16,12 @@ use crate::reflector::millis;
 
 /// Since when the polls of tasks last that are under way. Clones are one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Polls(Arc<Mutex<Vec<Weak<AtomicU64>>>>);
+pub(crate) struct PollTimers(Arc<Mutex<Vec<Weak<AtomicU64>>>>);
 
 /// Of a task that is not being polled.
 const AT_REST: u64 = u64::MAX;
 
-impl Polls {
+impl PollTimers {
     /// The same future, whose polls are timed for as long as it lives.
     pub(crate) fn timed<F: Future>(&self, env: &Env, future: F) -> impl Future<Output = F::Output> + use<F> {
         let since = Arc::new(AtomicU64::new(AT_REST));
@@ -58,7 +58,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_is_timed_while_it_is_polled_and_neither_between_two_polls_nor_after_its_end() {
-        let (env, polls) = (Env::virtual_time(1), Polls::default());
+        let (env, polls) = (Env::virtual_time(1), PollTimers::default());
         let hour = Duration::from_secs(3_600);
         let (observed, clock) = (polls.clone(), env.clone());
         let task = env.spawn(
@@ -77,7 +77,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_panicked_is_not_in_a_poll_for_ever() {
-        let (env, polls) = (Env::virtual_time(1), Polls::default());
+        let (env, polls) = (Env::virtual_time(1), PollTimers::default());
         let task = env.spawn("task", polls.timed(&env, async { panic!("a defect") }));
         assert!(task.await.is_err());
         assert_eq!(polls.longest(env.now() + Duration::from_secs(3_600)), None);

@@ -9,7 +9,7 @@
 //! - The number of waiting states does not depend on the number of changes: of one object at most sixteen states wait.
 //!   Beyond that the oldest in between are dropped, which is logged; see [`pending`].
 //! - The number of waiting objects is bounded by the number of objects that exist or that the handler knows, and
-//!   [`MOST_UNSEEN`] objects that came and went before the handler received an event for them. Beyond that the oldest of
+//!   [`MAX_UNSEEN`] objects that came and went before the handler received an event for them. Beyond that the oldest of
 //!   these are dropped, which is logged, and the handler is [told](Handler::missed) that it missed some.
 //! - Changes of different UIDs are never merged: a recreated object is a deletion and an addition.
 //! - The deletion of an object that the handler knows is always told.
@@ -28,13 +28,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
-use windlass_env::caught_now;
-use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::catch_panic_sync;
+use windlass_env::watch_channel::{Receiver, Sender, channel};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{ObjectKey, Uid};
 
 use self::pending::Pending;
-use crate::delta_fifo::Audience;
+use crate::delta_fifo::ResyncTarget;
 use crate::handler::{Cause, Delivery, Event, Handler, HandlerFailure};
 use crate::lock::{Mutex, MutexGuard};
 use crate::sync::yield_now;
@@ -47,7 +47,7 @@ mod pending;
 const BURST: usize = 64;
 
 /// How many objects wait that came and went unseen: more than come and go while a handler is merely slow.
-const MOST_UNSEEN: usize = 4_096;
+const MAX_UNSEEN: usize = 4_096;
 
 /// The objects of a snapshot, made one by one as they are told.
 pub(crate) type Replay<T> = Box<dyn Iterator<Item = T> + Send>;
@@ -72,7 +72,7 @@ pub(crate) enum HandlerState {
 }
 
 /// Cuts a handler off, whatever it handles.
-pub(crate) trait Detach: Send + Sync {
+pub(crate) trait HandlerControl: Send + Sync {
     fn detach(&self);
     /// Whether the caller's code runs within a call of the handler.
     fn is_calling_here(&self) -> bool;
@@ -95,13 +95,13 @@ pub(crate) struct Listener<T> {
     failure: OnceLock<HandlerFailure>,
     queue: Mutex<Queue<T>>,
     arrived: Notify,
-    state: Publisher<HandlerState>,
+    state: Sender<HandlerState>,
     metrics: InformerMetrics,
 }
 
 struct Queue<T> {
     /// What waits, by place in the queue.
-    waiting: BTreeMap<u64, Work<T>>,
+    waiting: BTreeMap<u64, HandlerWork<T>>,
     /// How much of it is no news: snapshots, and what is part of an initial list.
     no_news: usize,
     /// The place of what waits last for each key. Only that may be continued, and only if no snapshot waits behind it.
@@ -118,7 +118,7 @@ struct Queue<T> {
 }
 
 /// What a handler's task does next.
-enum Work<T> {
+enum HandlerWork<T> {
     /// These are there.
     Replay(Replay<T>),
     /// These are there still.
@@ -131,7 +131,7 @@ enum Work<T> {
 
 /// What became of a change that was to be queued.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Push {
+enum EnqueueOutcome {
     Queued,
     /// It took the place of a state in between.
     QueuedForAnother,
@@ -173,7 +173,7 @@ impl<T: Clone + Send + Sync + 'static> Processor<T> {
     }
 
     /// Queues another look at everything for those who are to take it, from a snapshot.
-    pub(crate) fn resync(&self, audience: Audience, mut everything: impl FnMut() -> Replay<T>) {
+    pub(crate) fn resync(&self, audience: ResyncTarget, mut everything: impl FnMut() -> Replay<T>) {
         for listener in self.listeners.iter().filter(|listener| listener.is_among(audience)) {
             listener.resync(&mut everything);
         }
@@ -204,7 +204,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
             failure: OnceLock::new(),
             queue: Mutex::default(),
             arrived: Notify::new(),
-            state: cell(HandlerState::Waiting).0,
+            state: channel(HandlerState::Waiting).0,
             metrics,
         }
     }
@@ -214,12 +214,12 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 
     /// Whom a resync for this handler alone is for.
-    pub(crate) fn audience(&self) -> Audience {
-        Audience::Only(self.number)
+    pub(crate) fn audience(&self) -> ResyncTarget {
+        ResyncTarget::Only(self.number)
     }
 
-    pub(crate) fn state(&self) -> Observer<HandlerState> {
-        self.state.observe()
+    pub(crate) fn state(&self) -> Receiver<HandlerState> {
+        self.state.subscribe()
     }
 
     /// Queues a change, behind what already waits of the same object and in its place.
@@ -234,14 +234,14 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         };
         self.arrived.notify_one();
         match pushed {
-            Push::Queued => {}
-            Push::QueuedForAnother => {
+            EnqueueOutcome::Queued => {}
+            EnqueueOutcome::QueuedForAnother => {
                 tracing::debug!(handler = self.name, %key, "a slow handler misses a state in between");
             }
-            Push::Missed => {
+            EnqueueOutcome::Missed => {
                 tracing::warn!(handler = self.name, "slow handler misses objects that came and went");
             }
-            Push::Full => self.fell_behind(),
+            EnqueueOutcome::Full => self.fell_behind(),
         }
     }
 
@@ -249,7 +249,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     pub(crate) fn replay(&self, objects: Replay<T>) {
         let mut queue = self.lock();
         if !self.is_removed() {
-            queue.append_snapshot(Work::Replay(objects));
+            queue.append_snapshot(HandlerWork::Replay(objects));
             self.arrived.notify_one();
         }
     }
@@ -258,17 +258,17 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     fn resync(&self, everything: impl FnOnce() -> Replay<T>) {
         let mut queue = self.lock();
         if self.state.get() == HandlerState::Synced
-            && !queue.waiting.values().any(|work| matches!(work, Work::Resync(_)))
+            && !queue.waiting.values().any(|work| matches!(work, HandlerWork::Resync(_)))
         {
-            queue.append_snapshot(Work::Resync(everything()));
+            queue.append_snapshot(HandlerWork::Resync(everything()));
             self.arrived.notify_one();
         }
     }
 
-    fn is_among(&self, audience: Audience) -> bool {
+    fn is_among(&self, audience: ResyncTarget) -> bool {
         match audience {
-            Audience::Everyone => true,
-            Audience::Only(number) => number == self.number,
+            ResyncTarget::Everyone => true,
+            ResyncTarget::Only(number) => number == self.number,
         }
     }
 
@@ -298,21 +298,21 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     /// Tells the handler, until it is removed. The handler counts as running from this call on, not from the first poll:
     /// until what this returns has ended or was dropped, it is not gone.
     pub(crate) fn run(self: Arc<Self>, handler: Box<dyn Handler<T>>) -> impl Future<Output = ()> + Send {
-        let task = Running::begin(&self).map(|running| Telling { handler, running });
+        let task = HandlerGuard::begin(&self).map(|running| HandlerTask { handler, running });
         async move {
             let Some(mut task) = task else { return };
             let (listener, handler) = (Arc::clone(&task.running.0), &mut *task.handler);
             let mut told = 0;
             while let Some(work) = listener.next().await {
                 match work {
-                    Work::Replay(objects) => {
+                    HandlerWork::Replay(objects) => {
                         listener.tell_each(handler, additions(objects), &mut told).await;
                     }
-                    Work::Resync(objects) => listener.tell_each(handler, resyncs(objects), &mut told).await,
-                    Work::Tell(pending) => {
+                    HandlerWork::Resync(objects) => listener.tell_each(handler, resyncs(objects), &mut told).await,
+                    HandlerWork::Tell(pending) => {
                         listener.tell_each(handler, pending.into_events(), &mut told).await;
                     }
-                    Work::Missed => listener.call(|| handler.missed()),
+                    HandlerWork::Missed => listener.call(|| handler.missed()),
                 }
             }
         }
@@ -345,7 +345,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
             return;
         }
         let outer = CALLING.replace(Some(self.address()));
-        let outcome = caught_now(call);
+        let outcome = catch_panic_sync(call);
         CALLING.set(outer);
         if let Err(message) = outcome {
             self.metrics.handler_panics.inc();
@@ -354,7 +354,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 
     /// The next work; `None` once the handler is removed. Everything handed out before has been told by then.
-    async fn next(&self) -> Option<Work<T>> {
+    async fn next(&self) -> Option<HandlerWork<T>> {
         loop {
             let arrived = self.arrived.notified();
             if self.is_removed() {
@@ -378,7 +378,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         if self.state.get() != HandlerState::Waiting {
             return;
         }
-        self.state.update(|state| {
+        self.state.send_modify(|state| {
             // Looked at again under the cell's lock: a handler removed meanwhile stays removed.
             if *state == HandlerState::Waiting {
                 *state = HandlerState::Synced;
@@ -413,7 +413,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> Detach for Listener<T> {
+impl<T: Clone + Send + Sync + 'static> HandlerControl for Listener<T> {
     fn detach(&self) {
         let queue = self.lock();
         let end = if queue.runs { HandlerState::Removed } else { HandlerState::Gone };
@@ -435,15 +435,15 @@ impl<T: Clone + Send + Sync + 'static> Detach for Listener<T> {
 }
 
 /// What a handler's task owns, in the order in which it is dropped: who is said to be gone has been dropped.
-struct Telling<T> {
+struct HandlerTask<T> {
     handler: Box<dyn Handler<T>>,
-    running: Running<T>,
+    running: HandlerGuard<T>,
 }
 
 /// While there is one, the handler has a task; its end, of whatever kind, is the end of the handler.
-struct Running<T>(Arc<Listener<T>>);
+struct HandlerGuard<T>(Arc<Listener<T>>);
 
-impl<T: Clone + Send + Sync + 'static> Running<T> {
+impl<T: Clone + Send + Sync + 'static> HandlerGuard<T> {
     /// Nothing if the handler was removed before it began.
     fn begin(listener: &Arc<Listener<T>>) -> Option<Self> {
         let mut queue = listener.lock();
@@ -453,7 +453,7 @@ impl<T: Clone + Send + Sync + 'static> Running<T> {
     }
 }
 
-impl<T> Drop for Running<T> {
+impl<T> Drop for HandlerGuard<T> {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.runs = false;
@@ -462,34 +462,34 @@ impl<T> Drop for Running<T> {
 }
 
 impl<T: Clone> Queue<T> {
-    fn push(&mut self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>, delivery: Delivery) -> Push {
+    fn push(&mut self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>, delivery: Delivery) -> EnqueueOutcome {
         if let Delivery::EveryEvent { bound } = delivery {
             if event.cause() != Cause::InitialList && self.changes() >= bound.max(1) {
-                return Push::Full;
+                return EnqueueOutcome::Full;
             }
         } else if let Some((place, waiting)) = self.continued(key, uid) {
             let fits = waiting.add(event);
             let unseen = waiting.is_unseen_and_gone();
             let missed = self.note_unseen(place, unseen);
             return match (missed, fits) {
-                (true, _) => Push::Missed,
-                (false, true) => Push::Queued,
-                (false, false) => Push::QueuedForAnother,
+                (true, _) => EnqueueOutcome::Missed,
+                (false, true) => EnqueueOutcome::Queued,
+                (false, false) => EnqueueOutcome::QueuedForAnother,
             };
         }
-        let place = self.append(Work::Tell(Pending::new(key.clone(), uid.cloned(), event)));
+        let place = self.append(HandlerWork::Tell(Pending::new(key.clone(), uid.cloned(), event)));
         if delivery == Delivery::Coalesced {
             self.latest.insert(key.clone(), place);
         }
-        Push::Queued
+        EnqueueOutcome::Queued
     }
 
     /// What waits of the object and may be continued.
     fn continued(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<(u64, &mut Pending<T>)> {
         let place = *self.latest.get(key)?;
         match self.waiting.get_mut(&place)? {
-            Work::Tell(pending) if pending.takes(uid) => Some((place, pending)),
-            Work::Tell(_) | Work::Replay(_) | Work::Resync(_) | Work::Missed => None,
+            HandlerWork::Tell(pending) if pending.takes(uid) => Some((place, pending)),
+            HandlerWork::Tell(_) | HandlerWork::Replay(_) | HandlerWork::Resync(_) | HandlerWork::Missed => None,
         }
     }
 
@@ -500,7 +500,7 @@ impl<T: Clone> Queue<T> {
             true => self.unseen.insert(place),
             false => self.unseen.remove(&place),
         };
-        if self.unseen.len() <= MOST_UNSEEN {
+        if self.unseen.len() <= MAX_UNSEEN {
             return false;
         }
         let Some(oldest) = self.unseen.first().copied() else { return false };
@@ -515,12 +515,12 @@ impl<T: Clone> Queue<T> {
     }
 
     /// Queues a snapshot. What happens later must be told behind it, so nothing that waits is continued.
-    fn append_snapshot(&mut self, work: Work<T>) {
+    fn append_snapshot(&mut self, work: HandlerWork<T>) {
         self.latest.clear();
         self.append(work);
     }
 
-    fn append(&mut self, work: Work<T>) -> u64 {
+    fn append(&mut self, work: HandlerWork<T>) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
         self.no_news += usize::from(work.is_no_news());
@@ -528,19 +528,19 @@ impl<T: Clone> Queue<T> {
         place
     }
 
-    fn take(&mut self) -> Option<Work<T>> {
+    fn take(&mut self) -> Option<HandlerWork<T>> {
         if std::mem::take(&mut self.missed) {
-            return Some(Work::Missed);
+            return Some(HandlerWork::Missed);
         }
         let place = *self.waiting.first_key_value()?.0;
         self.take_at(place)
     }
 
-    fn take_at(&mut self, place: u64) -> Option<Work<T>> {
+    fn take_at(&mut self, place: u64) -> Option<HandlerWork<T>> {
         let work = self.waiting.remove(&place)?;
         self.unseen.remove(&place);
         self.no_news -= usize::from(work.is_no_news());
-        if let Work::Tell(pending) = &work
+        if let HandlerWork::Tell(pending) = &work
             && self.latest.get(pending.key()) == Some(&place)
         {
             self.latest.remove(pending.key());
@@ -555,13 +555,13 @@ impl<T: Clone> Queue<T> {
     }
 }
 
-impl<T: Clone> Work<T> {
+impl<T: Clone> HandlerWork<T> {
     /// Whether this was there before anything changed, as far as the handler is concerned.
     fn is_no_news(&self) -> bool {
         match self {
-            Work::Replay(_) | Work::Resync(_) => true,
-            Work::Tell(pending) => pending.is_initial(),
-            Work::Missed => false,
+            HandlerWork::Replay(_) | HandlerWork::Resync(_) => true,
+            HandlerWork::Tell(pending) => pending.is_initial(),
+            HandlerWork::Missed => false,
         }
     }
 }

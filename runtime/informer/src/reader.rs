@@ -9,7 +9,7 @@ use windlass_object::{LabelSelector, ObjectKey, ResourceKind};
 
 use crate::erased::{self, Object};
 use crate::informer::Informer;
-use crate::store::Quarantined;
+use crate::store::UndecodableObject;
 
 /// A lister for objects of any type.
 #[derive(Clone)]
@@ -57,13 +57,13 @@ impl Reader {
         among: &dyn Fn(&ObjectMeta) -> bool,
     ) -> Result<(), Unreadable> {
         let snapshot = self.informer.store.snapshot();
-        let is_inside = |held: &Quarantined| namespace.is_none() || held.key.namespace() == namespace;
-        let is_among = |held: &&Quarantined| is_inside(held) && held.metadata.as_deref().is_none_or(among);
+        let is_inside = |held: &UndecodableObject| namespace.is_none() || held.key.namespace() == namespace;
+        let is_among = |held: &&UndecodableObject| is_inside(held) && held.metadata.as_deref().is_none_or(among);
         let found = snapshot.quarantined().values().find(is_among);
         found.map_or(Ok(()), |held| Err(self.unreadable(held)))
     }
 
-    fn unreadable(&self, held: &Quarantined) -> Unreadable {
+    fn unreadable(&self, held: &UndecodableObject) -> Unreadable {
         let kind = Box::new(self.informer.codec.kind.clone());
         Unreadable { kind, key: held.key.clone(), reason: Arc::clone(&held.error) }
     }

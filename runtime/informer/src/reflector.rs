@@ -5,7 +5,7 @@
 //!   anew, and wherever a server says so (at a list, at a later page, at the start of a watch or within it)
 //!   the next list is a consistent one.
 //! - What it does next is decided in [`state`], without effects; here is one small function per state.
-//! - Where its source offers lists as streams ([`streaming`]) it takes them, as long as the source keeps to what
+//! - Where its source offers lists as streams ([`watch_list`]) it takes them, as long as the source keeps to what
 //!   it offers; otherwise it lists in pages, within a bounded time.
 //! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
 //!   included. A watch that worked for a good while before its connection was lost costs hardly any.
@@ -14,18 +14,18 @@
 //!   sent again, and a watch that has been silent since is reopened.
 //! - A list at a version that fails is read in pages from then on: one answer might be too large to arrive in time.
 //! - It does not run ahead of the store by more than the queue's bound.
-//! - A request for a fresh list ([`Refresh`]) makes it leave its watch and list consistently, whatever the watch sent.
+//! - A request for a fresh list ([`RelistHandle`]) makes it leave its watch and list consistently, whatever the watch sent.
 //!   Requests coalesce, and lists on request are spaced. Their pages bypass the client's rate limit.
 //!
 //! It refuses to know about handlers, indexes and readers.
 
 mod failure;
-mod intake;
-mod pulse;
-mod refresh;
-mod sight;
+mod ingest;
+mod heartbeat;
+mod relist;
+mod unavailable_kind;
 mod state;
-mod streaming;
+mod watch_list;
 #[cfg(test)]
 mod tests;
 
@@ -40,24 +40,24 @@ use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError, RequestProgress, Resumption, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Extent, Frame, RawList, ResourceVersion, Verb, WireError};
+use windlass_object::{Projection, Frame, RawList, ResourceVersion, Verb, WireError};
 
 pub(crate) use self::failure::Trouble;
-pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
-use self::intake::{Intake, Told};
-use self::pulse::Attempt;
-pub(crate) use self::pulse::{Pulse, millis};
-use self::refresh::Wishes;
-pub(crate) use self::refresh::{Refresh, Urgency};
-use self::state::{Fault, Freshness, Next, Patience, State, WatchEnd};
-use self::streaming::Streams;
+pub use self::failure::{WatchOperation, LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure};
+use self::ingest::{ObjectIngest, FrameContent};
+use self::heartbeat::Attempt;
+pub(crate) use self::heartbeat::{Heartbeat, millis};
+use self::relist::RelistReceiver;
+pub(crate) use self::relist::{RelistHandle, Urgency};
+use self::state::{FailureKind, ListConsistency, Next, WatchErrorBudget, State, WatchEnd};
+use self::watch_list::WatchListState;
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
 use crate::erased::{Codec, Object};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
 use crate::partition::Partition;
-use crate::presence::Sighting;
-use crate::settings::Admission;
+use crate::availability::AvailabilityReporter;
+use crate::settings::IngestOptions;
 use crate::store::Store;
 use crate::sync::yield_now;
 
@@ -67,40 +67,40 @@ const PAGE: u32 = 500;
 /// How many frames are taken without a pause, or a look at the clock: few enough to be done in about a millisecond.
 const CHUNK: usize = 64;
 /// How often in a row a busy server can turn away one page of a list before the list is given up.
-const MOST_TURNED_AWAY: u32 = 10;
+const MAX_TURNED_AWAY: u32 = 10;
 /// A server that says "at once" is busy all the same.
-const SHORTEST_TURN: Duration = Duration::from_secs(1);
+const MIN_TURN: Duration = Duration::from_secs(1);
 /// A watch lasts at least this long: reopening is cheap, but not free.
-const SHORTEST_WINDOW: Duration = Duration::from_secs(100);
+const MIN_WINDOW: Duration = Duration::from_secs(100);
 /// And less than this, so that a watch that went dead without a word is found out within minutes. Each draws
 /// its own, so that watches opened together do not end together.
-const LONGEST_WINDOW: Duration = Duration::from_secs(200);
+const MAX_WINDOW: Duration = Duration::from_secs(200);
 
-/// After how long without a sign of life ([`pulse`]) a reflector is stuck: two windows. Every watch ends within one window,
+/// After how long without a sign of life ([`heartbeat`]) a reflector is stuck: two windows. Every watch ends within one window,
 /// with or without data. Every other wait is shorter, and a list that takes longer gives signs of life.
-pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * LONGEST_WINDOW.as_secs());
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * MAX_WINDOW.as_secs());
 
 /// The list-and-watch loop of one informer.
 pub(crate) struct Reflector {
     informer: Arc<str>,
     partition: Partition,
     source: Arc<dyn ListerWatcher>,
-    extent: Extent,
-    streams: Streams,
+    extent: Projection,
+    streams: WatchListState,
     fifo: Arc<DeltaFifo<Object>>,
-    intake: Intake,
+    intake: ObjectIngest,
     env: Env,
     windows: Rng,
     backoff: Backoff,
-    _chance: Chance,
+    _chance: RngStreams,
     metrics: InformerMetrics,
-    patience: Patience,
+    patience: WatchErrorBudget,
     trouble: Trouble,
     /// What went wrong last, until it is known what is done about it.
-    untold: Option<(During, RequestError)>,
-    wishes: Wishes,
-    sighting: Sighting,
-    pulse: Pulse,
+    untold: Option<(WatchOperation, RequestError)>,
+    wishes: RelistReceiver,
+    sighting: AvailabilityReporter,
+    pulse: Heartbeat,
     /// The newest version that was passed on.
     passed_on: Option<ResourceVersion>,
     /// When the last request was sent.
@@ -110,7 +110,7 @@ pub(crate) struct Reflector {
 }
 
 /// What a reflector is made of.
-pub(crate) struct Parts {
+pub(crate) struct ReflectorParams {
     pub(crate) informer: Arc<str>,
     /// What of the informer this reflector follows, and its source gives.
     pub(crate) partition: Partition,
@@ -121,36 +121,36 @@ pub(crate) struct Parts {
     pub(crate) fifo: Arc<DeltaFifo<Object>>,
     pub(crate) store: Arc<Store<Object>>,
     /// What stands between the bytes of an object and the store.
-    pub(crate) admission: Admission,
+    pub(crate) admission: IngestOptions,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
     pub(crate) trouble: Trouble,
-    pub(crate) refresh: Refresh,
-    pub(crate) sighting: Sighting,
-    pub(crate) pulse: Pulse,
+    pub(crate) refresh: RelistHandle,
+    pub(crate) sighting: AvailabilityReporter,
+    pub(crate) pulse: Heartbeat,
 }
 
 /// A list that arrived completely.
-struct Listing {
+struct CompletedList {
     items: Vec<Item<Object>>,
     version: ResourceVersion,
 }
 
 /// The names of a reflector's streams of random numbers, which take room as long as it is there.
-struct Chance {
+struct RngStreams {
     env: Env,
     names: [String; 2],
 }
 
-impl Drop for Chance {
+impl Drop for RngStreams {
     fn drop(&mut self) {
-        self.names.iter().for_each(|name| self.env.forget_rng(name));
+        self.names.iter().for_each(|name| self.env.release_rng(name));
     }
 }
 
 impl Reflector {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts {
+    pub(crate) fn new(parts: ReflectorParams) -> Self {
+        let ReflectorParams {
             informer,
             partition,
             stream,
@@ -169,8 +169,8 @@ impl Reflector {
         let extent = codec.extent;
         let name = Arc::clone(&informer);
         let (part, counted) = (partition.clone(), metrics.clone());
-        let intake = Intake::new(name, part, &codec, store, counted, admission);
-        let chance = Chance {
+        let intake = ObjectIngest::new(name, part, &codec, store, counted, admission);
+        let chance = RngStreams {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),
         };
@@ -183,7 +183,7 @@ impl Reflector {
             partition,
             source,
             extent,
-            streams: Streams::Untried,
+            streams: WatchListState::Untried,
             fifo,
             intake,
             env,
@@ -191,7 +191,7 @@ impl Reflector {
             backoff,
             _chance: chance,
             metrics,
-            patience: Patience::default(),
+            patience: WatchErrorBudget::default(),
             trouble,
             untold: None,
             wishes,
@@ -208,7 +208,7 @@ impl Reflector {
     /// # Cancel safety
     /// May be dropped at any await; what was passed on is whole.
     pub(crate) async fn run(mut self) {
-        let mut state = State::Reading(Freshness::Consistent);
+        let mut state = State::Reading(ListConsistency::Consistent);
         self.pulse.beat(self.env.now());
         loop {
             state = match state {
@@ -225,7 +225,7 @@ impl Reflector {
         }
     }
 
-    async fn list(&mut self, freshness: Freshness) -> State {
+    async fn list(&mut self, freshness: ListConsistency) -> State {
         self.metrics.lists.inc();
         let ticket = self.wishes.look();
         self.sighting.looks();
@@ -235,30 +235,30 @@ impl Reflector {
             Ok(Some(listing)) => self.replace(&freshness, listing, ticket),
             Ok(None) => {
                 self.intake.give_up_list();
-                State::Listing(Freshness::Consistent)
+                State::Listing(ListConsistency::Consistent)
             }
             Err(error) => {
                 self.intake.give_up_list();
                 self.metrics.list_errors.inc();
-                self.report(During::List, &error);
+                self.report(WatchOperation::List, &error);
                 self.list_refused(&error, ticket);
                 // What is not held any more cannot be what a list must not be older than.
                 let held = self.passed_on.is_some();
-                let freshness = if held { freshness } else { Freshness::Consistent };
-                state::after_failed_list(freshness, Fault::of(&error))
+                let freshness = if held { freshness } else { ListConsistency::Consistent };
+                state::after_failed_list(freshness, FailureKind::of(&error))
             }
         }
     }
 
     /// Lists on request. If the source rejects the list, the watch continues: it might work.
     async fn refresh(&mut self, version: ResourceVersion) -> State {
-        let next = self.list(Freshness::Consistent).await;
+        let next = self.list(ListConsistency::Consistent).await;
         match next {
-            State::BackingOff { trouble: backoff::Trouble::Refused, at_least, .. }
+            State::BackingOff { trouble: backoff::BackoffReason::Refused, at_least, .. }
                 if !self.wishes.are_urgent() =>
             {
                 let now = self.env.now();
-                let wait = self.backoff.after_failure(backoff::Trouble::Refused, now);
+                let wait = self.backoff.after_failure(backoff::BackoffReason::Refused, now);
                 self.wishes.postpone(now + wait.max(at_least.unwrap_or_default()));
                 State::Watching(version)
             }
@@ -266,14 +266,14 @@ impl Reflector {
         }
     }
 
-    fn replace(&mut self, freshness: &Freshness, listing: Listing, ticket: u64) -> State {
-        let Listing { items, version } = listing;
+    fn replace(&mut self, freshness: &ListConsistency, listing: CompletedList, ticket: u64) -> State {
+        let CompletedList { items, version } = listing;
         let next = state::after_list(freshness, version.clone());
         if !matches!(next, State::Watching(_)) {
             tracing::warn!(informer = %self.informer, %version, "a list is older than it may be; reading the newest");
             return next;
         }
-        let consistent = *freshness == Freshness::Consistent;
+        let consistent = *freshness == ListConsistency::Consistent;
         self.intake.list_fits();
         self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
@@ -292,7 +292,7 @@ impl Reflector {
     /// Fetches every page of a list; `None` if an urgent request comes that this list cannot grant because it began
     /// earlier. A request that was lost in a partition is not answered before its deadline, for which a takeover cannot
     /// wait. A page whose token has expired turns the whole into one unpaged, consistent list.
-    async fn fetch(&mut self, freshness: &Freshness) -> Result<Option<Listing>, RequestError> {
+    async fn fetch(&mut self, freshness: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
         // Coalescing bounds lists on request; at the limiter's pace a large list would take longer than its readers wait.
         let unthrottled = self.wishes.are_pending();
         let mut request = self.fitting(first_page(freshness), unthrottled);
@@ -326,11 +326,11 @@ impl Reflector {
                 }
                 // A busy server that turns a page away does not take back those before it.
                 Err(RequestError::TooManyRequests { retry_after: Some(wait), .. })
-                    if token_in_use && turned_away < MOST_TURNED_AWAY =>
+                    if token_in_use && turned_away < MAX_TURNED_AWAY =>
                 {
                     turned_away += 1;
                     self.pulse.beat(self.env.now());
-                    let wait = self.env.sleep(wait.max(SHORTEST_TURN));
+                    let wait = self.env.sleep(wait.max(MIN_TURN));
                     if unless_overtaken(&self.wishes, wait).await.is_none() {
                         return Ok(None);
                     }
@@ -340,7 +340,7 @@ impl Reflector {
             }
             yield_now().await;
         }
-        Ok(Some(Listing { items, version: version.ok_or_else(unversioned)? }))
+        Ok(Some(CompletedList { items, version: version.ok_or_else(unversioned)? }))
     }
 
     /// Notes that a page of a list arrived. A list that fails at the same page every time gets nowhere.
@@ -374,7 +374,7 @@ impl Reflector {
         self.metrics.watches.inc();
         let request = WatchRequest {
             version: version.as_str().to_owned(),
-            timeout: self.windows.between(SHORTEST_WINDOW, LONGEST_WINDOW),
+            timeout: self.windows.between(MIN_WINDOW, MAX_WINDOW),
             bookmarks: true,
             extent: self.extent,
         };
@@ -384,7 +384,7 @@ impl Reflector {
         let opened = answered(&*source, || source.watch(request.clone()));
         let end = match unless_asked(&self.wishes, opened).await {
             Some(Ok(stream)) => self.follow(stream, &mut reached).await,
-            Some(Err(error)) => self.watch_failed(During::OpeningWatch, &error),
+            Some(Err(error)) => self.watch_failed(WatchOperation::OpeningWatch, &error),
             None => WatchEnd::Distrusted,
         };
         state::after_watch(reached, end)
@@ -413,7 +413,7 @@ impl Reflector {
             let Some(next) = next else { return WatchEnd::Distrusted };
             match next {
                 Some(Ok(Frame::Error(status))) => {
-                    return self.watch_failed(During::Watch, &RequestError::from_status(*status, None));
+                    return self.watch_failed(WatchOperation::Watch, &RequestError::from_status(*status, None));
                 }
                 // Versions move by themselves on a busy server, so a bookmark is no news.
                 Some(Ok(Frame::Bookmark { version, .. })) => self.bookmark(version, reached),
@@ -423,7 +423,7 @@ impl Reflector {
                 }
                 Some(Ok(frame)) => match self.pass_on(frame, reached) {
                     Ok(newer) => moved |= newer,
-                    Err(error) => return self.watch_failed(During::Watch, &error),
+                    Err(error) => return self.watch_failed(WatchOperation::Watch, &error),
                 },
                 Some(Err(error)) => return self.broken(&error, opened),
                 None => return self.closed(opened, moved),
@@ -449,12 +449,12 @@ impl Reflector {
             Frame::Bookmark { .. } | Frame::Error(_) | Frame::Unknown(_) => return Ok(false),
         };
         let version = match told {
-            Told::Ours(item) => {
+            FrameContent::Ours(item) => {
                 let version = item.head.version.clone();
                 queue(&self.fifo, item);
                 version
             }
-            Told::Foreign(version) => {
+            FrameContent::Foreign(version) => {
                 version.iter().for_each(|it| self.fifo.bookmark(&self.partition, it.clone()));
                 version
             }
@@ -488,12 +488,12 @@ impl Reflector {
 
     /// An open watch broke. One that was cut off after a good while is counted and told, but is no cause for concern.
     fn broken(&mut self, error: &RequestError, opened: Instant) -> WatchEnd {
-        let end = WatchEnd::broken(Fault::of(error), self.since(opened));
+        let end = WatchEnd::broken(FailureKind::of(error), self.since(opened));
         if end != WatchEnd::CutOff {
-            return self.watch_failed(During::Watch, error);
+            return self.watch_failed(WatchOperation::Watch, error);
         }
         self.metrics.watch_errors.inc();
-        self.untold = Some((During::Watch, error.clone()));
+        self.untold = Some((WatchOperation::Watch, error.clone()));
         self.note_attempt(error);
         end
     }
@@ -502,14 +502,14 @@ impl Reflector {
         self.env.now().saturating_duration_since(then)
     }
 
-    fn watch_failed(&mut self, during: During, error: &RequestError) -> WatchEnd {
+    fn watch_failed(&mut self, during: WatchOperation, error: &RequestError) -> WatchEnd {
         self.metrics.watch_errors.inc();
         self.report(during, error);
         self.sighting.refused(Verb::Watch, error, self.env.now());
-        WatchEnd::Failed(self.patience.consider(Fault::of(error)))
+        WatchEnd::Failed(self.patience.consider(FailureKind::of(error)))
     }
 
-    async fn back_off(&mut self, trouble: backoff::Trouble, at_least: Option<Duration>, then: Next) -> State {
+    async fn back_off(&mut self, trouble: backoff::BackoffReason, at_least: Option<Duration>, then: Next) -> State {
         let ramp = self.backoff.after_failure(trouble, self.env.now());
         let wait = at_least.map_or(ramp, |at_least| ramp.max(at_least));
         let next = state::after_wait(then);
@@ -517,7 +517,7 @@ impl Reflector {
         match at_least {
             // A server that says when it may be asked again is not pressed.
             Some(_) => self.rest(wait).await,
-            None if trouble == backoff::Trouble::Unreachable => {
+            None if trouble == backoff::BackoffReason::Unreachable => {
                 self.rest_unless_answered(wait).await;
             }
             None => self.rest_unless_asked(wait).await,
@@ -557,7 +557,7 @@ impl Reflector {
     }
 
     /// Notes what went wrong; it is told once it is known what is done about it.
-    fn report(&mut self, during: During, error: &RequestError) {
+    fn report(&mut self, during: WatchOperation, error: &RequestError) {
         self.trouble.set(format!("{during}: {error}"));
         self.untold = Some((during, error.clone()));
         self.note_attempt(error);
@@ -583,7 +583,7 @@ impl Reflector {
 }
 
 /// Returns the outcome of `wait`; `None` if a request for a fresh list is due before that.
-async fn unless_asked<T>(wishes: &Wishes, wait: impl Future<Output = T>) -> Option<T> {
+async fn unless_asked<T>(wishes: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
     if wishes.are_open() {
         return None;
     }
@@ -594,7 +594,7 @@ async fn unless_asked<T>(wishes: &Wishes, wait: impl Future<Output = T>) -> Opti
 }
 
 /// Returns the outcome of `page`; `None` if an urgent request comes that is younger than the list.
-async fn unless_overtaken<T>(wishes: &Wishes, page: impl Future<Output = T>) -> Option<T> {
+async fn unless_overtaken<T>(wishes: &RelistReceiver, page: impl Future<Output = T>) -> Option<T> {
     match future::select(pin!(wishes.overtaken()), pin!(page)).await {
         Either::Left(((), _)) => None,
         Either::Right((come, _)) => Some(come),
@@ -644,10 +644,10 @@ async fn noting_waits<T>(step: impl Future<Output = T>) -> (T, bool) {
 
 /// The first page of a list. A list at a version is asked for in one piece: servers answer it from memory,
 /// which they do not do page by page.
-fn first_page(freshness: &Freshness) -> ListRequest {
+fn first_page(freshness: &ListConsistency) -> ListRequest {
     match freshness {
-        Freshness::Consistent => ListRequest { limit: Some(PAGE), ..ListRequest::default() },
-        Freshness::NotOlderThan(version) => ListRequest {
+        ListConsistency::Consistent => ListRequest { limit: Some(PAGE), ..ListRequest::default() },
+        ListConsistency::NotOlderThan(version) => ListRequest {
             version: Some(version.as_str().to_owned()),
             version_match: Some(VersionMatch::NotOlderThan),
             ..ListRequest::default()

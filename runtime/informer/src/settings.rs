@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::budget::Budget;
+use crate::budget::ByteBudget;
 use crate::erased::Object;
 
 /// What the informers of a factory have in common.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct InformerSettings {
     /// How often handlers that do not say otherwise are told of everything.
     pub(crate) resync: Option<Duration>,
     /// Whether `managedFields` are kept.
@@ -23,13 +23,13 @@ pub(crate) type Transform = Arc<dyn Fn(&mut Object) -> Result<(), String> + Send
 
 /// What stands between the bytes of an object and the store.
 #[derive(Clone)]
-pub(crate) struct Admission {
+pub(crate) struct IngestOptions {
     pub(crate) keep_managed_fields: bool,
     pub(crate) transform: Option<Transform>,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) budget: Arc<ByteBudget>,
 }
 
-impl fmt::Debug for Admission {
+impl fmt::Debug for IngestOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Admission")
             .field("keep_managed_fields", &self.keep_managed_fields)

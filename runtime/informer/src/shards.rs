@@ -20,15 +20,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use windlass_env::cell::{Observer, Publisher, cell};
-use windlass_object::shard::{self, Ranges, ShardField, ShardId};
+use windlass_env::watch_channel::{Receiver, Sender, channel};
+use windlass_object::shard::{self, HashRanges, ShardField, ShardId};
 use windlass_object::{ObjectKey, Uid};
 
 /// The shards that a process holds. Cheap to clone; clones are one set.
 #[derive(Clone)]
 pub struct ShardSet {
     /// Replaced and never changed, so that who asks takes no copy.
-    members: Arc<Publisher<Arc<BTreeMap<ShardId, Ranges>>>>,
+    members: Arc<Sender<Arc<BTreeMap<ShardId, HashRanges>>>>,
 }
 
 /// One shard of the objects of one kind.
@@ -39,7 +39,7 @@ pub struct Shard {
     /// What is hashed.
     pub field: ShardField,
     /// What the hashes of its objects lie in.
-    pub ranges: Ranges,
+    pub ranges: HashRanges,
 }
 
 /// Which shards an informer is about.
@@ -70,7 +70,7 @@ pub struct ShardsOverlap {
 impl ShardSet {
     /// A set of no shards.
     pub fn new() -> Self {
-        Self { members: Arc::new(cell(Arc::default()).0) }
+        Self { members: Arc::new(channel(Arc::default()).0) }
     }
 
     /// Lets a shard in, or gives one that is in other ranges; `false` if it is there with these ranges already.
@@ -78,9 +78,9 @@ impl ShardSet {
     /// # Errors
     ///
     /// [`ShardsOverlap`] if another shard of the set has some of these hashes; nothing is changed then.
-    pub fn join(&self, shard: ShardId, ranges: Ranges) -> Result<bool, ShardsOverlap> {
+    pub fn join(&self, shard: ShardId, ranges: HashRanges) -> Result<bool, ShardsOverlap> {
         let mut outcome = Ok(false);
-        self.members.update(|members| {
+        self.members.send_modify(|members| {
             let others = members.iter().filter(|(member, _)| **member != shard);
             let overlapped = others.clone().find(|(_, others)| others.overlaps(&ranges));
             if let Some((member, _)) = overlapped {
@@ -96,12 +96,12 @@ impl ShardSet {
     /// Lets a shard go; `false` if it was not there.
     pub fn leave(&self, shard: ShardId) -> bool {
         let mut left = false;
-        self.members.update(|members| left = Arc::make_mut(members).remove(&shard).is_some());
+        self.members.send_modify(|members| left = Arc::make_mut(members).remove(&shard).is_some());
         left
     }
 
     /// The shards, with what each owns.
-    pub fn members(&self) -> Arc<BTreeMap<ShardId, Ranges>> {
+    pub fn members(&self) -> Arc<BTreeMap<ShardId, HashRanges>> {
         self.members.get()
     }
 
@@ -111,8 +111,8 @@ impl ShardSet {
     }
 
     /// The set as it changes. What it is now counts as seen.
-    pub fn observe(&self) -> Observer<Arc<BTreeMap<ShardId, Ranges>>> {
-        self.members.observe()
+    pub fn observe(&self) -> Receiver<Arc<BTreeMap<ShardId, HashRanges>>> {
+        self.members.subscribe()
     }
 }
 
@@ -167,12 +167,12 @@ impl fmt::Display for Shard {
 mod tests {
     use std::num::NonZeroU16;
 
-    use windlass_object::shard::Division;
+    use windlass_object::shard::ShardMap;
 
     use super::*;
 
-    fn halves() -> [Ranges; 2] {
-        let halves = Division::even(NonZeroU16::new(2).unwrap());
+    fn halves() -> [HashRanges; 2] {
+        let halves = ShardMap::even(NonZeroU16::new(2).unwrap());
         [0, 1].map(|shard| halves.ranges(ShardId(shard)).clone())
     }
 
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(set.join(ShardId(0), lower.clone()), Ok(true));
         assert_eq!(set.join(ShardId(0), lower.clone()), Ok(false));
         let overlap = ShardsOverlap { joining: ShardId(1), member: ShardId(0) };
-        assert_eq!(set.join(ShardId(1), Ranges::whole()), Err(overlap));
+        assert_eq!(set.join(ShardId(1), HashRanges::whole()), Err(overlap));
         assert_eq!(*set.members(), BTreeMap::from([(ShardId(0), lower)]));
         assert_eq!(set.join(ShardId(1), upper), Ok(true));
         assert_eq!(set.shard_of(u64::MAX), Some(ShardId(1)));
@@ -194,13 +194,13 @@ mod tests {
     fn a_shard_may_take_over_what_it_held_itself() {
         let ([lower, _], set) = (halves(), ShardSet::new());
         assert_eq!(set.join(ShardId(0), lower), Ok(true));
-        assert_eq!(set.join(ShardId(0), Ranges::whole()), Ok(true));
+        assert_eq!(set.join(ShardId(0), HashRanges::whole()), Ok(true));
     }
 
     #[test]
     fn objects_belong_to_a_shard_by_namespace_or_by_uid() {
         let [lower, upper] = halves();
-        let shard = |field, ranges: &Ranges| Shard { id: ShardId(0), field, ranges: ranges.clone() };
+        let shard = |field, ranges: &HashRanges| Shard { id: ShardId(0), field, ranges: ranges.clone() };
         let (key, uid) = (ObjectKey::namespaced("tenant-1", "a"), Uid::from("some-uid"));
         for (field, hashed) in [(ShardField::Namespace, "tenant-1"), (ShardField::Uid, "some-uid")] {
             let of_upper = shard::hash(hashed) >= 1 << 63;

@@ -8,12 +8,12 @@ use windlass_metrics::IntGauge;
 
 /// A part of a gauge.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct GaugeShare {
     gauge: IntGauge,
     told: AtomicI64,
 }
 
-impl Share {
+impl GaugeShare {
     pub(crate) fn of(gauge: &IntGauge) -> Self {
         Self { gauge: gauge.clone(), told: AtomicI64::new(0) }
     }
@@ -27,7 +27,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for GaugeShare {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -43,7 +43,7 @@ mod tests {
     fn a_gauge_is_the_sum_of_what_each_told_last_and_of_nobody_who_is_gone() {
         let metrics = Metrics::new();
         let gauge = metrics.informer("", "v1", "configmaps").objects;
-        let (one, other) = (Share::of(&gauge), Share::of(&gauge));
+        let (one, other) = (GaugeShare::of(&gauge), GaugeShare::of(&gauge));
         one.set(3);
         other.set(5);
         one.set(2);

@@ -99,7 +99,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
 
     /// What of it is in memory, without keeping it there.
     #[cfg(test)]
-    pub(crate) fn remains(&self) -> std::sync::Weak<Informer> {
+    pub(crate) fn downgrade(&self) -> std::sync::Weak<Informer> {
         Arc::downgrade(&self.informer)
     }
 }

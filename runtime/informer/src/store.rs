@@ -30,21 +30,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use imbl::OrdMap;
 use kube::core::ObjectMeta;
-use windlass_object::{Head, ObjectKey, ResourceVersion, Uid};
+use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion, Uid};
 
 pub use self::progress::{Coverage, Progress};
-use self::progress::{Reading, Tracker};
-use crate::budget::Budget;
-use crate::delta_fifo::{Audience, Batch, Body, Delta, Item, KnownObjects, ListFacts};
-use crate::handler::{Cause, Event, Observation};
-use crate::indexer::{Entries, IndexFunction, IndexId, Indexers, Indexes};
-use crate::partition::{Departure, Partition};
+use self::progress::{ListHandling, Tracker};
+use crate::budget::ByteBudget;
+use crate::delta_fifo::{ResyncTarget, Batch, Body, Delta, Item, KnownObjects, ListMetadata};
+use crate::handler::{Cause, Event, DeletionEvidence};
+use crate::indexer::{Entries, IndexFunction, IndexId, Indexers, IndexSnapshots};
+use crate::partition::{RemovalReason, Partition};
 
 mod progress;
 
 /// An object that is there but cannot be decoded.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Quarantined {
+pub struct UndecodableObject {
     /// Which object.
     pub key: ObjectKey,
     /// Its identity, if readable.
@@ -60,8 +60,8 @@ pub struct Quarantined {
 /// One moment of a store.
 pub(crate) struct Snapshot<S> {
     objects: OrdMap<ObjectKey, S>,
-    indexes: Indexes,
-    quarantined: OrdMap<ObjectKey, Quarantined>,
+    indexes: IndexSnapshots,
+    quarantined: OrdMap<ObjectKey, UndecodableObject>,
     progress: Progress,
 }
 
@@ -80,9 +80,9 @@ pub(crate) struct StoreWriter<S> {
     tracker: Tracker,
     indexers: Indexers<S>,
     /// The books of what is held.
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
     /// Key, identity and version of a stored object.
-    head: fn(&S) -> Head,
+    head: fn(&S) -> ObjectHeader,
 }
 
 /// What happened to one object when a batch was applied.
@@ -101,12 +101,12 @@ pub(crate) enum Applied<S> {
     /// The initial list filled an empty store: every object in it is news.
     Filled,
     /// Nothing happened, but these are to look at everything again.
-    Again(Audience),
+    Resync(ResyncTarget),
 }
 
 /// Whether an object at the version that is already held can be taken to be unchanged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Trust {
+enum VersionTrust {
     /// Yes: within an epoch a version is given once.
     Versions,
     /// No: this list begins a new epoch, in which versions are given anew.
@@ -126,7 +126,7 @@ impl<S> Snapshot<S> {
         self.indexes.get(id)
     }
 
-    pub(crate) fn quarantined(&self) -> &OrdMap<ObjectKey, Quarantined> {
+    pub(crate) fn quarantined(&self) -> &OrdMap<ObjectKey, UndecodableObject> {
         &self.quarantined
     }
 }
@@ -152,13 +152,13 @@ impl<S> Store<S> {
 }
 
 /// What a store holds, for who has to know of which part it is.
-pub(crate) struct Known<'a, S> {
+pub(crate) struct PartitionContents<'a, S> {
     pub(crate) store: &'a Store<S>,
     /// Key, identity and version of a stored object.
-    pub(crate) head: fn(&S) -> Head,
+    pub(crate) head: fn(&S) -> ObjectHeader,
 }
 
-impl<S> KnownObjects for Known<'_, S> {
+impl<S> KnownObjects for PartitionContents<'_, S> {
     fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
         let snapshot = self.store.snapshot();
         let first = partition.namespace().map(|namespace| ObjectKey::namespaced(namespace, ""));
@@ -180,7 +180,7 @@ impl<S> KnownObjects for Known<'_, S> {
 
 impl<S: Clone> StoreWriter<S> {
     /// A writer for an empty store. `head` reads key, identity and version of what is stored.
-    pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> Head, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> ObjectHeader, budget: Arc<ByteBudget>) -> Self {
         let (working, tracker) = (Snapshot::default(), Tracker::default());
         Self { store, working, tracker, indexers: Indexers::new(), budget, head }
     }
@@ -195,7 +195,7 @@ impl<S: Clone> StoreWriter<S> {
                 self.budget.list_applied(&partition);
                 applied
             }
-            Batch::Resync(audience) => return Applied::Again(audience),
+            Batch::Resync(audience) => return Applied::Resync(audience),
             Batch::Joined(partitions) => {
                 self.tracker.join(partitions);
                 Applied::Changes(Vec::new())
@@ -255,12 +255,12 @@ impl<S: Clone> StoreWriter<S> {
     fn one(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
             Delta::Bookmark { partition, version } => self.tracker.advance(&partition, &version),
-            Delta::Vanished(key) => self.vanish(&key, Cause::Relist, changes),
+            Delta::DeletedFinalStateUnknown(key) => self.vanish(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
                 self.budget.leave_queue(&self.part_of(&item.head), item.bytes);
                 self.tracker.advance_of(&item.head);
                 if self.is_welcome(&item.head) && !self.is_past(&item.head) {
-                    self.present(item, Cause::Watch, Trust::Versions, changes);
+                    self.present(item, Cause::Watch, VersionTrust::Versions, changes);
                 }
             }
             Delta::Deleted(item) => {
@@ -272,20 +272,20 @@ impl<S: Clone> StoreWriter<S> {
         }
     }
 
-    fn replace(&mut self, deltas: Vec<Delta<S>>, list: ListFacts) -> Applied<S> {
+    fn replace(&mut self, deltas: Vec<Delta<S>>, list: ListMetadata) -> Applied<S> {
         if !self.tracker.progress().follows(&list.partition) {
             return Applied::Changes(Vec::new());
         }
-        let Reading { trust, cause } = self.tracker.listed(&list);
+        let ListHandling { trust, cause } = self.tracker.listed(&list);
         let fills = list.initial && self.working.objects.is_empty();
         let mut changes = Vec::new();
         for delta in deltas {
             match delta {
-                Delta::Vanished(key) => self.vanish(&key, cause, &mut changes),
+                Delta::DeletedFinalStateUnknown(key) => self.vanish(&key, cause, &mut changes),
                 // A source that lists what it was not asked for would fill the cache with what never goes again.
                 Delta::Replaced(item) if !list.partition.holds(&item.head.key, item.head.uid.as_ref()) => {}
                 Delta::Replaced(item)
-                    if trust == Trust::Versions && self.is_outdone(&list.partition, &item) => {}
+                    if trust == VersionTrust::Versions && self.is_outdone(&list.partition, &item) => {}
                 Delta::Replaced(item) => self.present(item, cause, trust, &mut changes),
                 other => self.one(other, &mut changes),
             }
@@ -302,12 +302,12 @@ impl<S: Clone> StoreWriter<S> {
     fn empty(
         &mut self,
         partition: &Partition,
-        departure: Departure,
+        departure: RemovalReason,
         vanished: &[ObjectKey],
     ) -> Vec<Change<S>> {
         let cause = match departure {
-            Departure::Deselected => Cause::Deselected,
-            Departure::Unserved => Cause::Relist,
+            RemovalReason::Deselected => Cause::Deselected,
+            RemovalReason::Unserved => Cause::Relist,
         };
         let mut changes = Vec::with_capacity(vanished.len());
         for key in vanished {
@@ -319,7 +319,7 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// Whether the change is of something that is followed, and newer than what is held.
-    fn is_welcome(&self, head: &Head) -> bool {
+    fn is_welcome(&self, head: &ObjectHeader) -> bool {
         self.tracker.progress().covers(head) && !self.is_stale(head)
     }
 
@@ -327,7 +327,7 @@ impl<S: Clone> StoreWriter<S> {
     /// is held no more. Ends are no past: some sources tell them with the version of the last state. What such a source told
     /// once more after the end, at that same version, would be taken in; API servers tell every end at a version of its
     /// own, and none repeats a state after it without telling the end again.
-    fn is_past(&self, head: &Head) -> bool {
+    fn is_past(&self, head: &ObjectHeader) -> bool {
         self.tracker.progress().is_past(head)
     }
 
@@ -342,13 +342,13 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// The part that an object is of, for the books.
-    fn part_of(&self, head: &Head) -> Partition {
+    fn part_of(&self, head: &ObjectHeader) -> Partition {
         // What is followed no more is not in the queue any more either.
         self.tracker.progress().part_of(head).unwrap_or(Partition::Whole)
     }
 
     /// Whether something newer is already held under the key.
-    fn is_stale(&self, head: &Head) -> bool {
+    fn is_stale(&self, head: &ObjectHeader) -> bool {
         let held = self.held_version(&head.key);
         matches!((&head.version, held), (Some(told), Some(held)) if *told < held)
     }
@@ -359,7 +359,7 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// The object is there, as the item says.
-    fn present(&mut self, item: Item<S>, cause: Cause, trust: Trust, changes: &mut Vec<Change<S>>) {
+    fn present(&mut self, item: Item<S>, cause: Cause, trust: VersionTrust, changes: &mut Vec<Change<S>>) {
         let Item { head, body, bytes } = item;
         match body {
             Body::Decoded(object) => {
@@ -369,14 +369,14 @@ impl<S: Clone> StoreWriter<S> {
             }
             Body::Undecodable { error, metadata } => {
                 self.vanish(&head.key, cause, changes);
-                let Head { key, uid, version } = head;
-                let quarantined = Quarantined { key: key.clone(), uid, version, error, metadata };
+                let ObjectHeader { key, uid, version } = head;
+                let quarantined = UndecodableObject { key: key.clone(), uid, version, error, metadata };
                 self.working.quarantined.insert(key, quarantined);
             }
         }
     }
 
-    fn put(&mut self, head: Head, object: S, cause: Cause, trust: Trust, changes: &mut Vec<Change<S>>) {
+    fn put(&mut self, head: ObjectHeader, object: S, cause: Cause, trust: VersionTrust, changes: &mut Vec<Change<S>>) {
         self.working.quarantined.remove(&head.key);
         let Some(old) = self.working.objects.get(&head.key).cloned() else {
             return self.insert(head, object, cause, changes);
@@ -386,7 +386,7 @@ impl<S: Clone> StoreWriter<S> {
             self.vanish(&head.key, cause, changes);
             return self.insert(head, object, cause, changes);
         }
-        if trust == Trust::Versions && held.version.is_some() && held.version == head.version {
+        if trust == VersionTrust::Versions && held.version.is_some() && held.version == head.version {
             return;
         }
         self.keep(&head.key, object.clone());
@@ -394,7 +394,7 @@ impl<S: Clone> StoreWriter<S> {
         changes.push(Change { key: head.key, uid: head.uid, event });
     }
 
-    fn insert(&mut self, head: Head, object: S, cause: Cause, changes: &mut Vec<Change<S>>) {
+    fn insert(&mut self, head: ObjectHeader, object: S, cause: Cause, changes: &mut Vec<Change<S>>) {
         self.keep(&head.key, object.clone());
         changes.push(Change { key: head.key, uid: head.uid, event: Event::Added { object, cause } });
     }
@@ -402,7 +402,7 @@ impl<S: Clone> StoreWriter<S> {
     /// The object is not there any more, although nobody saw it go.
     fn vanish(&mut self, key: &ObjectKey, cause: Cause, changes: &mut Vec<Change<S>>) {
         if let Some((last, uid)) = self.take(key) {
-            let event = Event::Deleted { last, observed: Observation::Inferred, cause };
+            let event = Event::Deleted { last, observed: DeletionEvidence::Inferred, cause };
             changes.push(Change { key: key.clone(), uid, event });
         }
     }
@@ -423,7 +423,7 @@ impl<S: Clone> StoreWriter<S> {
             Body::Decoded(last) => last,
             Body::Undecodable { .. } => held,
         };
-        let event = Event::Deleted { last, observed: Observation::Seen, cause: Cause::Watch };
+        let event = Event::Deleted { last, observed: DeletionEvidence::Seen, cause: Cause::Watch };
         changes.push(Change { key: head.key, uid, event });
     }
 
@@ -444,7 +444,7 @@ impl<S: Clone> StoreWriter<S> {
 }
 
 /// Whether two heads under one key are of one object. An identity that is not told is no evidence against it.
-fn same_identity(a: &Head, b: &Head) -> bool {
+fn same_identity(a: &ObjectHeader, b: &ObjectHeader) -> bool {
     !matches!((&a.uid, &b.uid), (Some(a), Some(b)) if a != b)
 }
 
@@ -452,7 +452,7 @@ impl<S> Default for Snapshot<S> {
     fn default() -> Self {
         Self {
             objects: OrdMap::new(),
-            indexes: Indexes::default(),
+            indexes: IndexSnapshots::default(),
             quarantined: OrdMap::new(),
             progress: Progress::default(),
         }

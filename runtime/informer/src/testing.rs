@@ -19,7 +19,7 @@ use windlass_object::{Frame, ObjectKey, RawList, ResourceKind, ResourceVersion, 
 
 use crate::{
     Event, FactoryOptions, HandlerHandle, InformerFactory, ListRequest, Lister, ListerWatcher, Selection,
-    SharedInformer, Sources, VersionSource, WatchListRequest, WatchRequest,
+    SharedInformer, SourceProvider, VersionSource, WatchListRequest, WatchRequest,
 };
 
 pub(crate) type Informer = SharedInformer<ConfigMap>;
@@ -186,7 +186,7 @@ impl Rig {
 /// One source for everything.
 pub(crate) struct Only<S>(pub(crate) Arc<S>);
 
-impl<S: ListerWatcher> Sources for Only<S> {
+impl<S: ListerWatcher> SourceProvider for Only<S> {
     fn source(&self, _kind: &ResourceKind, _selection: &Selection) -> Arc<dyn ListerWatcher> {
         Arc::clone(&self.0) as Arc<dyn ListerWatcher>
     }

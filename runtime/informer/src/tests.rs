@@ -191,7 +191,7 @@ async fn live_through(steps: Vec<Step>, page_size: usize) {
     }
     server.heal();
     rig.env.sleep(LONG).await;
-    progress.wait_until(|progress| progress.synced).await.unwrap();
+    progress.wait_for(|progress| progress.synced).await.unwrap();
     assert_converged(&rig, &server, &witnesses);
 }
 
@@ -208,7 +208,7 @@ fn assert_converged(rig: &Rig, server: &Server, witnesses: &[Arc<Mutex<Witness>>
         .map(|(name, uid, it)| (name, (uid, it)))
         .collect();
     assert_eq!(held, truth, "the cache is not the server");
-    let quarantined: Vec<_> = rig.lister.quarantined().into_iter().map(|it| it.key).collect();
+    let quarantined: Vec<_> = rig.lister.undecodable().into_iter().map(|it| it.key).collect();
     assert_eq!(quarantined, spoiled.into_iter().map(|(name, _)| key(name)).collect::<Vec<_>>());
     for witness in witnesses {
         let witness = witness.lock().unwrap();

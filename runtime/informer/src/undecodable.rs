@@ -4,19 +4,19 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use windlass_object::ObjectKey;
 
-use crate::store::Quarantined;
+use crate::store::UndecodableObject;
 
 /// The objects of one moment that exist but cannot be decoded. Cheap to clone, and cheap to compare with what it became.
 #[derive(Clone, Debug, Default)]
-pub struct UndecodableObjects(OrdMap<ObjectKey, Quarantined>);
+pub struct UndecodableObjects(OrdMap<ObjectKey, UndecodableObject>);
 
 impl UndecodableObjects {
-    pub(crate) fn new(objects: OrdMap<ObjectKey, Quarantined>) -> Self {
+    pub(crate) fn new(objects: OrdMap<ObjectKey, UndecodableObject>) -> Self {
         Self(objects)
     }
 
     /// The object of that key, if it is one of these.
-    pub fn get(&self, key: &ObjectKey) -> Option<&Quarantined> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&UndecodableObject> {
         self.0.get(key)
     }
 

@@ -8,12 +8,12 @@ use windlass_env::{Env, Instant};
 pub(crate) const HURRY: Duration = Duration::from_secs(1);
 
 /// What is left of the shutdown timeout.
-pub(crate) struct Budget {
+pub(crate) struct ShutdownDeadline {
     env: Env,
     until: Instant,
 }
 
-impl Budget {
+impl ShutdownDeadline {
     /// Counted from now; without end if `timeout` is zero.
     pub(crate) fn new(env: &Env, timeout: Duration) -> Self {
         let until = if timeout.is_zero() { Instant::NEVER } else { env.now() + timeout };

@@ -16,7 +16,7 @@ pub struct CacheOptions {
     /// What every cache selects by, beside what its controller selects. Default: everything.
     pub selectors: Selectors,
     /// How often, at least, handlers receive every cached object again; the true period is drawn once between this
-    /// and its double, so that replicas do not resync together. Zero for never, otherwise [`Resync::SHORTEST`] (1 s) at
+    /// and its double, so that replicas do not resync together. Zero for never, otherwise [`Resync::MIN`] (1 s) at
     /// least. Default 12 h.
     pub resync: Duration,
     /// Whether the objects' `managedFields` are kept. Default: no; they are a third of a typical object.
@@ -51,7 +51,7 @@ impl CacheOptions {
     }
 
     pub(crate) fn resyncs_too_often(&self) -> bool {
-        !self.resync.is_zero() && self.resync < Resync::SHORTEST
+        !self.resync.is_zero() && self.resync < Resync::MIN
     }
 
     /// The options of the factory of a process. What the process draws or sets itself is left out.

@@ -186,7 +186,7 @@ pub enum ConfigError {
     /// No informer would look through its cache as often as this.
     #[error(
         "the resync period ({period:?}) is too short: choose {shortest:?} at least, or zero for never",
-        shortest = windlass_informer::Resync::SHORTEST
+        shortest = windlass_informer::Resync::MIN
     )]
     ResyncTooShort {
         /// The one given.
@@ -242,7 +242,7 @@ mod tests {
             let restless = ManagerConfig { cache, ..ManagerConfig::new("me") };
             assert_eq!(restless.validate(), Err(ConfigError::ResyncTooShort { period }));
         }
-        for resync in [Duration::ZERO, Resync::SHORTEST] {
+        for resync in [Duration::ZERO, Resync::MIN] {
             let cache = CacheOptions { resync, ..CacheOptions::default() };
             assert_eq!(ManagerConfig { cache, ..ManagerConfig::new("me") }.validate(), Ok(()));
         }

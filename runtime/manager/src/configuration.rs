@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_admin::{About, Access, AdminConfig, Holdings, Tls};
+use windlass_admin::{ComponentInfo, Access, AdminConfig, OwnershipReport, Tls};
 use windlass_client::{ClientOptions, Identities};
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, Election, ElectionConfig};
@@ -22,10 +22,10 @@ const MANAGER: &str = "manager.windlass.dev";
 
 /// Returns what the pages of a manager with this configuration show. `election` is that of the configuration with its
 /// namespace.
-pub(crate) fn about(config: &ManagerConfig, election: Option<&Election>, holdings: Holdings) -> About {
+pub(crate) fn about(config: &ManagerConfig, election: Option<&Election>, holdings: OwnershipReport) -> ComponentInfo {
     let mut configuration = config.configuration.clone();
     configuration.insert(MANAGER.to_owned(), manager(config, election));
-    About { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
+    ComponentInfo { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
 }
 
 fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
@@ -149,12 +149,12 @@ fn admin(config: &AdminConfig) -> Value {
         "address": address.to_string(),
         "tls": match tls {
             Tls::Plain | Tls::SelfSigned => json!(tls.to_string()),
-            Tls::Kept { folder, name } => json!({ "folder": folder, "name": name }),
+            Tls::Persisted { folder, name } => json!({ "folder": folder, "name": name }),
             Tls::Files { certificate, key } => json!({ "certificate": certificate, "key": key }),
         },
         "access": match access {
-            Access::Open => json!("open"),
-            Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl } => json!({
+            Access::Anonymous => json!("open"),
+            Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl } => json!({
                 "alwaysAllowPaths": always_allow,
                 "authenticationTTL": text(*authentication_ttl),
                 "allowTTL": text(*allow_ttl),

@@ -10,9 +10,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, ControllerClients, OpenFence, RawClient};
-use windlass_controller::host::{Prepared, Remains, Resources, Workers};
+use windlass_controller::host::{PreparedController, Cleanup, ControllerDeps, Workers};
 use windlass_controller::{Descriptor, RunsOn};
-use windlass_election::Written;
+use windlass_election::WrittenVersions;
 use windlass_env::{Env, Rng, Task};
 use windlass_events::{Recorder, Sink, recorder};
 use windlass_metrics::Metrics;
@@ -34,20 +34,20 @@ const HURRY: Duration = Duration::from_secs(1);
 
 /// The controllers that the configuration selects.
 pub(crate) struct Controllers {
-    parts: Parts,
-    waiting: Vec<Prepared>,
+    parts: StartDeps,
+    waiting: Vec<PreparedController>,
     working: Vec<Workers>,
     /// What is left of each, whether it ever worked or not.
-    remains: Vec<Remains>,
+    remains: Vec<Cleanup>,
     /// What those wrote that have been drained; `None` if the outcome of a write is unknown.
-    written: Option<Written>,
+    written: Option<WrittenVersions>,
     recorders: Recorders,
     spread: Rng,
 }
 
 /// What starting a controller takes from its process.
 #[derive(Clone)]
-pub(crate) struct Parts {
+pub(crate) struct StartDeps {
     pub(crate) env: Env,
     pub(crate) clients: Clients,
     pub(crate) reader: RawClient,
@@ -60,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) runs_on: RunsOn,
 }
 
-impl Parts {
+impl StartDeps {
     /// The same for the controllers of every replica: they have every key.
     pub(crate) fn of_every_replica(&self) -> Self {
         Self { shards: None, runs_on: RunsOn::EveryReplica, ..self.clone() }
@@ -79,20 +79,20 @@ impl Parts {
         let clients = self.clients.for_controller(client_name)?;
         Ok(match self.runs_on {
             RunsOn::Leader => clients,
-            RunsOn::EveryReplica | RunsOn::BeforeCaches => clients.behind(Arc::new(OpenFence)),
+            RunsOn::EveryReplica | RunsOn::BeforeCaches => clients.with_fence(Arc::new(OpenFence)),
         })
     }
 }
 
 impl Controllers {
-    pub(crate) fn new(parts: Parts, prepared: Vec<Prepared>) -> Self {
+    pub(crate) fn new(parts: StartDeps, prepared: Vec<PreparedController>) -> Self {
         let spread = parts.env.rng(&parts.stream("controller start interval"));
         Self {
             parts,
-            remains: prepared.iter().map(Prepared::remains).collect(),
+            remains: prepared.iter().map(PreparedController::remains).collect(),
             waiting: prepared,
             working: Vec::new(),
-            written: Some(Written::new()),
+            written: Some(WrittenVersions::new()),
             recorders: Recorders::default(),
             spread,
         }
@@ -130,7 +130,7 @@ impl Controllers {
 
     /// Returns the highest version written of each resource by the controllers that have been drained; `None` if the
     /// outcome of a write is unknown.
-    pub(crate) fn written(&self) -> Option<&Written> {
+    pub(crate) fn written(&self) -> Option<&WrittenVersions> {
         self.written.as_ref()
     }
 
@@ -168,7 +168,7 @@ impl Controllers {
 
     /// Tells whatever is left of controllers that do not work to end, whoever sends to their triggers above all.
     pub(crate) fn let_go(&self) {
-        self.remains.iter().for_each(Remains::begin_to_end);
+        self.remains.iter().for_each(Cleanup::begin);
     }
 
     fn retire(&mut self) {
@@ -212,10 +212,10 @@ impl fmt::Debug for Controllers {
 }
 
 /// Waits until no worker is left, nor anything of a controller whose start was dropped.
-async fn ended(working: &mut [Workers], remains: &[Remains]) {
+async fn ended(working: &mut [Workers], remains: &[Cleanup]) {
     future::join_all(working.iter_mut().map(Workers::ended)).await;
     for one in remains {
-        one.end().await;
+        one.finish().await;
     }
 }
 
@@ -223,15 +223,15 @@ async fn start_one(
     env: Env,
     wait: Duration,
     takeover: Option<Takeover>,
-    prepared: Prepared,
-    resources: Resources,
+    prepared: PreparedController,
+    resources: ControllerDeps,
 ) -> Result<Workers, ManagerError> {
     let controller = prepared.descriptor().name;
     env.sleep(wait).await;
     let watches = prepared.declaration().watches;
     let caught_up = async move {
         if let Some(takeover) = takeover {
-            takeover.caught_up(controller, |kind| watches.iter().any(|(watched, _)| watched == kind)).await;
+            takeover.wait_for_writes(controller, |kind| watches.iter().any(|(watched, _)| watched == kind)).await;
         }
     };
     let workers = prepared
@@ -243,13 +243,13 @@ async fn start_one(
 }
 
 /// Tells probes and metrics of a controller that works.
-fn announce(parts: &Parts, workers: &Workers) {
+fn announce(parts: &StartDeps, workers: &Workers) {
     parts.health.live(workers.name(), Arc::new(workers.health(parts.config.worker_stuck_after)));
     parts.health.notice(workers.name(), Arc::new(workers.quarantine_notice()));
     running(parts, workers.name(), true);
 }
 
-fn running(parts: &Parts, controller: &str, runs: bool) {
+fn running(parts: &StartDeps, controller: &str, runs: bool) {
     let gauge = parts.metrics.manager().running(controller, &parts.config.name);
     gauge.set(i64::from(runs));
 }
@@ -264,20 +264,20 @@ pub(crate) struct Recorders {
 
 impl Recorders {
     /// What a controller of this identity gets.
-    fn resources(&mut self, parts: &Parts, descriptor: Descriptor) -> Result<Resources, ManagerError> {
+    fn resources(&mut self, parts: &StartDeps, descriptor: Descriptor) -> Result<ControllerDeps, ManagerError> {
         let client_name = descriptor.client_name;
         let clients = parts.clients_of(client_name)?;
         let events = match self.by_component.get(client_name) {
             Some(recorder) => recorder.clone(),
             None => self.open(parts, client_name, clients.client()),
         };
-        Ok(Resources { clients, reader: parts.reader.clone(), events })
+        Ok(ControllerDeps { clients, reader: parts.reader.clone(), events })
     }
 
-    fn open(&mut self, parts: &Parts, component: &str, client: kube::Client) -> Recorder {
+    fn open(&mut self, parts: &StartDeps, component: &str, client: kube::Client) -> Recorder {
         let stream = parts.stream(component);
         let (recorder, sink) = recorder(parts.env.clone(), &stream, component, &parts.metrics);
-        let sink = sink.remembering(parts.config.remembered_events);
+        let sink = sink.with_cache_size(parts.config.remembered_events);
         self.by_component.insert(component.to_owned(), recorder.clone());
         self.run(&parts.env, component, sink, client);
         recorder

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 use serde::Serialize;
-use windlass_admin::{PageAnswer, PageRequest, Pages};
+use windlass_admin::{PageResponse, PageRequest, Pages};
 use windlass_controller::Descriptor;
-use windlass_controller::host::{Explanation, Held, Insight, Overview, Standing};
+use windlass_controller::host::{Explanation, LeaseStatus, ControllerInspector, ControllerOverview, ControllerPhase};
 use windlass_election::Leadership;
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 use windlass_object::ObjectKey;
 
 use crate::selection::{UnknownController, canonical};
@@ -40,7 +40,7 @@ pub struct Explainer(Arc<Mutex<State>>);
 struct State {
     /// In the order of registration.
     known: Vec<Descriptor>,
-    insights: Vec<Insight>,
+    insights: Vec<ControllerInspector>,
 }
 
 /// A question about a controller that does not run in this process.
@@ -60,7 +60,7 @@ pub enum NoSuchController {
 
 impl Explainer {
     /// The controllers there are, and a look into each of those that run.
-    pub(crate) fn fill(&self, known: Vec<Descriptor>, insights: impl IntoIterator<Item = Insight>) {
+    pub(crate) fn fill(&self, known: Vec<Descriptor>, insights: impl IntoIterator<Item = ControllerInspector>) {
         let insights = insights.into_iter().collect();
         *self.lock() = State { known, insights };
     }
@@ -77,14 +77,14 @@ impl Explainer {
     ///
     /// # Errors
     /// When no such controller runs in this process.
-    pub fn overview(&self, controller: &str) -> Result<Overview, NoSuchController> {
+    pub fn overview(&self, controller: &str) -> Result<ControllerOverview, NoSuchController> {
         Ok(self.insight(controller)?.overview())
     }
 
     /// How every controller fares, in the order of registration.
-    pub fn overviews(&self) -> Vec<Overview> {
+    pub fn overviews(&self) -> Vec<ControllerOverview> {
         let insights = self.lock().insights.clone();
-        insights.iter().map(Insight::overview).collect()
+        insights.iter().map(ControllerInspector::overview).collect()
     }
 
     /// Adds the pages that tell all this.
@@ -97,40 +97,40 @@ impl Explainer {
         pages.add(EXPLAIN, Arc::new(move |request| this.key(request)));
     }
 
-    fn insight(&self, controller: &str) -> Result<Insight, NoSuchController> {
+    fn insight(&self, controller: &str) -> Result<ControllerInspector, NoSuchController> {
         let state = self.lock();
         let name = canonical(controller, &state.known)?;
         let insight = state.insights.iter().find(|one| one.descriptor().name == name);
         insight.cloned().ok_or(NoSuchController::Off { name })
     }
 
-    fn list(&self, request: &PageRequest) -> PageAnswer {
+    fn list(&self, request: &PageRequest) -> PageResponse {
         let overviews = self.overviews();
         let text = || overviews.iter().map(|one| format!("{}\n", one.summary())).collect();
         answer(request, &overviews, text)
     }
 
-    fn one(&self, request: &PageRequest) -> PageAnswer {
+    fn one(&self, request: &PageRequest) -> PageResponse {
         let name = request.path.strip_prefix(CONTROLLERS).unwrap_or_default().trim_matches('/');
         match self.overview(name) {
             Ok(overview) => answer(request, &overview, || overview.to_string()),
-            Err(error) => PageAnswer::refusal(StatusCode::NOT_FOUND, error),
+            Err(error) => PageResponse::refusal(StatusCode::NOT_FOUND, error),
         }
     }
 
-    fn key(&self, request: &PageRequest) -> PageAnswer {
+    fn key(&self, request: &PageRequest) -> PageResponse {
         let (controller, key) = (request.parameter("controller"), request.parameter("key"));
         let (Some(controller), Some(key)) = (controller, key) else {
             let usage = "say which: /debug/explain?controller=<name>&key=<namespace/name>";
-            return PageAnswer::refusal(StatusCode::BAD_REQUEST, usage);
+            return PageResponse::refusal(StatusCode::BAD_REQUEST, usage);
         };
         let key: ObjectKey = match key.parse() {
             Ok(key) => key,
-            Err(error) => return PageAnswer::refusal(StatusCode::BAD_REQUEST, error),
+            Err(error) => return PageResponse::refusal(StatusCode::BAD_REQUEST, error),
         };
         match self.explain(controller, &key) {
             Ok(explanation) => answer(request, &explanation, || explanation.to_string()),
-            Err(error) => PageAnswer::refusal(StatusCode::NOT_FOUND, error),
+            Err(error) => PageResponse::refusal(StatusCode::NOT_FOUND, error),
         }
     }
 
@@ -141,27 +141,27 @@ impl Explainer {
 }
 
 /// How a controller stands that waits for a lease, whose election is observed.
-pub(crate) fn standing_by(lease: String, leadership: Observer<Leadership>) -> Standing {
+pub(crate) fn standing_by(lease: String, leadership: Receiver<Leadership>) -> ControllerPhase {
     let held = move || match leadership.get() {
-        Leadership::Following { holder: Some(holder) } => Held::Elsewhere(holder),
-        Leadership::Following { holder: None } => Held::Nowhere,
-        Leadership::Leading => Held::Here,
-        Leadership::Lost => Held::Lost,
+        Leadership::Following { holder: Some(holder) } => LeaseStatus::Elsewhere(holder),
+        Leadership::Following { holder: None } => LeaseStatus::Nowhere,
+        Leadership::Leading => LeaseStatus::Here,
+        Leadership::Lost => LeaseStatus::Lost,
     };
-    Standing::StandingBy { lease, held: Arc::new(held) }
+    ControllerPhase::StandingBy { lease, held: Arc::new(held) }
 }
 
 pub(crate) fn answer(
     request: &PageRequest,
     value: &impl Serialize,
     text: impl FnOnce() -> String,
-) -> PageAnswer {
+) -> PageResponse {
     if !request.accept.contains("application/json") {
-        return PageAnswer::text(text());
+        return PageResponse::text(text());
     }
     match serde_json::to_string(value) {
-        Ok(json) => PageAnswer::json(json),
-        Err(error) => PageAnswer::refusal(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(json) => PageResponse::json(json),
+        Err(error) => PageResponse::refusal(StatusCode::INTERNAL_SERVER_ERROR, error),
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
         Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError,
     };
     use windlass_env::Env;
-    use windlass_env::cell::cell;
+    use windlass_env::watch_channel::channel;
     use windlass_informer::{FactoryOptions, InformerFactory};
     use windlass_metrics::Metrics;
 
@@ -200,12 +200,12 @@ mod tests {
         }
     }
 
-    fn explainer(leadership: Observer<Leadership>) -> Explainer {
+    fn explainer(leadership: Receiver<Leadership>) -> Explainer {
         let (env, metrics) = (Env::virtual_time(1), Metrics::new());
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
         let insight =
             Registration::of::<Idle>().prepare(Host::new(env, metrics, factory)).expect("set up").insight();
-        insight.stand(standing_by("kube-system/windlass".to_owned(), leadership));
+        insight.set_phase(standing_by("kube-system/windlass".to_owned(), leadership));
         let explainer = Explainer::default();
         explainer.fill(vec![Idle::DESCRIPTOR, Descriptor::new("other-controller")], [insight]);
         explainer
@@ -223,7 +223,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_explained_by_name_and_by_alias_as_text_and_as_json() {
-        let (leadership, observer) = cell(Leadership::Following { holder: Some("other_1".to_owned()) });
+        let (leadership, observer) = channel(Leadership::Following { holder: Some("other_1".to_owned()) });
         let explainer = explainer(observer);
         for name in ["idle-controller", "idle"] {
             let query = [("controller", name), ("key", "shop/web")];
@@ -246,7 +246,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_question_that_cannot_be_answered_is_refused_on_one_line() {
-        let explainer = explainer(cell(Leadership::Leading).1);
+        let explainer = explainer(channel(Leadership::Leading).1);
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, &'a str);
         let table: [Case<'_>; 5] = [
             (EXPLAIN, &[("controller", "idle")], 400, "say which: "),

@@ -17,7 +17,7 @@ use crate::spelling::closest;
 
 /// How finished a feature is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum ShardStage {
     /// May change or go without notice.
     Alpha,
     /// Its details may change; it will not go unannounced.
@@ -28,7 +28,7 @@ pub enum Stage {
     Deprecated,
 }
 
-impl Stage {
+impl ShardStage {
     /// As the metric's label has it, which is as Kubernetes has it: nothing for what is stable.
     pub fn label(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Stage {
 }
 
 /// For people.
-impl fmt::Display for Stage {
+impl fmt::Display for ShardStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::Stable { "GA" } else { self.label() })
     }
@@ -53,7 +53,7 @@ pub struct FeatureGate {
     /// What users call it, in Kubernetes' style: `CoordinatedLeaderElection`.
     pub name: &'static str,
     /// How finished it is.
-    pub stage: Stage,
+    pub stage: ShardStage,
     /// Whether it is on unless somebody chooses.
     pub default: bool,
     /// Whether it can be nothing else. Choosing what it is anyway is accepted, so that configurations carry over.
@@ -75,14 +75,14 @@ impl fmt::Display for FeatureGate {
 }
 
 /// Chooses for every gate of its stage that is not chosen by name.
-const ALL: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
+const ALL: [(&str, ShardStage); 2] = [("AllAlpha", ShardStage::Alpha), ("AllBeta", ShardStage::Beta)];
 
 /// The gates of a program, and what was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     known: BTreeMap<&'static str, FeatureGate>,
     chosen: BTreeMap<&'static str, bool>,
-    stages: BTreeMap<Stage, bool>,
+    stages: BTreeMap<ShardStage, bool>,
 }
 
 impl FeatureGates {
@@ -197,12 +197,12 @@ fn suggestion(closest: Option<&'static str>, known: &[&'static str]) -> String {
 mod tests {
     use super::*;
 
-    const EARLY: FeatureGate = gate("EarlyThing", Stage::Alpha, false);
-    const NEARLY: FeatureGate = gate("NearlyDone", Stage::Beta, true);
-    const DONE: FeatureGate = FeatureGate { locked: true, ..gate("DoneThing", Stage::Stable, true) };
-    const ALWAYS_OFF: FeatureGate = FeatureGate { locked: true, ..gate("NeverHere", Stage::Beta, false) };
+    const EARLY: FeatureGate = gate("EarlyThing", ShardStage::Alpha, false);
+    const NEARLY: FeatureGate = gate("NearlyDone", ShardStage::Beta, true);
+    const DONE: FeatureGate = FeatureGate { locked: true, ..gate("DoneThing", ShardStage::Stable, true) };
+    const ALWAYS_OFF: FeatureGate = FeatureGate { locked: true, ..gate("NeverHere", ShardStage::Beta, false) };
 
-    const fn gate(name: &'static str, stage: Stage, default: bool) -> FeatureGate {
+    const fn gate(name: &'static str, stage: ShardStage, default: bool) -> FeatureGate {
         FeatureGate { name, stage, default, locked: false, since: "v1.0" }
     }
 
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!((chosen.is_on(&EARLY), chosen.is_on(&NEARLY)), (true, false));
         assert!(!gates("EarlyThing=true,EarlyThing=false").is_on(&EARLY), "the last counts");
         for default in [true, false] {
-            let stranger = gate("Stranger", Stage::Alpha, default);
+            let stranger = gate("Stranger", ShardStage::Alpha, default);
             for text in ["", "AllAlpha=true", "AllAlpha=false"] {
                 assert_eq!(gates(text).is_on(&stranger), default, "nobody added it: {text}");
             }
@@ -267,7 +267,7 @@ mod tests {
         let twice = FeatureGates::new([EARLY, EARLY]);
         assert_eq!(twice, Err(FeatureGateError::Taken("EarlyThing")));
         assert_eq!(
-            FeatureGates::new([gate("AllBeta", Stage::Alpha, true)]),
+            FeatureGates::new([gate("AllBeta", ShardStage::Alpha, true)]),
             Err(FeatureGateError::Taken("AllBeta"))
         );
     }

@@ -3,26 +3,26 @@
 use std::fmt;
 use std::num::NonZeroU16;
 
-use windlass_admin::Holdings;
+use windlass_admin::OwnershipReport;
 use windlass_election::Leadership;
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 use windlass_sharding::{ShardTable, ShardsReport};
 
 /// What a replica holds. It is looked at whenever it is asked for.
 #[derive(Clone)]
-pub(crate) enum Holding {
+pub(crate) enum OwnershipSource {
     /// One Lease, or not.
-    Lease(String, Observer<Leadership>),
+    Lease(String, Receiver<Leadership>),
     /// Some of so many shards.
     Shards(ShardTable, NonZeroU16),
 }
 
 /// What `/statusz` shows of it.
-pub(crate) fn shown(holding: Option<Holding>) -> Holdings {
-    Holdings::told_by(move || holding.iter().map(ToString::to_string).collect())
+pub(crate) fn shown(holding: Option<OwnershipSource>) -> OwnershipReport {
+    OwnershipReport::from_fn(move || holding.iter().map(ToString::to_string).collect())
 }
 
-impl fmt::Display for Holding {
+impl fmt::Display for OwnershipSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lease(lease, leadership) => match leadership.get() {

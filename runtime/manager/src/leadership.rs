@@ -1,6 +1,6 @@
 //! Leading, with or without an election: what begins a term, what ends it, and who renews meanwhile.
 //!
-//! A replica that is elected stands for its lease in a task of its own, put aside ([`windlass_env::Aside`]): it acquires,
+//! A replica that is elected stands for its lease in a task of its own, put aside ([`windlass_env::DedicatedRuntime`]): it acquires,
 //! renews until it is told to stop or the lease is lost, and hands the elector back. So no renewal waits for a worker,
 //! not even for one that never awaits, and none stops between two steps of the process.
 //!
@@ -11,9 +11,9 @@ use std::future::Future;
 
 use futures_util::future::{self, Either};
 use tokio_util::sync::CancellationToken;
-use windlass_election::{ElectionError, Elector, LeaseLost, LossReason, Predecessor, Written};
-use windlass_env::cell::{Observer, Publisher, cell};
-use windlass_env::{Aside, Env, Task};
+use windlass_election::{ElectionError, Elector, LeaseLost, LossReason, PreviousHolder, WrittenVersions};
+use windlass_env::watch_channel::{Receiver, Sender, channel};
+use windlass_env::{DedicatedRuntime, Env, Task};
 
 use crate::error::ManagerError;
 use crate::race::first;
@@ -25,54 +25,54 @@ pub(crate) enum TermWrites {
     /// It began no work, and did not wait for the writes of its own predecessor: what is known of these is handed on.
     NotBegun,
     /// It wrote up to these versions.
-    UpTo(Written),
+    UpTo(WrittenVersions),
     /// The outcome of a write is unknown: the successor lists its caches again.
     Unknown,
 }
 
 /// How a team comes to act.
 #[derive(Debug)]
-pub(crate) enum Leadership {
+pub(crate) enum GroupLeadership {
     /// It is always alone, so it always acts.
-    Unopposed,
+    Always,
     /// It acts while it holds its lease.
-    Elected(Box<Elected>),
+    Elected(Box<ElectedLeadership>),
     /// It acts on the shards that it holds.
     Sharded(Box<ShardCoordinator>),
 }
 
 /// A part in one election.
 #[derive(Debug)]
-pub(crate) struct Elected {
+pub(crate) struct ElectedLeadership {
     env: Env,
-    aside: Aside,
+    aside: DedicatedRuntime,
     lease: String,
-    seat: Seat,
+    seat: ElectorTask,
 }
 
 #[derive(Debug)]
-enum Seat {
+enum ElectorTask {
     /// Nobody stands for the lease, or not any more.
     Resting(Box<Elector>),
     /// A task does.
-    Standing(Stand),
+    Standing(RunningElector),
     /// It was held, and is lost; what led to it is over.
     Lost(LeaseLost),
 }
 
 #[derive(Debug)]
-struct Stand {
+struct RunningElector {
     stop: CancellationToken,
     /// Set once the term has begun.
-    began: Observer<Option<Predecessor>>,
+    began: Receiver<Option<PreviousHolder>>,
     /// Whom a coordinator prefers, while this replica leads.
-    preferred: Observer<Option<String>>,
-    task: Task<(Box<Elector>, Ended)>,
+    preferred: Receiver<Option<String>>,
+    task: Task<(Box<Elector>, ElectorExit)>,
 }
 
 /// Why nobody stands for a lease any more.
 #[derive(Debug)]
-enum Ended {
+enum ElectorExit {
     /// As told.
     Stopped,
     /// It cannot go on.
@@ -81,14 +81,14 @@ enum Ended {
     Lost(LeaseLost),
 }
 
-impl Leadership {
+impl GroupLeadership {
     /// Waits until this replica leads, and tells who did before, if anybody is elected at all.
     ///
     /// # Cancel safety
     /// Safe: the replica goes on standing for the lease, and may win it; calling it again finds out.
-    pub(crate) async fn acquire(&mut self) -> Result<Option<Predecessor>, ManagerError> {
+    pub(crate) async fn acquire(&mut self) -> Result<Option<PreviousHolder>, ManagerError> {
         match self {
-            Self::Unopposed => Ok(None),
+            Self::Always => Ok(None),
             Self::Elected(elected) => elected.acquire().await.map(Some),
             // Who acted before is known of each shard.
             Self::Sharded(shards) => {
@@ -102,7 +102,7 @@ impl Leadership {
     /// looked at first whenever both could go on.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ManagerError> {
         let elected = match self {
-            Self::Unopposed => return Ok(work.await),
+            Self::Always => return Ok(work.await),
             Self::Sharded(shards) => return shards.during(work).await,
             Self::Elected(elected) => elected,
         };
@@ -117,16 +117,16 @@ impl Leadership {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub(crate) fn unwanted(&self) -> impl Future<Output = ManagerError> + use<> {
+    pub(crate) fn handoff_requested(&self) -> impl Future<Output = ManagerError> + use<> {
         let elected = match self {
             Self::Elected(elected) => Some(elected),
-            Self::Unopposed | Self::Sharded(_) => None,
+            Self::Always | Self::Sharded(_) => None,
         };
         let standing =
             elected.and_then(|elected| elected.seat.preferred()).zip(elected.map(|it| it.lease.clone()));
         async move {
             let Some((mut preferred, lease)) = standing else { return future::pending().await };
-            match preferred.wait_until(Option::is_some).await {
+            match preferred.wait_for(Option::is_some).await {
                 Ok(Some(preferred)) => ManagerError::Preferred { lease, preferred },
                 // Nobody stands any more, which is told elsewhere.
                 Ok(None) | Err(_) => future::pending().await,
@@ -144,7 +144,7 @@ impl Leadership {
     /// Gives the lease back, with what was written. Only after everything that writes has ended.
     pub(crate) async fn release(&mut self, writes: TermWrites) -> Result<(), ManagerError> {
         match self {
-            Self::Unopposed => Ok(()),
+            Self::Always => Ok(()),
             Self::Elected(elected) => elected.release(writes).await,
             Self::Sharded(shards) => match writes {
                 TermWrites::UpTo(written) => shards.release_all(Some(written)).await,
@@ -157,20 +157,20 @@ impl Leadership {
     /// Calling it again changes nothing.
     pub(crate) async fn abandon(&mut self) {
         let elected = match self {
-            Self::Unopposed => return,
+            Self::Always => return,
             Self::Sharded(shards) => return shards.abort().await,
             Self::Elected(elected) => elected,
         };
-        let Seat::Standing(stand) = &mut elected.seat else { return };
+        let ElectorTask::Standing(stand) = &mut elected.seat else { return };
         stand.task.abort();
         // How it ended is no matter here.
         let _ended = (&mut stand.task).await;
-        elected.seat = Seat::Lost(not_held());
+        elected.seat = ElectorTask::Lost(not_held());
     }
 }
 
-impl Seat {
-    fn preferred(&self) -> Option<Observer<Option<String>>> {
+impl ElectorTask {
+    fn preferred(&self) -> Option<Receiver<Option<String>>> {
         match self {
             Self::Standing(stand) => Some(stand.preferred.clone()),
             Self::Resting(_) | Self::Lost(_) => None,
@@ -178,19 +178,19 @@ impl Seat {
     }
 }
 
-impl Elected {
+impl ElectedLeadership {
     /// A part in the election of `elector`, which has not begun; `lease` is what people call it.
-    pub(crate) fn new(env: Env, aside: Aside, lease: String, elector: Elector) -> Self {
-        Self { env, aside, lease, seat: Seat::Resting(Box::new(elector)) }
+    pub(crate) fn new(env: Env, aside: DedicatedRuntime, lease: String, elector: Elector) -> Self {
+        Self { env, aside, lease, seat: ElectorTask::Resting(Box::new(elector)) }
     }
 
-    async fn acquire(&mut self) -> Result<Predecessor, ManagerError> {
+    async fn acquire(&mut self) -> Result<PreviousHolder, ManagerError> {
         self.stand();
         let mut began = match &self.seat {
-            Seat::Standing(stand) => stand.began.clone(),
-            Seat::Resting(_) | Seat::Lost(_) => return Err(self.failure(Ended::Lost(not_held()))),
+            ElectorTask::Standing(stand) => stand.began.clone(),
+            ElectorTask::Resting(_) | ElectorTask::Lost(_) => return Err(self.failure(ElectorExit::Lost(not_held()))),
         };
-        let ended = match first(self.ended(), began.wait_until(Option::is_some)).await {
+        let ended = match first(self.ended(), began.wait_for(Option::is_some)).await {
             Either::Right(Ok(Some(predecessor))) => return Ok(predecessor),
             // Nobody is left who could begin, so that the end is about to be known.
             Either::Right(_) => self.ended().await,
@@ -201,52 +201,52 @@ impl Elected {
 
     /// Has a task stand for the lease, unless one does.
     fn stand(&mut self) {
-        let elector = match std::mem::replace(&mut self.seat, Seat::Lost(not_held())) {
-            Seat::Resting(elector) => elector,
+        let elector = match std::mem::replace(&mut self.seat, ElectorTask::Lost(not_held())) {
+            ElectorTask::Resting(elector) => elector,
             seat => return self.seat = seat,
         };
-        let (stop, (began, observer)) = (CancellationToken::new(), cell(None));
+        let (stop, (began, observer)) = (CancellationToken::new(), channel(None));
         let preferred = elector.preferred();
         let serve = serve(elector, stop.clone(), began);
         let task = self.aside.spawn(format!("election of {}", self.lease), serve);
-        self.seat = Seat::Standing(Stand { stop, began: observer, preferred, task });
+        self.seat = ElectorTask::Standing(RunningElector { stop, began: observer, preferred, task });
     }
 
     /// Waits until nobody stands for the lease any more, for whatever reason.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    async fn ended(&mut self) -> Ended {
+    async fn ended(&mut self) -> ElectorExit {
         let stand = match &mut self.seat {
-            Seat::Resting(_) => return Ended::Stopped,
-            Seat::Lost(lost) => return Ended::Lost(lost.clone()),
-            Seat::Standing(stand) => stand,
+            ElectorTask::Resting(_) => return ElectorExit::Stopped,
+            ElectorTask::Lost(lost) => return ElectorExit::Lost(lost.clone()),
+            ElectorTask::Standing(stand) => stand,
         };
         let served = (&mut stand.task).await;
         // A task that has ended is not asked again.
-        self.seat = Seat::Lost(not_held());
+        self.seat = ElectorTask::Lost(not_held());
         let ended = match served {
             Ok((elector, ended)) => {
-                self.seat = Seat::Resting(elector);
+                self.seat = ElectorTask::Resting(elector);
                 ended
             }
             // A process that is no more learns nothing.
             Err(_) if !self.env.alive() => future::pending().await,
             // It panicked, which its task has told. Nobody renews.
-            Err(_) => Ended::Lost(not_held()),
+            Err(_) => ElectorExit::Lost(not_held()),
         };
-        if let Ended::Lost(lost) = &ended {
-            self.seat = Seat::Lost(lost.clone());
+        if let ElectorExit::Lost(lost) = &ended {
+            self.seat = ElectorTask::Lost(lost.clone());
         }
         ended
     }
 
     async fn release(&mut self, writes: TermWrites) -> Result<(), ManagerError> {
-        if let Seat::Standing(stand) = &self.seat {
+        if let ElectorTask::Standing(stand) = &self.seat {
             stand.stop.cancel();
         }
         match (self.ended().await, &mut self.seat) {
-            (Ended::Stopped | Ended::Failed(_), Seat::Resting(elector)) => {
+            (ElectorExit::Stopped | ElectorExit::Failed(_), ElectorTask::Resting(elector)) => {
                 let written = match writes {
                     TermWrites::NotBegun => elector.predecessor().written().cloned(),
                     TermWrites::UpTo(written) => Some(written),
@@ -259,12 +259,12 @@ impl Elected {
     }
 
     /// What it means for the process.
-    fn failure(&self, ended: Ended) -> ManagerError {
+    fn failure(&self, ended: ElectorExit) -> ManagerError {
         let lease = self.lease.clone();
         match ended {
-            Ended::Failed(error) => error.into(),
-            Ended::Lost(source) => ManagerError::LeaseLost { lease, source },
-            Ended::Stopped => ManagerError::LeaseLost { lease, source: not_held() },
+            ElectorExit::Failed(error) => error.into(),
+            ElectorExit::Lost(source) => ManagerError::LeaseLost { lease, source },
+            ElectorExit::Stopped => ManagerError::LeaseLost { lease, source: not_held() },
         }
     }
 }
@@ -273,18 +273,18 @@ impl Elected {
 async fn serve(
     mut elector: Box<Elector>,
     stop: CancellationToken,
-    began: Publisher<Option<Predecessor>>,
-) -> (Box<Elector>, Ended) {
+    began: Sender<Option<PreviousHolder>>,
+) -> (Box<Elector>, ElectorExit) {
     let ended = {
         let stand = async {
             if let Err(error) = elector.acquire().await {
-                return Ended::Failed(error);
+                return ElectorExit::Failed(error);
             }
             began.set(Some(elector.predecessor().clone()));
-            Ended::Lost(elector.hold().await)
+            ElectorExit::Lost(elector.hold().await)
         };
         match first(stop.cancelled(), stand).await {
-            Either::Left(()) => Ended::Stopped,
+            Either::Left(()) => ElectorExit::Stopped,
             Either::Right(ended) => ended,
         }
     };

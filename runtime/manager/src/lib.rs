@@ -49,7 +49,7 @@ mod leadership;
 mod lifecycle;
 mod manager;
 pub mod manifests;
-mod needs;
+mod cache_requirements;
 mod phase;
 mod process;
 mod race;
@@ -61,7 +61,7 @@ mod shards;
 mod shutdown;
 mod spelling;
 mod takeover;
-mod team;
+mod controller_group;
 
 #[cfg(test)]
 mod tests;
@@ -70,8 +70,8 @@ pub use crate::cache::CacheOptions;
 pub use crate::config::{ConfigError, ManagerConfig};
 pub use crate::error::{AddError, ManagerError, RegistryError};
 pub use crate::explain::{Explainer, NoSuchController};
-pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
-pub use crate::lifecycle::{START, Step};
+pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, ShardStage};
+pub use crate::lifecycle::{START, StartStep};
 pub use crate::manager::Manager;
 pub use crate::manifests::{ManifestOptions, Manifests};
 pub use crate::registry::Registry;

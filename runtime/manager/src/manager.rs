@@ -4,32 +4,32 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use windlass_admin::{AdminParts, Health, Holdings, Pages};
+use windlass_admin::{AdminServerDeps, Health, OwnershipReport, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
-use windlass_controller::host::{Host, Prepared, Triggers};
+use windlass_controller::host::{Host, PreparedController, Triggers};
 use windlass_controller::{Registration, RunsOn, Trigger};
 use windlass_election::{Election, Elector, HealthCheck, LeaderFence};
-use windlass_env::{Aside, Env};
+use windlass_env::{DedicatedRuntime, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 use windlass_sharding::{ShardElector, ShardsConfig};
 
 use crate::config::{ConfigError, ManagerConfig};
 use crate::configuration::about;
-use crate::controllers::{Controllers, Parts, Recorders};
+use crate::controllers::{Controllers, StartDeps, Recorders};
 use crate::error::{AddError, ManagerError, RegistryError};
 use crate::explain::{Explainer, standing_by};
-use crate::holdings::{self, Holding};
-use crate::leadership::{Elected, Leadership};
-use crate::needs::Needs;
-use crate::phase::Phase;
+use crate::holdings::{self, OwnershipSource};
+use crate::leadership::{ElectedLeadership, GroupLeadership};
+use crate::cache_requirements::CacheRequirements;
+use crate::phase::ProcessPhase;
 use crate::process::Process;
 use crate::registry::Registry;
 use crate::replica_team::ReplicaTeam;
-use crate::runnables::{ManagerHandle, Means, Runnables, Site};
+use crate::runnables::{ManagerHandle, RunnableDeps, Runnables, Site};
 use crate::shards::{ShardContext, ShardCoordinator};
 use crate::shutdown::ShutdownSignals;
-use crate::team::{Common, Team};
+use crate::controller_group::{GroupContext, ControllerGroup};
 
 type Connect =
     Box<dyn FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError> + Send>;
@@ -179,15 +179,15 @@ impl Manager {
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
         let (clients, election, stand) =
             connect_fenced(connect, &env, &config, &metrics, shards.as_ref(), &factory)?;
-        let admin_parts = AdminParts {
+        let admin_parts = AdminServerDeps {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
             about: about(&config, election.as_ref(), holdings(&stand, config.shards, shards.as_ref())),
             reviews: clients.for_reviews()?,
         };
-        let phase = Phase::new();
-        let needs = Needs::of(&prepared);
+        let phase = ProcessPhase::new();
+        let needs = CacheRequirements::of(&prepared);
         phase.add_checks(&health);
         needs.add_checks(&health);
         tell_tasks(&env, &metrics);
@@ -195,7 +195,7 @@ impl Manager {
         add_credentials(&health, &clients);
         let reader = clients.for_informers()?;
         let config = Arc::new(config);
-        let parts = Parts {
+        let parts = StartDeps {
             env: env.clone(),
             clients: clients.clone(),
             reader: reader.clone(),
@@ -205,7 +205,7 @@ impl Manager {
             shards,
             runs_on: RunsOn::Leader,
         };
-        let means = Means::of(&parts);
+        let means = RunnableDeps::of(&parts);
         let (everywhere, led): (Vec<_>, Vec<_>) =
             prepared.into_iter().partition(|one| one.descriptor().runs_on == RunsOn::EveryReplica);
         let everywhere = Controllers::new(parts.of_every_replica(), everywhere);
@@ -214,7 +214,7 @@ impl Manager {
         Ok(Process {
             api_server: clients.for_health(),
             election_client: clients.for_election()?,
-            common: Common { env: env.clone(), factory, runnables, means, election_events: None },
+            common: GroupContext { env: env.clone(), factory, runnables, means, election_events: None },
             team,
             everywhere,
             env,
@@ -233,7 +233,7 @@ impl Manager {
     /// Lets pages tell of what was prepared.
     fn explain(
         &self,
-        prepared: &[Prepared],
+        prepared: &[PreparedController],
         factory: &InformerFactory,
         shards: Option<&ShardContext>,
     ) -> Result<(), ManagerError> {
@@ -241,7 +241,7 @@ impl Manager {
             crate::shards::check(prepared, factory)?;
             crate::shards::add_page(&self.pages, &shards.table);
         }
-        self.explainer.fill(self.registry.descriptors(), prepared.iter().map(Prepared::insight));
+        self.explainer.fill(self.registry.descriptors(), prepared.iter().map(PreparedController::insight));
         Ok(())
     }
 
@@ -270,7 +270,7 @@ impl Manager {
         selected: &[Registration],
         factory: &InformerFactory,
         shards: Option<&ShardContext>,
-    ) -> Result<Vec<Prepared>, ManagerError> {
+    ) -> Result<Vec<PreparedController>, ManagerError> {
         let prepare = |one: &Registration| {
             let controller = one.descriptor().name;
             let host = self.host(factory);
@@ -295,24 +295,24 @@ fn tell_tasks(env: &Env, metrics: &Metrics) {
 
 /// What opens the fence of the team.
 #[expect(clippy::large_enum_variant, reason = "there is one per process, and it is moved once")]
-enum Stand {
+enum LeadershipMode {
     /// Nothing: nobody is elected.
     Unopposed,
     /// Its lease.
-    Elected(Election, Aside, Elector),
+    Elected(Election, DedicatedRuntime, Elector),
     /// The shards that are held.
     Sharded(ShardCoordinator, HealthCheck),
 }
 
 /// What there is for this replica to hold.
-fn holdings(stand: &Stand, shards: Option<NonZeroU16>, context: Option<&ShardContext>) -> Holdings {
+fn holdings(stand: &LeadershipMode, shards: Option<NonZeroU16>, context: Option<&ShardContext>) -> OwnershipReport {
     let holding = match stand {
-        Stand::Unopposed => None,
-        Stand::Elected(election, _, elector) => {
-            Some(Holding::Lease(election.lease().to_string(), elector.leadership()))
+        LeadershipMode::Unopposed => None,
+        LeadershipMode::Elected(election, _, elector) => {
+            Some(OwnershipSource::Lease(election.lease().to_string(), elector.leadership()))
         }
-        Stand::Sharded(..) => {
-            context.zip(shards).map(|(context, shards)| Holding::Shards(context.table.clone(), shards))
+        LeadershipMode::Sharded(..) => {
+            context.zip(shards).map(|(context, shards)| OwnershipSource::Shards(context.table.clone(), shards))
         }
     };
     holdings::shown(holding)
@@ -326,7 +326,7 @@ fn connect_fenced(
     metrics: &Metrics,
     shards: Option<&ShardContext>,
     factory: &InformerFactory,
-) -> Result<(Clients, Option<Election>, Stand), ManagerError> {
+) -> Result<(Clients, Option<Election>, LeadershipMode), ManagerError> {
     let leader_fence = LeaderFence::new(env.clone());
     let fence: Arc<dyn Fence> = match (shards, &config.election) {
         (Some(shards), _) => shards.table.fence(),
@@ -339,7 +339,7 @@ fn connect_fenced(
     let stand = match (shards, sharding, election.clone()) {
         (Some(shards), Some(sharding), _) => shard(env, sharding, &clients, metrics, shards, factory)?,
         (_, _, Some(election)) => elect(env, election, &clients, leader_fence, metrics)?,
-        (_, _, None) => Stand::Unopposed,
+        (_, _, None) => LeadershipMode::Unopposed,
     };
     Ok((clients, election, stand))
 }
@@ -351,13 +351,13 @@ fn elect(
     clients: &Clients,
     fence: Arc<LeaderFence>,
     metrics: &Metrics,
-) -> Result<Stand, ManagerError> {
-    let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
+) -> Result<LeadershipMode, ManagerError> {
+    let aside = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
     // What an elector's client keeps to itself belongs on the same thread.
-    let (client, watch) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
+    let (client, watch) = (aside.enter(|| clients.for_election())?, clients.for_informers()?);
     let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
         .map_err(ConfigError::Election)?;
-    Ok(Stand::Elected(election, aside, elector))
+    Ok(LeadershipMode::Elected(election, aside, elector))
 }
 
 /// Returns what opens the fences of the shards that are held.
@@ -368,34 +368,34 @@ fn shard(
     metrics: &Metrics,
     shards: &ShardContext,
     factory: &InformerFactory,
-) -> Result<Stand, ManagerError> {
-    let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
+) -> Result<LeadershipMode, ManagerError> {
+    let aside = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
     // What an elector's client keeps to itself belongs on the same thread.
-    let (client, reader) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
+    let (client, reader) = (aside.enter(|| clients.for_election())?, clients.for_informers()?);
     let lease = config.election.lease().to_string();
     let elector = ShardElector::new(env.clone(), config, client, reader.clone(), metrics)
         .map_err(ConfigError::Shards)?;
     let health = elector.health();
     let coordinator = ShardCoordinator::new(aside, elector, lease, shards.clone(), factory.clone(), reader);
-    Ok(Stand::Sharded(coordinator, health))
+    Ok(LeadershipMode::Sharded(coordinator, health))
 }
 
-fn assemble_team(stand: Stand, prepared: Vec<Prepared>, parts: Parts) -> Team {
+fn assemble_team(stand: LeadershipMode, prepared: Vec<PreparedController>, parts: StartDeps) -> ControllerGroup {
     let (leadership, election) = match stand {
-        Stand::Unopposed => (Leadership::Unopposed, None),
-        Stand::Sharded(coordinator, _) => (Leadership::Sharded(Box::new(coordinator)), None),
-        Stand::Elected(election, aside, elector) => {
+        LeadershipMode::Unopposed => (GroupLeadership::Always, None),
+        LeadershipMode::Sharded(coordinator, _) => (GroupLeadership::Sharded(Box::new(coordinator)), None),
+        LeadershipMode::Elected(election, aside, elector) => {
             let lease = election.lease().to_string();
             let standing = standing_by(lease.clone(), elector.leadership());
-            prepared.iter().for_each(|one| one.insight().stand(standing.clone()));
-            let elected = Elected::new(parts.env.clone(), aside, lease, elector);
-            (Leadership::Elected(Box::new(elected)), Some(election))
+            prepared.iter().for_each(|one| one.insight().set_phase(standing.clone()));
+            let elected = ElectedLeadership::new(parts.env.clone(), aside, lease, elector);
+            (GroupLeadership::Elected(Box::new(elected)), Some(election))
         }
     };
-    Team {
+    ControllerGroup {
         leadership,
         election,
-        needs: Needs::of(&prepared),
+        needs: CacheRequirements::of(&prepared),
         controllers: Controllers::new(parts, prepared),
         predecessor: None,
         takeover: None,
@@ -412,23 +412,23 @@ pub(crate) fn add_credentials(health: &Health, clients: &Clients) {
 }
 
 /// What only a restart can mend. An API server that is away is not among it.
-fn add_liveness(health: &Health, stand: &Stand, factory: &InformerFactory) {
+fn add_liveness(health: &Health, stand: &LeadershipMode, factory: &InformerFactory) {
     match stand {
-        Stand::Unopposed => {}
-        Stand::Elected(_, _, elector) => health.live("leaderElection", elector.health()),
-        Stand::Sharded(_, check) => health.live("leaderElection", Arc::clone(check)),
+        LeadershipMode::Unopposed => {}
+        LeadershipMode::Elected(_, _, elector) => health.live("leaderElection", elector.health()),
+        LeadershipMode::Sharded(_, check) => health.live("leaderElection", Arc::clone(check)),
     }
     let (died, silent) = (factory.clone(), factory.clone());
     health.live(
         "informers",
-        Arc::new(move || match died.stuck().first() {
+        Arc::new(move || match died.stopped_reflectors().first() {
             Some((kind, selection)) => Err(format!("the informer of {kind} ({selection}) has died")),
             None => Ok(()),
         }),
     );
     health.live(
         "watches",
-        Arc::new(move || match silent.silent().first() {
+        Arc::new(move || match silent.stalled().first() {
             Some((kind, stuck)) => Err(format!("the informer of {kind} has got nowhere for {stuck:?}")),
             None => Ok(()),
         }),

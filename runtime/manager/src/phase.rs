@@ -6,7 +6,7 @@ use windlass_admin::Health;
 
 /// Where a process is in its life. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Phase(Arc<Mutex<State>>);
+pub(crate) struct ProcessPhase(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 enum State {
@@ -18,7 +18,7 @@ enum State {
     Stopping,
 }
 
-impl Phase {
+impl ProcessPhase {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Mutex::new(State::Syncing("not started".to_owned()))))
     }

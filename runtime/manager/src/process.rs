@@ -5,27 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{self, Either};
-use windlass_admin::{AdminParts, AdminServer};
+use windlass_admin::{AdminServerDeps, AdminServer};
 use windlass_client::{Fence, OpenFence, RawClient, one_line};
 use windlass_controller::RunsOn;
 use windlass_env::Env;
 use windlass_events::{Recorder, recorder};
-use windlass_informer::ApiSources;
+use windlass_informer::ApiServerSources;
 use windlass_metrics::Metrics;
 
 use crate::api_server::wait_for_api_server;
-use crate::budget::{Budget, HURRY};
+use crate::budget::{ShutdownDeadline, HURRY};
 use crate::config::ManagerConfig;
 use crate::controllers::Recorders;
 use crate::error::ManagerError;
-use crate::lifecycle::{START, Step, stop_order};
-use crate::needs::{LOOK_INTERVAL, Needs, Standing};
-use crate::phase::Phase;
+use crate::lifecycle::{START, StartStep, stop_order};
+use crate::cache_requirements::{LOOK_INTERVAL, CacheRequirements, CacheReadiness};
+use crate::phase::ProcessPhase;
 use crate::race::first;
 use crate::replica_team::ReplicaTeam;
-use crate::runnables::Means;
+use crate::runnables::RunnableDeps;
 use crate::shutdown::ShutdownSignals;
-use crate::team::{Common, Team};
+use crate::controller_group::{GroupContext, ControllerGroup};
 
 /// How often the informers that hold up the start are told of.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
@@ -38,19 +38,19 @@ pub(crate) struct Process {
     pub(crate) api_server: kube::Client,
     pub(crate) reader: RawClient,
     /// What everybody who acts takes from here.
-    pub(crate) common: Common,
+    pub(crate) common: GroupContext,
     /// Who tells of elections, if there are any.
     pub(crate) election_client: kube::Client,
-    pub(crate) team: Team,
+    pub(crate) team: ControllerGroup,
     /// Works whether this replica leads or not.
     pub(crate) everywhere: ReplicaTeam,
-    pub(crate) admin_parts: AdminParts,
+    pub(crate) admin_parts: AdminServerDeps,
     pub(crate) admin: Option<AdminServer>,
     pub(crate) election_events: Recorders,
-    pub(crate) phase: Phase,
+    pub(crate) phase: ProcessPhase,
     /// What each controller's caches lack.
-    pub(crate) needs: Needs,
-    pub(crate) started: Vec<Step>,
+    pub(crate) needs: CacheRequirements,
+    pub(crate) started: Vec<StartStep>,
 }
 
 impl Process {
@@ -62,7 +62,7 @@ impl Process {
         };
         match &end {
             Err(ManagerError::Aborted) => self.abort().await,
-            Err(lost) if lost.is_lost_lease() => self.hurry().await,
+            Err(lost) if lost.is_lost_lease() => self.stop_now().await,
             _ => {}
         }
         self.team.let_go();
@@ -109,31 +109,31 @@ impl Process {
                 Either::Right(started) => started?,
             }
         }
-        self.started.push(Step::Election);
+        self.started.push(StartStep::GroupElection);
         self.common.election_events = self.config.election.is_some().then(|| self.election_recorder());
         // The future is large: on the stack it would overflow that of a thread in a debug build.
         Box::pin(self.team.work(&self.common, signals)).await
     }
 
-    async fn start(&mut self, step: Step) -> Result<(), ManagerError> {
+    async fn start(&mut self, step: StartStep) -> Result<(), ManagerError> {
         match step {
-            Step::AdminServer => self.start_admin_server().await,
-            Step::ApiServer => {
+            StartStep::AdminServer => self.start_admin_server().await,
+            StartStep::ApiServer => {
                 wait_for_api_server(&self.env, &self.api_server, self.config.api_server_wait).await
             }
-            Step::EarlyRunnables => {
+            StartStep::EarlyRunnables => {
                 self.start_runnables(RunsOn::BeforeCaches);
                 self.common.runnables.ready(&self.env, RunsOn::BeforeCaches).await;
                 Ok(())
             }
-            Step::Informers => self.start_informers().await,
-            Step::Runnables => {
+            StartStep::Informers => self.start_informers().await,
+            StartStep::Runnables => {
                 self.start_runnables(RunsOn::EveryReplica);
                 self.everywhere.start(self.common.runnables.clone());
                 Ok(())
             }
             // The team's.
-            Step::Election | Step::LedRunnables | Step::Controllers => Ok(()),
+            StartStep::GroupElection | StartStep::LeaderRunnables | StartStep::Controllers => Ok(()),
         }
     }
 
@@ -147,20 +147,20 @@ impl Process {
     /// Of those that need no leadership: what they write stands behind no fence.
     fn start_runnables(&self, group: RunsOn) {
         let fence: Option<Arc<dyn Fence>> = Some(Arc::new(OpenFence));
-        self.common.runnables.start(group, Means { fence, ..self.common.means.clone() });
+        self.common.runnables.start(group, RunnableDeps { fence, ..self.common.means.clone() });
     }
 
     /// Waits until every controller has its caches, or some have and the others have kept them waiting for
     /// [`SYNC_INTERVAL`]: those may need a role that is granted in a minute, or in a month. While none could work it
     /// leaves leading to a replica that can, and waits: without end, unless every controller says for how long.
     async fn start_informers(&mut self) -> Result<(), ManagerError> {
-        self.common.factory.start(Arc::new(ApiSources::new(self.reader.clone())));
+        self.common.factory.start(Arc::new(ApiServerSources::new(self.reader.clone())));
         let begun = self.env.now();
         loop {
             let waited = self.env.now().saturating_duration_since(begun);
             let turn = self.needs.turn(SYNC_INTERVAL, waited)?;
             let settled = self.common.factory.wait_for_sync(Some(turn)).await;
-            if matches!(self.needs.standing(), Standing::SomeCanWork) {
+            if matches!(self.needs.standing(), CacheReadiness::SomeCanWork) {
                 break;
             }
             match settled {
@@ -191,7 +191,7 @@ impl Process {
     fn election_recorder(&mut self) -> Recorder {
         let (env, name) = (self.env.clone(), &self.config.name);
         let (recorder, sink) = recorder(env, "leader election", name, &self.metrics);
-        let sink = sink.remembering(self.config.remembered_events);
+        let sink = sink.with_cache_size(self.config.remembered_events);
         self.election_events.run(&self.env, name, sink, self.election_client.clone());
         recorder
     }
@@ -213,22 +213,22 @@ impl Process {
         end
     }
 
-    async fn stop_step(&mut self, step: Step, budget: &Budget) -> Result<(), ManagerError> {
+    async fn stop_step(&mut self, step: StartStep, budget: &ShutdownDeadline) -> Result<(), ManagerError> {
         match step {
-            Step::Election | Step::LedRunnables | Step::Controllers => {
+            StartStep::GroupElection | StartStep::LeaderRunnables | StartStep::Controllers => {
                 let stopped = Box::pin(self.team.stop(&self.common, budget)).await;
                 // Sent when nothing is led any more: no fence holds them back, and nobody waits for them.
                 self.election_events.flush(&self.env).await;
                 stopped
             }
-            Step::Runnables => {
+            StartStep::Runnables => {
                 let drained = self.everywhere.stop(budget.left()).await;
                 drained.and(self.end_runnables(RunsOn::EveryReplica, budget).await)
             }
-            Step::Informers => self.end_informers(budget.left()).await,
-            Step::EarlyRunnables => self.end_runnables(RunsOn::BeforeCaches, budget).await,
-            Step::ApiServer => Ok(()),
-            Step::AdminServer => {
+            StartStep::Informers => self.end_informers(budget.left()).await,
+            StartStep::EarlyRunnables => self.end_runnables(RunsOn::BeforeCaches, budget).await,
+            StartStep::ApiServer => Ok(()),
+            StartStep::AdminServer => {
                 self.close_admin_server().await;
                 Ok(())
             }
@@ -241,12 +241,12 @@ impl Process {
         ended.map_err(|_| ManagerError::InformersStuck { waited: within })
     }
 
-    async fn end_runnables(&mut self, group: RunsOn, budget: &Budget) -> Result<(), ManagerError> {
+    async fn end_runnables(&mut self, group: RunsOn, budget: &ShutdownDeadline) -> Result<(), ManagerError> {
         self.common.runnables.end(&self.env, group, budget.left()).await
     }
 
-    fn budget(&self) -> Budget {
-        Budget::new(&self.env, self.config.shutdown_timeout)
+    fn budget(&self) -> ShutdownDeadline {
+        ShutdownDeadline::new(&self.env, self.config.shutdown_timeout)
     }
 
     async fn close_admin_server(&mut self) {
@@ -258,7 +258,7 @@ impl Process {
     }
 
     /// Ends what needs no lease as well as it can be done in a moment, then everything.
-    async fn hurry(&mut self) {
+    async fn stop_now(&mut self) {
         if let Err(error) = self.everywhere.stop(HURRY).await {
             tracing::warn!(error = one_line(&error), "not all reconciles stopped in time");
         }

@@ -93,7 +93,7 @@ impl Registry {
         if let Identities::ServiceAccounts { .. } = config.client.identities {
             declarations.push(accounts());
         }
-        if config.admin.as_ref().is_some_and(|admin| matches!(admin.access, Access::Reviewed { .. })) {
+        if config.admin.as_ref().is_some_and(|admin| matches!(admin.access, Access::Delegated { .. })) {
             declarations.push(Self::reviews());
         }
         Ok(declarations)
@@ -102,7 +102,7 @@ impl Registry {
 
 impl Registry {
     /// What the process asks for itself, in the whole cluster, when it is the API server that decides who reads the
-    /// admin server ([`Access::Reviewed`](windlass_admin::Access)). The ClusterRole `system:auth-delegator`, which every cluster
+    /// admin server ([`Access::Delegated`](windlass_admin::Access)). The ClusterRole `system:auth-delegator`, which every cluster
     /// has, grants the same.
     pub fn reviews() -> Declaration {
         let rules = vec![

@@ -24,13 +24,13 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, Fence};
-use windlass_controller::host::{Host, PreparedPart, PreparedRunnable, Remains, RunnableResources};
+use windlass_controller::host::{Host, PreparedPart, PreparedRunnable, Cleanup, RunnableResources};
 use windlass_controller::{BoxError, CacheSync, Descriptor, Registration, RunsOn};
-use windlass_env::cell::{Publisher, cell};
+use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};
 use windlass_object::Rule;
 
-use crate::controllers::Parts;
+use crate::controllers::StartDeps;
 use crate::error::{AddError, ManagerError};
 use crate::takeover::Takeover;
 
@@ -74,7 +74,7 @@ impl ManagerHandle {
 
 /// What the runnables of a group are given.
 #[derive(Clone)]
-pub(crate) struct Means {
+pub(crate) struct RunnableDeps {
     pub(crate) env: Env,
     pub(crate) clients: Clients,
     /// What they write behind; `None` for the fence of the process.
@@ -85,9 +85,9 @@ pub(crate) struct Means {
     pub(crate) takeover: Option<Takeover>,
 }
 
-impl Means {
+impl RunnableDeps {
     /// Those of a process, behind its fence.
-    pub(crate) fn of(parts: &Parts) -> Self {
+    pub(crate) fn of(parts: &StartDeps) -> Self {
         Self {
             env: parts.env.clone(),
             clients: parts.clients.clone(),
@@ -113,7 +113,7 @@ pub(crate) struct Runnables {
     state: Arc<Mutex<State>>,
     /// Whether a runnable that may write has run under the lease.
     led_writes: Arc<AtomicBool>,
-    failed: Publisher<bool>,
+    failed: Sender<bool>,
 }
 
 struct State {
@@ -138,7 +138,7 @@ enum Group {
 }
 
 struct Started {
-    means: Means,
+    means: RunnableDeps,
     stop: CancellationToken,
     running: Vec<Running>,
 }
@@ -147,7 +147,7 @@ struct Running {
     name: &'static str,
     /// Set once it is ready, or has ended.
     ready: CancellationToken,
-    remains: Remains,
+    remains: Cleanup,
     task: Task<()>,
 }
 
@@ -158,7 +158,7 @@ impl Runnables {
         let groups = groups.map(|group| (group, Group::Waiting(Vec::new()))).into();
         let (site, early, launched, closed, failure) = (None, Vec::new(), 0, false, None);
         let state = State { site, early, groups, launched, closed, failure };
-        Self { state: Arc::new(Mutex::new(state)), led_writes: Arc::default(), failed: cell(false).0 }
+        Self { state: Arc::new(Mutex::new(state)), led_writes: Arc::default(), failed: channel(false).0 }
     }
 
     /// None so far, in a process without a leader.
@@ -243,7 +243,7 @@ impl Runnables {
     }
 
     /// Starts those that wait for this group, and from now on each that is added to it.
-    pub(crate) fn start(&self, group: RunsOn, means: Means) {
+    pub(crate) fn start(&self, group: RunsOn, means: RunnableDeps) {
         let mut state = self.lock();
         let State { groups, launched, .. } = &mut *state;
         let Some(Group::Waiting(waiting)) = groups.get_mut(&group) else { return };
@@ -281,7 +281,7 @@ impl Runnables {
 
     fn launch(
         &self,
-        means: &Means,
+        means: &RunnableDeps,
         stop: &CancellationToken,
         prepared: PreparedRunnable,
         launched: &mut u64,
@@ -329,7 +329,7 @@ impl Runnables {
     /// Safe.
     pub(crate) async fn failure(&self) -> ManagerError {
         loop {
-            let _failed = self.failed.observe().wait_until(|failed| *failed).await;
+            let _failed = self.failed.subscribe().wait_for(|failed| *failed).await;
             if let Some(failure) = self.lock().failure.take() {
                 return failure;
             }
@@ -396,7 +396,7 @@ impl Runnables {
         let remains = self.abort_tasks(group);
         let gone = async {
             self.ended(group).await;
-            join_all(remains.iter().map(Remains::end)).await;
+            join_all(remains.iter().map(Cleanup::finish)).await;
         };
         if env.timeout(GONE, gone).await.is_err() {
             tracing::error!(runnables = ?self.living(group), "aborted runnables do not stop: they never await");
@@ -414,7 +414,7 @@ impl Runnables {
         }
     }
 
-    fn abort_tasks(&self, group: RunsOn) -> Vec<Remains> {
+    fn abort_tasks(&self, group: RunsOn) -> Vec<Cleanup> {
         let state = self.lock();
         let Some(Group::Started(started)) = state.groups.get(&group) else { return Vec::new() };
         started.running.iter().for_each(|one| one.task.abort());
@@ -471,23 +471,23 @@ impl Group {
 
 async fn run(
     prepared: PreparedRunnable,
-    means: Means,
+    means: RunnableDeps,
     number: u64,
     stop: CancellationToken,
     ready: CancellationToken,
 ) -> Result<(), BoxError> {
-    let Means { clients, fence, health, remembered_events, takeover, .. } = means;
+    let RunnableDeps { clients, fence, health, remembered_events, takeover, .. } = means;
     let descriptor = prepared.descriptor();
     let clients = clients.for_controller(descriptor.client_name)?;
     let clients = match fence {
-        Some(fence) => clients.behind(fence),
+        Some(fence) => clients.with_fence(fence),
         None => clients,
     };
     let watches = prepared.declaration().watches;
     let caught_up = async move {
         if let Some(takeover) = takeover {
             takeover
-                .caught_up(descriptor.name, |kind| watches.iter().any(|(watched, _)| watched == kind))
+                .wait_for_writes(descriptor.name, |kind| watches.iter().any(|(watched, _)| watched == kind))
                 .await;
         }
     };

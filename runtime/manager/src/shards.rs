@@ -40,12 +40,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use windlass_admin::Pages;
 use windlass_client::{RawClient, one_line};
-use windlass_controller::host::{Prepared, Steward};
-use windlass_election::{ElectionError, LeaseLost, LossReason, Predecessor, Written};
-use windlass_env::cell::Observer;
-use windlass_env::{Aside, Env};
+use windlass_controller::host::{PreparedController, ShardHandoff};
+use windlass_election::{ElectionError, LeaseLost, LossReason, PreviousHolder, WrittenVersions};
+use windlass_env::watch_channel::Receiver;
+use windlass_env::{DedicatedRuntime, Env};
 use windlass_informer::{InformerFactory, ShardSet, Shards};
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 use windlass_object::{ObjectKey, Scope};
 use windlass_sharding::{
     CountOutcome, HeldShard, ProposalOutcome, Rebalancer, ShardElector, ShardElectorTask, ShardEvent,
@@ -74,30 +74,30 @@ pub(crate) struct ShardContext {
 /// The running controllers.
 #[derive(Default)]
 struct ActiveControllers {
-    stewards: Mutex<Vec<Steward>>,
+    stewards: Mutex<Vec<ShardHandoff>>,
     joined: Notify,
 }
 
 impl ShardContext {
     /// Registers a controller. From now on a shard is released only after the reconciles of this controller.
-    pub(crate) fn register_controller(&self, steward: Steward) {
+    pub(crate) fn register_controller(&self, steward: ShardHandoff) {
         self.controllers.lock().push(steward);
         self.controllers.joined.notify_one();
     }
 }
 
 impl ActiveControllers {
-    fn stewards(&self) -> Vec<Steward> {
+    fn stewards(&self) -> Vec<ShardHandoff> {
         self.lock().clone()
     }
 
     /// Returns the versions that all controllers have written; `None` if the outcome of a write is unknown.
-    fn written(&self) -> Option<Written> {
-        self.lock().iter().map(Steward::written).fold(Some(Written::new()), merged)
+    fn written(&self) -> Option<WrittenVersions> {
+        self.lock().iter().map(ShardHandoff::written).fold(Some(WrittenVersions::new()), merged)
     }
 
     /// Nothing else runs under this lock, so poison cannot mean a broken list.
-    fn lock(&self) -> MutexGuard<'_, Vec<Steward>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ShardHandoff>> {
         self.stewards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +109,7 @@ pub(crate) struct ShardCoordinator {
     rebalancer: Rebalancer,
     lease: String,
     elector: ShardElectorTask,
-    overview: Observer<ShardsOverview>,
+    overview: Receiver<ShardsOverview>,
     /// How many controllers have started on the held shards.
     started: usize,
     /// The process shuts down.
@@ -136,7 +136,7 @@ enum ShardTransition {
 impl ShardCoordinator {
     /// Returns a coordinator whose elector has not started. `lease` names the election in logs and errors.
     pub(crate) fn new(
-        aside: Aside,
+        aside: DedicatedRuntime,
         elector: ShardElector,
         lease: String,
         context: ShardContext,
@@ -174,7 +174,7 @@ impl ShardCoordinator {
     }
 
     /// Releases all held shards after all work has stopped.
-    pub(crate) async fn release_all(&mut self, written: Option<Written>) -> Result<(), ManagerError> {
+    pub(crate) async fn release_all(&mut self, written: Option<WrittenVersions>) -> Result<(), ManagerError> {
         self.stopping = true;
         match self.elector.release_all(written).await {
             Some(released) => Ok(released?),
@@ -234,7 +234,7 @@ impl ShardCoordinator {
     }
 
     /// Adds the objects of a shard to the caches, and starts each controller once its own caches are synced.
-    fn join(&mut self, shard: ShardId, ranges: Ranges, held: HeldShard) {
+    fn join(&mut self, shard: ShardId, ranges: HashRanges, held: HeldShard) {
         // Before any of its objects is cached, so that no key is dropped.
         self.context.table.join(shard, held.clone());
         if let Err(overlap) = self.context.set.join(shard, ranges) {
@@ -262,7 +262,7 @@ impl ShardCoordinator {
         self.started = stewards.len();
     }
 
-    fn start(&mut self, shard: ShardId, held: &HeldShard, steward: Steward) {
+    fn start(&mut self, shard: ShardId, held: &HeldShard, steward: ShardHandoff) {
         let (env, table, held) = (self.env.clone(), self.context.table.clone(), held.clone());
         let all = self.context.controllers.clone();
         self.transitions.push(Box::pin(async move {
@@ -270,8 +270,8 @@ impl ShardCoordinator {
             if let Either::Right(true) = first(held.leaving().cancelled(), ready).await
                 && table.start(shard, &held, steward.name(), all.lock().len())
             {
-                steward.let_in();
-                steward.replay(|key| held.contains(key));
+                steward.resume_parked();
+                steward.requeue_cached(|key| held.contains(key));
                 return ShardTransition::Started(shard);
             }
             ShardTransition::Superseded
@@ -284,9 +284,9 @@ impl ShardCoordinator {
         let stewards = self.context.controllers.stewards();
         self.transitions.push(Box::pin(async move {
             let left = |key: &ObjectKey| ranges.contains(hash_of(key));
-            future::join_all(stewards.iter().map(|steward| steward.retire(left))).await;
+            future::join_all(stewards.iter().map(|steward| steward.drain_keys(left))).await;
             // A write without a response must have taken effect, or never will, before the next holder reads.
-            future::join_all(stewards.iter().map(Steward::writes_settled)).await;
+            future::join_all(stewards.iter().map(ShardHandoff::writes_settled)).await;
             ShardTransition::Drained(shard)
         }));
     }
@@ -356,7 +356,7 @@ impl ShardCoordinator {
 }
 
 /// Waits until a controller can start on a shard; `false` if one of its caches was shut down.
-async fn ready(env: &Env, shard: ShardId, steward: &Steward, predecessor: &Predecessor) -> bool {
+async fn ready(env: &Env, shard: ShardId, steward: &ShardHandoff, predecessor: &PreviousHolder) -> bool {
     loop {
         match env.timeout(LOG_INTERVAL, steward.caches_synced()).await {
             Ok(true) => break,
@@ -367,7 +367,7 @@ async fn ready(env: &Env, shard: ShardId, steward: &Steward, predecessor: &Prede
         }
     }
     let takeover = Takeover::new(env.clone(), steward.caches(), predecessor);
-    takeover.caught_up(steward.name(), |_| true).await;
+    takeover.wait_for_writes(steward.name(), |_| true).await;
     true
 }
 
@@ -375,7 +375,7 @@ async fn ready(env: &Env, shard: ShardId, steward: &Steward, predecessor: &Prede
 ///
 /// # Errors
 /// The first of them, with the kind.
-pub(crate) fn check(prepared: &[Prepared], factory: &InformerFactory) -> Result<(), ManagerError> {
+pub(crate) fn check(prepared: &[PreparedController], factory: &InformerFactory) -> Result<(), ManagerError> {
     let shared: BTreeMap<_, ()> = factory.kinds().into_iter().map(|kind| (kind, ())).collect();
     for one in prepared {
         let watches = one.declaration().watches.into_iter().filter(|watch| shared.contains_key(watch));

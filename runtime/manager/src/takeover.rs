@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture, Shared};
-use windlass_election::{Predecessor, Written};
+use windlass_election::{PreviousHolder, WrittenVersions};
 use windlass_env::Env;
 use windlass_informer::VersionSource;
 use windlass_object::{ResourceKind, ResourceVersion};
@@ -44,13 +44,13 @@ pub(crate) struct Takeover {
 
 impl Takeover {
     /// A takeover from `predecessor` by what reads these caches. The waits begin when they are first polled.
-    pub(crate) fn new(env: Env, caches: Vec<Cache>, predecessor: &Predecessor) -> Self {
+    pub(crate) fn new(env: Env, caches: Vec<Cache>, predecessor: &PreviousHolder) -> Self {
         let wait = |(kind, cache)| {
             let wait = match predecessor {
-                Predecessor::Released(written) => {
+                PreviousHolder::Released(written) => {
                     reached(cache, version_of(&kind, written)?).boxed().shared()
                 }
-                Predecessor::Silent => refreshed(cache).boxed().shared(),
+                PreviousHolder::Unreported => refreshed(cache).boxed().shared(),
             };
             Some((kind, wait))
         };
@@ -61,7 +61,7 @@ impl Takeover {
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
-    pub(crate) async fn caught_up(&self, waiting: &str, reads: impl Fn(&ResourceKind) -> bool) {
+    pub(crate) async fn wait_for_writes(&self, waiting: &str, reads: impl Fn(&ResourceKind) -> bool) {
         let begun = self.env.now();
         let of_these = || self.waits.iter().filter(|(kind, _)| reads(kind));
         loop {
@@ -85,7 +85,7 @@ impl Takeover {
 }
 
 /// Returns the version that a cache of `kind` must reach, if there is one.
-fn version_of(kind: &ResourceKind, written: &Written) -> Option<ResourceVersion> {
+fn version_of(kind: &ResourceKind, written: &WrittenVersions) -> Option<ResourceVersion> {
     written.get(&kind.group_resource()).cloned()
 }
 
@@ -105,7 +105,7 @@ async fn refreshed(cache: Arc<dyn VersionSource>) {
 }
 
 /// Returns the higher version of each resource; `None` if either is unknown.
-pub(crate) fn merged(one: Option<Written>, other: Option<Written>) -> Option<Written> {
+pub(crate) fn merged(one: Option<WrittenVersions>, other: Option<WrittenVersions>) -> Option<WrittenVersions> {
     let mut merged = one?;
     for (resource, version) in other? {
         let highest = merged.entry(resource).or_insert_with(|| version.clone());

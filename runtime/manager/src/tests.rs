@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use windlass_admin::{Health, Probe};
-use windlass_api_server::faults::{Fault, Plan, Scene, What};
+use windlass_api_server::faults::{Fault, FaultPlan, FaultyServer, FaultAction};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controller::{
     CacheSync, Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError,
@@ -112,7 +112,7 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/wind
 /// One API server and a clock. Once it is gone, so are all tasks of the managers in it, or the test fails.
 struct World {
     env: Env,
-    api: Scene,
+    api: FaultyServer,
     /// Those of its managers.
     envs: Mutex<Vec<Env>>,
 }
@@ -145,13 +145,13 @@ impl World {
     /// A world in which this goes wrong.
     fn in_which(faults: Vec<Fault>) -> Self {
         let env = Env::virtual_time(3);
-        let api = Scene::new(&env, Plan { seed: 3, faults });
-        api.put("/api/v1/namespaces/shop", json!({}));
-        api.put(MAP, json!({}));
+        let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults });
+        api.upsert("/api/v1/namespaces/shop", json!({}));
+        api.upsert(MAP, json!({}));
         Self::of(env, api)
     }
 
-    fn of(env: Env, api: Scene) -> Self {
+    fn of(env: Env, api: FaultyServer) -> Self {
         Self { env, api, envs: Mutex::default() }
     }
 
@@ -163,7 +163,7 @@ impl World {
         let line = self.api.line();
         let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
             let uri = http::Uri::from_static("http://api");
-            Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
+            Clients::from_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
         };
         Manager::with_clients(env.clone(), config, connect).expect("a valid configuration")
     }
@@ -180,7 +180,7 @@ impl World {
     }
 
     fn start_controller(&self, config: ManagerConfig, registration: Registration) -> Replica {
-        let env = self.env.incarnation(&config.identity, 0);
+        let env = self.env.with_incarnation(&config.identity, 0);
         let manager = self.manager(&env, config).register(registration);
         self.run(env, manager)
     }
@@ -198,7 +198,7 @@ impl World {
     }
 
     /// From now on this goes wrong, with requests about one resource.
-    fn fail(&self, resource: &'static str, what: What) {
+    fn fail(&self, resource: &'static str, what: FaultAction) {
         self.api.meddle(move |asked| (asked.resource == resource).then(|| what.clone()));
     }
 
@@ -209,12 +209,12 @@ impl World {
 
     /// From now on the server hears nothing, and is not heard.
     fn silence(&self) {
-        self.api.meddle(|_| Some(What::Partition));
+        self.api.meddle(|_| Some(FaultAction::Partition));
     }
 
     /// What was written, as the server saw it.
     fn writes(&self) -> Vec<String> {
-        self.api.served().iter().filter(|asked| asked.is_write()).map(|asked| asked.line()).collect()
+        self.api.served_requests().iter().filter(|asked| asked.is_write()).map(|asked| asked.line()).collect()
     }
 
     /// What was told in events, and of which kind, in order.
@@ -226,7 +226,7 @@ impl World {
 
     /// How many writes were neither about Leases nor Events.
     fn work(&self) -> usize {
-        self.api.served().iter().filter(|asked| asked.is_work()).count()
+        self.api.served_requests().iter().filter(|asked| asked.is_work()).count()
     }
 
     fn scribbled(&self) -> Value {
@@ -241,7 +241,7 @@ impl World {
     /// A Lease that somebody released with this annotation.
     fn released_with(&self, annotation: &str) {
         let metadata = json!({ "annotations": { WRITTEN_ANNOTATION: annotation } });
-        self.api.put(LEASE, json!({ "metadata": metadata, "spec": { "holderIdentity": "" } }));
+        self.api.upsert(LEASE, json!({ "metadata": metadata, "spec": { "holderIdentity": "" } }));
     }
 
     fn holder(&self) -> Value {
@@ -266,7 +266,7 @@ impl Replica {
     /// Dies at once, with every task.
     async fn dies(&self) {
         self.env.kill();
-        let gone = self.env.timeout(Duration::from_millis(1), self.env.tasks_ended()).await;
+        let gone = self.env.timeout(Duration::from_millis(1), self.env.wait_for_tasks()).await;
         assert!(gone.is_ok(), "left by a crash: {:?}", self.env.tasks());
     }
 
@@ -397,7 +397,7 @@ async fn a_lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
     let replica = world.start("one");
     world.pass(5).await;
     assert_eq!(world.scribbled(), json!(begun_by("one")));
-    world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
+    world.api.upsert(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
     let writes = world.work();
     world.pass(60).await;
@@ -410,7 +410,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
-    world.fail("leases", What::InternalError);
+    world.fail("leases", FaultAction::InternalError);
     let begun = world.env.now();
     assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
     assert!(since(&world.env, begun) <= Duration::from_secs(11));
@@ -565,7 +565,7 @@ async fn a_controller_that_nobody_knows_is_an_error_before_anything_starts() {
         error.to_string(),
         "\"scrbe\" is not in the list of known controllers; did you mean \"scribe\"?"
     );
-    assert!(world.api.sent().is_empty());
+    assert!(world.api.sent_requests().is_empty());
 }
 
 /// A holder that works, and a standby.
@@ -592,7 +592,7 @@ async fn a_new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
     let world = World::new();
     let (one, two) = pair(&world).await;
     world.pass(1).await;
-    world.fail("configmaps", What::Coalesced { within_ms: 3000 });
+    world.fail("configmaps", FaultAction::Coalesced { within_ms: 3000 });
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.env.sleep(Duration::from_millis(400)).await;
@@ -633,7 +633,7 @@ async fn a_manager_of_some_namespaces_works_in_these_and_asks_for_no_others_even
     namespaces.insert("shop");
     world.pass(1).await;
     assert_eq!(world.scribbled(), json!(begun_by("one")));
-    let sent = world.api.sent();
+    let sent = world.api.sent_requests();
     let read = sent.iter().filter(|asked| asked.resource == "configmaps" && !asked.is_write());
     let read: BTreeSet<&str> = read.map(|asked| asked.namespace.as_str()).collect();
     assert_eq!(read, BTreeSet::from(["mail", "shop"]));
@@ -659,10 +659,10 @@ async fn what_a_release_tells_holds_nobody_back_that_need_not_wait() {
 async fn taken_over_behind(annotation: &str) -> (World, Replica) {
     let world = World::new();
     let spec = json!({ "holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 1 });
-    world.api.put(LEASE, json!({ "spec": spec }));
+    world.api.upsert(LEASE, json!({ "spec": spec }));
     let one = world.start("one");
     world.pass(2).await;
-    world.fail("configmaps", What::Unavailable);
+    world.fail("configmaps", FaultAction::Unavailable);
     world.released_with(annotation);
     (world, one)
 }
@@ -693,15 +693,15 @@ async fn whoever_stops_before_it_caught_up_hands_on_what_it_was_to_wait_for() {
 /// The holder crashes, and the caches of the standby are cut off when it takes over.
 async fn taken_over_in_trouble() -> (World, Replica) {
     let begin = Duration::from_secs(32);
-    let cut = Fault::during(begin + Duration::from_millis(1), What::WatchClosed).from(begin);
-    let world = World::in_which(vec![cut.on("configmaps")]);
+    let cut = Fault::during(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
+    let world = World::in_which(vec![cut.for_resource("configmaps")]);
     let (one, two) = pair(&world).await;
     world.pass(15).await;
     one.dies().await;
     world.pass(11).await;
     world.api.meddle(|asked| {
         let read = asked.resource == "configmaps" && !asked.is_write();
-        read.then_some(What::Unavailable)
+        read.then_some(FaultAction::Unavailable)
     });
     world.pass(5).await;
     assert_eq!((world.holder(), world.scribbled()), (json!("two"), json!(done_by("one"))));
@@ -733,7 +733,7 @@ async fn release_with_an_unknown_outcome_names_no_versions() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
-    world.fail("configmaps", What::ResponseLost { silently: false });
+    world.fail("configmaps", FaultAction::ResponseLost { silently: false });
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     assert_eq!((world.holder(), world.written()), (json!(""), Value::Null));
@@ -744,7 +744,7 @@ async fn events_that_nobody_accepts_delay_a_release_by_half_a_second() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
-    world.fail("events", What::RequestLost { silently: true });
+    world.fail("events", FaultAction::RequestLost { silently: true });
     one.trigger.fire();
     world.pass(5).await;
     let begun = world.env.now();
@@ -779,7 +779,7 @@ impl Controller for Hoarder {
 impl World {
     /// A replica that runs the scribe and the hoarder.
     fn start_both(&self, config: ManagerConfig) -> Replica {
-        let env = self.env.incarnation(&config.identity, 0);
+        let env = self.env.with_incarnation(&config.identity, 0);
         let manager = self.manager(&env, config);
         let manager = manager.register(Registration::of::<Hoarder>()).register(Registration::of::<Scribe>());
         self.run(env, manager)
@@ -789,8 +789,8 @@ impl World {
 #[tokio::test(start_paused = true)]
 async fn a_controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says_which_and_why() {
     let world = World::new();
-    world.api.put("/api/v1/namespaces/shop/secrets/s", json!({}));
-    world.fail("secrets", What::Unavailable);
+    world.api.upsert("/api/v1/namespaces/shop/secrets/s", json!({}));
+    world.fail("secrets", FaultAction::Unavailable);
     let replica = world.start_both(ManagerConfig::new("a"));
     world.pass(90).await;
     assert_eq!(world.scribbled(), done_by("a"), "the other controller works");
@@ -811,7 +811,7 @@ async fn a_controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_sa
 #[tokio::test(start_paused = true)]
 async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_process_and_names_them() {
     let world = World::new();
-    world.fail("secrets", What::Unavailable);
+    world.fail("secrets", FaultAction::Unavailable);
     let within = CacheSync::Within(Duration::from_secs(120));
     let replica = world.start_both(ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") });
     let error = replica.ended().await.expect_err("the cache never fills").to_string();
@@ -821,7 +821,7 @@ async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_proc
 #[tokio::test(start_paused = true)]
 async fn a_cache_sync_timeout_holds_for_a_process_whose_only_controller_lacks_its_cache() {
     let world = World::new();
-    world.fail("configmaps", What::Unavailable);
+    world.fail("configmaps", FaultAction::Unavailable);
     let within = CacheSync::Within(Duration::from_secs(70));
     let begun = world.env.now();
     let replica = world.start_with(ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") });
@@ -885,10 +885,10 @@ fn fed(env: &Env) -> (Arc<ChannelSource>, Registration) {
 
 /// A manager of the scribe, which works, and of [`fed`], whose start waits for a cache.
 async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
-    world.fail("secrets", What::Unavailable);
+    world.fail("secrets", FaultAction::Unavailable);
     let (feed, registration) = fed(&world.env);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..ManagerConfig::new("one") };
-    let env = world.env.incarnation("one", 0);
+    let env = world.env.with_incarnation("one", 0);
     let manager = world.manager(&env, config).register(registration).register(Registration::of::<Scribe>());
     let trigger = manager.trigger("fed", "feed");
     let replica = world.run(env, manager);
@@ -910,7 +910,7 @@ async fn nothing_of_a_start_that_a_drain_an_abort_or_a_lost_lease_drops_goes_on(
         match way {
             "drain" => replica.trigger.fire(),
             "abort" => (0..2).for_each(|_| replica.trigger.fire()),
-            _ => drop(world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }))),
+            _ => drop(world.api.upsert(LEASE, json!({ "spec": { "holderIdentity": "other" } }))),
         }
         assert_eq!(replica.ended().await.is_ok(), way == "drain", "{way}");
         assert_eq!(feed.watches(), 0, "{way}");
@@ -924,7 +924,7 @@ async fn who_sends_to_a_standby_that_is_told_to_stop_is_told_too() {
     let world = World::new();
     let (one, other) = pair(&world).await;
     let (_feed, registration) = fed(&world.env);
-    let env = world.env.incarnation("third", 0);
+    let env = world.env.with_incarnation("third", 0);
     let manager = world.manager(&env, ManagerConfig::new("third")).register(registration);
     let trigger = manager.trigger("fed", "feed");
     let two = world.run(env, manager);

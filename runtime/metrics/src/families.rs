@@ -10,7 +10,7 @@ use prometheus::{
     IntGauge, IntGaugeVec, Opts, Registry, exponential_buckets,
 };
 
-use crate::names::{self, Buckets, Family, Kind};
+use crate::names::{self, Buckets, FamilyDescriptor, MetricType};
 
 /// The families of one registry.
 ///
@@ -49,47 +49,47 @@ impl Families {
         self.registry.gather()
     }
 
-    pub(crate) fn counter(&self, family: &Family, labels: &[&str]) -> IntCounter {
+    pub(crate) fn counter(&self, family: &FamilyDescriptor, labels: &[&str]) -> IntCounter {
         self.counters(family).with_label_values(labels)
     }
 
-    pub(crate) fn gauge(&self, family: &Family, labels: &[&str]) -> IntGauge {
+    pub(crate) fn gauge(&self, family: &FamilyDescriptor, labels: &[&str]) -> IntGauge {
         self.gauges(family).with_label_values(labels)
     }
 
-    pub(crate) fn histogram(&self, family: &Family, labels: &[&str]) -> Histogram {
+    pub(crate) fn histogram(&self, family: &FamilyDescriptor, labels: &[&str]) -> Histogram {
         self.histograms(family).with_label_values(labels)
     }
 
-    pub(crate) fn float_counter(&self, family: &Family) -> Counter {
+    pub(crate) fn float_counter(&self, family: &FamilyDescriptor) -> Counter {
         match self.vector(family) {
             Vector::FloatCounter(vector) => vector.with_label_values::<&str>(&[]),
             other => other.contradicts(family.name),
         }
     }
 
-    pub(crate) fn float_gauge(&self, family: &Family, labels: &[&str]) -> Gauge {
+    pub(crate) fn float_gauge(&self, family: &FamilyDescriptor, labels: &[&str]) -> Gauge {
         match self.vector(family) {
             Vector::FloatGauge(vector) => vector.with_label_values(labels),
             other => other.contradicts(family.name),
         }
     }
 
-    pub(crate) fn counters(&self, family: &Family) -> IntCounterVec {
+    pub(crate) fn counters(&self, family: &FamilyDescriptor) -> IntCounterVec {
         match self.vector(family) {
             Vector::Counter(vector) => vector,
             other => other.contradicts(family.name),
         }
     }
 
-    pub(crate) fn gauges(&self, family: &Family) -> IntGaugeVec {
+    pub(crate) fn gauges(&self, family: &FamilyDescriptor) -> IntGaugeVec {
         match self.vector(family) {
             Vector::Gauge(vector) => vector,
             other => other.contradicts(family.name),
         }
     }
 
-    pub(crate) fn histograms(&self, family: &Family) -> HistogramVec {
+    pub(crate) fn histograms(&self, family: &FamilyDescriptor) -> HistogramVec {
         match self.vector(family) {
             Vector::Histogram(vector) => vector,
             other => other.contradicts(family.name),
@@ -126,7 +126,7 @@ impl Families {
         }
     }
 
-    fn vector(&self, family: &Family) -> Vector {
+    fn vector(&self, family: &FamilyDescriptor) -> Vector {
         self.find_or_register(family.name, || Vector::of(family))
     }
 
@@ -152,14 +152,14 @@ impl Families {
 }
 
 impl Vector {
-    fn of(family: &Family) -> prometheus::Result<Self> {
+    fn of(family: &FamilyDescriptor) -> prometheus::Result<Self> {
         let (options, labels) = (Opts::new(family.name, family.help), family.labels);
         match family.kind {
-            Kind::Counter => IntCounterVec::new(options, labels).map(Self::Counter),
-            Kind::FloatCounter => CounterVec::new(options, labels).map(Self::FloatCounter),
-            Kind::Gauge => IntGaugeVec::new(options, labels).map(Self::Gauge),
-            Kind::FloatGauge => GaugeVec::new(options, labels).map(Self::FloatGauge),
-            Kind::Histogram(buckets) => {
+            MetricType::Counter => IntCounterVec::new(options, labels).map(Self::Counter),
+            MetricType::FloatCounter => CounterVec::new(options, labels).map(Self::FloatCounter),
+            MetricType::Gauge => IntGaugeVec::new(options, labels).map(Self::Gauge),
+            MetricType::FloatGauge => GaugeVec::new(options, labels).map(Self::FloatGauge),
+            MetricType::Histogram(buckets) => {
                 let options = HistogramOpts::from(options).buckets(bounds(buckets));
                 HistogramVec::new(options, labels).map(Self::Histogram)
             }

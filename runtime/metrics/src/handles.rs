@@ -17,7 +17,7 @@ use crate::names;
 const INFORMER_FACTORY: &str = "windlass";
 
 /// How many priorities of a queue have a label of their own, and the label of the others: controller-runtime's.
-const MOST_PRIORITIES: usize = 25;
+const MAX_PRIORITIES: usize = 25;
 const OTHER_PRIORITIES: &str = "exceeded_cardinality_limit";
 
 /// How many of a resource version's digits a float holds exactly.
@@ -65,7 +65,7 @@ impl WorkqueueMetrics {
         let mut others = 0;
         for (priority, keys) in depths {
             let keys = i64::try_from(keys).unwrap_or(i64::MAX);
-            if shown.contains(&priority) || shown.len() < MOST_PRIORITIES {
+            if shown.contains(&priority) || shown.len() < MAX_PRIORITIES {
                 shown.insert(priority);
                 gauge(&priority.to_string()).set(keys);
             } else {
@@ -73,7 +73,7 @@ impl WorkqueueMetrics {
                 gauge(OTHER_PRIORITIES).set(others);
             }
         }
-        if others == 0 && shown.len() == MOST_PRIORITIES {
+        if others == 0 && shown.len() == MAX_PRIORITIES {
             gauge(OTHER_PRIORITIES).set(0);
         }
     }

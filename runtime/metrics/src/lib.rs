@@ -76,9 +76,9 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
     }
 
-    /// The families of [`names::SERVICE_LEVELS`] alone, in the same format. No hook runs for them.
-    pub fn encode_service_levels(&self) -> String {
-        let shown = |name: &str| names::SERVICE_LEVELS.iter().any(|family| family.name == name);
+    /// The families of [`names::SLI_FAMILIES`] alone, in the same format. No hook runs for them.
+    pub fn encode_slis(&self) -> String {
+        let shown = |name: &str| names::SLI_FAMILIES.iter().any(|family| family.name == name);
         let mut families = self.inner.families.gather();
         families.retain(|family| shown(family.name()));
         TextEncoder::new().encode_to_string(&families).expect("gathered families encode")

@@ -5,22 +5,22 @@
 
 /// All there is to know about one family before anything is measured.
 #[derive(Debug)]
-pub struct Family {
+pub struct FamilyDescriptor {
     /// The full name.
     pub name: &'static str,
     /// One sentence for people.
     pub help: &'static str,
     /// What one of it is.
-    pub unit: Unit,
+    pub unit: MetricUnit,
     /// Which type of metric it is.
-    pub kind: Kind,
+    pub kind: MetricType,
     /// The names of its labels, in the order in which handles give their values.
     pub labels: &'static [&'static str],
 }
 
 /// What a family counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum MetricUnit {
     /// Events or things: a plain number.
     Count,
     /// Seconds, fractions included.
@@ -37,7 +37,7 @@ pub enum Unit {
 
 /// A family's type.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum MetricType {
     /// Only ever goes up, in whole steps.
     Counter,
     /// Only ever goes up, in fractions.
@@ -92,168 +92,168 @@ macro_rules! families {
     ($($(#[$group:meta])* $constant:ident: $kind:expr, $unit:ident, $name:literal, $labels:expr, $help:literal;)*) => {
         $(
             #[doc = $help]
-            pub const $constant: Family =
-                Family { name: $name, help: $help, unit: Unit::$unit, kind: $kind, labels: $labels };
+            pub const $constant: FamilyDescriptor =
+                FamilyDescriptor { name: $name, help: $help, unit: MetricUnit::$unit, kind: $kind, labels: $labels };
         )*
 
         /// Every family there is.
-        pub const ALL: &[&Family] = &[$(&$constant),*];
+        pub const ALL: &[&FamilyDescriptor] = &[$(&$constant),*];
     };
 }
 
 /// What `/metrics/slis` shows: the families that service levels are measured by, as upstream's components show them.
-pub const SERVICE_LEVELS: &[&Family] = &[&HEALTHCHECK, &HEALTHCHECKS];
+pub const SLI_FAMILIES: &[&FamilyDescriptor] = &[&HEALTHCHECK, &HEALTHCHECKS];
 
 families! {
     // Work queues, named as upstream names them.
-    WORKQUEUE_DEPTH: Kind::Gauge, Count, "workqueue_depth", &["name"],
+    WORKQUEUE_DEPTH: MetricType::Gauge, Count, "workqueue_depth", &["name"],
         "Keys that wait in the queue, including those to be run again once their worker is done.";
-    WORKQUEUE_ADDS: Kind::Counter, Count, "workqueue_adds_total", &["name"],
+    WORKQUEUE_ADDS: MetricType::Counter, Count, "workqueue_adds_total", &["name"],
         "Keys the queue has taken in; an add that meets the same key already waiting is not counted.";
-    WORKQUEUE_QUEUE_DURATION: Kind::Histogram(QUEUE_BUCKETS), Seconds, "workqueue_queue_duration_seconds", &["name"],
+    WORKQUEUE_QUEUE_DURATION: MetricType::Histogram(QUEUE_BUCKETS), Seconds, "workqueue_queue_duration_seconds", &["name"],
         "How long a key waits in the queue before a worker gets it.";
-    WORKQUEUE_WORK_DURATION: Kind::Histogram(QUEUE_BUCKETS), Seconds, "workqueue_work_duration_seconds", &["name"],
+    WORKQUEUE_WORK_DURATION: MetricType::Histogram(QUEUE_BUCKETS), Seconds, "workqueue_work_duration_seconds", &["name"],
         "How long a worker holds a key.";
-    WORKQUEUE_UNFINISHED_WORK: Kind::FloatGauge, Seconds, "workqueue_unfinished_work_seconds", &["name"],
+    WORKQUEUE_UNFINISHED_WORK: MetricType::FloatGauge, Seconds, "workqueue_unfinished_work_seconds", &["name"],
         "The sum of the times for which workers have held the keys they hold now; it grows while workers are stuck.";
-    WORKQUEUE_LONGEST_RUNNING: Kind::FloatGauge, Seconds, "workqueue_longest_running_processor_seconds", &["name"],
+    WORKQUEUE_LONGEST_RUNNING: MetricType::FloatGauge, Seconds, "workqueue_longest_running_processor_seconds", &["name"],
         "The longest time for which a worker has held the key it holds now.";
-    WORKQUEUE_RETRIES: Kind::Counter, Count, "workqueue_retries_total", &["name"],
+    WORKQUEUE_RETRIES: MetricType::Counter, Count, "workqueue_retries_total", &["name"],
         "Adds that asked for a delay, be it by a limiter or by the caller.";
-    WORKQUEUE_PRIORITY_DEPTH: Kind::Gauge, Count, "windlass_workqueue_priority_depth", &["name", "priority"],
+    WORKQUEUE_PRIORITY_DEPTH: MetricType::Gauge, Count, "windlass_workqueue_priority_depth", &["name", "priority"],
         "Keys that are ready to be handed out, by priority.";
 
     // Requests to the API server.
-    REQUESTS: Kind::Counter, Count, "rest_client_requests_total", &["code", "method", "host"],
+    REQUESTS: MetricType::Counter, Count, "rest_client_requests_total", &["code", "method", "host"],
         "Requests to the API server, by status code, HTTP method and host.";
-    REQUEST_DURATION: Kind::Histogram(REQUEST_BUCKETS), Seconds, "rest_client_request_duration_seconds", &["verb", "host"],
+    REQUEST_DURATION: MetricType::Histogram(REQUEST_BUCKETS), Seconds, "rest_client_request_duration_seconds", &["verb", "host"],
         "How long requests to the API server take, from leaving the limiter to the response's head.";
-    REQUEST_LIMITED: Kind::Histogram(REQUEST_BUCKETS), Seconds, "rest_client_rate_limiter_duration_seconds", &["verb", "host"],
+    REQUEST_LIMITED: MetricType::Histogram(REQUEST_BUCKETS), Seconds, "rest_client_rate_limiter_duration_seconds", &["verb", "host"],
         "How long requests to the API server wait in the client's own limiter.";
-    REQUEST_RETRIES: Kind::Counter, Count, "rest_client_request_retries_total", &["code", "verb", "host"],
+    REQUEST_RETRIES: MetricType::Counter, Count, "rest_client_request_retries_total", &["code", "verb", "host"],
         "Requests to the API server that were sent again, by what the attempt before them met.";
-    CLIENT_REQUESTS: Kind::Counter, Count, "windlass_client_requests_total", &["verb", "resource", "code", "identity"],
+    CLIENT_REQUESTS: MetricType::Counter, Count, "windlass_client_requests_total", &["verb", "resource", "code", "identity"],
         "Requests to the API server, by Kubernetes verb, resource, status code and the identity that sent them.";
 
     // Leader election.
-    LEADER_STATUS: Kind::Gauge, Flag, "leader_election_master_status", &["name"],
+    LEADER_STATUS: MetricType::Gauge, Flag, "leader_election_master_status", &["name"],
         "Whether this process holds the lease: 1 if it does, 0 if it stands by.";
-    LEADER_SLOWPATH: Kind::Counter, Count, "leader_election_slowpath_total", &["name"],
+    LEADER_SLOWPATH: MetricType::Counter, Count, "leader_election_slowpath_total", &["name"],
         "Renewals of the lease that had to read it first.";
 
-    SHARDS_HELD: Kind::Gauge, Count, "windlass_shards_held", &["name"],
+    SHARDS_HELD: MetricType::Gauge, Count, "windlass_shards_held", &["name"],
         "Shards that this process holds, of the election of this name.";
-    SHARD_MEMBERS: Kind::Gauge, Count, "windlass_shard_members", &["name"],
+    SHARD_MEMBERS: MetricType::Gauge, Count, "windlass_shard_members", &["name"],
         "Live processes that share the shards, as far as this one knows.";
-    SHARD_GENERATION: Kind::Gauge, Count, "windlass_shard_generation", &["name"],
+    SHARD_GENERATION: MetricType::Gauge, Count, "windlass_shard_generation", &["name"],
         "The number of the plan that says which shard has which keys; 0 before there is one.";
-    SHARD_HEAVY: Kind::Gauge, Count, "windlass_shard_heavy_namespaces", &["name"],
+    SHARD_HEAVY: MetricType::Gauge, Count, "windlass_shard_heavy_namespaces", &["name"],
         "Namespaces heavier than a fair share of all, by the plan: no division balances them.";
-    SHARD_HAND_OVER: Kind::Histogram(HAND_OVER_BUCKETS), Seconds, "windlass_shard_hand_over_duration_seconds", &["name"],
+    SHARD_HAND_OVER: MetricType::Histogram(HAND_OVER_BUCKETS), Seconds, "windlass_shard_hand_over_duration_seconds", &["name"],
         "How long it took to give a shard up, from the word to the controllers until its lease was given back.";
 
     // Informers. The first three are upstream's.
-    INFORMER_QUEUED: Kind::Gauge, Count, "informer_queued_items", INFORMER_LABELS,
+    INFORMER_QUEUED: MetricType::Gauge, Count, "informer_queued_items", INFORMER_LABELS,
         "Deltas that wait between the watch and the store.";
-    INFORMER_LATENCY: Kind::Histogram(PROCESSING_BUCKETS), Seconds, "informer_processing_latency_seconds", INFORMER_LABELS,
+    INFORMER_LATENCY: MetricType::Histogram(PROCESSING_BUCKETS), Seconds, "informer_processing_latency_seconds", INFORMER_LABELS,
         "How long a delta takes from leaving the queue until the store has it and the handlers are told.";
-    INFORMER_VERSION: Kind::FloatGauge, Version, "informer_store_resource_version", INFORMER_LABELS,
+    INFORMER_VERSION: MetricType::FloatGauge, Version, "informer_store_resource_version", INFORMER_LABELS,
         "The fifteen least significant digits of the resource version that the store has reached.";
-    INFORMER_OBJECTS: Kind::Gauge, Count, "windlass_informer_objects", INFORMER_LABELS,
+    INFORMER_OBJECTS: MetricType::Gauge, Count, "windlass_informer_objects", INFORMER_LABELS,
         "Objects in the informer's store.";
-    INFORMER_BYTES: Kind::Gauge, Bytes, "windlass_informer_bytes", INFORMER_LABELS,
+    INFORMER_BYTES: MetricType::Gauge, Bytes, "windlass_informer_bytes", INFORMER_LABELS,
         "Bytes that the objects in the informer's store had on the wire. Only of informers with a byte budget.";
-    INFORMER_LISTS: Kind::Counter, Count, "windlass_informer_lists_total", INFORMER_LABELS,
+    INFORMER_LISTS: MetricType::Counter, Count, "windlass_informer_lists_total", INFORMER_LABELS,
         "Full lists taken from the API server.";
-    INFORMER_WATCHES: Kind::Counter, Count, "windlass_informer_watches_total", INFORMER_LABELS,
+    INFORMER_WATCHES: MetricType::Counter, Count, "windlass_informer_watches_total", INFORMER_LABELS,
         "Watches started at the API server.";
-    INFORMER_LIST_ERRORS: Kind::Counter, Count, "windlass_informer_list_errors_total", INFORMER_LABELS,
+    INFORMER_LIST_ERRORS: MetricType::Counter, Count, "windlass_informer_list_errors_total", INFORMER_LABELS,
         "Lists that failed.";
-    INFORMER_WATCH_ERRORS: Kind::Counter, Count, "windlass_informer_watch_errors_total", INFORMER_LABELS,
+    INFORMER_WATCH_ERRORS: MetricType::Counter, Count, "windlass_informer_watch_errors_total", INFORMER_LABELS,
         "Watches that failed, at their start or on the way.";
-    INFORMER_DECODE_FAILURES: Kind::Counter, Count, "windlass_informer_decode_failures_total", INFORMER_LABELS,
+    INFORMER_DECODE_FAILURES: MetricType::Counter, Count, "windlass_informer_decode_failures_total", INFORMER_LABELS,
         "Objects that could not be decoded and were put in quarantine.";
-    INFORMER_HANDLER_PANICS: Kind::Counter, Count, "windlass_informer_handler_panics_total", INFORMER_LABELS,
+    INFORMER_HANDLER_PANICS: MetricType::Counter, Count, "windlass_informer_handler_panics_total", INFORMER_LABELS,
         "Panics caught in event handlers.";
-    INFORMER_HANDLER_OVERFLOWS: Kind::Counter, Count, "windlass_informer_handler_overflows_total", INFORMER_LABELS,
+    INFORMER_HANDLER_OVERFLOWS: MetricType::Counter, Count, "windlass_informer_handler_overflows_total", INFORMER_LABELS,
         "Handlers of every event that fell behind by more than their bound and were ended.";
-    INFORMER_OVER_BUDGET: Kind::Counter, Count, "windlass_informer_over_budget_total", INFORMER_LABELS,
+    INFORMER_OVER_BUDGET: MetricType::Counter, Count, "windlass_informer_over_budget_total", INFORMER_LABELS,
         "Lists and watches that were given up because the informer's byte budget would have been passed.";
 
     // Controllers.
-    RECONCILES: Kind::Counter, Count, "windlass_reconcile_total", &["controller", "result"],
+    RECONCILES: MetricType::Counter, Count, "windlass_reconcile_total", &["controller", "result"],
         "Reconciles, by how they ended.";
-    RECONCILE_DURATION: Kind::Histogram(RECONCILE_BUCKETS), Seconds, "windlass_reconcile_duration_seconds", CONTROLLER_LABELS,
+    RECONCILE_DURATION: MetricType::Histogram(RECONCILE_BUCKETS), Seconds, "windlass_reconcile_duration_seconds", CONTROLLER_LABELS,
         "How long a reconcile takes.";
-    ACTIVE_WORKERS: Kind::Gauge, Count, "windlass_active_workers", CONTROLLER_LABELS,
+    ACTIVE_WORKERS: MetricType::Gauge, Count, "windlass_active_workers", CONTROLLER_LABELS,
         "Workers that are reconciling now.";
-    MAX_CONCURRENT_RECONCILES: Kind::Gauge, Count, "windlass_max_concurrent_reconciles", CONTROLLER_LABELS,
+    MAX_CONCURRENT_RECONCILES: MetricType::Gauge, Count, "windlass_max_concurrent_reconciles", CONTROLLER_LABELS,
         "Workers there are.";
-    RECONCILE_PANICS: Kind::Counter, Count, "windlass_reconcile_panics_total", CONTROLLER_LABELS,
+    RECONCILE_PANICS: MetricType::Counter, Count, "windlass_reconcile_panics_total", CONTROLLER_LABELS,
         "Panics caught in reconciles and in the functions that map events to keys.";
-    RECONCILE_TIMEOUTS: Kind::Counter, Count, "windlass_reconcile_timeouts_total", CONTROLLER_LABELS,
+    RECONCILE_TIMEOUTS: MetricType::Counter, Count, "windlass_reconcile_timeouts_total", CONTROLLER_LABELS,
         "Reconciles that were dropped because they took longer than their controller allows.";
-    QUARANTINED_KEYS: Kind::Gauge, Count, "windlass_quarantined_keys", CONTROLLER_LABELS,
+    QUARANTINED_KEYS: MetricType::Gauge, Count, "windlass_quarantined_keys", CONTROLLER_LABELS,
         "Keys that rest until their next change because their reconcile panicked too often in a row.";
-    UNDECODABLE_KEYS: Kind::Gauge, Count, "windlass_undecodable_keys", CONTROLLER_LABELS,
+    UNDECODABLE_KEYS: MetricType::Gauge, Count, "windlass_undecodable_keys", CONTROLLER_LABELS,
         "Keys that are not reconciled because their own object cannot be decoded.";
-    STALE_SYNC_SKIPS: Kind::Counter, Count, "windlass_stale_sync_skips_total", CONTROLLER_LABELS,
+    STALE_SYNC_SKIPS: MetricType::Counter, Count, "windlass_stale_sync_skips_total", CONTROLLER_LABELS,
         "Reconciles put off because the cache had not yet seen the controller's own last write.";
-    NOOP_WRITES: Kind::Counter, Count, "windlass_noop_writes_total", CONTROLLER_LABELS,
+    NOOP_WRITES: MetricType::Counter, Count, "windlass_noop_writes_total", CONTROLLER_LABELS,
         "Writes of a controller that changed nothing: the answer has the resource version that was sent.";
-    SORTING_DELETION_AGE_RATIO: Kind::Histogram(Buckets::Exponential { start: 0.25, factor: 2.0, count: 6 }), Ratio,
+    SORTING_DELETION_AGE_RATIO: MetricType::Histogram(Buckets::Exponential { start: 0.25, factor: 2.0, count: 6 }), Ratio,
         "replicaset_controller_sorting_deletion_age_ratio", &[],
         "The age of a ready Pod chosen for deletion over that of the youngest ready Pod at the time; below 2 when all is well.";
 
     // Events for users.
-    EVENTS_RECORDED: Kind::Counter, Count, "windlass_events_recorded_total", &[],
+    EVENTS_RECORDED: MetricType::Counter, Count, "windlass_events_recorded_total", &[],
         "Events that controllers recorded.";
-    EVENTS_SENT: Kind::Counter, Count, "windlass_events_sent_total", &[],
+    EVENTS_SENT: MetricType::Counter, Count, "windlass_events_sent_total", &[],
         "Events that the API server accepted, as new objects or as counts on old ones.";
-    EVENTS_DROPPED: Kind::Counter, Count, "windlass_events_dropped_total", &[],
+    EVENTS_DROPPED: MetricType::Counter, Count, "windlass_events_dropped_total", &[],
         "Events that were never sent because the buffer was full or a limit was reached.";
-    EVENTS_FAILED: Kind::Counter, Count, "windlass_events_failed_total", &[],
+    EVENTS_FAILED: MetricType::Counter, Count, "windlass_events_failed_total", &[],
         "Events that the API server did not accept.";
 
     // The admin server.
-    ADMIN_REQUESTS: Kind::Counter, Count, "windlass_admin_requests_total", &["page", "code"],
+    ADMIN_REQUESTS: MetricType::Counter, Count, "windlass_admin_requests_total", &["page", "code"],
         "Requests to the admin server, by the page that answered and status code.";
-    ADMIN_CONNECTIONS: Kind::Gauge, Count, "windlass_admin_connections", &[],
+    ADMIN_CONNECTIONS: MetricType::Gauge, Count, "windlass_admin_connections", &[],
         "Connections to the admin server that are open.";
-    ADMIN_SHED: Kind::Counter, Count, "windlass_admin_connections_shed_total", &[],
+    ADMIN_SHED: MetricType::Counter, Count, "windlass_admin_connections_shed_total", &[],
         "Connections to the admin server that were closed to make room for others.";
-    ADMIN_REVIEWS: Kind::Counter, Count, "windlass_admin_reviews_total", &["review", "outcome"],
+    ADMIN_REVIEWS: MetricType::Counter, Count, "windlass_admin_reviews_total", &["review", "outcome"],
         "Questions of who may read the admin server, by how they were answered; only those that are not remembered or busy reach the API server.";
-    ADMIN_REVIEW_DURATION: Kind::Histogram(REQUEST_BUCKETS), Seconds, "windlass_admin_review_duration_seconds", &["review"],
+    ADMIN_REVIEW_DURATION: MetricType::Histogram(REQUEST_BUCKETS), Seconds, "windlass_admin_review_duration_seconds", &["review"],
         "How long reviews at the API server take, attempts and pauses included.";
-    ADMIN_CERTIFICATES: Kind::Counter, Count, "windlass_admin_certificate_changes_total", &["result"],
+    ADMIN_CERTIFICATES: MetricType::Counter, Count, "windlass_admin_certificate_changes_total", &["result"],
         "Certificates that were found in the place of the admin server's: replaced by them, or refused.";
 
     // The process.
-    RUNNING_CONTROLLERS: Kind::Gauge, Flag, "running_managed_controllers", &["name", "manager"],
+    RUNNING_CONTROLLERS: MetricType::Gauge, Flag, "running_managed_controllers", &["name", "manager"],
         "Whether a controller runs in this process.";
-    TASKS: Kind::Gauge, Count, "windlass_tasks", &[],
+    TASKS: MetricType::Gauge, Count, "windlass_tasks", &[],
         "Tasks of this process that have not ended.";
-    HEALTHCHECK: Kind::Gauge, Flag, "kubernetes_healthcheck", &["name", "type"],
+    HEALTHCHECK: MetricType::Gauge, Flag, "kubernetes_healthcheck", &["name", "type"],
         "The latest result of a health check: 1 if it passed.";
-    HEALTHCHECKS: Kind::Counter, Count, "kubernetes_healthchecks_total", &["name", "type", "status"],
+    HEALTHCHECKS: MetricType::Counter, Count, "kubernetes_healthchecks_total", &["name", "type", "status"],
         "Results of health checks.";
-    FEATURE_ENABLED: Kind::Gauge, Flag, "kubernetes_feature_enabled", &["name", "stage"],
+    FEATURE_ENABLED: MetricType::Gauge, Flag, "kubernetes_feature_enabled", &["name", "stage"],
         "Whether a feature is on, by its name and by how finished it is.";
-    BUILD_INFO: Kind::Gauge, Flag, "windlass_build_info", &["version"],
+    BUILD_INFO: MetricType::Gauge, Flag, "windlass_build_info", &["version"],
         "Always 1, labelled with the version of this build.";
-    PROCESS_CPU: Kind::FloatCounter, Seconds, "process_cpu_seconds_total", &[],
+    PROCESS_CPU: MetricType::FloatCounter, Seconds, "process_cpu_seconds_total", &[],
         "Processor time spent by this process, user and system.";
-    PROCESS_RESIDENT: Kind::Gauge, Bytes, "process_resident_memory_bytes", &[],
+    PROCESS_RESIDENT: MetricType::Gauge, Bytes, "process_resident_memory_bytes", &[],
         "Memory of this process that is in RAM.";
-    PROCESS_VIRTUAL: Kind::Gauge, Bytes, "process_virtual_memory_bytes", &[],
+    PROCESS_VIRTUAL: MetricType::Gauge, Bytes, "process_virtual_memory_bytes", &[],
         "Address space of this process.";
-    PROCESS_START: Kind::FloatGauge, Seconds, "process_start_time_seconds", &[],
+    PROCESS_START: MetricType::FloatGauge, Seconds, "process_start_time_seconds", &[],
         "When this process started, in seconds since the Unix epoch.";
-    PROCESS_OPEN_FDS: Kind::Gauge, Count, "process_open_fds", &[],
+    PROCESS_OPEN_FDS: MetricType::Gauge, Count, "process_open_fds", &[],
         "File descriptors this process has open.";
-    PROCESS_MAX_FDS: Kind::Gauge, Count, "process_max_fds", &[],
+    PROCESS_MAX_FDS: MetricType::Gauge, Count, "process_max_fds", &[],
         "File descriptors this process may have open.";
-    PROCESS_THREADS: Kind::Gauge, Count, "process_threads", &[],
+    PROCESS_THREADS: MetricType::Gauge, Count, "process_threads", &[],
         "Threads of this process.";
 }

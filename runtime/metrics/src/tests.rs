@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Metrics;
 use crate::families::bounds;
-use crate::names::{self, Family, Kind, Unit};
+use crate::names::{self, FamilyDescriptor, MetricType, MetricUnit};
 
 /// One of every handle, each moved once, so that every family shows.
 fn all_moved() -> Metrics {
@@ -29,7 +29,7 @@ fn all_moved() -> Metrics {
     metrics
 }
 
-fn families() -> impl Iterator<Item = &'static Family> {
+fn families() -> impl Iterator<Item = &'static FamilyDescriptor> {
     names::ALL.iter().copied()
 }
 
@@ -52,7 +52,7 @@ fn every_exported_family_is_in_the_table() {
 
 #[test]
 fn service_levels_are_those_two_families_alone() {
-    let text = all_moved().encode_service_levels();
+    let text = all_moved().encode_slis();
     let shown: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
     assert_eq!(shown, ["kubernetes_healthcheck", "kubernetes_healthchecks_total"]);
@@ -75,20 +75,20 @@ fn every_family_has_a_sentence_of_help() {
 #[test]
 fn every_name_ends_with_its_unit_and_counters_with_total() {
     for family in families() {
-        let counter = matches!(family.kind, Kind::Counter | Kind::FloatCounter);
+        let counter = matches!(family.kind, MetricType::Counter | MetricType::FloatCounter);
         assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
         let stem = family.name.trim_end_matches("_total");
-        assert_eq!(stem.ends_with("_seconds"), family.unit == Unit::Seconds, "{}", family.name);
-        assert_eq!(stem.ends_with("_bytes"), family.unit == Unit::Bytes, "{}", family.name);
-        assert_eq!(stem.ends_with("_ratio"), family.unit == Unit::Ratio, "{}", family.name);
-        assert_eq!(stem.ends_with("_version"), family.unit == Unit::Version, "{}", family.name);
+        assert_eq!(stem.ends_with("_seconds"), family.unit == MetricUnit::Seconds, "{}", family.name);
+        assert_eq!(stem.ends_with("_bytes"), family.unit == MetricUnit::Bytes, "{}", family.name);
+        assert_eq!(stem.ends_with("_ratio"), family.unit == MetricUnit::Ratio, "{}", family.name);
+        assert_eq!(stem.ends_with("_version"), family.unit == MetricUnit::Version, "{}", family.name);
     }
 }
 
 #[test]
 fn every_histograms_bounds_rise() {
     for family in families() {
-        if let Kind::Histogram(buckets) = family.kind {
+        if let MetricType::Histogram(buckets) = family.kind {
             assert!(bounds(buckets).is_sorted_by(|low, high| low < high), "{}", family.name);
         }
     }

@@ -34,11 +34,11 @@ pub use self::{
     key::{ObjectKey, ParseObjectKeyError},
     kind::{GroupResource, ResourceKind, Scope, Scoped},
     representation::{
-        DecodeError, Decoder, Dynamic, Extent, Metadata, ObjectDecoder, Representation, Typed, metadata,
+        DecodeError, Decoder, Dynamic, Projection, Metadata, ObjectDecoder, Representation, Typed, metadata,
     },
     selector::{LabelSelector, SelectorError},
     uid::Uid,
     verb::{ParseVerbError, Rule, Verb},
     version::ResourceVersion,
-    wire::{Frame, FrameDecoder, Head, RawList, WireError},
+    wire::{Frame, FrameDecoder, ObjectHeader, RawList, WireError},
 };

@@ -45,8 +45,8 @@ pub trait Representation: Send + Sync + 'static {
     fn decoder(&self) -> Self::Decoder;
 
     /// How much of each object the server has to send. A server can send more, and the decoder must accept that.
-    fn extent(&self) -> Extent {
-        Extent::Whole
+    fn extent(&self) -> Projection {
+        Projection::Full
     }
 
     /// Identifies the representation; together with the kind it identifies an informer.
@@ -57,10 +57,10 @@ pub trait Representation: Send + Sync + 'static {
 
 /// How much of each object a reader needs to be sent.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
+pub enum Projection {
     /// All of it.
     #[default]
-    Whole,
+    Full,
     /// Its metadata: a small part of a typical object, and all that garbage collectors and counters look at.
     Metadata,
 }
@@ -221,26 +221,26 @@ impl Representation for Metadata {
 
     fn decoder(&self) -> ObjectDecoder<PartialObjectMeta> {
         ObjectDecoder::new(&self.kind, |raw, types| {
-            let MetadataAlone { metadata } = serde_json::from_slice(raw)?;
+            let MetadataOnly { metadata } = serde_json::from_slice(raw)?;
             Ok(PartialObjectMeta { types: Some(types.clone()), metadata, _phantom: PhantomData })
         })
     }
 
-    fn extent(&self) -> Extent {
-        Extent::Metadata
+    fn extent(&self) -> Projection {
+        Projection::Metadata
     }
 }
 
 /// What is read of an object; the rest is passed over.
 #[derive(Deserialize)]
-struct MetadataAlone {
+struct MetadataOnly {
     metadata: ObjectMeta,
 }
 
 /// Decodes the metadata of an object, without `managedFields`: what can be known of an object that cannot be decoded as
 /// its type. `None` if the metadata cannot be decoded either.
 pub fn metadata(raw: &[u8]) -> Option<ObjectMeta> {
-    let MetadataAlone { mut metadata } = serde_json::from_slice(raw).ok()?;
+    let MetadataOnly { mut metadata } = serde_json::from_slice(raw).ok()?;
     metadata.managed_fields = None;
     Some(metadata)
 }
@@ -260,7 +260,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
-    use crate::Head;
+    use crate::ObjectHeader;
 
     const POD: &str = r#"{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",
         "managedFields":[{"manager":"m","operation":"Update"}]},"spec":{"containers":[]}}"#;
@@ -301,11 +301,11 @@ mod tests {
     #[test]
     fn the_head_of_what_is_stored_is_the_head_on_the_wire() {
         let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
-        assert_eq!(Head::of(&typed.metadata), crate::wire::head(POD.as_bytes()).unwrap());
+        assert_eq!(ObjectHeader::of(&typed.metadata), crate::wire::object_header(POD.as_bytes()).unwrap());
         for word in ["", "0"] {
             let pod = POD.replace("\"resourceVersion\":\"7\"", &format!("\"resourceVersion\":\"{word}\""));
             let typed = Typed::<Pod>::new().decoder().decode(&pod.clone().into()).unwrap();
-            assert_eq!(Head::of(&typed.metadata), crate::wire::head(pod.as_bytes()).unwrap());
+            assert_eq!(ObjectHeader::of(&typed.metadata), crate::wire::object_header(pod.as_bytes()).unwrap());
         }
     }
 
@@ -326,11 +326,11 @@ mod tests {
         let partial = partial.replace(",\"spec\":{\"containers\":[]}", "");
         for raw in [POD.to_owned(), partial] {
             let metadata = Metadata::new(ResourceKind::of::<Pod>());
-            assert_eq!(metadata.extent(), Extent::Metadata);
+            assert_eq!(metadata.extent(), Projection::Metadata);
             let decoded = metadata.decoder().decode(&raw.clone().into()).unwrap();
             assert_eq!(decoded.types.as_ref().map(|types| types.kind.as_str()), Some("Pod"));
             assert_eq!(decoded.metadata.managed_fields, None);
-            assert_eq!(Head::of(&decoded.metadata), crate::wire::head(raw.as_bytes()).unwrap());
+            assert_eq!(ObjectHeader::of(&decoded.metadata), crate::wire::object_header(raw.as_bytes()).unwrap());
         }
         let error = Metadata::new(ResourceKind::of::<Pod>()).decoder().decode(&"{}".into()).unwrap_err();
         assert!(error.to_string().starts_with("this is no Pod: "), "{error}");

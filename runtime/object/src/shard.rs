@@ -1,8 +1,8 @@
 //! What a shard is: a part of all objects, told by a hash, so that replicas can share the work.
 //!
 //! Hashes are FNV-1a of 64 bits, of an object's namespace, or of its uid where the kind has no namespaces, because
-//! that is what an API server can filter by ([`selector`]). A shard owns [`Ranges`] of the ring of hashes, and a
-//! [`Division`] says which.
+//! that is what an API server can filter by ([`selector`]). A shard owns [`HashRanges`] of the ring of hashes, and a
+//! [`ShardMap`] says which.
 //!
 //! Guarantees:
 //! - A division covers the ring exactly once: every hash has one shard, whatever namespaces will come.
@@ -13,17 +13,17 @@
 
 use std::fmt;
 
-mod division;
+mod shard_map;
 mod ranges;
 mod selector;
 
 pub use self::{
-    division::{Division, HeavyNamespace, ParseDivisionError},
-    ranges::{HashRange, ParseRangesError, Ranges, parse_bound},
+    shard_map::{ShardMap, HeavyNamespace, ParseShardMapError},
+    ranges::{HashRange, ParseHashRangesError, HashRanges, parse_bound},
     selector::{ShardField, selector},
 };
 
-/// One shard of a [`Division`]. The first is zero.
+/// One shard of a [`ShardMap`]. The first is zero.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 

@@ -19,7 +19,7 @@ impl ResourceVersion {
 
     /// The version of something that a server told; none if all it told is a word of requests, from which no watch may
     /// go on: it would begin anywhere.
-    pub(crate) fn told(text: &str) -> Option<Self> {
+    pub(crate) fn from_response(text: &str) -> Option<Self> {
         (!matches!(text, "" | "0")).then(|| Self::new(text))
     }
 

@@ -3,9 +3,9 @@
 //! Guarantees:
 //! - The items of a list and the objects of frames are slices of what was received: nothing in them is decoded,
 //!   so none of them can fail its neighbours.
-//! - [`head`] reads key, identity and version of an object, and takes nothing else from it. All of the object has to be
+//! - [`object_header`] reads key, identity and version of an object, and takes nothing else from it. All of the object has to be
 //!   JSON, and to say each of these once.
-//! - [`glance`] says the same of every object that has a head, and stops where it has seen enough. It is for objects
+//! - [`peek_header`] says the same of every object that has a head, and stops where it has seen enough. It is for objects
 //!   that are to be left out: what is wrong with the rest of them is not for us to judge.
 //! - The format is told by the first bytes of a body or stream, never by a header. JSON is read; protobuf is
 //!   recognised and refused by name.
@@ -19,14 +19,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 mod frames;
-mod glance;
+mod peek;
 mod list;
 mod status;
 
 pub use self::{
     frames::{Frame, FrameDecoder},
-    glance::glance,
-    list::{Head, RawList, head, list},
+    peek::peek_header,
+    list::{ObjectHeader, RawList, object_header, list},
     status::status,
 };
 

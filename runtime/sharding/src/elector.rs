@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use windlass_client::RawClient;
 use windlass_election::lease::{Clocks, LastRenewal, LeaseApi, LeaseParams, TimePoint};
-use windlass_election::{ElectionError, HealthCheck, LeaderFence, LeaseLost, Predecessor, Written};
-use windlass_env::cell::{self, Observer, Publisher};
+use windlass_election::{ElectionError, HealthCheck, LeaderFence, LeaseLost, PreviousHolder, WrittenVersions};
+use windlass_env::watch_channel::{self, Receiver, Sender};
 use windlass_env::{Env, Instant};
 use windlass_metrics::{ElectionMetrics, Metrics, ShardMetrics};
-use windlass_object::shard::{Division, HeavyNamespace, Ranges, ShardId};
+use windlass_object::shard::{ShardMap, HeavyNamespace, HashRanges, ShardId};
 
 use crate::config::{ShardsConfig, ShardsConfigError};
 use crate::engine::{Effect, Engine, ProposalOutcome, RequestTarget};
@@ -39,7 +39,7 @@ pub struct ShardElector {
     events: VecDeque<ShardEvent>,
     /// Releases whose completion is reported as an event.
     releasing: BTreeSet<ShardId>,
-    overview: Publisher<ShardsOverview>,
+    overview: Sender<ShardsOverview>,
     last_renewal: LastRenewal,
     health: HealthCheck,
     metrics: Metrics,
@@ -88,7 +88,7 @@ impl ShardElector {
             renew_deadline: election.renew_deadline,
             events: VecDeque::new(),
             releasing: BTreeSet::new(),
-            overview: cell::cell(ShardsOverview::default()).0,
+            overview: watch_channel::channel(ShardsOverview::default()).0,
             health: last_renewal.health(env.clone(), format!("{prefix}-shard-*"), election.lease_duration),
             last_renewal,
             gauges: metrics.shards(prefix.name()),
@@ -125,7 +125,7 @@ impl ShardElector {
     /// # Cancel safety
     ///
     /// Safe: the release continues with the next call of any method that runs the election.
-    pub async fn release(&mut self, shard: ShardId, written: Option<&Written>) -> Result<(), ElectionError> {
+    pub async fn release(&mut self, shard: ShardId, written: Option<&WrittenVersions>) -> Result<(), ElectionError> {
         self.close(shard);
         self.engine.release(shard, written, self.env.now());
         loop {
@@ -139,7 +139,7 @@ impl ShardElector {
 
     /// Begins a [`release`](Self::release). [`next`](Self::next) continues it, and returns [`ShardEvent::Released`] when it
     /// completes. The fence closes immediately.
-    pub fn begin_release(&mut self, shard: ShardId, written: Option<&Written>) {
+    pub fn begin_release(&mut self, shard: ShardId, written: Option<&WrittenVersions>) {
         self.close(shard);
         self.engine.release(shard, written, self.env.now());
         self.releasing.insert(shard);
@@ -161,7 +161,7 @@ impl ShardElector {
     /// # Cancel safety
     ///
     /// Safe: the fences close before the first await, and calling it again continues.
-    pub async fn release_all(&mut self, written: Option<&Written>) -> Result<(), ElectionError> {
+    pub async fn release_all(&mut self, written: Option<&WrittenVersions>) -> Result<(), ElectionError> {
         self.stop_acquiring();
         self.events.clear();
         let (mut releasing, now) = (self.engine.shards_with_work(), self.env.now());
@@ -209,13 +209,13 @@ impl ShardElector {
     /// Proposes a division instead of the plan's, and reports namespaces that no division can balance. Only the holder of
     /// shard 0 can propose. If the proposal is accepted, the next calls write the plan, and every replica drains the shards
     /// that change.
-    pub fn propose(&mut self, division: Division, heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
+    pub fn propose(&mut self, division: ShardMap, heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
         self.engine.propose(division, heavy)
     }
 
     /// Returns a receiver of the members and the holders.
-    pub fn overview(&self) -> Observer<ShardsOverview> {
-        self.overview.observe()
+    pub fn overview(&self) -> Receiver<ShardsOverview> {
+        self.overview.subscribe()
     }
 
     /// Returns a check that fails if a held Lease was not renewed for its duration and 20 s more, and was not given up: the
@@ -296,7 +296,7 @@ impl ShardElector {
 
 /// Fences.
 impl ShardElector {
-    fn open(&mut self, shard: ShardId, ranges: Ranges, deadline: Instant, predecessor: Predecessor) {
+    fn open(&mut self, shard: ShardId, ranges: HashRanges, deadline: Instant, predecessor: PreviousHolder) {
         let lease = self.names.shard(shard);
         let term = Term { fence: LeaderFence::new(self.env.clone()), metrics: self.metrics.election(&lease) };
         // A deadline that has passed by now is detected by the next step, like any other.

@@ -8,9 +8,9 @@ use std::fmt;
 use std::future::Future;
 
 use tokio::sync::{mpsc, oneshot};
-use windlass_election::{ElectionError, Written};
-use windlass_env::{Aside, Task};
-use windlass_object::shard::{Division, HeavyNamespace, ShardId};
+use windlass_election::{ElectionError, WrittenVersions};
+use windlass_env::{DedicatedRuntime, Task};
+use windlass_object::shard::{ShardMap, HeavyNamespace, ShardId};
 
 use crate::elector::ShardElector;
 use crate::engine::ProposalOutcome;
@@ -19,7 +19,7 @@ use crate::event::ShardEvent;
 /// The state of the task.
 pub enum ShardElectorTask {
     /// The task has not started.
-    Idle(Aside, Box<ShardElector>),
+    Idle(DedicatedRuntime, Box<ShardElector>),
     /// The task runs.
     Running(RunningElector),
     /// The task has exited.
@@ -29,7 +29,7 @@ pub enum ShardElectorTask {
 /// A running task.
 pub struct RunningElector {
     /// The thread of the task. Dropping it would cancel the task.
-    _thread: Aside,
+    _thread: DedicatedRuntime,
     commands: mpsc::UnboundedSender<Command>,
     events: mpsc::UnboundedReceiver<ShardEvent>,
     task: Task<()>,
@@ -38,15 +38,15 @@ pub struct RunningElector {
 type Reply<T> = oneshot::Sender<T>;
 
 enum Command {
-    Release { shard: ShardId, written: Option<Written>, reply: Reply<Result<(), ElectionError>> },
-    Propose { division: Division, heavy: Vec<HeavyNamespace>, reply: Reply<ProposalOutcome> },
+    Release { shard: ShardId, written: Option<WrittenVersions>, reply: Reply<Result<(), ElectionError>> },
+    Propose { division: ShardMap, heavy: Vec<HeavyNamespace>, reply: Reply<ProposalOutcome> },
     StopAcquiring,
-    ReleaseAll { written: Option<Written>, reply: Reply<Result<(), ElectionError>> },
+    ReleaseAll { written: Option<WrittenVersions>, reply: Reply<Result<(), ElectionError>> },
 }
 
 impl ShardElectorTask {
     /// Returns a task that has not started.
-    pub fn new(thread: Aside, elector: ShardElector) -> Self {
+    pub fn new(thread: DedicatedRuntime, elector: ShardElector) -> Self {
         Self::Idle(thread, Box::new(elector))
     }
 
@@ -78,7 +78,7 @@ impl ShardElectorTask {
     pub fn release(
         &self,
         shard: ShardId,
-        written: Option<Written>,
+        written: Option<WrittenVersions>,
     ) -> impl Future<Output = Option<Result<(), ElectionError>>> + Send + 'static {
         self.send(move |reply| Command::Release { shard, written, reply })
     }
@@ -86,7 +86,7 @@ impl ShardElectorTask {
     /// Proposes a division; the reply is `None` if the task has exited.
     pub fn propose(
         &self,
-        division: Division,
+        division: ShardMap,
         heavy: Vec<HeavyNamespace>,
     ) -> impl Future<Output = Option<ProposalOutcome>> + Send + 'static {
         self.send(move |reply| Command::Propose { division, heavy, reply })
@@ -101,7 +101,7 @@ impl ShardElectorTask {
     }
 
     /// Releases all shards and waits until the task has exited; `None` if it had exited before.
-    pub async fn release_all(&mut self, written: Option<Written>) -> Option<Result<(), ElectionError>> {
+    pub async fn release_all(&mut self, written: Option<WrittenVersions>) -> Option<Result<(), ElectionError>> {
         if let Self::Idle(..) = self {
             *self = Self::Exited;
             return Some(Ok(()));
@@ -198,7 +198,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use windlass_api_server::faults::{Plan, Scene, What};
+    use windlass_api_server::faults::{FaultPlan, FaultyServer, FaultAction};
     use windlass_api_server::{ApiServer, ApiServerOptions};
     use windlass_client::RawClient;
     use windlass_election::ElectionConfig;
@@ -220,7 +220,7 @@ mod tests {
         };
         let elector = ShardElector::new(env.clone(), config, client, reader, &Metrics::new());
         let mut task =
-            ShardElectorTask::new(env.aside("seat").expect("a thread"), elector.expect("a valid election"));
+            ShardElectorTask::new(env.dedicated_runtime("seat").expect("a thread"), elector.expect("a valid election"));
         task.start("windlass");
         let event = env.timeout(Duration::from_secs(60), task.event()).await;
         assert!(matches!(event, Ok(Some(ShardEvent::Acquired { .. }))), "{event:?}");
@@ -232,26 +232,26 @@ mod tests {
     async fn events_of_other_shards_arrive_while_release_hangs() {
         const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
         let env = Env::virtual_time(1);
-        let scene = Scene::new(&env, Plan { seed: 1, faults: Vec::new() });
-        let one = env.incarnation("one", 0);
+        let scene = FaultyServer::new(&env, FaultPlan { seed: 1, faults: Vec::new() });
+        let one = env.with_incarnation("one", 0);
         let client = kube::Client::new(scene.line(), "default");
         let reader = RawClient::new(client.clone(), one.clone());
         let shards = NonZeroU16::new(2).expect("some");
         let config = ShardsConfig { election: ElectionConfig::new("one").resolve("kube-system"), shards };
         let elector = ShardElector::new(one.clone(), config, client, reader, &Metrics::new());
         let mut task =
-            ShardElectorTask::new(one.aside("seat").expect("a thread"), elector.expect("a valid election"));
+            ShardElectorTask::new(one.dedicated_runtime("seat").expect("a thread"), elector.expect("a valid election"));
         task.start("windlass");
         for _ in 0..2 {
             assert!(matches!(task.event().await, Some(ShardEvent::Acquired { .. })));
         }
         scene.meddle(|asked| {
             let hangs = asked.name == "windlass-shard-0" && asked.is_write();
-            hangs.then_some(What::RequestLost { silently: true })
+            hangs.then_some(FaultAction::RequestLost { silently: true })
         });
         let begun = env.now();
         let released = task.release(ShardId(0), None);
-        scene.put(&format!("{LEASES}/windlass-shard-1"), json!({ "spec": { "holderIdentity": "other" } }));
+        scene.upsert(&format!("{LEASES}/windlass-shard-1"), json!({ "spec": { "holderIdentity": "other" } }));
         let event = env.timeout(Duration::from_secs(3), task.event()).await;
         assert!(matches!(event, Ok(Some(ShardEvent::Lost { shard: ShardId(1), .. }))), "{event:?}");
         assert!(matches!(released.await, Some(Err(_))), "it cannot be released");

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use windlass_election::{ElectionError, LeaderFence, LeaseLost, Predecessor};
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_election::{ElectionError, LeaderFence, LeaseLost, PreviousHolder};
+use windlass_object::shard::{HashRanges, ShardId};
 
 /// An event that the owner of the work must process.
 #[derive(Clone, Debug)]
@@ -13,11 +13,11 @@ pub enum ShardEvent {
         /// The shard.
         shard: ShardId,
         /// The hash ranges of the shard.
-        ranges: Ranges,
+        ranges: HashRanges,
         /// Checked before each write.
         fence: Arc<LeaderFence>,
         /// The previous holder of these ranges. Work starts once the caches reflect its writes.
-        predecessor: Predecessor,
+        predecessor: PreviousHolder,
     },
     /// Stop the work on the shard, then [release](crate::ShardElector::release) it. Its fence stays open until then.
     HandoffRequested {

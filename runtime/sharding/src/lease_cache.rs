@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use windlass_election::lease::{ElectionAction, LeaseObservation, LeaseParams, LeaseState, ObservedLease};
-use windlass_election::{Predecessor, Written};
+use windlass_election::{PreviousHolder, WrittenVersions};
 use windlass_env::Instant;
 use windlass_object::ResourceVersion;
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 
 use crate::names::{LeaseNames, LeaseRole, SHARDS_LABEL, WANTED_ANNOTATION};
 use crate::plan::annotation;
@@ -256,7 +256,7 @@ impl LeaseCache {
     }
 
     /// Returns the other shards whose holders act or might act on some of these ranges.
-    pub(crate) fn conflicting_shards(&self, shard: ShardId, ranges: &Ranges, now: Instant) -> Vec<ShardId> {
+    pub(crate) fn conflicting_shards(&self, shard: ShardId, ranges: &HashRanges, now: Instant) -> Vec<ShardId> {
         let conflicts = |(other, lease): (&ShardId, &ShardLease)| {
             let is_active =
                 *other != shard && lease.active_ranges(now, self.params.lease_duration)?.overlaps(ranges);
@@ -282,29 +282,29 @@ impl LeaseCache {
     ///
     /// The result is only valid while the cache contains every write before the claim and no other holder acts on these
     /// ranges.
-    pub(crate) fn predecessor(&self, shard: ShardId, ranges: &Ranges, under: u64) -> Predecessor {
+    pub(crate) fn predecessor(&self, shard: ShardId, ranges: &HashRanges, under: u64) -> PreviousHolder {
         match self.shards.get(&shard).and_then(ShardLease::overwritten) {
-            None | Some(OverwrittenTerm::Absent) => Predecessor::Silent,
+            None | Some(OverwrittenTerm::Absent) => PreviousHolder::Unreported,
             Some(OverwrittenTerm::Term(term)) if term.generation == under && term.ranges == *ranges => {
                 term.predecessor.clone()
             }
-            Some(OverwrittenTerm::Term(term)) if term.generation >= under => Predecessor::Silent,
+            Some(OverwrittenTerm::Term(term)) if term.generation >= under => PreviousHolder::Unreported,
             Some(OverwrittenTerm::Term(_)) => self.combine_previous_terms(shard, ranges, under),
         }
     }
 
-    fn combine_previous_terms(&self, shard: ShardId, ranges: &Ranges, under: u64) -> Predecessor {
+    fn combine_previous_terms(&self, shard: ShardId, ranges: &HashRanges, under: u64) -> PreviousHolder {
         let last_terms = self.shards.iter().filter_map(|(number, lease)| lease.last_term(*number == shard));
         let terms: Vec<&PreviousTerm> = last_terms
             .filter(|term| term.generation.checked_add(1) == Some(under) && term.ranges.overlaps(ranges))
             .collect();
-        let covered = terms.iter().fold(Ranges::none(), |all, term| all.union(&term.ranges));
+        let covered = terms.iter().fold(HashRanges::none(), |all, term| all.union(&term.ranges));
         if covered.union(ranges).width() != covered.width() {
-            return Predecessor::Silent;
+            return PreviousHolder::Unreported;
         }
-        let mut written = Written::new();
+        let mut written = WrittenVersions::new();
         for term in terms {
-            let Predecessor::Released(recorded) = &term.predecessor else { return Predecessor::Silent };
+            let PreviousHolder::Released(recorded) = &term.predecessor else { return PreviousHolder::Unreported };
             for (resource, version) in recorded {
                 let known = written.entry(resource.clone()).or_insert_with(|| version.clone());
                 if version.reached(known) == Some(true) {
@@ -312,7 +312,7 @@ impl LeaseCache {
                 }
             }
         }
-        Predecessor::Released(written)
+        PreviousHolder::Released(written)
     }
 }
 

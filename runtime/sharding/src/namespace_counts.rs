@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use windlass_client::{ListQuery, RawClient, RequestError};
 use windlass_env::Instant;
-use windlass_object::{Extent, ResourceKind};
+use windlass_object::{Projection, ResourceKind};
 
 /// The number of objects in one page. Only their metadata is listed.
 const PAGE: u32 = 500;
@@ -104,5 +104,5 @@ async fn total(reader: &RawClient, kind: &ResourceKind) -> Result<Option<u64>, R
 }
 
 fn query(limit: u32) -> ListQuery {
-    ListQuery { limit: Some(limit), extent: Extent::Metadata, ..ListQuery::default() }
+    ListQuery { limit: Some(limit), extent: Projection::Metadata, ..ListQuery::default() }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_object::shard::{Division, HeavyNamespace, ShardId};
+use windlass_object::shard::{ShardMap, HeavyNamespace, ShardId};
 
 /// The members and the holders of all shards, as far as this replica knows. For display only: no decision is based on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct ShardsOverview {
     /// The generation of the plan; 0 before there is one.
     pub generation: u64,
     /// The ranges of each shard; `None` before there is a plan.
-    pub division: Option<Division>,
+    pub division: Option<ShardMap>,
     /// Namespaces with more objects than one shard's fair share, which no division can balance.
     pub heavy: Vec<HeavyNamespace>,
     /// The identities of the live members.

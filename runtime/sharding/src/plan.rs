@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use windlass_object::shard::{Division, HeavyNamespace, Ranges};
+use windlass_object::shard::{ShardMap, HeavyNamespace, HashRanges};
 
 use crate::names::{DIVISION_ANNOTATION, GENERATION_ANNOTATION, HEAVY_ANNOTATION, RANGES_ANNOTATION};
 
@@ -13,7 +13,7 @@ use crate::names::{DIVISION_ANNOTATION, GENERATION_ANNOTATION, HEAVY_ANNOTATION,
 pub(crate) struct Plan {
     /// Increases by one with each plan that changes the division.
     pub(crate) generation: u64,
-    pub(crate) division: Division,
+    pub(crate) division: ShardMap,
     /// Namespaces that no division can balance.
     pub(crate) heavy: Vec<HeavyNamespace>,
 }
@@ -58,9 +58,9 @@ pub(crate) fn generation(metadata: &ObjectMeta) -> Option<u64> {
 }
 
 /// Returns the ranges of the holder of a shard: all ranges if the Lease states none.
-pub(crate) fn ranges(metadata: &ObjectMeta) -> Ranges {
+pub(crate) fn ranges(metadata: &ObjectMeta) -> HashRanges {
     let stated = annotation(metadata, RANGES_ANNOTATION).and_then(|text| text.parse().ok());
-    stated.unwrap_or_else(Ranges::whole)
+    stated.unwrap_or_else(HashRanges::whole)
 }
 
 pub(crate) fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_client::{RawClient, RequestError, one_line};
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{InformerFactory, Shards};
-use windlass_object::shard::{Division, HeavyNamespace, hash};
+use windlass_object::shard::{ShardMap, HeavyNamespace, hash};
 use windlass_object::{ResourceKind, Scope};
 
 use crate::namespace_counts::NamespaceCounts;
@@ -50,7 +50,7 @@ pub struct Rebalancer {
     reader: RawClient,
     factory: InformerFactory,
     /// The division of the plan, and when it was first observed.
-    division: Option<(Division, Instant)>,
+    division: Option<(ShardMap, Instant)>,
     /// The heavy namespaces that were logged.
     logged: BTreeSet<String>,
     has_failed: bool,
@@ -78,7 +78,7 @@ impl Rebalancer {
     }
 
     /// Sets the division of the plan.
-    pub fn set_division(&mut self, division: Option<&Division>) {
+    pub fn set_division(&mut self, division: Option<&ShardMap>) {
         let known = self.division.as_ref().map(|(division, _)| division);
         if known != division {
             self.division = division.map(|division| (division.clone(), self.env.now()));
@@ -130,7 +130,7 @@ impl Rebalancer {
     }
 
     /// Returns the proposal after a count: the heavy namespaces, and another division if it is much better.
-    pub fn proposal(&mut self, outcome: &CountOutcome) -> Option<(Division, Vec<HeavyNamespace>)> {
+    pub fn proposal(&mut self, outcome: &CountOutcome) -> Option<(ShardMap, Vec<HeavyNamespace>)> {
         let weights = match &outcome.counts {
             Ok(counts) => &counts.weights,
             Err(error) => {
@@ -140,7 +140,7 @@ impl Rebalancer {
         };
         self.has_failed = false;
         let (division, since) = self.division.clone()?;
-        let (better, heavy) = Division::weighted(division.len(), weights);
+        let (better, heavy) = ShardMap::weighted(division.len(), weights);
         self.log_heavy(&heavy);
         let cooldown = match self.env.now().saturating_duration_since(since) < COOLDOWN {
             true => Cooldown::Running,
@@ -208,20 +208,20 @@ enum Cooldown {
 
 /// Returns `better` if it is much better and the cooldown is over, otherwise `present`.
 fn choose(
-    present: Division,
-    better: Division,
+    present: ShardMap,
+    better: ShardMap,
     weights: &BTreeMap<String, u64>,
     cooldown: Cooldown,
-) -> Division {
+) -> ShardMap {
     // An even division was not chosen by weight, and is badly balanced.
-    let is_first = present == Division::even(present.len()) && !weights.is_empty();
+    let is_first = present == ShardMap::even(present.len()) && !weights.is_empty();
     let changes = is_first || cooldown == Cooldown::Over && is_worth_it(&present, &better, weights);
     if changes { better } else { present }
 }
 
 /// Returns whether the heaviest shard has more than 1.5 fair shares, and would have 25 % less. A single heavy namespace
 /// cannot be divided.
-fn is_worth_it(present: &Division, better: &Division, weights: &BTreeMap<String, u64>) -> bool {
+fn is_worth_it(present: &ShardMap, better: &ShardMap, weights: &BTreeMap<String, u64>) -> bool {
     let total: u64 = weights.values().sum();
     let fair_share = total.div_ceil(u64::from(present.len().get()));
     let (heaviest, then) = (heaviest(present, weights), self::heaviest(better, weights));
@@ -240,7 +240,7 @@ fn is_worth_it(present: &Division, better: &Division, weights: &BTreeMap<String,
 }
 
 /// Returns the weight of the heaviest shard.
-fn heaviest(division: &Division, weights: &BTreeMap<String, u64>) -> u64 {
+fn heaviest(division: &ShardMap, weights: &BTreeMap<String, u64>) -> u64 {
     let mut loads = vec![0; usize::from(division.len().get())];
     for (namespace, weight) in weights {
         if let Some(load) = loads.get_mut(usize::from(division.shard_of(hash(namespace)).0)) {
@@ -262,12 +262,12 @@ mod tests {
         (0..40).map(|number| (format!("tenant-{number}"), weight(number))).collect()
     }
 
-    fn weighted(weights: &BTreeMap<String, u64>) -> Division {
-        Division::weighted(FOUR, weights).0
+    fn weighted(weights: &BTreeMap<String, u64>) -> ShardMap {
+        ShardMap::weighted(FOUR, weights).0
     }
 
     /// Multiplies the weights in one shard of `division`.
-    fn grown(weights: &BTreeMap<String, u64>, division: &Division, tenths: u64) -> BTreeMap<String, u64> {
+    fn grown(weights: &BTreeMap<String, u64>, division: &ShardMap, tenths: u64) -> BTreeMap<String, u64> {
         let is_in = |name: &str| division.shard_of(hash(name)).0 == 1;
         let grown = |(name, weight): (&String, &u64)| {
             (name.clone(), if is_in(name) { weight * tenths / 10 } else { *weight })
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn even_division_is_replaced_at_first_count() {
-        let (even, weights) = (Division::even(FOUR), tenants(|_| 1));
+        let (even, weights) = (ShardMap::even(FOUR), tenants(|_| 1));
         assert_eq!(choose(even.clone(), weighted(&weights), &weights, Cooldown::Running), weighted(&weights));
         let nothing = BTreeMap::new();
         assert_eq!(choose(even.clone(), weighted(&nothing), &nothing, Cooldown::Over), even);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use windlass_election::Predecessor;
+use windlass_election::PreviousHolder;
 use windlass_election::lease::{LeaseParams, LeaseRecord, LeaseState, ObservedLease};
 use windlass_env::Instant;
 use windlass_object::ResourceVersion;
-use windlass_object::shard::Ranges;
+use windlass_object::shard::HashRanges;
 
 use crate::plan::{generation, ranges};
 
@@ -41,8 +41,8 @@ pub(crate) enum OverwrittenTerm {
 #[derive(Clone, Debug)]
 pub(crate) struct PreviousTerm {
     pub(crate) generation: u64,
-    pub(crate) ranges: Ranges,
-    pub(crate) predecessor: Predecessor,
+    pub(crate) ranges: HashRanges,
+    pub(crate) predecessor: PreviousHolder,
 }
 
 impl ShardLease {
@@ -169,7 +169,7 @@ impl ShardLease {
 
     /// Returns the ranges on which the holder acts or might act: until an existing Lease is overwritten, its holder can
     /// renew it.
-    pub(crate) fn active_ranges(&self, now: Instant, unstated: Duration) -> Option<Ranges> {
+    pub(crate) fn active_ranges(&self, now: Instant, unstated: Duration) -> Option<HashRanges> {
         match self.state.view() {
             ObservedLease::Seen(seen) if seen.record.holder.is_some() => Some(ranges(&seen.lease.metadata)),
             ObservedLease::Gone(last) if now < last.changed_at + last.record.duration(unstated) => {
@@ -189,8 +189,8 @@ impl PreviousTerm {
     fn from_lease(last: &Lease) -> Option<Self> {
         let metadata = &last.metadata;
         let predecessor = match is_held(last) {
-            true => Predecessor::Silent,
-            false => Predecessor::from_released(metadata),
+            true => PreviousHolder::Unreported,
+            false => PreviousHolder::from_released(metadata),
         };
         Some(Self { generation: generation(metadata)?, ranges: ranges(metadata), predecessor })
     }

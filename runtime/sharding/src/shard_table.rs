@@ -11,9 +11,9 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Fence, FenceState};
-use windlass_election::{LeaderFence, Predecessor};
+use windlass_election::{LeaderFence, PreviousHolder};
 use windlass_object::ObjectKey;
-use windlass_object::shard::{Ranges, ShardId, hash};
+use windlass_object::shard::{HashRanges, ShardId, hash};
 
 use crate::overview::ShardsOverview;
 use crate::ownership::{KeyOwnership, Ownership};
@@ -42,7 +42,7 @@ pub enum ShardStage {
 /// A held shard.
 #[derive(Clone)]
 pub struct HeldShard {
-    ranges: Ranges,
+    ranges: HashRanges,
     fence: Arc<LeaderFence>,
     stage: ShardStage,
     lost: bool,
@@ -50,20 +50,20 @@ pub struct HeldShard {
     controllers: BTreeSet<&'static str>,
     /// Whether all controllers have worked on it.
     caught_up: bool,
-    predecessor: Predecessor,
+    predecessor: PreviousHolder,
     leaving: CancellationToken,
 }
 
 impl HeldShard {
     /// Returns a shard on which no controller works.
-    pub fn new(ranges: Ranges, fence: Arc<LeaderFence>, predecessor: Predecessor) -> Self {
+    pub fn new(ranges: HashRanges, fence: Arc<LeaderFence>, predecessor: PreviousHolder) -> Self {
         let (controllers, leaving) = (BTreeSet::new(), CancellationToken::new());
         let (stage, lost, caught_up) = (ShardStage::Joining, false, false);
         Self { ranges, fence, stage, lost, controllers, caught_up, predecessor, leaving }
     }
 
     /// Returns the previous holder of the shard.
-    pub fn predecessor(&self) -> &Predecessor {
+    pub fn predecessor(&self) -> &PreviousHolder {
         &self.predecessor
     }
 
@@ -174,7 +174,7 @@ impl ShardTable {
     }
 
     /// Stops the work on a shard: none of its keys is owned any more. Returns its ranges; `None` if it is leaving already.
-    pub fn stop(&self, shard: ShardId) -> Option<Ranges> {
+    pub fn stop(&self, shard: ShardId) -> Option<HashRanges> {
         let mut ranges = None;
         self.change(|state| {
             let held = state.held.get_mut(&shard).filter(|held| held.stage != ShardStage::Leaving);

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use windlass_client::FenceState;
-use windlass_election::{LeaderFence, Predecessor};
+use windlass_election::{LeaderFence, PreviousHolder};
 use windlass_env::Env;
 use windlass_object::ObjectKey;
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 
 use crate::ownership::Ownership;
 use crate::shard_table::{HeldShard, ShardTable};
@@ -47,7 +47,7 @@ fn key_is_owned_only_between_start_and_stop_on_every_thread() {
             });
         }
         for round in 1..=ROUNDS {
-            let held = HeldShard::new(Ranges::whole(), LeaderFence::new(env.clone()), Predecessor::Silent);
+            let held = HeldShard::new(HashRanges::whole(), LeaderFence::new(env.clone()), PreviousHolder::Unreported);
             table.join(ONLY, held.clone());
             started.store(round, Ordering::Relaxed);
             assert!(table.start(ONLY, &held, "ours", 1));

@@ -117,8 +117,8 @@ pub use windlass_testing as testing;
 pub mod admin {
     #[doc(inline)]
     pub use windlass_admin::{
-        About, Access, AdminConfig, AdminConfigError, AdminError, CertificateError, Check, CheckResult,
-        Health, Notice, Page, PageAnswer, PageRequest, Pages, Probe, Report, Tls,
+        ComponentInfo, Access, AdminConfig, AdminConfigError, AdminError, CertificateError, Check, CheckResult,
+        Health, Notice, PageHandler, PageResponse, PageRequest, Pages, Probe, Report, Tls,
     };
 }
 
@@ -127,8 +127,8 @@ pub mod client {
     #[doc(inline)]
     pub use windlass_client::{
         ClientError, ClientOptions, ClientOptionsError, Cluster, ClusterSource, ConfigError,
-        CredentialsError, DeadlineError, Denial, DrainingError, FencedError, Identities, IdentityCause,
-        IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, TurnOverError, denial,
+        CredentialsError, DeadlineError, MissingPermission, DrainingError, FencedError, Identities, IdentityCause,
+        IdentityError, KilledError, NotDeclaredError, RequestError, WatchIdleError, TurnOverError, missing_permission,
         draining, infer_config, killed, load_config, one_line, refusal, retry_after, timed_out, turn_over,
         undeclared,
     };
@@ -141,7 +141,7 @@ pub mod controller {
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor, Enqueuer,
         Outcome, Owned, OwnedBuilder, Owners, Polled, Predicate, ReadYourWrites, ReconcileError,
         Registration, RequestOptions, Runnable, RunnableContext, RunsOn, Setup, SetupError, TaskContext,
-        Timer, Trigger, TriggerError, UNDECLARED, Watch, WatchError, Watchable, Watches, Writable,
+        Timer, Trigger, TriggerError, UNDECLARED, Watch, WatchError, Watchable, DynamicWatches, Writable,
         WriteError, WriteResult, Writer, WriterBuilder, Written, all_of, annotations_changed, by_any_owner,
         by_index, by_label, by_owner, by_owner_kind, by_self, changed, generation_changed, labels_changed,
         not_yet, predicate, resource_version_changed, retry, retry_after, terminal,
@@ -166,15 +166,15 @@ pub mod env {
 /// Events for the users of a cluster.
 pub mod events {
     #[doc(inline)]
-    pub use windlass_events::{NewEvent, Recorded, Recorder};
+    pub use windlass_events::{NewEvent, CapturedEvent, Recorder};
 }
 
 /// The cache: listers, indexes, events with their causes, sources of your own.
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, ChannelSource, Coverage, Event, FeedError, Index, IndexValue, KindOptions, Lag, ListRequest,
-        Lister, ListerWatcher, NamespaceSet, Observation, Presence, Progress, Resync, Selection, Selectors,
+        Cause, ChannelSource, Coverage, Event, FeedError, IndexSnapshot, IndexValue, KindOptions, UnsyncedReason, ListRequest,
+        Lister, ListerWatcher, NamespaceSet, DeletionEvidence, KindAvailability, Progress, Resync, Selection, Selectors,
         Unreadable, WatchListRequest, WatchRequest, indexes,
     };
 }
@@ -185,7 +185,7 @@ pub mod manager {
     pub use windlass_manager::{
         AddError, CacheOptions, ConfigError, ControllerSelection, Explainer, FeatureGate, FeatureGateError,
         FeatureGates, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions, Manifests,
-        NoSuchController, Registry, RegistryError, START, ShutdownSignals, ShutdownTrigger, Stage, Step,
+        NoSuchController, Registry, RegistryError, START, ShutdownSignals, ShutdownTrigger, ShardStage, StartStep,
         UnknownController, closest, manifests,
     };
 }
@@ -200,7 +200,7 @@ pub mod metrics {
 pub mod object {
     #[doc(inline)]
     pub use windlass_object::{
-        DecodeError, Decoder, Dynamic, GroupResource, Head, LabelSelector, Metadata, ObjectKey,
+        DecodeError, Decoder, Dynamic, GroupResource, ObjectHeader, LabelSelector, Metadata, ObjectKey,
         ParseObjectKeyError, ParseVerbError, Representation, ResourceKind, ResourceVersion, Rule, Scope,
         Scoped, SelectorError, Status, Typed, Uid, Verb, condition, owner, selector, time,
     };
@@ -216,7 +216,7 @@ pub mod sharding {
 pub mod workqueue {
     #[doc(inline)]
     pub use windlass_workqueue::{
-        Bucket, Exponential, Priority, RateLimiter, default_limiter, per_key_limiter,
+        TokenBucket, Exponential, Priority, RateLimiter, default_limiter, per_key_limiter,
     };
 }
 
@@ -229,7 +229,7 @@ pub mod prelude {
         retry_after, terminal,
     };
     pub use windlass_env::Env;
-    pub use windlass_informer::{Index, Lister, Selection};
+    pub use windlass_informer::{IndexSnapshot, Lister, Selection};
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
     pub use windlass_object::condition::set_condition;
     pub use windlass_object::owner::{controller_reference, is_controlled_by};

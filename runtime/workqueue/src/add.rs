@@ -20,16 +20,16 @@ impl Priority {
 
 /// How a key is to be queued, for [`Queue::add_with`](crate::Queue::add_with).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Add {
+pub struct AddOptions {
     /// How urgent it is.
     pub priority: Priority,
     /// When it is to be queued.
-    pub when: When,
+    pub when: AddDelay,
 }
 
 /// When a key is to be queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum When {
+pub enum AddDelay {
     /// Now.
     #[default]
     Now,
@@ -45,35 +45,35 @@ pub enum When {
     RetryAfter(Duration),
 }
 
-impl Add {
+impl AddOptions {
     /// At once, with normal priority.
-    pub fn now() -> Add {
-        Add::default()
+    pub fn now() -> AddOptions {
+        AddOptions::default()
     }
 
     /// After `delay`, with normal priority.
-    pub fn after(delay: Duration) -> Add {
-        Add { when: When::After(delay), ..Add::default() }
+    pub fn after(delay: Duration) -> AddOptions {
+        AddOptions { when: AddDelay::After(delay), ..AddOptions::default() }
     }
 
     /// As soon as the limiter allows, with normal priority.
-    pub fn rate_limited() -> Add {
-        Add { when: When::RateLimited, ..Add::default() }
+    pub fn rate_limited() -> AddOptions {
+        AddOptions { when: AddDelay::RateLimited, ..AddOptions::default() }
     }
 
     /// As soon as the key's own failures allow, after `max` at the latest, with normal priority.
-    pub fn rate_limited_per_key(max: Duration) -> Add {
-        Add { when: When::RateLimitedPerKey(max), ..Add::default() }
+    pub fn rate_limited_per_key(max: Duration) -> AddOptions {
+        AddOptions { when: AddDelay::RateLimitedPerKey(max), ..AddOptions::default() }
     }
 
     /// After `delay`, as another attempt of a key that failed, with normal priority.
-    pub fn retry_after(delay: Duration) -> Add {
-        Add { when: When::RetryAfter(delay), ..Add::default() }
+    pub fn retry_after(delay: Duration) -> AddOptions {
+        AddOptions { when: AddDelay::RetryAfter(delay), ..AddOptions::default() }
     }
 
     /// The same with another priority.
     #[must_use]
-    pub fn priority(self, priority: Priority) -> Add {
-        Add { priority, ..self }
+    pub fn priority(self, priority: Priority) -> AddOptions {
+        AddOptions { priority, ..self }
     }
 }

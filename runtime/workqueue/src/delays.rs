@@ -8,11 +8,11 @@ use crate::Priority;
 
 /// Why a key is to be queued later. The order says which reason outlives the other in a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reason {
+pub(crate) enum DelayReason {
     /// A run as soon as the limiter allows: an immediate add makes it pointless.
     Retry,
     /// A run at that time.
-    Appointment,
+    Scheduled,
 }
 
 #[derive(Debug, Default)]
@@ -35,14 +35,14 @@ struct Due {
 struct Pending {
     /// In the heap.
     position: usize,
-    reason: Reason,
+    reason: DelayReason,
     priority: Priority,
 }
 
 impl Delays {
     /// Sets the time of the key in `slot` to `at`, unless it is due earlier already. The higher priority and the
     /// stronger reason hold.
-    pub(crate) fn insert(&mut self, slot: usize, at: Instant, reason: Reason, priority: Priority) {
+    pub(crate) fn insert(&mut self, slot: usize, at: Instant, reason: DelayReason, priority: Priority) {
         if slot >= self.pending.len() {
             self.pending.resize(slot + 1, None);
         }
@@ -71,7 +71,7 @@ impl Delays {
     }
 
     /// When the key in `slot` is due, and why then.
-    pub(crate) fn due(&self, slot: usize) -> Option<(Instant, Reason)> {
+    pub(crate) fn due(&self, slot: usize) -> Option<(Instant, DelayReason)> {
         self.pending(slot).map(|pending| (self.heap[pending.position].at, pending.reason))
     }
 
@@ -83,7 +83,7 @@ impl Delays {
     /// Takes back a retry, and says how urgent it was; an appointment stands.
     #[inline]
     pub(crate) fn supersede(&mut self, slot: usize) -> Option<Priority> {
-        let superseded = self.pending(slot).is_some_and(|pending| pending.reason == Reason::Retry);
+        let superseded = self.pending(slot).is_some_and(|pending| pending.reason == DelayReason::Retry);
         if superseded { self.remove(slot).map(|pending| pending.priority) } else { None }
     }
 

@@ -6,14 +6,14 @@ use crate::Key;
 use crate::shared::Shared;
 
 /// One call of `drained`.
-pub(crate) struct Drained<'a, K: Key> {
+pub(crate) struct DrainFuture<'a, K: Key> {
     shared: &'a Shared<K>,
     seat: Option<u64>,
 }
 
-impl<'a, K: Key> Drained<'a, K> {
+impl<'a, K: Key> DrainFuture<'a, K> {
     pub(crate) fn new(shared: &'a Shared<K>) -> Self {
-        Drained { shared, seat: None }
+        DrainFuture { shared, seat: None }
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -26,7 +26,7 @@ impl<'a, K: Key> Drained<'a, K> {
     }
 }
 
-impl<K: Key> Drop for Drained<'_, K> {
+impl<K: Key> Drop for DrainFuture<'_, K> {
     fn drop(&mut self) {
         if let Some(seat) = self.seat {
             self.shared.inner().drainers.leave(seat);

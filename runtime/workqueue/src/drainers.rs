@@ -2,15 +2,15 @@
 
 use std::task::Waker;
 
-use crate::waiters::Wakes;
+use crate::waiters::WakeList;
 
 #[derive(Debug, Default)]
-pub(crate) struct Drainers {
+pub(crate) struct DrainWaiters {
     seated: u64,
     line: Vec<(u64, Waker)>,
 }
 
-impl Drainers {
+impl DrainWaiters {
     /// Whether nobody waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -19,11 +19,11 @@ impl Drainers {
 
     /// Everybody: there is nothing left to wait for.
     #[inline]
-    pub(crate) fn all(&mut self) -> Wakes {
+    pub(crate) fn all(&mut self) -> WakeList {
         if self.line.is_empty() {
-            return Wakes::None;
+            return WakeList::None;
         }
-        Wakes::All(self.line.drain(..).map(|(_, waker)| waker).collect())
+        WakeList::All(self.line.drain(..).map(|(_, waker)| waker).collect())
     }
 
     pub(crate) fn wait(&mut self, seat: &mut Option<u64>, waker: &Waker) {

@@ -9,45 +9,45 @@ use windlass_env::Instant;
 
 use crate::Key;
 use crate::shared::Shared;
-use crate::state::Taken;
-use crate::waiters::Seat;
+use crate::state::DequeuedKey;
+use crate::waiters::WaiterId;
 
-pub(crate) struct Getter<'a, K: Key> {
+pub(crate) struct GetFuture<'a, K: Key> {
     shared: &'a Shared<K>,
-    seat: Option<Seat>,
-    alarm: Option<Alarm>,
+    seat: Option<WaiterId>,
+    alarm: Option<DelayTimer>,
 }
 
 /// A timer for the earliest delayed key.
-struct Alarm {
+struct DelayTimer {
     at: Instant,
     sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 /// What a look at the queue yields.
-enum Look<K> {
+enum PollOutcome<K> {
     /// A key, or nothing because no key will come any more.
-    Came(Option<Taken<K>>),
+    Came(Option<DequeuedKey<K>>),
     /// In the line, with the time to arm the alarm for, if it is this getter's business.
     Wait(Option<Instant>),
 }
 
-impl<'a, K: Key> Getter<'a, K> {
+impl<'a, K: Key> GetFuture<'a, K> {
     pub(crate) fn new(shared: &'a Shared<K>) -> Self {
-        Getter { shared, seat: None, alarm: None }
+        GetFuture { shared, seat: None, alarm: None }
     }
 
     #[inline]
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken<K>>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<DequeuedKey<K>>> {
         // A worker whose keys never make it wait would otherwise keep the thread from everybody else.
         let turn = ready!(coop::poll_proceed(cx));
         loop {
             match self.look(cx.waker()) {
-                Look::Came(taken) => {
+                PollOutcome::Came(taken) => {
                     turn.made_progress();
                     return Poll::Ready(taken);
                 }
-                Look::Wait(alarm) => {
+                PollOutcome::Wait(alarm) => {
                     self.arm(alarm);
                     ready!(self.poll_alarm(cx));
                 }
@@ -56,21 +56,21 @@ impl<'a, K: Key> Getter<'a, K> {
     }
 
     #[inline]
-    fn look(&mut self, waker: &Waker) -> Look<K> {
+    fn look(&mut self, waker: &Waker) -> PollOutcome<K> {
         let (mut inner, now) = self.shared.enter();
         inner.waiters.arrive(&mut self.seat);
         let taken = inner.state.take(now);
         if taken.is_some() || inner.state.is_finished() {
             inner.waiters.leave(&mut self.seat);
-            return Look::Came(taken);
+            return PollOutcome::Came(taken);
         }
         let earliest = inner.state.earliest();
-        Look::Wait(inner.waiters.wait(&mut self.seat, waker, earliest))
+        PollOutcome::Wait(inner.waiters.wait(&mut self.seat, waker, earliest))
     }
 
     fn arm(&mut self, at: Option<Instant>) {
         if self.alarm.as_ref().map(|alarm| alarm.at) != at {
-            self.alarm = at.map(|at| Alarm { at, sleep: Box::pin(self.shared.env.sleep_until(at)) });
+            self.alarm = at.map(|at| DelayTimer { at, sleep: Box::pin(self.shared.env.sleep_until(at)) });
         }
     }
 
@@ -87,7 +87,7 @@ impl<'a, K: Key> Getter<'a, K> {
     }
 }
 
-impl<K: Key> Drop for Getter<'_, K> {
+impl<K: Key> Drop for GetFuture<'_, K> {
     /// Passes on what it was told, and the alarm if it held it.
     fn drop(&mut self) {
         if self.seat.is_some() {

@@ -16,7 +16,7 @@
 //! - Draining ends only when nothing is queued and nothing is in flight, and what is queued when the queue shuts down
 //!   is still handed out, also when the worker that held it is gone.
 //! - By [`default_limiter`], failing keys delay the retry of another key by at most one slot each (100 ms) and 1000 s in
-//!   all, and keys that are limited on their own ([`Add::rate_limited_per_key`]) by nothing.
+//!   all, and keys that are limited on their own ([`AddOptions::rate_limited_per_key`]) by nothing.
 //! - An [`Item`] releases its key when it is dropped, so neither a panic nor a cancelled worker can leak one.
 //! - A cancelled [`Queue::get`] takes nothing with it: the key goes to the next who waits.
 //!
@@ -70,11 +70,11 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 mod waiters;
-mod whereabouts;
+mod key_status;
 
-pub use crate::add::{Add, Priority, When};
+pub use crate::add::{AddOptions, Priority, AddDelay};
 pub use crate::key::Key;
-pub use crate::limiter::{Bucket, Exponential, RateLimiter, default_limiter, per_key_limiter};
+pub use crate::limiter::{TokenBucket, Exponential, RateLimiter, default_limiter, per_key_limiter};
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
-pub use crate::whereabouts::{Due, Waiting, Whereabouts};
+pub use crate::key_status::{Delayed, Queued, KeyStatus};

@@ -29,7 +29,7 @@ pub trait RateLimiter<K>: Send + 'static {
 }
 
 /// So many doublings make any delay longer than a duration can be.
-const MOST_DOUBLINGS: u32 = 128;
+const MAX_DOUBLINGS: u32 = 128;
 
 /// `base` for a key's first attempt, doubled with each further one, never more than `max`. Holds one number per key
 /// that has failed, until the key is forgotten.
@@ -50,7 +50,7 @@ impl<K: Key> Exponential<K> {
 impl<K: Key> RateLimiter<K> for Exponential<K> {
     fn when(&mut self, _now: Instant, key: &K) -> Duration {
         let failures = self.failures.count(key);
-        let doubled = (0..failures.min(MOST_DOUBLINGS)).try_fold(self.base, |delay, _| delay.checked_mul(2));
+        let doubled = (0..failures.min(MAX_DOUBLINGS)).try_fold(self.base, |delay, _| delay.checked_mul(2));
         doubled.unwrap_or(Duration::MAX).min(self.max)
     }
 
@@ -73,7 +73,7 @@ impl<K: Key> RateLimiter<K> for Exponential<K> {
 ///   fail. Delays that grow per key relieve it: no key waits once each of the 2,000 waits for longer than 200 s.
 /// - The bucket never adds more than `max_wait`. So beyond `burst + qps * max_wait` pending retries it no longer limits
 ///   their rate, which is then at most one retry per key and `max_wait`.
-pub struct Bucket<K> {
+pub struct TokenBucket<K> {
     per_key: Box<dyn RateLimiter<K>>,
     /// One retry's share of time.
     interval: Duration,
@@ -95,7 +95,7 @@ struct Reservation {
     due: Instant,
 }
 
-impl<K: Key> Bucket<K> {
+impl<K: Key> TokenBucket<K> {
     /// A full bucket around `per_key`.
     ///
     /// # Panics
@@ -104,7 +104,7 @@ impl<K: Key> Bucket<K> {
         assert!(qps.is_finite() && qps > 0.0, "a bucket of {qps} per second lets nothing through");
         assert!(burst > 0, "a bucket that holds nothing lets nothing through");
         let interval = Duration::try_from_secs_f64(1.0 / qps).unwrap_or(Duration::MAX);
-        Bucket {
+        TokenBucket {
             per_key,
             interval,
             tolerance: interval.saturating_mul(burst),
@@ -136,7 +136,7 @@ impl<K: Key> Bucket<K> {
     }
 }
 
-impl<K: Key> RateLimiter<K> for Bucket<K> {
+impl<K: Key> RateLimiter<K> for TokenBucket<K> {
     fn when(&mut self, now: Instant, key: &K) -> Duration {
         let own = self.per_key.when(now, key);
         let pending = self.reserved.get(key).filter(|reservation| reservation.due > now);
@@ -164,7 +164,7 @@ impl<K: Key> RateLimiter<K> for Bucket<K> {
     }
 }
 
-impl<K> fmt::Debug for Bucket<K> {
+impl<K> fmt::Debug for TokenBucket<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bucket")
             .field("interval", &self.interval)
@@ -180,9 +180,9 @@ const MAX_DELAY: Duration = Duration::from_secs(1000);
 
 /// What controllers use unless told otherwise, with upstream's numbers: a key backs off alone, from 5 ms doubling to
 /// 1000 s, and all keys of the queue together retry at most 10 times per second after a burst of 100. The bucket adds
-/// at most 1000 s: see [`Bucket`] for what failing keys cost each other.
+/// at most 1000 s: see [`TokenBucket`] for what failing keys cost each other.
 pub fn default_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
-    Box::new(Bucket::new(per_key_limiter(), 10.0, 100, MAX_DELAY))
+    Box::new(TokenBucket::new(per_key_limiter(), 10.0, 100, MAX_DELAY))
 }
 
 /// A key backs off alone, from 5 ms doubling to 1000 s, whatever the others do: what controller-runtime uses beside its

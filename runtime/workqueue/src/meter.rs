@@ -10,7 +10,7 @@ use windlass_metrics::{LocalHistogram, WorkqueueMetrics};
 
 use crate::Priority;
 
-pub(crate) struct Meter {
+pub(crate) struct QueueMeter {
     metrics: WorkqueueMetrics,
     queued: LocalHistogram,
     worked: LocalHistogram,
@@ -18,22 +18,22 @@ pub(crate) struct Meter {
 
 /// How long held keys have been held.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ages {
+pub(crate) struct ProcessingAges {
     sum: Duration,
     longest: Duration,
 }
 
-impl Ages {
+impl ProcessingAges {
     pub(crate) fn count(&mut self, age: Duration) {
         self.sum = self.sum.saturating_add(age);
         self.longest = self.longest.max(age);
     }
 }
 
-impl Meter {
+impl QueueMeter {
     pub(crate) fn new(metrics: WorkqueueMetrics) -> Self {
         let (queued, worked) = (metrics.queue_duration.local(), metrics.work_duration.local());
-        Meter { metrics, queued, worked }
+        QueueMeter { metrics, queued, worked }
     }
 
     /// A key has come in that was not waiting.
@@ -67,7 +67,7 @@ impl Meter {
     }
 
     /// Brings up to date what is only shown when somebody looks.
-    pub(crate) fn show(&self, ages: Ages, depths: impl Iterator<Item = (Priority, usize)>) {
+    pub(crate) fn show(&self, ages: ProcessingAges, depths: impl Iterator<Item = (Priority, usize)>) {
         self.queued.flush();
         self.worked.flush();
         self.metrics.unfinished_work.set(ages.sum.as_secs_f64());

@@ -8,16 +8,16 @@ use std::time::Duration;
 use windlass_env::Env;
 use windlass_metrics::WorkqueueMetrics;
 
-use crate::delays::Reason;
-use crate::drained::Drained;
-use crate::getter::Getter;
+use crate::delays::DelayReason;
+use crate::drained::DrainFuture;
+use crate::getter::GetFuture;
 use crate::limiter::RateLimiter;
 use crate::shared::Shared;
 use crate::state::Delay;
-use crate::{Add, Key, ParkReason, Parked, Priority, When, Whereabouts};
+use crate::{AddOptions, Key, ParkReason, Parked, Priority, AddDelay, KeyStatus};
 
 /// A key that fails again and again is retried no faster than this: the first step of the default limiter.
-const SHORTEST_RETRY: Duration = Duration::from_millis(5);
+const MIN_RETRY: Duration = Duration::from_millis(5);
 
 /// A queue of keys. Cloning is cheap and yields the same queue.
 pub struct Queue<K: Key> {
@@ -43,42 +43,42 @@ impl<K: Key> Queue<K> {
     /// Queues `key` with normal priority, unless it waits already. If a worker holds it, it is queued when that worker
     /// is done. Supersedes a pending retry of the same key. Ignored after [`Queue::shut_down`].
     pub fn add(&self, key: K) {
-        self.add_with(key, Add::now());
+        self.add_with(key, AddOptions::now());
     }
 
     /// Queues `key` with normal priority once `delay` has passed, or at the earlier time it is already due at. A delay
     /// of zero is [`Queue::add`]. Ignored after [`Queue::shut_down`].
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.add_with(key, Add::after(delay));
+        self.add_with(key, AddOptions::after(delay));
     }
 
     /// Queues `key` again with normal priority once the limiter allows, and counts the attempt. Ignored after
     /// [`Queue::shut_down`].
     pub fn add_rate_limited(&self, key: K) {
-        self.add_with(key, Add::rate_limited());
+        self.add_with(key, AddOptions::rate_limited());
     }
 
     /// Queues `key` as `add` says. A key that waits already is only ever raised: to the back of the higher priority. A
     /// key that a worker holds has the highest priority that was asked for meanwhile when its turn comes again. A
     /// delayed key keeps the earliest time and the highest priority. Ignored after [`Queue::shut_down`].
-    pub fn add_with(&self, key: K, add: Add) {
-        let Add { priority, when } = add;
+    pub fn add_with(&self, key: K, add: AddOptions) {
+        let AddOptions { priority, when } = add;
         let (length, reason) = match when {
-            When::Now => return drop(self.shared.change(|state, now| state.add(now, key, priority))),
-            When::After(delay) => (delay, Reason::Appointment),
-            When::RateLimited => {
+            AddDelay::Now => return drop(self.shared.change(|state, now| state.add(now, key, priority))),
+            AddDelay::After(delay) => (delay, DelayReason::Scheduled),
+            AddDelay::RateLimited => {
                 let now = self.shared.env.now();
-                (self.shared.limiter().when(now, &key), Reason::Retry)
+                (self.shared.limiter().when(now, &key), DelayReason::Retry)
             }
-            When::RateLimitedPerKey(max) => {
+            AddDelay::RateLimitedPerKey(max) => {
                 let now = self.shared.env.now();
-                (self.shared.limiter().when_per_key(now, &key).min(max), Reason::Retry)
+                (self.shared.limiter().when_per_key(now, &key).min(max), DelayReason::Retry)
             }
-            When::RetryAfter(delay) => {
+            AddDelay::RetryAfter(delay) => {
                 let now = self.shared.env.now();
                 // Asked for the count: its own answer does not matter.
                 let _back_off = self.shared.limiter().when_per_key(now, &key);
-                (delay.max(SHORTEST_RETRY), Reason::Retry)
+                (delay.max(MIN_RETRY), DelayReason::Retry)
             }
         };
         let delay = Delay { length, reason };
@@ -117,18 +117,18 @@ impl<K: Key> Queue<K> {
 
     /// Whether `key` is parked for `reason`.
     pub fn is_parked(&self, key: &K, reason: ParkReason) -> bool {
-        self.whereabouts(key).parked.is_some_and(|parked| parked.reason == reason)
+        self.key_status(key).parked.is_some_and(|parked| parked.reason == reason)
     }
 
     /// Takes back every key that waits, for a worker, a time or its release, and of which `gone` says so, as if it had never been
     /// added. One that a worker holds stays with it. `gone` is asked under the lock, so it must not come back to the
     /// queue. What the limiter holds against the keys stands: [`Queue::forget`].
-    pub fn withdraw(&self, gone: impl Fn(&K) -> bool) {
+    pub fn remove(&self, gone: impl Fn(&K) -> bool) {
         let _left = self.shared.change(|state, _now| state.withdraw(gone));
     }
 
     /// Where `key` is now.
-    pub fn whereabouts(&self, key: &K) -> Whereabouts {
+    pub fn key_status(&self, key: &K) -> KeyStatus {
         self.shared.change(|state, _now| state.whereabouts(key))
     }
 
@@ -161,7 +161,7 @@ impl<K: Key> Queue<K> {
     /// # Cancel safety
     /// A dropped call has taken nothing: a key it was woken for goes to the next who waits.
     pub async fn get(&self) -> Option<Item<K>> {
-        let mut getter = Getter::new(&self.shared);
+        let mut getter = GetFuture::new(&self.shared);
         let taken = poll_fn(|cx| getter.poll(cx)).await?;
         Some(Item { queue: self.clone(), key: taken.key, slot: taken.slot, priority: taken.priority })
     }
@@ -187,8 +187,8 @@ impl<K: Key> Queue<K> {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub async fn drained(&self) {
-        let mut drained = Drained::new(&self.shared);
+    pub async fn wait_drained(&self) {
+        let mut drained = DrainFuture::new(&self.shared);
         poll_fn(|cx| drained.poll(cx)).await;
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use windlass_env::Instant;
 
 use crate::slots::NONE;
-use crate::{Priority, Waiting};
+use crate::{Priority, Queued};
 
 /// How long a level's next key waits before the level claims turns. Ten seconds cover the bursts that priorities exist
 /// for, and are short compared with the minutes after which users notice a delay.
@@ -26,11 +26,11 @@ const LEVELS_KEPT: usize = 16;
 pub(crate) struct Schedule {
     /// By slot.
     links: Vec<Link>,
-    lanes: Vec<Lane>,
+    lanes: Vec<TenantQueue>,
     /// By tenant: its first lane.
     first_lanes: Vec<usize>,
     /// The highest priority first.
-    levels: Vec<Level>,
+    levels: Vec<PriorityLevel>,
     ready: usize,
     /// How many turns in a row have passed over a claim.
     passed_over: u32,
@@ -46,7 +46,7 @@ struct Link {
 }
 
 #[derive(Debug)]
-struct Lane {
+struct TenantQueue {
     priority: Priority,
     tenant: usize,
     head: usize,
@@ -59,7 +59,7 @@ struct Lane {
 }
 
 #[derive(Debug)]
-struct Level {
+struct PriorityLevel {
     priority: Priority,
     /// The lane that is served next.
     current: usize,
@@ -68,7 +68,7 @@ struct Level {
 
 /// Whose turn it is. Valid until the schedule changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct NextKey {
     level: usize,
     passed_over: u32,
     pub(crate) slot: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Turn {
 
 /// A key that has waited.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waited {
+pub(crate) struct QueuedEntry {
     pub(crate) added: Instant,
     pub(crate) priority: Priority,
 }
@@ -140,14 +140,14 @@ impl Schedule {
     }
 
     /// Since when a waiting key waits, and how urgently.
-    pub(crate) fn waiting(&self, slot: usize) -> Waiting {
+    pub(crate) fn waiting(&self, slot: usize) -> Queued {
         let Link { added, lane, .. } = self.links[slot];
-        Waiting { since: added, priority: self.lanes[lane].priority }
+        Queued { since: added, priority: self.lanes[lane].priority }
     }
 
     /// Whose turn it is at `now`.
     #[inline]
-    pub(crate) fn turn(&self, now: Instant) -> Option<Turn> {
+    pub(crate) fn turn(&self, now: Instant) -> Option<NextKey> {
         let top = self.levels.iter().position(|level| level.ready > 0)?;
         let claim = if self.levels[top].ready < self.ready { self.claim(top, now) } else { None };
         let (level, passed_over) = match claim {
@@ -155,18 +155,18 @@ impl Schedule {
             Some(_) => (top, self.passed_over + 1),
             None => (top, 0),
         };
-        Some(Turn { level, passed_over, slot: self.next_of(level) })
+        Some(NextKey { level, passed_over, slot: self.next_of(level) })
     }
 
     /// Takes the key whose turn it is out of its lane.
     #[inline]
-    pub(crate) fn take(&mut self, turn: Turn) -> Waited {
-        let Turn { level, passed_over, slot } = turn;
+    pub(crate) fn take(&mut self, turn: NextKey) -> QueuedEntry {
+        let NextKey { level, passed_over, slot } = turn;
         let Link { added, lane, .. } = self.links[slot];
         self.passed_over = passed_over;
         self.unlink(level, slot);
         self.pass(level, lane);
-        Waited { added, priority: self.lanes[lane].priority }
+        QueuedEntry { added, priority: self.lanes[lane].priority }
     }
 
     /// A lane that still has keys has had its turn.
@@ -229,7 +229,7 @@ impl Schedule {
 
     #[inline]
     fn leave(&mut self, level: usize, lane: usize) {
-        let Lane { before, after, .. } = self.lanes[lane];
+        let TenantQueue { before, after, .. } = self.lanes[lane];
         self.lanes[before].after = after;
         self.lanes[after].before = before;
         let current = &mut self.levels[level].current;
@@ -266,7 +266,7 @@ impl Schedule {
 
     fn open(&mut self, tenant: usize, priority: Priority) -> usize {
         let sibling = std::mem::replace(&mut self.first_lanes[tenant], self.lanes.len());
-        self.lanes.push(Lane {
+        self.lanes.push(TenantQueue {
             priority,
             tenant,
             head: NONE,
@@ -281,7 +281,7 @@ impl Schedule {
     /// The level of a priority, made if there is none.
     #[inline]
     fn level(&mut self, priority: Priority) -> usize {
-        let place = |levels: &[Level]| levels.binary_search_by(|level| priority.cmp(&level.priority));
+        let place = |levels: &[PriorityLevel]| levels.binary_search_by(|level| priority.cmp(&level.priority));
         if let Ok(found) = place(&self.levels) {
             return found;
         }
@@ -289,7 +289,7 @@ impl Schedule {
             self.levels.retain(|level| level.ready > 0);
         }
         let at = place(&self.levels).unwrap_or_else(|at| at);
-        self.levels.insert(at, Level { priority, current: NONE, ready: 0 });
+        self.levels.insert(at, PriorityLevel { priority, current: NONE, ready: 0 });
         at
     }
 }

@@ -7,11 +7,11 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::WorkqueueMetrics;
 
 use crate::Key;
-use crate::drainers::Drainers;
+use crate::drainers::DrainWaiters;
 use crate::limiter::{RateLimiter, default_limiter};
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
-use crate::waiters::{Waiters, Wakes};
+use crate::waiters::{Waiters, WakeList};
 
 const RELEASED: &str = "the keys are asked for after their lock was released";
 
@@ -27,12 +27,12 @@ pub(crate) struct Shared<K: Key> {
 pub(crate) struct Inner<K> {
     pub(crate) state: State<K>,
     pub(crate) waiters: Waiters,
-    pub(crate) drainers: Drainers,
+    pub(crate) drainers: DrainWaiters,
 }
 
 /// The keys while they are changed. Dropping it releases the lock and wakes whoever has something to do now, also when
 /// the change ended in a panic: what it had done by then may be what others wait for.
-pub(crate) struct Changing<'a, K> {
+pub(crate) struct StateGuard<'a, K> {
     /// Empty only while it is dropped: the lock is released before anybody is woken.
     inner: Option<MutexGuard<'a, Inner<K>>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Changing<'a, K> {
 impl<K: Key> Shared<K> {
     pub(crate) fn new(env: Env, name: &str, metrics: Option<WorkqueueMetrics>) -> Arc<Self> {
         let state = State::new(env.hash_seed(name), metrics.clone());
-        let inner = Inner { state, waiters: Waiters::default(), drainers: Drainers::default() };
+        let inner = Inner { state, waiters: Waiters::default(), drainers: DrainWaiters::default() };
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             env,
@@ -65,7 +65,7 @@ impl<K: Key> Shared<K> {
 
     /// The keys as they are now, those that have come due included.
     #[inline]
-    pub(crate) fn enter(&self) -> (Changing<'_, K>, Instant) {
+    pub(crate) fn enter(&self) -> (StateGuard<'_, K>, Instant) {
         let mut inner = self.changing();
         // The clock is read under the lock, so that times in the queue never run back.
         let now = self.env.now();
@@ -74,13 +74,13 @@ impl<K: Key> Shared<K> {
     }
 
     /// The keys, for a change after which somebody may have to be woken.
-    pub(crate) fn changing(&self) -> Changing<'_, K> {
-        Changing { inner: Some(self.inner()) }
+    pub(crate) fn changing(&self) -> StateGuard<'_, K> {
+        StateGuard { inner: Some(self.inner()) }
     }
 
     /// What a key brings along (comparison, hash, clone, tenant) and the iterator of [`crate::Queue::add_all`] are the only
     /// code under this lock that is not ours. It runs before its own key has changed anything, so a panic in it leaves
-    /// the state whole; what was changed for keys before it is settled by [`Changing`].
+    /// the state whole; what was changed for keys before it is settled by [`StateGuard`].
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner<K>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +91,7 @@ impl<K: Key> Shared<K> {
     }
 }
 
-impl<K> Deref for Changing<'_, K> {
+impl<K> Deref for StateGuard<'_, K> {
     type Target = Inner<K>;
 
     #[inline]
@@ -101,7 +101,7 @@ impl<K> Deref for Changing<'_, K> {
     }
 }
 
-impl<K> DerefMut for Changing<'_, K> {
+impl<K> DerefMut for StateGuard<'_, K> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Inner<K> {
         let Some(inner) = &mut self.inner else { unreachable!("{RELEASED}") };
@@ -109,7 +109,7 @@ impl<K> DerefMut for Changing<'_, K> {
     }
 }
 
-impl<K> Drop for Changing<'_, K> {
+impl<K> Drop for StateGuard<'_, K> {
     #[inline]
     fn drop(&mut self) {
         // Mostly nobody waits, which is all that is looked at then.
@@ -138,7 +138,7 @@ impl<K> Inner<K> {
     }
 
     /// Who is to be woken after a change because of keys.
-    fn settle(&mut self) -> Wakes {
+    fn settle(&mut self) -> WakeList {
         if self.state.is_finished() {
             return self.waiters.all();
         }
@@ -146,8 +146,8 @@ impl<K> Inner<K> {
     }
 
     /// Who is to be woken after a change because nothing is left.
-    fn drained(&mut self) -> Wakes {
-        if self.state.is_drained() { self.drainers.all() } else { Wakes::None }
+    fn drained(&mut self) -> WakeList {
+        if self.state.is_drained() { self.drainers.all() } else { WakeList::None }
     }
 }
 

@@ -26,26 +26,26 @@ pub(crate) struct Slots<K> {
 
 enum Slot<K> {
     Free { next: usize },
-    Used(Record<K>),
+    Used(KeyRecord<K>),
 }
 
 /// What there is to know of one key.
-pub(crate) struct Record<K> {
+pub(crate) struct KeyRecord<K> {
     pub(crate) key: K,
     hash: u64,
     /// The number of its tenant.
     pub(crate) tenant: usize,
-    pub(crate) place: Place,
+    pub(crate) place: SlotState,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum SlotState {
     /// Neither waiting nor held: delayed or parked.
-    Away,
+    Idle,
     /// In the schedule.
-    Waiting,
+    Queued,
     /// With a worker.
-    Held { since: Instant },
+    Processing { since: Instant },
     /// With a worker, and added again meanwhile.
     HeldAgain { since: Instant, added: Instant, priority: Priority },
 }
@@ -82,7 +82,7 @@ impl<K: Eq + Hash> Slots<K> {
         let tenant = tenant(&key);
         let number = if self.free == NONE { self.slots.len() } else { self.free };
         vacant.insert(number);
-        let used = Slot::Used(Record { key, hash, tenant, place: Place::Away });
+        let used = Slot::Used(KeyRecord { key, hash, tenant, place: SlotState::Idle });
         match self.slots.get_mut(number) {
             None => self.slots.push(used),
             Some(slot) => {
@@ -94,7 +94,7 @@ impl<K: Eq + Hash> Slots<K> {
         (number, None)
     }
 
-    pub(crate) fn remove(&mut self, number: usize) -> Record<K> {
+    pub(crate) fn remove(&mut self, number: usize) -> KeyRecord<K> {
         let hash = self.record(number).hash;
         if let Ok(found) = self.numbers.find_entry(hash, |other| *other == number) {
             found.remove();
@@ -109,7 +109,7 @@ impl<K: Eq + Hash> Slots<K> {
 }
 
 impl<K> Slots<K> {
-    pub(crate) fn record(&self, number: usize) -> &Record<K> {
+    pub(crate) fn record(&self, number: usize) -> &KeyRecord<K> {
         in_use(&self.slots[number])
     }
 
@@ -119,14 +119,14 @@ impl<K> Slots<K> {
     }
 
     /// What is in a slot; nothing if it is free.
-    pub(crate) fn used(&self, number: usize) -> Option<&Record<K>> {
+    pub(crate) fn used(&self, number: usize) -> Option<&KeyRecord<K>> {
         match &self.slots[number] {
             Slot::Used(record) => Some(record),
             Slot::Free { .. } => None,
         }
     }
 
-    pub(crate) fn place_mut(&mut self, number: usize) -> &mut Place {
+    pub(crate) fn place_mut(&mut self, number: usize) -> &mut SlotState {
         match &mut self.slots[number] {
             Slot::Used(record) => &mut record.place,
             Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),
@@ -134,7 +134,7 @@ impl<K> Slots<K> {
     }
 
     /// Where every key is, in the order of the slots.
-    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = SlotState> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Used(record) => Some(record.place),
             Slot::Free { .. } => None,
@@ -146,7 +146,7 @@ impl<K> Slots<K> {
     }
 }
 
-fn in_use<K>(slot: &Slot<K>) -> &Record<K> {
+fn in_use<K>(slot: &Slot<K>) -> &KeyRecord<K> {
     match slot {
         Slot::Used(record) => record,
         Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),

@@ -9,12 +9,12 @@ use std::time::Duration;
 use windlass_env::Instant;
 use windlass_metrics::WorkqueueMetrics;
 
-use crate::delays::{Delays, Reason};
-use crate::meter::{Ages, Meter};
-use crate::schedule::{Schedule, Waited};
-use crate::slots::{Place, Slots};
+use crate::delays::{Delays, DelayReason};
+use crate::meter::{ProcessingAges, QueueMeter};
+use crate::schedule::{Schedule, QueuedEntry};
+use crate::slots::{SlotState, Slots};
 use crate::tenants::Tenants;
-use crate::{Due, Key, ParkReason, Parked, Priority, Waiting, Whereabouts};
+use crate::{Delayed, Key, ParkReason, Parked, Priority, Queued, KeyStatus};
 
 /// Returns the tenant of a key.
 pub(crate) type TenantOf<K> = Box<dyn for<'k> Fn(&'k K) -> &'k str + Send>;
@@ -23,22 +23,22 @@ pub(crate) struct State<K> {
     slots: Slots<K>,
     schedule: Schedule,
     delays: Delays,
-    /// By slot. None of these keys waits or is in [`Place::HeldAgain`]: an add ends it.
+    /// By slot. None of these keys waits or is in [`SlotState::HeldAgain`]: an add ends it.
     parked: BTreeMap<usize, Parked>,
     tenants: Tenants,
     /// `None` while all keys belong to one tenant.
     tenant_of: Option<TenantOf<K>>,
     /// How many keys workers hold.
     held: usize,
-    /// How many of those are in [`Place::HeldAgain`].
+    /// How many of those are in [`SlotState::HeldAgain`].
     held_again: usize,
     shut_down: bool,
-    meter: Option<Meter>,
+    meter: Option<QueueMeter>,
 }
 
 /// A key for a worker.
 #[derive(Debug)]
-pub(crate) struct Taken<K> {
+pub(crate) struct DequeuedKey<K> {
     pub(crate) key: K,
     pub(crate) slot: usize,
     pub(crate) priority: Priority,
@@ -56,7 +56,7 @@ impl<K: Key> State<K> {
             held: 0,
             held_again: 0,
             shut_down: false,
-            meter: metrics.map(Meter::new),
+            meter: metrics.map(QueueMeter::new),
         }
     }
 
@@ -107,28 +107,28 @@ impl<K: Key> State<K> {
     }
 
     /// Hands out the key whose turn it is.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Taken<K>> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<DequeuedKey<K>> {
         let turn = self.schedule.turn(now)?;
         let key = self.slots.record(turn.slot).key.clone();
-        let Waited { added, priority } = self.schedule.take(turn);
-        *self.slots.place_mut(turn.slot) = Place::Held { since: now };
+        let QueuedEntry { added, priority } = self.schedule.take(turn);
+        *self.slots.place_mut(turn.slot) = SlotState::Processing { since: now };
         self.held += 1;
         if let Some(meter) = &self.meter {
             meter.taken(added, now);
         }
-        Some(Taken { key, slot: turn.slot, priority })
+        Some(DequeuedKey { key, slot: turn.slot, priority })
     }
 
     /// Takes a key back from its worker, and queues it if it was added meanwhile. Otherwise it leaves, and is returned.
     pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
         let place = self.slots.record(slot).place;
         let (since, left) = match place {
-            Place::Held { since } if self.is_delayed_or_parked(slot) => {
-                *self.slots.place_mut(slot) = Place::Away;
+            SlotState::Processing { since } if self.is_delayed_or_parked(slot) => {
+                *self.slots.place_mut(slot) = SlotState::Idle;
                 (since, None)
             }
-            Place::Held { since } => (since, Some(self.leave(slot))),
-            Place::HeldAgain { since, added, priority } => {
+            SlotState::Processing { since } => (since, Some(self.leave(slot))),
+            SlotState::HeldAgain { since, added, priority } => {
                 self.held_again -= 1;
                 self.wait(slot, priority, added);
                 (since, None)
@@ -144,8 +144,8 @@ impl<K: Key> State<K> {
 
     /// Forgets that a held key was added again.
     pub(crate) fn lose_add(&mut self, slot: usize) {
-        if let Place::HeldAgain { since, .. } = *self.slots.place_mut(slot) {
-            *self.slots.place_mut(slot) = Place::Held { since };
+        if let SlotState::HeldAgain { since, .. } = *self.slots.place_mut(slot) {
+            *self.slots.place_mut(slot) = SlotState::Processing { since };
             self.held_again -= 1;
             self.lost(1);
         }
@@ -154,8 +154,8 @@ impl<K: Key> State<K> {
     /// Parks a held key from when its worker is done with it. One that was added meanwhile is queued then.
     pub(crate) fn park(&mut self, slot: usize, parked: Parked) {
         match self.slots.place_mut(slot) {
-            Place::HeldAgain { priority, .. } => *priority = parked.priority.max(*priority),
-            Place::Held { .. } if !self.shut_down => drop(self.parked.insert(slot, parked)),
+            SlotState::HeldAgain { priority, .. } => *priority = parked.priority.max(*priority),
+            SlotState::Processing { .. } if !self.shut_down => drop(self.parked.insert(slot, parked)),
             _ => {}
         }
     }
@@ -190,13 +190,13 @@ impl<K: Key> State<K> {
             }
             let place = *self.slots.place_mut(slot);
             match place {
-                Place::Waiting => {
+                SlotState::Queued => {
                     self.schedule.withdraw(slot);
-                    *self.slots.place_mut(slot) = Place::Away;
+                    *self.slots.place_mut(slot) = SlotState::Idle;
                     self.lost(1);
                 }
-                Place::HeldAgain { .. } => self.lose_add(slot),
-                Place::Away | Place::Held { .. } => {}
+                SlotState::HeldAgain { .. } => self.lose_add(slot),
+                SlotState::Idle | SlotState::Processing { .. } => {}
             }
             self.delays.cancel(slot);
             self.parked.remove(&slot);
@@ -206,18 +206,18 @@ impl<K: Key> State<K> {
     }
 
     /// Where `key` is.
-    pub(crate) fn whereabouts(&self, key: &K) -> Whereabouts {
-        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return Whereabouts::default() };
+    pub(crate) fn whereabouts(&self, key: &K) -> KeyStatus {
+        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return KeyStatus::default() };
         let (waiting, held) = match self.slots.record(slot).place {
-            Place::Away => (None, None),
-            Place::Waiting => (Some(self.schedule.waiting(slot)), None),
-            Place::Held { since } => (None, Some(since)),
-            Place::HeldAgain { since, added, priority } => {
-                (Some(Waiting { since: added, priority }), Some(since))
+            SlotState::Idle => (None, None),
+            SlotState::Queued => (Some(self.schedule.waiting(slot)), None),
+            SlotState::Processing { since } => (None, Some(since)),
+            SlotState::HeldAgain { since, added, priority } => {
+                (Some(Queued { since: added, priority }), Some(since))
             }
         };
-        let due = self.delays.due(slot).map(|(at, reason)| Due { at, is_retry: reason == Reason::Retry });
-        Whereabouts { waiting, held, due, parked: self.parked.get(&slot).copied() }
+        let due = self.delays.due(slot).map(|(at, reason)| Delayed { at, is_retry: reason == DelayReason::Retry });
+        KeyStatus { waiting, processing: held, due, parked: self.parked.get(&slot).copied() }
     }
 
     pub(crate) fn shut_down(&mut self) {
@@ -233,9 +233,9 @@ impl<K: Key> State<K> {
     /// Brings up to date what metrics show only when somebody looks.
     pub(crate) fn show(&self, now: Instant) {
         let Some(meter) = &self.meter else { return };
-        let mut ages = Ages::default();
+        let mut ages = ProcessingAges::default();
         for place in self.slots.places() {
-            if let Place::Held { since } | Place::HeldAgain { since, .. } = place {
+            if let SlotState::Processing { since } | SlotState::HeldAgain { since, .. } = place {
                 ages.count(now - since);
             }
         }
@@ -257,21 +257,21 @@ impl<K: Key> State<K> {
     fn enqueue(&mut self, added: Instant, slot: usize, priority: Priority) {
         let priority = self.parked.remove(&slot).map_or(priority, |parked| parked.priority.max(priority));
         match self.slots.place_mut(slot) {
-            Place::Waiting => {
+            SlotState::Queued => {
                 self.schedule.raise(slot, priority);
                 return;
             }
-            Place::HeldAgain { priority: asked, .. } => {
+            SlotState::HeldAgain { priority: asked, .. } => {
                 *asked = priority.max(*asked);
                 return;
             }
-            place @ Place::Held { .. } => {
-                if let Place::Held { since } = *place {
-                    *place = Place::HeldAgain { since, added, priority };
+            place @ SlotState::Processing { .. } => {
+                if let SlotState::Processing { since } = *place {
+                    *place = SlotState::HeldAgain { since, added, priority };
                 }
                 self.held_again += 1;
             }
-            Place::Away => self.wait(slot, priority, added),
+            SlotState::Idle => self.wait(slot, priority, added),
         }
         if let Some(meter) = &self.meter {
             meter.added();
@@ -286,14 +286,14 @@ impl<K: Key> State<K> {
     }
 
     fn wait(&mut self, slot: usize, priority: Priority, added: Instant) {
-        *self.slots.place_mut(slot) = Place::Waiting;
+        *self.slots.place_mut(slot) = SlotState::Queued;
         let tenant = self.slots.record(slot).tenant;
         self.schedule.push(slot, tenant, priority, added);
     }
 
     /// A key that is nowhere takes no room. Returns it if it has left.
     fn leave_if_idle(&mut self, slot: usize) -> Option<K> {
-        if !matches!(self.slots.record(slot).place, Place::Away) || self.is_delayed_or_parked(slot) {
+        if !matches!(self.slots.record(slot).place, SlotState::Idle) || self.is_delayed_or_parked(slot) {
             return None;
         }
         Some(self.leave(slot))
@@ -310,7 +310,7 @@ impl<K: Key> State<K> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delay {
     pub(crate) length: Duration,
-    pub(crate) reason: Reason,
+    pub(crate) reason: DelayReason,
 }
 
 impl<K> State<K> {
@@ -360,7 +360,7 @@ impl<K> Drop for State<K> {
         if let Some(meter) = &self.meter {
             meter.lost(self.ready() + self.held_again);
             let depths = self.schedule.depths().map(|(priority, _)| (priority, 0));
-            meter.show(Ages::default(), depths);
+            meter.show(ProcessingAges::default(), depths);
         }
     }
 }

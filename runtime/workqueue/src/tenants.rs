@@ -16,7 +16,7 @@ const REMEMBERED: usize = 256;
 
 pub(crate) struct Tenants {
     numbers: HashTable<usize>,
-    tenants: Vec<Tenant>,
+    tenants: Vec<TenantRef>,
     /// Numbers to be used again.
     free: Vec<usize>,
     /// How many are remembered without keys.
@@ -26,7 +26,7 @@ pub(crate) struct Tenants {
     hasher: FixedState,
 }
 
-struct Tenant {
+struct TenantRef {
     name: String,
     hash: u64,
     keys: usize,
@@ -35,7 +35,7 @@ struct Tenant {
 impl Tenants {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        let nobody = Tenant { name: String::new(), hash: 0, keys: 0 };
+        let nobody = TenantRef { name: String::new(), hash: 0, keys: 0 };
         Tenants {
             numbers: HashTable::new(),
             tenants: vec![nobody],
@@ -100,7 +100,7 @@ impl Tenants {
             tenant.hash = hash;
             return number;
         }
-        self.tenants.push(Tenant { name: name.to_owned(), hash, keys: 0 });
+        self.tenants.push(TenantRef { name: name.to_owned(), hash, keys: 0 });
         self.tenants.len() - 1
     }
 

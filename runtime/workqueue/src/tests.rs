@@ -294,7 +294,7 @@ mod delays {
         }
         let (_env, queue) = started();
         queue.replace_limiter(Box::new(Broken));
-        assert!(windlass_env::caught_now(|| queue.add_rate_limited("a")).is_err());
+        assert!(windlass_env::catch_panic_sync(|| queue.add_rate_limited("a")).is_err());
         queue.forget(&"a");
         queue.add("a");
         assert_eq!(all_ready(&queue), ["a"]);
@@ -458,7 +458,7 @@ mod endings {
         }
         env.sleep(ms(1)).await;
         queue.shut_down();
-        env.tasks_ended().await;
+        env.wait_for_tasks().await;
         assert_eq!(journal.lines(), ["w1 ends", "w2 ends", "w3 ends"]);
         assert_eq!(env.now(), at(1));
     }
@@ -469,7 +469,7 @@ mod endings {
         let (env, queue) = started();
         let drained = env.spawn("drain", {
             let queue = queue.clone();
-            async move { queue.drained().await }
+            async move { queue.wait_drained().await }
         });
         ["held", "queued"].into_iter().for_each(|key| queue.add(key));
         let held = ready(&queue);
@@ -487,7 +487,7 @@ mod endings {
         assert!(!drained.is_finished(), "added again before the shut-down, so queued again");
         drop(ready(&queue));
         drained.await.expect("drains");
-        queue.drained().await;
+        queue.wait_drained().await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -495,7 +495,7 @@ mod endings {
         let (env, queue) = started();
         let drained = env.spawn("drain", {
             let queue = queue.clone();
-            async move { queue.drained().await }
+            async move { queue.wait_drained().await }
         });
         yield_now().await;
         assert!(!drained.is_finished());
@@ -516,8 +516,8 @@ mod endings {
         yield_now().await;
         assert!(journal.lines().is_empty(), "a key is still to come, so the other waits on");
         drop(held);
-        queue.drained().await;
-        env.tasks_ended().await;
+        queue.wait_drained().await;
+        env.wait_for_tasks().await;
         assert_eq!(journal.lines(), ["other a 0", "other ends"]);
     }
 
@@ -551,7 +551,7 @@ mod endings {
         yield_now().await;
         assert!(format!("{queue:?}").contains("in_flight: 1"), "{queue:?}");
         env.kill();
-        env.tasks_ended().await;
+        env.wait_for_tasks().await;
         assert_eq!(worker.await, Err(TaskError::Aborted));
         queue.add("a");
         assert_eq!(all_ready(&queue), ["a"]);
@@ -584,7 +584,7 @@ mod panics {
         let journal = two_waiting(&env, &queue);
         yield_now().await;
         let add = || queue.add_all(["a", "b", "c", "d"], Priority::NORMAL);
-        assert!(windlass_env::caught_now(add).is_err());
+        assert!(windlass_env::catch_panic_sync(add).is_err());
         yield_now().await;
         yield_now().await;
         assert_eq!(journal.lines(), ["w1 a", "w2 b"]);
@@ -597,7 +597,7 @@ mod panics {
         let journal = two_waiting(&env, &queue);
         yield_now().await;
         let keys = (0..3).map(|number| ["a", "b"][number]);
-        assert!(windlass_env::caught_now(|| queue.add_all(keys, Priority::NORMAL)).is_err());
+        assert!(windlass_env::catch_panic_sync(|| queue.add_all(keys, Priority::NORMAL)).is_err());
         yield_now().await;
         yield_now().await;
         assert_eq!(journal.lines(), ["w1 a", "w2 b"]);

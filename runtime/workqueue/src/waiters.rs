@@ -14,40 +14,40 @@ use windlass_env::Instant;
 
 /// A getter's place in the line. Kept by the getter between polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat(u64);
+pub(crate) struct WaiterId(u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     seated: u64,
-    line: VecDeque<(Seat, Waker)>,
+    line: VecDeque<(WaiterId, Waker)>,
     /// How many have been told of a key and have not been back since.
     told: usize,
-    alarm: Option<Alarm>,
+    alarm: Option<TimerOwner>,
 }
 
 #[derive(Debug)]
-struct Alarm {
-    holder: Seat,
+struct TimerOwner {
+    holder: WaiterId,
     at: Instant,
 }
 
 /// Wakers to be woken once the lock is released.
 #[derive(Debug, Default)]
 #[must_use = "a waker that is dropped is a wakeup lost"]
-pub(crate) enum Wakes {
+pub(crate) enum WakeList {
     #[default]
     None,
     One(Waker),
     All(Vec<Waker>),
 }
 
-impl Wakes {
+impl WakeList {
     #[inline]
     pub(crate) fn wake(self) {
         match self {
-            Wakes::None => {}
-            Wakes::One(waker) => waker.wake(),
-            Wakes::All(line) => line.into_iter().for_each(Waker::wake),
+            WakeList::None => {}
+            WakeList::One(waker) => waker.wake(),
+            WakeList::All(line) => line.into_iter().for_each(Waker::wake),
         }
     }
 }
@@ -61,7 +61,7 @@ impl Waiters {
 
     /// A getter is being polled: if it had been told, it is back now, and out of the line.
     #[inline]
-    pub(crate) fn arrive(&mut self, seat: &mut Option<Seat>) {
+    pub(crate) fn arrive(&mut self, seat: &mut Option<WaiterId>) {
         if seat.is_some_and(|seat| self.position(seat).is_none()) {
             self.told -= 1;
             *seat = None;
@@ -72,7 +72,7 @@ impl Waiters {
     /// alarm is its business.
     pub(crate) fn wait(
         &mut self,
-        seat: &mut Option<Seat>,
+        seat: &mut Option<WaiterId>,
         waker: &Waker,
         earliest: Option<Instant>,
     ) -> Option<Instant> {
@@ -80,13 +80,13 @@ impl Waiters {
         if self.alarm.as_ref().is_some_and(|alarm| alarm.holder != seat) {
             return None;
         }
-        self.alarm = earliest.map(|at| Alarm { holder: seat, at });
+        self.alarm = earliest.map(|at| TimerOwner { holder: seat, at });
         earliest
     }
 
     /// A getter leaves, with a key or without.
     #[inline]
-    pub(crate) fn leave(&mut self, seat: &mut Option<Seat>) {
+    pub(crate) fn leave(&mut self, seat: &mut Option<WaiterId>) {
         let Some(left) = seat.take() else { return };
         match self.position(left) {
             Some(position) => drop(self.line.remove(position)),
@@ -97,42 +97,42 @@ impl Waiters {
 
     /// Who is to be woken, with `ready` keys to hand out and the next delayed one coming due at `earliest`.
     #[inline]
-    pub(crate) fn next(&mut self, ready: usize, earliest: Option<Instant>) -> Wakes {
+    pub(crate) fn next(&mut self, ready: usize, earliest: Option<Instant>) -> WakeList {
         if self.line.is_empty() {
-            return Wakes::None;
+            return WakeList::None;
         }
         if ready > self.told {
-            let Some((seat, waker)) = self.line.pop_front() else { return Wakes::None };
+            let Some((seat, waker)) = self.line.pop_front() else { return WakeList::None };
             self.told += 1;
             self.release_alarm(seat);
-            return Wakes::One(waker);
+            return WakeList::One(waker);
         }
         self.nudge(earliest)
     }
 
     /// Everybody, because there is nothing left to wait for.
-    pub(crate) fn all(&mut self) -> Wakes {
+    pub(crate) fn all(&mut self) -> WakeList {
         self.told += self.line.len();
         self.alarm = None;
         if self.line.is_empty() {
-            return Wakes::None;
+            return WakeList::None;
         }
-        Wakes::All(self.line.drain(..).map(|(_, waker)| waker).collect())
+        WakeList::All(self.line.drain(..).map(|(_, waker)| waker).collect())
     }
 
     /// Wakes whoever should set an alarm or set it earlier. They keep their place in the line.
     #[inline]
-    fn nudge(&self, earliest: Option<Instant>) -> Wakes {
-        let Some(earliest) = earliest else { return Wakes::None };
+    fn nudge(&self, earliest: Option<Instant>) -> WakeList {
+        let Some(earliest) = earliest else { return WakeList::None };
         let waker = match &self.alarm {
             Some(alarm) if alarm.at <= earliest => None,
             Some(alarm) => self.position(alarm.holder).map(|position| &self.line[position].1),
             None => self.line.front().map(|(_, waker)| waker),
         };
-        waker.cloned().map_or(Wakes::None, Wakes::One)
+        waker.cloned().map_or(WakeList::None, WakeList::One)
     }
 
-    fn sit(&mut self, seat: &mut Option<Seat>, waker: &Waker) -> Seat {
+    fn sit(&mut self, seat: &mut Option<WaiterId>, waker: &Waker) -> WaiterId {
         if let Some(seat) = *seat
             && let Some(position) = self.position(seat)
         {
@@ -140,20 +140,20 @@ impl Waiters {
             return seat;
         }
         self.seated += 1;
-        let taken = Seat(self.seated);
+        let taken = WaiterId(self.seated);
         self.line.push_back((taken, waker.clone()));
         *seat = Some(taken);
         taken
     }
 
-    fn release_alarm(&mut self, seat: Seat) {
+    fn release_alarm(&mut self, seat: WaiterId) {
         if self.alarm.as_ref().is_some_and(|alarm| alarm.holder == seat) {
             self.alarm = None;
         }
     }
 
     /// Lines are as long as there are idle workers: a handful.
-    fn position(&self, seat: Seat) -> Option<usize> {
+    fn position(&self, seat: WaiterId) -> Option<usize> {
         self.line.iter().position(|(seated, _)| *seated == seat)
     }
 }

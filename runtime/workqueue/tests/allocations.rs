@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_workqueue::{Add, Exponential, Item, Priority, Queue};
+use windlass_workqueue::{AddOptions, Exponential, Item, Priority, Queue};
 
 /// A key as controllers have it: cloning it copies pointers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,14 +64,14 @@ fn a_thousand_keys_of_ten_tenants_and_three_priorities_at_once_allocate_nothing(
     let allocations = in_steady_state(|| {
         for (number, key) in keys.iter().enumerate() {
             let priority = [Priority::LOW, Priority::NORMAL, Priority::HIGH][number % 3];
-            queue.add_with(key.clone(), Add::now().priority(priority));
+            queue.add_with(key.clone(), AddOptions::now().priority(priority));
         }
         queue.add_all(keys.iter().cloned(), Priority::NORMAL);
         held.extend(keys.iter().map(|_| get(&queue)));
         // Added again while held, and raised while waiting.
         keys.iter().for_each(|key| queue.add(key.clone()));
         held.clear();
-        keys.iter().for_each(|key| queue.add_with(key.clone(), Add::now().priority(Priority::HIGH)));
+        keys.iter().for_each(|key| queue.add_with(key.clone(), AddOptions::now().priority(Priority::HIGH)));
         keys.iter().for_each(|_| drop(get(&queue)));
     });
     assert_eq!(allocations, 0);

@@ -18,7 +18,7 @@ use http_body::{Frame, SizeHint};
 pub enum BodyError {
     /// The connection was cut.
     #[error("the connection was cut in the middle of the answer; ask again")]
-    Cut,
+    Truncated,
 }
 
 type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
@@ -40,12 +40,12 @@ impl Body {
     }
 
     /// Bytes.
-    pub fn whole(bytes: impl Into<Bytes>) -> Body {
-        Body::pieces([bytes.into()])
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Body {
+        Body::from_chunks([bytes.into()])
     }
 
     /// Bytes, one piece after the other.
-    pub fn pieces(pieces: impl IntoIterator<Item = Bytes>) -> Body {
+    pub fn from_chunks(pieces: impl IntoIterator<Item = Bytes>) -> Body {
         let pieces: VecDeque<_> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         Body(Kind::Pieces(pieces, length))
@@ -61,7 +61,7 @@ impl Body {
         match self.0 {
             Kind::Pieces(pieces, _) => {
                 let pieces: Vec<_> = pieces.into();
-                Body::whole(change(&pieces.concat()))
+                Body::from_bytes(change(&pieces.concat()))
             }
             stream @ Kind::Stream(_) => Body(stream),
         }

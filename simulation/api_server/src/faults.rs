@@ -1,11 +1,11 @@
 //! Faults on the way between clients and a server: what networks, load balancers, busy servers and crashing processes
 //! do, on order.
 //!
-//! A [`Network`] stands before one [`Server`]. Each process talks to it over a [`Line`] of its own, which is a tower
-//! `Service` and so all that `kube::Client` needs. What goes wrong is a [`Plan`]: plain data, one [`Fault`] after the
+//! A [`Network`] stands before one [`Server`]. Each process talks to it over a [`Link`] of its own, which is a tower
+//! `Service` and so all that `kube::Client` needs. FaultAction goes wrong is a [`FaultPlan`]: plain data, one [`Fault`] after the
 //! other, each for a while, for all or some senders, resources and chances.
-//! A test of a single controller sets a [`Scene`], a server with one line, and chooses by hand what goes wrong
-//! ([`Line::meddle`]).
+//! A test of a single controller sets a [`FaultyServer`], a server with one line, and chooses by hand what goes wrong
+//! ([`Link::meddle`]).
 //!
 //! Guarantees:
 //! - One plan and one seed give one history: every draw comes from a stream of random numbers named after sender, life
@@ -17,20 +17,20 @@
 //! - Within one watch events keep their order: no server reorders what it tells one watcher, and clients rely on it.
 //!   Two watches may be delayed by different times, which is the reordering that the API allows.
 //! - What is refused here is refused in the server's own words ([`Status`](crate::Status)), and never after it took
-//!   effect, but for [`What::TimedOut`], which is about just that.
+//!   effect, but for [`FaultAction::TimedOut`], which is about just that.
 //! - Everything that passes is told to a [`Journal`], in an order that one seed reproduces.
 //!
 //! What it refuses: sockets, real time, and faults that no server or network shows.
 
-mod asked;
+mod request_summary;
 mod connection;
-mod fate;
+mod effects;
 mod journal;
-mod line;
+mod link;
 mod network;
 mod plan;
 mod refusals;
-mod scene;
+mod faulty_server;
 mod sender;
 mod server;
 mod shared;
@@ -38,10 +38,10 @@ mod shared;
 mod tests;
 mod watch;
 
-pub use self::asked::Asked;
-pub use self::journal::{Happening, Journal, Record, Who, Witness};
-pub use self::line::{Line, LineError};
+pub use self::request_summary::RequestSummary;
+pub use self::journal::{RecordKind, Journal, Record, ProcessId, JournalObserver};
+pub use self::link::{Link, LinkError};
 pub use self::network::Network;
-pub use self::plan::{Fault, Plan, What};
-pub use self::scene::Scene;
+pub use self::plan::{Fault, FaultPlan, FaultAction};
+pub use self::faulty_server::FaultyServer;
 pub use self::server::Server;

@@ -7,9 +7,9 @@
 //! - A request acts while its future is polled, and is never waited for by anything but a version that is yet to come.
 //! - Every refusal is a `Status`, but where upstream answers with plain text.
 
-mod answer;
+mod response;
 mod causes;
-mod elsewhere;
+mod non_resource;
 mod identity;
 mod media;
 mod options;
@@ -32,17 +32,17 @@ use windlass_object::Verb;
 use windlass_object::request::ResourcePath;
 use windlass_schema::ResourceInfo;
 
-use self::answer::{ListMeta, Shape};
+use self::response::{ListMeta, ResponseEncoder};
 use self::options::DeleteBody;
 use self::query::Query;
 use crate::body::Body;
 use crate::read::{
     self, FieldSelector, LabelSelector, ParseSelectorError, Selection, ShardSelector, WatchEvent,
 };
-use crate::registry::{Answer, DeleteOptions, Deleted, PatchKind, Target, WriteOptions, Written, convert};
+use crate::registry::{ResponseObject, DeleteOptions, DeleteResponse, PatchKind, Target, WriteOptions, WriteResponse, convert};
 use crate::rights::Access;
-use crate::server::{ApiServer, Used};
-use crate::status::{Named, Status};
+use crate::server::{ApiServer, RecordedAccess};
+use crate::status::{ResourceName, Status};
 use crate::storage::{Collection, Key, Stored};
 use crate::tables::Printer;
 
@@ -52,23 +52,23 @@ const BODY_LIMIT: usize = 3 * 1024 * 1024;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a request is not answered as it was meant.
-enum Refused {
+enum RequestFailure {
     /// With a status.
     Status(Status),
     /// With upstream's text for paths that nobody serves.
     NoPage,
 }
 
-impl From<Status> for Refused {
-    fn from(status: Status) -> Refused {
-        Refused::Status(status)
+impl From<Status> for RequestFailure {
+    fn from(status: Status) -> RequestFailure {
+        RequestFailure::Status(status)
     }
 }
 
-type Outcome = Result<Response<Body>, Refused>;
+type Outcome = Result<Response<Body>, RequestFailure>;
 
 /// A request about objects, taken apart.
-struct Call {
+struct ResourceCall {
     server: ApiServer,
     parts: Parts,
     query: Query,
@@ -89,8 +89,8 @@ where
     let pretty = pretty::wanted(&parts);
     let answer = match respond(server, parts, body).await {
         Ok(answer) => answer,
-        Err(Refused::Status(status)) => answer::refusal(&status),
-        Err(Refused::NoPage) => answer::text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        Err(RequestFailure::Status(status)) => response::refusal(&status),
+        Err(RequestFailure::NoPage) => response::text(StatusCode::NOT_FOUND, "404 page not found\n"),
     };
     if pretty { pretty::lines(answer) } else { answer }
 }
@@ -103,9 +103,9 @@ where
     let query = Query::parse(parts.uri.query());
     let user = identity::user(&server, &parts.headers)?;
     let Some(path) = ResourcePath::parse(parts.uri.path()) else {
-        return elsewhere::respond(&server, &parts, &query);
+        return non_resource::respond(&server, &parts, &query);
     };
-    let call = Call::new(server, parts, query, path, user)?;
+    let call = ResourceCall::new(server, parts, query, path, user)?;
     match call.verb {
         Verb::Get => call.get().await,
         Verb::List => call.list().await,
@@ -133,18 +133,18 @@ where
     })
 }
 
-impl Call {
+impl ResourceCall {
     fn new(
         server: ApiServer,
         parts: Parts,
         query: Query,
         path: ResourcePath,
         user: String,
-    ) -> Result<Call, Refused> {
+    ) -> Result<ResourceCall, RequestFailure> {
         let watch = query.boolean("watch").unwrap_or_default();
         let (resource, custom) = find(&server, &path)?;
         let verb = route(&resource, &path, &parts.method, watch, custom)?;
-        server.record(Used {
+        server.record(RecordedAccess {
             user: user.clone(),
             verb,
             group: path.group.clone(),
@@ -162,15 +162,15 @@ impl Call {
             name: name.unwrap_or_default(),
             subresource: subresource.unwrap_or_default(),
         };
-        Ok(Call { server, parts, query, verb, target, collection, custom, user })
+        Ok(ResourceCall { server, parts, query, verb, target, collection, custom, user })
     }
 
-    fn named(&self) -> Named<'_> {
-        Named { group: &self.target.resource.group, resource: &self.target.resource.plural }
+    fn named(&self) -> ResourceName<'_> {
+        ResourceName { group: &self.target.resource.group, resource: &self.target.resource.plural }
     }
 
     /// How answers are to be made.
-    fn shape(&self) -> Result<Shape, Status> {
+    fn shape(&self) -> Result<ResponseEncoder, Status> {
         let form = media::form(&self.parts.headers, self.custom)?;
         let of = &self.target.resource;
         let printer = || match self.server.registry().columns(of) {
@@ -178,7 +178,7 @@ impl Call {
             None if self.target.subresource == "scale" => Printer::built_in("autoscaling", "scale"),
             None => Printer::built_in(&of.group, &of.plural),
         };
-        Shape::new(self.server.env(), of, self.custom, form, &self.query, printer)
+        ResponseEncoder::new(self.server.env(), of, self.custom, form, &self.query, printer)
     }
 
     fn write_options(&self, patch: Option<PatchKind>) -> Result<WriteOptions, Status> {
@@ -232,7 +232,7 @@ impl Call {
         let mut shape = self.shape()?;
         if self.target.is_subresource() {
             let found = self.server.registry().get(&self.target)?;
-            return Ok(answer::json(StatusCode::OK, encode(&mut shape, &found)?));
+            return Ok(response::json(StatusCode::OK, encode(&mut shape, &found)?));
         }
         let version = self.query.text("resourceVersion");
         let (view, env) = (self.server.view(), self.server.env());
@@ -240,7 +240,7 @@ impl Call {
         let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
         let found = read::get(view, &self.collection, &key, version)?;
         let found = found.ok_or_else(|| Status::not_found(self.named(), &self.target.name))?;
-        Ok(answer::json(StatusCode::OK, shape.stored(&found)?))
+        Ok(response::json(StatusCode::OK, shape.stored(&found)?))
     }
 
     async fn list(self) -> Outcome {
@@ -256,7 +256,7 @@ impl Call {
             remaining: listed.remaining,
             shard_selector: selection.shard.as_ref().map(ShardSelector::to_string),
         };
-        Ok(answer::json(StatusCode::OK, shape.list(&listed.items, &meta)?))
+        Ok(response::json(StatusCode::OK, shape.list(&listed.items, &meta)?))
     }
 
     fn watch(self) -> Outcome {
@@ -274,10 +274,10 @@ impl Call {
                 WatchEvent::Modified(now) => shape.frame("MODIFIED", &now),
                 WatchEvent::Deleted(last) => shape.frame("DELETED", &last),
                 WatchEvent::Bookmark { revision, initial_end } => shape.bookmark(revision, initial_end),
-                WatchEvent::Error(status) => answer::error_frame(&status),
+                WatchEvent::Error(status) => response::error_frame(&status),
             })
         });
-        Ok(answer::stream(Body::stream(frames.take_until(self.server.stopped()))))
+        Ok(response::stream(Body::stream(frames.take_until(self.server.stopped()))))
     }
 
     fn create(self, body: &[u8]) -> Outcome {
@@ -319,11 +319,11 @@ impl Call {
     }
 
     /// Records that an update or an apply took the right to create.
-    fn record_creation(&self, written: &Written) {
+    fn record_creation(&self, written: &WriteResponse) {
         if written.created {
             let ResourceInfo { group, plural, .. } = &*self.target.resource;
             let (user, group, resource) = (self.user.clone(), group.to_string(), plural.to_string());
-            self.server.record(Used { user, verb: Verb::Create, group, resource });
+            self.server.record(RecordedAccess { user, verb: Verb::Create, group, resource });
         }
     }
 
@@ -358,10 +358,10 @@ impl Call {
         let mut shape = self.shape()?;
         let options = self.delete_options(body)?;
         match self.server.registry().delete(&self.target, &options)? {
-            Deleted::Status(status) => Ok(answer::json(StatusCode::OK, answer::encode(&status))),
-            Deleted::Object { answer: found, accepted } => {
+            DeleteResponse::Status(status) => Ok(response::json(StatusCode::OK, response::encode(&status))),
+            DeleteResponse::Object { answer: found, accepted } => {
                 let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
-                Ok(answer::json(code, encode(&mut shape, &found)?))
+                Ok(response::json(code, encode(&mut shape, &found)?))
             }
         }
     }
@@ -375,7 +375,7 @@ impl Call {
             self.server.registry().delete_collection(&self.target, &selection, &query.list, &options)?;
         let items: Vec<_> = found.into_iter().filter_map(stored).collect();
         let meta = ListMeta { revision: self.server.view().storage().revision(), ..ListMeta::default() };
-        Ok(answer::json(StatusCode::OK, shape.list(&items, &meta)?))
+        Ok(response::json(StatusCode::OK, shape.list(&items, &meta)?))
     }
 
     /// The object in a body. What stands in it twice, whoever decodes it is told with the options.
@@ -398,14 +398,14 @@ impl Call {
 }
 
 /// The resource of a path, and whether it is a custom one.
-fn find(server: &ApiServer, path: &ResourcePath) -> Result<(Arc<ResourceInfo>, bool), Refused> {
+fn find(server: &ApiServer, path: &ResourcePath) -> Result<(Arc<ResourceInfo>, bool), RequestFailure> {
     let catalogue = server.catalogue();
     if let Some(found) = catalogue.resource(&path.group, &path.version, &path.resource) {
         return Ok((Arc::clone(found), !catalogue.is_built_in(&found.group, &found.version)));
     }
     let known =
         |it: &Arc<ResourceInfo>| it.group == path.group && catalogue.is_built_in(&it.group, &it.version);
-    if catalogue.iter().any(known) { Err(Status::no_such_path().into()) } else { Err(Refused::NoPage) }
+    if catalogue.iter().any(known) { Err(Status::no_such_path().into()) } else { Err(RequestFailure::NoPage) }
 }
 
 /// What is to be done with a resource at a path.
@@ -415,16 +415,16 @@ fn route(
     method: &Method,
     watch: bool,
     custom: bool,
-) -> Result<Verb, Refused> {
-    let nowhere = || if custom { Refused::NoPage } else { Status::no_such_path().into() };
+) -> Result<Verb, RequestFailure> {
+    let nowhere = || if custom { RequestFailure::NoPage } else { Status::no_such_path().into() };
     let (collection, inside) = (path.name.is_none(), path.namespace.is_some());
     let misplaced = if resource.namespaced { !inside && !collection } else { inside };
     if path.goes_on || misplaced {
         return Err(nowhere());
     }
     let refused = |verb: Verb| {
-        let named = Named { group: &resource.group, resource: &resource.plural };
-        Refused::from(if custom { Status::method_not_allowed(named, verb.as_str()) } else { not_allowed() })
+        let named = ResourceName { group: &resource.group, resource: &resource.plural };
+        RequestFailure::from(if custom { Status::method_not_allowed(named, verb.as_str()) } else { not_allowed() })
     };
     let verb = path.verb(method, watch).ok_or_else(not_allowed)?;
     let across = resource.namespaced && !inside && !matches!(verb, Verb::List | Verb::Watch);
@@ -469,25 +469,25 @@ fn not_allowed() -> Status {
     status
 }
 
-fn encode(shape: &mut Shape, found: &Answer) -> Result<Bytes, Status> {
+fn encode(shape: &mut ResponseEncoder, found: &ResponseObject) -> Result<Bytes, Status> {
     match found {
-        Answer::Stored(stored) => shape.stored(stored),
-        Answer::Value(value) => shape.object(value),
+        ResponseObject::Stored(stored) => shape.stored(stored),
+        ResponseObject::Value(value) => shape.object(value),
     }
 }
 
-fn finish(shape: &mut Shape, code: StatusCode, written: &Written) -> Outcome {
+fn finish(shape: &mut ResponseEncoder, code: StatusCode, written: &WriteResponse) -> Outcome {
     let code = if written.created { StatusCode::CREATED } else { code };
-    let mut answer = answer::json(code, encode(shape, &written.answer)?);
-    answer::warn(&mut answer, &written.warnings);
+    let mut answer = response::json(code, encode(shape, &written.answer)?);
+    response::warn(&mut answer, &written.warnings);
     Ok(answer)
 }
 
 /// What was deleted, for a list of it. What would have been deleted is not stored in that form.
-fn stored(found: Answer) -> Option<Arc<Stored>> {
+fn stored(found: ResponseObject) -> Option<Arc<Stored>> {
     match found {
-        Answer::Stored(stored) => Some(stored),
-        Answer::Value(value) => {
+        ResponseObject::Stored(stored) => Some(stored),
+        ResponseObject::Value(value) => {
             let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
             let revision = text("resourceVersion").parse().unwrap_or_default();
             Stored::new(Key::new(text("namespace"), text("name")), revision, value).map(Arc::new)

@@ -26,6 +26,6 @@ pub mod storage;
 mod tables;
 
 pub use self::rights::{DenialObserver, Grant};
-pub use self::server::{ApiServer, ApiServerOptions, Used};
+pub use self::server::{ApiServer, ApiServerOptions, RecordedAccess};
 pub use self::service::ServeError;
 pub use self::status::Status;

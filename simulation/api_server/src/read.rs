@@ -22,7 +22,7 @@ mod watch;
 
 pub use self::fields::{FieldReader, FieldSelector, FieldTable, not_supported};
 pub use self::labels::LabelSelector;
-pub use self::list::{ListOptions, Listed, get, list, settle};
+pub use self::list::{ListOptions, ListResponse, get, list, settle};
 pub use self::selection::Selection;
 pub use self::shard_selector::{ParseSelectorError, ShardSelector};
 pub use self::view::ReadView;

@@ -46,14 +46,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use windlass_env::Env;
-use windlass_schema::{Catalogue, ResourceInfo};
+use windlass_schema::{Catalog, ResourceInfo};
 
 pub use self::request::{
-    Answer, DeleteOptions, Deleted, FieldValidation, PatchKind, Propagation, Target, WriteOptions, Written,
+    ResponseObject, DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Propagation, Target, WriteOptions, WriteResponse,
 };
-use self::served::Served;
+use self::served::ServedResources;
 use self::tokens::Tokens;
-use self::writer::{State, Writer};
+use self::writer::{State, WriteTransaction};
 use crate::read::{FieldTable, ListOptions, Selection};
 use crate::status::Status;
 use crate::storage::Storage;
@@ -63,7 +63,7 @@ use crate::tables::CustomColumn;
 pub struct Registry {
     env: Env,
     storage: Arc<dyn Storage>,
-    served: Mutex<Arc<Served>>,
+    served: Mutex<Arc<ServedResources>>,
     tokens: Mutex<Tokens>,
     state: Mutex<State>,
 }
@@ -71,9 +71,9 @@ pub struct Registry {
 impl Registry {
     /// A registry over what is stored. Definitions of custom kinds that are stored already are served at once, and the
     /// objects that every cluster has are made if they are not there.
-    pub fn new(env: &Env, storage: Arc<dyn Storage>, catalogue: Catalogue) -> Registry {
+    pub fn new(env: &Env, storage: Arc<dyn Storage>, catalogue: Catalog) -> Registry {
         let (tokens, state) = (Mutex::default(), Mutex::new(State { rng: env.rng("registry") }));
-        let served = Served { catalogue: Arc::new(catalogue), custom: BTreeMap::new() };
+        let served = ServedResources { catalogue: Arc::new(catalogue), custom: BTreeMap::new() };
         let served = Mutex::new(Arc::new(served));
         let registry = Registry { env: env.clone(), storage, served, tokens, state };
         let mut writer = registry.write();
@@ -86,7 +86,7 @@ impl Registry {
     }
 
     /// The resources served now.
-    pub fn catalogue(&self) -> Arc<Catalogue> {
+    pub fn catalogue(&self) -> Arc<Catalog> {
         Arc::clone(&self.served().catalogue)
     }
 
@@ -94,13 +94,13 @@ impl Registry {
     ///
     /// # Errors
     /// 404 if there is no such object, 405 if the subresource cannot be read.
-    pub fn get(&self, from: &Target) -> Result<Answer, Status> {
+    pub fn get(&self, from: &Target) -> Result<ResponseObject, Status> {
         let collection = convert::collection(&from.resource);
         let key = writer::key(&from.namespace, &from.name);
         let stored = self.storage.get(&collection, &key).ok_or_else(|| from.not_found())?;
         match from.subresource.as_str() {
-            "" | "status" | "ephemeralcontainers" | "approval" | "resize" => Ok(Answer::Stored(stored)),
-            "scale" => scale::of(&self.served(), from, &stored.value).map(Answer::Value),
+            "" | "status" | "ephemeralcontainers" | "approval" | "resize" => Ok(ResponseObject::Stored(stored)),
+            "scale" => scale::of(&self.served(), from, &stored.value).map(ResponseObject::Value),
             _ => Err(Status::method_not_allowed(from.named(), "get")),
         }
     }
@@ -109,7 +109,7 @@ impl Registry {
     ///
     /// # Errors
     /// As upstream refuses it.
-    pub fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<Written, Status> {
+    pub fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
         let mut writer = self.write();
         let to = writer.current(to)?;
         writer.post(&to, body, options)
@@ -119,7 +119,7 @@ impl Registry {
     ///
     /// # Errors
     /// As upstream refuses it.
-    pub fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<Written, Status> {
+    pub fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
         let mut writer = self.write();
         let to = writer.current(to)?;
         writer.put(&to, body, options)
@@ -140,7 +140,7 @@ impl Registry {
         kind: PatchKind,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let mut writer = self.write();
         let to = writer.current(to)?;
         writer.patch(&to, kind, &body, options)
@@ -150,7 +150,7 @@ impl Registry {
     ///
     /// # Errors
     /// As upstream refuses it.
-    pub fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+    pub fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
         let mut writer = self.write();
         let at = writer.current(at)?;
         writer.delete(&at, options)
@@ -166,7 +166,7 @@ impl Registry {
         selection: &Selection,
         list: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<Vec<Answer>, Status> {
+    ) -> Result<Vec<ResponseObject>, Status> {
         let mut writer = self.write();
         let at = writer.current(at)?;
         writer.delete_collection(&at, selection, list, options)
@@ -192,16 +192,16 @@ impl Registry {
         self.served().definition(of).map(|it| it.columns(&of.version))
     }
 
-    fn served(&self) -> Arc<Served> {
+    fn served(&self) -> Arc<ServedResources> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn write(&self) -> Writer<'_> {
+    fn write(&self) -> WriteTransaction<'_> {
         // The lock comes first: what is served may change until it is held.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
         let Registry { env, storage, served: live, tokens, .. } = self;
-        Writer { env, storage, live, served, tokens, state }
+        WriteTransaction { env, storage, live, served, tokens, state }
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_object::{Rule, Verb};
 
-use crate::status::{Named, Status};
+use crate::status::{ResourceName, Status};
 
 /// A rule of a role that is bound to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Access<'_> {
         };
         let why = format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}");
         let plural = resource.split('/').next().unwrap_or_default();
-        Status::forbidden(Named { group, resource: plural }, name, &why)
+        Status::forbidden(ResourceName { group, resource: plural }, name, &why)
     }
 }
 

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_object::Verb;
-use windlass_schema::Catalogue;
+use windlass_schema::Catalog;
 
 use crate::read::ReadView;
 use crate::registry::Registry;
 use crate::rights::{DenialObserver, Grant, Rights};
-use crate::storage::{Memory, MemoryOptions, Storage};
+use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
 
 /// What a server is made of.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub struct ApiServerOptions {
     /// Where objects are kept. By default in memory, with the default history.
     pub storage: Option<Arc<dyn Storage>>,
     /// Which kinds there are. By default all that the real server serves by default.
-    pub catalogue: Option<Catalogue>,
+    pub catalogue: Option<Catalog>,
     /// Whether lists and watches can be limited to a part of the ring of hashes (`shardSelector`), which upstream calls
     /// the feature gate `ShardedListAndWatch`. Off by default, as upstream: the parameter is then passed over.
     pub sharded_list_and_watch: bool,
@@ -43,7 +43,7 @@ pub struct ApiServer {
 struct Shared {
     env: Env,
     registry: Registry,
-    used: Mutex<BTreeSet<Used>>,
+    used: Mutex<BTreeSet<RecordedAccess>>,
     rights: Rights,
     knows_shards: bool,
     stop: CancellationToken,
@@ -52,7 +52,7 @@ struct Shared {
 
 /// That someone did something: what a role would have to permit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Used {
+pub struct RecordedAccess {
     /// Who.
     pub user: String,
     /// What was done.
@@ -70,8 +70,8 @@ impl ApiServer {
     /// If this `env` already has a server: the two would draw the same random numbers.
     pub fn new(env: &Env, options: ApiServerOptions) -> ApiServer {
         let ApiServerOptions { storage, catalogue, sharded_list_and_watch } = options;
-        let storage = storage.unwrap_or_else(|| Arc::new(Memory::new(MemoryOptions::default())));
-        let catalogue = catalogue.unwrap_or_else(Catalogue::built_in);
+        let storage = storage.unwrap_or_else(|| Arc::new(InMemoryStorage::new(MemoryOptions::default())));
+        let catalogue = catalogue.unwrap_or_else(Catalog::built_in);
         let view = ReadView::live(Arc::clone(&storage), env.rng("api server: length of watches"));
         let shared = Shared {
             env: env.clone(),
@@ -105,13 +105,13 @@ impl ApiServer {
     }
 
     /// The kinds that are served now, custom ones too.
-    pub fn catalogue(&self) -> Arc<Catalogue> {
+    pub fn catalogue(&self) -> Arc<Catalog> {
         self.registry().catalogue()
     }
 
     /// What has been done so far, by whom. Refused and failed requests count: a role would have to permit them all
     /// the same.
-    pub fn used(&self) -> BTreeSet<Used> {
+    pub fn recorded_accesses(&self) -> BTreeSet<RecordedAccess> {
         self.shared.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -160,7 +160,7 @@ impl ApiServer {
         &self.shared.rights
     }
 
-    pub(crate) fn record(&self, used: Used) {
+    pub(crate) fn record(&self, used: RecordedAccess) {
         let mut all = self.shared.used.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.contains(&used) {
             all.insert(used);

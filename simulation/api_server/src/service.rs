@@ -29,7 +29,7 @@ use crate::faults::Server;
 use crate::http as requests;
 use crate::registry::convert;
 use crate::rights::{DenialObserver, Grant};
-use crate::server::{ApiServer, Used};
+use crate::server::{ApiServer, RecordedAccess};
 
 impl ApiServer {
     /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when every connection has closed.
@@ -98,7 +98,7 @@ impl Server for ApiServer {
         self.observe_denials(observer);
     }
 
-    fn used(&self) -> BTreeSet<Used> {
-        ApiServer::used(self)
+    fn used(&self) -> BTreeSet<RecordedAccess> {
+        ApiServer::recorded_accesses(self)
     }
 }

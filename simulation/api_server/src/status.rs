@@ -87,14 +87,14 @@ pub struct Cause {
 
 /// The group and plural name of a resource, as refusals name it: `pods`, `replicasets.apps`.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
+pub struct ResourceName<'a> {
     /// The group; empty for the core group.
     pub group: &'a str,
     /// The plural name (or the kind, for [`Status::invalid`]).
     pub resource: &'a str,
 }
 
-impl std::fmt::Display for Named<'_> {
+impl std::fmt::Display for ResourceName<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.group {
             "" => f.write_str(self.resource),
@@ -110,14 +110,14 @@ impl Status {
         Status { head: Head, metadata, message, reason, details: None, code }
     }
 
-    fn about(mut self, of: Named<'_>, name: &str) -> Status {
+    fn about(mut self, of: ResourceName<'_>, name: &str) -> Status {
         let (group, kind, name) = (of.group.to_owned(), of.resource.to_owned(), name.to_owned());
         self.details = Some(Box::new(Details { name, group, kind, ..Details::default() }));
         self
     }
 
     /// 404, the object.
-    pub fn not_found(of: Named<'_>, name: &str) -> Status {
+    pub fn not_found(of: ResourceName<'_>, name: &str) -> Status {
         Status::new(404, "NotFound", format!("{of} {name:?} not found")).about(of, name)
     }
 
@@ -129,18 +129,18 @@ impl Status {
     }
 
     /// 409, the name is taken.
-    pub fn already_exists(of: Named<'_>, name: &str) -> Status {
+    pub fn already_exists(of: ResourceName<'_>, name: &str) -> Status {
         Status::new(409, "AlreadyExists", format!("{of} {name:?} already exists")).about(of, name)
     }
 
     /// 409, the object is not as it was.
-    pub fn conflict(of: Named<'_>, name: &str, why: &str) -> Status {
+    pub fn conflict(of: ResourceName<'_>, name: &str, why: &str) -> Status {
         let message = format!("Operation cannot be fulfilled on {of} {name:?}: {why}");
         Status::new(409, "Conflict", message).about(of, name)
     }
 
     /// 403.
-    pub fn forbidden(of: Named<'_>, name: &str, why: &str) -> Status {
+    pub fn forbidden(of: ResourceName<'_>, name: &str, why: &str) -> Status {
         let message = match (of.resource, name) {
             ("", _) => format!("forbidden: {why}"),
             (_, "") => format!("{of} is forbidden: {why}"),
@@ -156,7 +156,7 @@ impl Status {
 
     /// 422, with its causes. `kind` is the kind's name, not the resource's.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Status {
-        let of = Named { group, resource: kind };
+        let of = ResourceName { group, resource: kind };
         let mut texts: Vec<_> = Vec::new();
         for text in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
             // The sentence tells once what the causes may tell twice.
@@ -201,7 +201,7 @@ impl Status {
     }
 
     /// 405.
-    pub fn method_not_allowed(of: Named<'_>, verb: &str) -> Status {
+    pub fn method_not_allowed(of: ResourceName<'_>, verb: &str) -> Status {
         let message = format!("{verb} is not supported on resources of kind {:?}", of.to_string());
         Status::new(405, "MethodNotAllowed", message).about(of, "")
     }

@@ -22,11 +22,11 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use imbl::OrdMap;
 use serde_json::Value;
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 
 pub use self::document::Document;
 pub use self::file::SnapshotError;
-pub use self::memory::{Memory, MemoryOptions};
+pub use self::memory::{InMemoryStorage, MemoryOptions};
 
 /// Which collection an object belongs to. Versions of one kind share one collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,7 +63,7 @@ pub struct Stored {
 
 /// What must be so for a write to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum Precondition {
     /// There is no such object.
     Absent,
     /// The object is of this revision.
@@ -158,7 +158,7 @@ pub enum StorageError {
         current: u64,
     },
     /// What was to be written is nested too deeply to be read again.
-    #[error("{key} cannot be written: lists and objects in it are nested more than {DEEPEST} deep")]
+    #[error("{key} cannot be written: lists and objects in it are nested more than {MAX} deep")]
     TooDeep {
         /// Where it was to be kept.
         key: Key,
@@ -173,7 +173,7 @@ pub enum StorageError {
 
 /// How deep lists and objects may be nested in what is kept. JSON is read 127 deep, here and by clients; a table puts
 /// three levels around an object, a list two and a watch one.
-const DEEPEST: usize = 124;
+const MAX: usize = 124;
 
 /// A place for objects and their history.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -204,7 +204,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
         &self,
         collection: &Collection,
         key: &Key,
-        expected: Expected,
+        expected: Precondition,
         change: Change,
     ) -> Result<Arc<Stored>, StorageError>;
 
@@ -232,7 +232,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn restore(&self, revision: u64) -> Result<(), StorageError>;
 
     /// Wakes after every write to the collection, or to any, with its revision.
-    fn observe(&self, collection: Option<&Collection>) -> Observer<u64>;
+    fn observe(&self, collection: Option<&Collection>) -> Receiver<u64>;
 }
 
 impl Collection {
@@ -288,7 +288,7 @@ impl Stored {
 
     /// The same, with the reason why not.
     fn encode(key: Key, revision: u64, mut value: Value) -> Result<Stored, StorageError> {
-        if !is_within(&value, DEEPEST) {
+        if !is_within(&value, MAX) {
             return Err(StorageError::TooDeep { key });
         }
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut);
@@ -309,7 +309,7 @@ impl Stored {
         Arc::new(Stored {
             key: self.key.clone(),
             revision: self.revision,
-            value: self.value.folded(),
+            value: self.value.unparsed(),
             bytes: self.bytes.clone(),
             version: Arc::clone(&self.version),
         })
@@ -317,7 +317,7 @@ impl Stored {
 
     /// The same, for someone who may take it apart: what is not, is not because of him.
     pub(crate) fn lent(self: &Arc<Stored>) -> Arc<Stored> {
-        if self.value.is_folded() { self.folded() } else { Arc::clone(self) }
+        if self.value.is_unparsed() { self.folded() } else { Arc::clone(self) }
     }
 }
 

@@ -10,7 +10,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
 use syn::{Error, Expr, FnArg, Ident, ItemFn, Result, ReturnType};
 
-use self::arguments::{Arguments, Campaign, Drawn, Faults, Unit};
+use self::arguments::{Arguments, Campaign, RandomPlans, Faults, Unit};
 
 /// What the attribute is to stand before.
 const SHAPE: &str = "`async fn name(cluster: Cluster)`";
@@ -87,7 +87,7 @@ fn world(arguments: &Arguments, campaign: &Campaign<'_>) -> Result<TokenStream> 
     for kind in arguments.list("caches")?.unwrap_or_default() {
         world.extend(quote!(.caches_of::<#kind>()));
     }
-    if let Campaign::Random(Drawn { faults, span, .. }) = campaign {
+    if let Campaign::Random(RandomPlans { faults, span, .. }) = campaign {
         let faults = match faults {
             Faults::All => quote!(::windlass::testing::Faults::all()),
             Faults::Kinds(kinds) => {
@@ -113,8 +113,8 @@ fn lasting(unit: Unit, length: &Expr) -> TokenStream {
 fn runs(campaign: &Campaign<'_>, script: &Ident) -> TokenStream {
     let call = match campaign {
         Campaign::Once => return quote!(::windlass::testing::simulate(simulation, #script);),
-        Campaign::Random(Drawn { plans: None, .. }) => quote!(random_plans(&simulation, 1, #script)),
-        Campaign::Random(Drawn { plans: Some(plans), .. }) => {
+        Campaign::Random(RandomPlans { plans: None, .. }) => quote!(random_plans(&simulation, 1, #script)),
+        Campaign::Random(RandomPlans { plans: Some(plans), .. }) => {
             quote!(random_plans(&simulation, #plans, #script))
         }
         Campaign::Crashes => quote!(exhaustive_crash(&simulation, #script)),

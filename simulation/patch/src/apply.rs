@@ -11,16 +11,16 @@
 //! Entries of other versions are read as if their paths were of this one, so fields that were renamed between versions
 //! lose their owner at the next write, and entries of versions that are gone stay until nothing is left in them.
 
-mod bookkeeping;
+mod managed_fields_update;
 mod check;
 mod compare;
 mod element;
 mod fields_v1;
-mod go;
+mod go_format;
 mod last_applied;
 mod managed;
 mod merge;
-mod owned;
+mod applied_fields;
 mod owners;
 mod place;
 mod reconcile;
@@ -38,9 +38,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use windlass_schema::Schema;
 
-use self::place::Place;
+use self::place::SchemaCursor;
 pub use self::{
-    element::{Element, ElementError, Scalar, path_text},
+    element::{PathElement, ElementError, Scalar, path_text},
     managed::{ManagedFields, ManagedFieldsError, ManagerKey, Operation},
     set::{FieldSet, Path},
 };
@@ -93,9 +93,9 @@ impl Conflict {
 
 impl fmt::Display for ManagerKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&go::quoted(&self.name))?;
+        formatter.write_str(&go_format::quoted(&self.name))?;
         if !self.subresource.is_empty() {
-            write!(formatter, " with subresource {}", go::quoted(&self.subresource))?;
+            write!(formatter, " with subresource {}", go_format::quoted(&self.subresource))?;
         }
         if self.operation == Operation::Update {
             write!(formatter, " using {}", self.version)?;
@@ -141,7 +141,7 @@ pub fn server_side_apply(
     reset: &FieldSet,
     now: Timestamp,
 ) -> Result<Value, ApplyError> {
-    request::Request { place: Place::root(schema), applied, manager, reset, now }.run(live)
+    request::Request { place: SchemaCursor::root(schema), applied, manager, reset, now }.run(live)
 }
 
 /// Brings the `managedFields` of an object that was created, updated or patched up to date. `live` is the object before;
@@ -159,8 +159,8 @@ pub fn after_update(
     reset: &FieldSet,
     now: Timestamp,
 ) {
-    let write = bookkeeping::Write { place: Place::root(schema), manager, reset, now };
-    bookkeeping::after_update(&write, live, new);
+    let write = managed_fields_update::Write { place: SchemaCursor::root(schema), manager, reset, now };
+    managed_fields_update::after_update(&write, live, new);
 }
 
 /// Puts the times of `before` back, if nothing but times changed. For objects that a strategy changed back after

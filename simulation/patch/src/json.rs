@@ -43,7 +43,7 @@ pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
         return Err(PatchError::TooManyOperations { allowed: MAXIMUM_OPERATIONS, got: operations.len() });
     }
     let mut patched = document.clone();
-    let mut extent = Extent { copied: 0, depth: depth(document) };
+    let mut extent = PatchUsage { copied: 0, depth: depth(document) };
     for operation in operations {
         perform(&mut patched, operation, &mut extent).map_err(PatchError::Inapplicable)?;
     }
@@ -110,14 +110,14 @@ struct Place<'a> {
 }
 
 /// How far a patch has gone.
-struct Extent {
+struct PatchUsage {
     /// How many bytes of JSON it has copied.
     copied: usize,
     /// How deep the document is at most.
     depth: usize,
 }
 
-impl Extent {
+impl PatchUsage {
     /// That a copy can be made.
     fn copy(&mut self, value: &Value) -> Result<(), String> {
         self.copied += value.to_string().len();
@@ -182,7 +182,7 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     Ok(operations)
 }
 
-fn perform(document: &mut Value, operation: &Value, extent: &mut Extent) -> Result<(), String> {
+fn perform(document: &mut Value, operation: &Value, extent: &mut PatchUsage) -> Result<(), String> {
     let text = |field: &str| operation.get(field).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
     let path =

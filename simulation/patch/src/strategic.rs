@@ -19,7 +19,7 @@ mod tests;
 use serde_json::{Map, Value};
 use windlass_schema::Schema;
 
-use self::{difference::Part, merge::Mode, place::Place};
+use self::{difference::Part, merge::Mode, place::StrategyCursor};
 use crate::PatchError;
 
 type Fields = Map<String, Value>;
@@ -37,7 +37,7 @@ const ELEMENT_ORDER: &str = "$setElementOrder";
 /// [`PatchError::Failed`] for everything else.
 pub fn apply(schema: &Schema, document: &Value, patch: &Value) -> Result<Value, PatchError> {
     let (document, patch) = (fields(document)?, fields(patch)?);
-    merge::maps(document, patch, Place::of(schema), Mode::Apply).map(Value::Object)
+    merge::maps(document, patch, StrategyCursor::of(schema), Mode::Apply).map(Value::Object)
 }
 
 /// The patch that turns `original` into `modified`.
@@ -47,7 +47,7 @@ pub fn apply(schema: &Schema, document: &Value, patch: &Value) -> Result<Value, 
 /// As [`apply`].
 pub fn between(schema: &Schema, original: &Value, modified: &Value) -> Result<Value, PatchError> {
     let (original, modified) = (fields(original)?, fields(modified)?);
-    difference::maps(&original, &modified, Place::of(schema), Part::Whole, false).map(Value::Object)
+    difference::maps(&original, &modified, StrategyCursor::of(schema), Part::Whole, false).map(Value::Object)
 }
 
 /// The patch that brings to `current` what changed from `original` to `modified`, as `kubectl apply` computes it on the
@@ -63,7 +63,7 @@ pub fn three_way(
     current: &Value,
 ) -> Result<Value, PatchError> {
     let (original, modified, current) = (fields(original)?, fields(modified)?, fields(current)?);
-    let place = Place::of(schema);
+    let place = StrategyCursor::of(schema);
     let changes = difference::maps(&current, &modified, place, Part::Changes, false)?;
     let deletions = difference::maps(&original, &modified, place, Part::Deletions, false)?;
     merge::maps(deletions, changes, place, Mode::Combine).map(Value::Object)

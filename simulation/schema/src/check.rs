@@ -60,7 +60,7 @@ impl Decoded {
     /// What is to be warned of, or refused under [`Strictness::Strict`], each as `unknown field "spec.foo"` or
     /// `duplicate field "spec.bar"`; `duplicates` are those of [`Parsed`]. What stands twice inside of an unknown field
     /// is not told.
-    pub fn complaints(&self, duplicates: &[String]) -> Vec<String> {
+    pub fn error_messages(&self, duplicates: &[String]) -> Vec<String> {
         let known = |path: &&String| {
             !self.unknown_fields.iter().any(|unknown| {
                 path.strip_prefix(unknown.as_str())

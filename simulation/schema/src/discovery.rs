@@ -9,23 +9,23 @@ mod tests;
 
 use serde_json::{Value, json};
 
-use crate::catalogue::{Catalogue, Group, ResourceInfo, SubresourceInfo};
+use crate::catalog::{Catalog, Group, ResourceInfo, SubresourceInfo};
 
 /// `/api`.
-pub fn api_versions(catalogue: &Catalogue) -> Value {
+pub fn api_versions(catalogue: &Catalog) -> Value {
     let versions = catalogue.groups().into_iter().filter(|it| it.name.is_empty());
     let versions: Vec<_> = versions.flat_map(|it| it.versions).collect();
     json!({ "kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": [] })
 }
 
 /// `/apis`.
-pub fn api_groups(catalogue: &Catalogue) -> Value {
+pub fn api_groups(catalogue: &Catalog) -> Value {
     let groups: Vec<_> = catalogue.groups().iter().filter(|it| !it.name.is_empty()).map(group).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// `/apis/{name}`.
-pub fn api_group(catalogue: &Catalogue, name: &str) -> Option<Value> {
+pub fn api_group(catalogue: &Catalog, name: &str) -> Option<Value> {
     let found = catalogue.groups().into_iter().find(|it| it.name == name && !name.is_empty())?;
     let mut described = group(&found);
     described["kind"] = json!("APIGroup");
@@ -34,7 +34,7 @@ pub fn api_group(catalogue: &Catalogue, name: &str) -> Option<Value> {
 }
 
 /// `/api/{version}` and `/apis/{group}/{version}`.
-pub fn resource_list(catalogue: &Catalogue, group: &str, version: &str) -> Option<Value> {
+pub fn resource_list(catalogue: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for resource in catalogue.of_version(group, version) {
         resources.push(resource_row(resource));
@@ -56,12 +56,12 @@ pub fn resource_list(catalogue: &Catalogue, group: &str, version: &str) -> Optio
 }
 
 /// `/api`, asked for as `APIGroupDiscoveryList`.
-pub fn aggregated_core(catalogue: &Catalogue) -> Value {
+pub fn aggregated_core(catalogue: &Catalog) -> Value {
     aggregated(catalogue, |group| group.is_empty())
 }
 
 /// `/apis`, asked for as `APIGroupDiscoveryList`.
-pub fn aggregated_groups(catalogue: &Catalogue) -> Value {
+pub fn aggregated_groups(catalogue: &Catalog) -> Value {
     aggregated(catalogue, |group| !group.is_empty())
 }
 
@@ -118,7 +118,7 @@ fn subresource_row(parent: &ResourceInfo, name: &str, subresource: &SubresourceI
     row
 }
 
-fn aggregated(catalogue: &Catalogue, wanted: impl Fn(&str) -> bool) -> Value {
+fn aggregated(catalogue: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
     let groups = catalogue.groups().into_iter().filter(|it| wanted(&it.name));
     let items: Vec<_> = groups
         .map(|group| {
@@ -136,7 +136,7 @@ fn aggregated(catalogue: &Catalogue, wanted: impl Fn(&str) -> bool) -> Value {
     })
 }
 
-fn aggregated_version(catalogue: &Catalogue, group: &str, version: &str) -> Value {
+fn aggregated_version(catalogue: &Catalog, group: &str, version: &str) -> Value {
     // Upstream names group and version of a built-in kind only where they are not the resource's own.
     let own = if catalogue.is_built_in(group, version) { ("", "") } else { (group, version) };
     let resources: Vec<_> =

@@ -9,7 +9,7 @@
 //!
 //! It refuses what takes more than the type to know: uniqueness in the cluster, rights, what an update may change.
 
-mod catalogue;
+mod catalog;
 pub mod check;
 pub mod custom;
 pub mod discovery;
@@ -19,6 +19,6 @@ pub mod openapi;
 mod tables;
 
 pub use self::{
-    catalogue::{Catalogue, Group, ResourceInfo, SubresourceInfo},
-    node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types},
+    catalog::{Catalog, Group, ResourceInfo, SubresourceInfo},
+    node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, OmitPolicy, Schema, NodeType, Types},
 };

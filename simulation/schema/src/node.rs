@@ -10,7 +10,7 @@ use serde_json::Value;
 pub struct Schema {
     /// The named types.
     pub types: Arc<Types>,
-    /// The type itself; often a [`Shape::Ref`].
+    /// The type itself; often a [`NodeType::Ref`].
     pub root: Arc<Node>,
 }
 
@@ -22,7 +22,7 @@ pub struct Types(pub BTreeMap<String, Node>);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// What may stand here.
-    pub shape: Shape,
+    pub shape: NodeType,
     /// Whether `null` may stand here.
     pub nullable: bool,
     /// What stands here if nothing was given.
@@ -31,13 +31,13 @@ pub struct Node {
     /// validation to insist on them; for custom kinds they bind.
     pub enumeration: Vec<Value>,
     /// Whether it is written when it says nothing.
-    pub presence: Presence,
+    pub presence: OmitPolicy,
 }
 
 /// When a field is written: what the tags of upstream's Go types make of it in a round trip. What is not a field
-/// (items, values of maps, roots), and every field of a custom kind, is [`Presence::AsGiven`].
+/// (items, values of maps, roots), and every field of a custom kind, is [`OmitPolicy::AsGiven`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Presence {
+pub enum OmitPolicy {
     /// Where it was given, zero values included (a pointer with `omitempty`); `null` counts as not given.
     #[default]
     AsGiven,
@@ -53,7 +53,7 @@ pub enum Presence {
 
 /// What may stand in one place.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shape {
+pub enum NodeType {
     /// Anything, kept as it is: raw extensions, JSON, fields whose unknown parts are preserved.
     Any,
     /// A named type.
@@ -153,7 +153,7 @@ impl Types {
     /// means anything.
     pub fn resolve<'a>(&'a self, mut node: &'a Node) -> &'a Node {
         static ANYTHING: Node = Node::anything();
-        while let Shape::Ref(name) = &node.shape {
+        while let NodeType::Ref(name) = &node.shape {
             match self.0.get(&**name) {
                 Some(named) => node = named,
                 None => return &ANYTHING,
@@ -165,13 +165,13 @@ impl Types {
 
 impl Node {
     /// A place of that shape, where `null` may not stand and about which nothing else is known.
-    pub const fn of(shape: Shape) -> Node {
-        Node { shape, nullable: false, default: None, enumeration: Vec::new(), presence: Presence::AsGiven }
+    pub const fn of(shape: NodeType) -> Node {
+        Node { shape, nullable: false, default: None, enumeration: Vec::new(), presence: OmitPolicy::AsGiven }
     }
 
     /// A place where anything may stand.
     pub const fn anything() -> Node {
-        let mut node = Node::of(Shape::Any);
+        let mut node = Node::of(NodeType::Any);
         node.nullable = true;
         node
     }

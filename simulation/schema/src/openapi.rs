@@ -18,12 +18,12 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use self::types::Components;
-use crate::catalogue::{Catalogue, ResourceInfo};
+use crate::catalog::{Catalog, ResourceInfo};
 use crate::hash::Hash;
 use crate::tables;
 
 /// `/openapi/v3`: the documents there are. Each has its content's hash in its address, so that clients may keep it.
-pub fn v3_index(catalogue: &Catalogue) -> Value {
+pub fn v3_index(catalogue: &Catalog) -> Value {
     let mut paths = Map::new();
     for group in catalogue.groups() {
         for version in &group.versions {
@@ -37,7 +37,7 @@ pub fn v3_index(catalogue: &Catalogue) -> Value {
 }
 
 /// `/openapi/v3/api/{version}` and `/openapi/v3/apis/{group}/{version}`.
-pub fn v3_document(catalogue: &Catalogue, group: &str, version: &str) -> Option<Value> {
+pub fn v3_document(catalogue: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut components = Components::new("#/components/schemas/");
     let mut paths = Map::new();
     for resource in catalogue.of_version(group, version) {
@@ -55,7 +55,7 @@ pub fn v3_document(catalogue: &Catalogue, group: &str, version: &str) -> Option<
 }
 
 /// `/openapi/v2`.
-pub fn v2(catalogue: &Catalogue) -> Value {
+pub fn v2(catalogue: &Catalog) -> Value {
     let mut components = Components::new("#/definitions/");
     let mut paths = Map::new();
     for resource in catalogue.iter() {
@@ -80,7 +80,7 @@ fn base(group: &str, version: &str) -> String {
 
 /// What changes when the document does. Built-in types change with the tables alone, so that they need not be looked
 /// at, wherever they are used.
-fn hash(catalogue: &Catalogue, group: &str, version: &str) -> u64 {
+fn hash(catalogue: &Catalog, group: &str, version: &str) -> u64 {
     let mut hash = Hash(tables::hash());
     if catalogue.is_built_in(group, version) {
         return hash.0;
@@ -99,7 +99,7 @@ fn hash(catalogue: &Catalogue, group: &str, version: &str) -> u64 {
 
 /// The paths and types of one resource and its subresources.
 fn describe(
-    catalogue: &Catalogue,
+    catalogue: &Catalog,
     resource: &ResourceInfo,
     version: Version,
     components: &mut Components,

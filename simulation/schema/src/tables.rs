@@ -12,27 +12,27 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use crate::catalogue::{Catalogue, Order, ResourceInfo, SubresourceInfo};
+use crate::catalog::{Catalog, DiscoveryOrder, ResourceInfo, SubresourceInfo};
 use crate::hash::Hash;
 use crate::node::{
-    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types,
+    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, OmitPolicy, Schema, NodeType, Types,
 };
 
 const RESOURCES: &str = include_str!("tables/resources.txt");
 const TYPES: &str = include_str!("tables/types.txt");
 
-impl Catalogue {
+impl Catalog {
     /// The resources of a Kubernetes API server that was told nothing particular: every group in the versions that are
     /// on by default.
     ///
     /// # Panics
     /// Never with the tables as they are committed; a test reads them all.
-    pub fn built_in() -> Catalogue {
-        static BUILT_IN: OnceLock<Catalogue> = OnceLock::new();
+    pub fn built_in() -> Catalog {
+        static BUILT_IN: OnceLock<Catalog> = OnceLock::new();
         BUILT_IN
             .get_or_init(|| {
                 let tables = read().expect("the committed tables are well-formed");
-                Catalogue::of(tables.resources, tables.kinds, tables.order)
+                Catalog::of(tables.resources, tables.kinds, tables.order)
             })
             .clone()
     }
@@ -43,7 +43,7 @@ pub(crate) struct Tables {
     pub(crate) resources: Vec<ResourceInfo>,
     /// By group, version and kind.
     pub(crate) kinds: BTreeMap<(String, String, String), Schema>,
-    pub(crate) order: Order,
+    pub(crate) order: DiscoveryOrder,
 }
 
 /// A line that means nothing.
@@ -51,10 +51,10 @@ pub(crate) struct Tables {
 #[error(
     "the tables of built-in kinds have a line that means nothing, make them anew with `cargo xtask describe`: {0}"
 )]
-pub(crate) struct Meaningless(String);
+pub(crate) struct InvalidTableLine(String);
 
 /// Reads the tables this crate was built with.
-pub(crate) fn read() -> Result<Tables, Meaningless> {
+pub(crate) fn read() -> Result<Tables, InvalidTableLine> {
     let (types, kinds) = types(TYPES)?;
     let types = Arc::new(types);
     let kinds = kinds.into_iter().map(|(kind, name)| (kind, schema(&types, &name))).collect();
@@ -74,7 +74,7 @@ pub(crate) fn hash() -> u64 {
 }
 
 fn schema(types: &Arc<Types>, name: &Arc<str>) -> Schema {
-    let root = Node { nullable: true, ..Node::of(Shape::Ref(Arc::clone(name))) };
+    let root = Node { nullable: true, ..Node::of(NodeType::Ref(Arc::clone(name))) };
     Schema { types: Arc::clone(types), root: Arc::new(root) }
 }
 
@@ -83,14 +83,14 @@ type Kinds = BTreeMap<(String, String, String), Arc<str>>;
 /// What a field of a named type has that is not that type's own, so that it needs a copy of the type: ways of being
 /// merged, and defaults inside.
 #[derive(Default, PartialEq)]
-struct Particular {
+struct FieldOverrides {
     map_type: Option<MapType>,
     patch: PatchStrategy,
     defaults: BTreeMap<String, Value>,
 }
 
 /// The types by name, and which of them is which kind.
-fn types(table: &str) -> Result<(Types, Kinds), Meaningless> {
+fn types(table: &str) -> Result<(Types, Kinds), InvalidTableLine> {
     let mut names = Names::default();
     let (mut types, mut kinds, mut particular) = (BTreeMap::new(), Kinds::new(), Vec::new());
     let mut current: Option<(&str, ObjectNode)> = None;
@@ -106,8 +106,8 @@ fn types(table: &str) -> Result<(Types, Kinds), Meaningless> {
             object.required.insert(field.name.to_owned());
         }
         let mut node = field.node;
-        if let Shape::Ref(name) = &mut node.shape
-            && field.particular != Particular::default()
+        if let NodeType::Ref(name) = &mut node.shape
+            && field.particular != FieldOverrides::default()
         {
             // What readers of OpenAPI are shown is the last part of a name.
             let own = name.rsplit('.').next().unwrap_or_default();
@@ -128,12 +128,12 @@ fn lines(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter(|line| !line.starts_with('#'))
 }
 
-fn meaningless(line: &str) -> Meaningless {
-    Meaningless(line.to_owned())
+fn meaningless(line: &str) -> InvalidTableLine {
+    InvalidTableLine(line.to_owned())
 }
 
 fn named((name, object): (&str, ObjectNode)) -> (String, Node) {
-    (name.to_owned(), Node { nullable: true, ..Node::of(Shape::Object(object)) })
+    (name.to_owned(), Node { nullable: true, ..Node::of(NodeType::Object(object)) })
 }
 
 fn type_head<'a>(head: &'a str, names: &mut Names, kinds: &mut Kinds) -> Option<(&'a str, ObjectNode)> {
@@ -156,7 +156,7 @@ struct Field<'a> {
     name: &'a str,
     node: Node,
     required: bool,
-    particular: Particular,
+    particular: FieldOverrides,
 }
 
 fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
@@ -167,14 +167,14 @@ fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
     let name = words.next()?;
     let mut node = spelled(words.next()?, names)?;
     node.default = default;
-    let particular = Particular { defaults: defaults.unwrap_or_default(), ..Particular::default() };
+    let particular = FieldOverrides { defaults: defaults.unwrap_or_default(), ..FieldOverrides::default() };
     let mut field = Field { name, node, required: false, particular };
     for word in words {
         attribute(&mut field, word, names)?;
     }
     match &mut field.node.shape {
-        Shape::List(list) => list.patch = field.particular.patch,
-        Shape::Object(object) => {
+        NodeType::List(list) => list.patch = field.particular.patch,
+        NodeType::Object(object) => {
             object.patch = field.particular.patch;
             object.map_type = field.particular.map_type.unwrap_or_default();
         }
@@ -194,9 +194,9 @@ fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()>
     match word.split_once('=') {
         None => match word {
             "required" => field.required = true,
-            "nonzero" => field.node.presence = Presence::NonZero,
-            "always" => field.node.presence = Presence::Always,
-            "null" => field.node.presence = Presence::AlwaysOrNull,
+            "nonzero" => field.node.presence = OmitPolicy::NonZero,
+            "always" => field.node.presence = OmitPolicy::Always,
+            "null" => field.node.presence = OmitPolicy::AlwaysOrNull,
             "atomic" => field.particular.map_type = Some(MapType::Atomic),
             "granular" => field.particular.map_type = Some(MapType::Granular),
             _ => return None,
@@ -204,7 +204,7 @@ fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()>
         Some(("enum", values)) => field.node.enumeration = serde_json::from_str(values).ok()?,
         Some(("patch", strategies)) => field.particular.patch = patch_strategy(strategies)?,
         Some((name @ ("list" | "key"), value)) => {
-            let Shape::List(list) = &mut field.node.shape else { return None };
+            let NodeType::List(list) = &mut field.node.shape else { return None };
             match (name, value) {
                 ("key", key) => list.merge_key = Some(names.shared(key)),
                 (_, "set") => list.list_type = ListType::Set,
@@ -235,14 +235,14 @@ fn patch_strategy(strategies: &str) -> Option<PatchStrategy> {
 /// A type as the tables spell it. Go takes `null` anywhere, and so do these nodes.
 fn spelled(word: &str, names: &mut Names) -> Option<Node> {
     let shape = if let Some(items) = word.strip_prefix("[]") {
-        Shape::List(ListNode {
+        NodeType::List(ListNode {
             items: Box::new(spelled(items, names)?),
             list_type: ListType::Atomic,
             patch: PatchStrategy::default(),
             merge_key: None,
         })
     } else if let Some(values) = word.strip_prefix("{}") {
-        Shape::Object(ObjectNode {
+        NodeType::Object(ObjectNode {
             additional: Some(Box::new(spelled(values, names)?)),
             ..ObjectNode::default()
         })
@@ -252,23 +252,23 @@ fn spelled(word: &str, names: &mut Names) -> Option<Node> {
             None => (word, None),
         };
         match scalar {
-            "any" => Shape::Any,
-            "string" => Shape::String(format),
-            "integer" => Shape::Integer(format),
-            "number" => Shape::Number,
-            "boolean" => Shape::Boolean,
-            "int-or-string" => Shape::IntOrString,
-            "quantity" => Shape::Quantity,
-            name if name.contains('.') => Shape::Ref(names.shared(name)),
+            "any" => NodeType::Any,
+            "string" => NodeType::String(format),
+            "integer" => NodeType::Integer(format),
+            "number" => NodeType::Number,
+            "boolean" => NodeType::Boolean,
+            "int-or-string" => NodeType::IntOrString,
+            "quantity" => NodeType::Quantity,
+            name if name.contains('.') => NodeType::Ref(names.shared(name)),
             _ => return None,
         }
     };
     Some(Node { nullable: true, ..Node::of(shape) })
 }
 
-fn copy_of(node: &Node, particular: Particular) -> Option<Node> {
+fn copy_of(node: &Node, particular: FieldOverrides) -> Option<Node> {
     let mut copy = node.clone();
-    let Shape::Object(object) = &mut copy.shape else { return None };
+    let NodeType::Object(object) = &mut copy.shape else { return None };
     object.map_type = particular.map_type.unwrap_or(object.map_type);
     object.patch = particular.patch;
     for (name, default) in particular.defaults {
@@ -294,8 +294,8 @@ impl Names {
 
 type Schemas = BTreeMap<(String, String, String), Schema>;
 
-fn resources(table: &str, kinds: &Schemas) -> Result<(Vec<ResourceInfo>, Order), Meaningless> {
-    let (mut resources, mut order) = (Vec::<ResourceInfo>::new(), Order::default());
+fn resources(table: &str, kinds: &Schemas) -> Result<(Vec<ResourceInfo>, DiscoveryOrder), InvalidTableLine> {
+    let (mut resources, mut order) = (Vec::<ResourceInfo>::new(), DiscoveryOrder::default());
     let (mut group, mut version) = ("", "");
     for line in lines(table) {
         let line = line.trim_start();

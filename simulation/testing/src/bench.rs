@@ -32,8 +32,8 @@ use windlass_controller::host::ReconcileLayer;
 use windlass_controller::{
     ApiScope, BoxError, Controller, Outcome, ReconcileError, Registration, Trigger, terminal,
 };
-use windlass_env::{Env, Task, caught};
-use windlass_events::{NewEvent, Recorded};
+use windlass_env::{Env, Task, catch_panic};
+use windlass_events::{NewEvent, CapturedEvent};
 use windlass_manager::{
     ControllerSelection, Explainer, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger,
 };
@@ -42,7 +42,7 @@ use windlass_object::ObjectKey;
 use windlass_object::request::ResourcePath;
 
 use crate::local::{api, client_of, create, over, server};
-use crate::rights::undeclared;
+use crate::permissions::undeclared;
 
 /// The user of the controller's requests, and the name of the trigger.
 const BENCH: &str = "bench";
@@ -51,7 +51,7 @@ const BENCH: &str = "bench";
 const STEP: Duration = Duration::from_millis(1);
 
 /// How long a requested reconcile can take, and the caches before it.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A controller in a manager on an API server in the process. Its reconciles run one at a time, when the test requests them,
 /// on caches that contain everything that the server holds. Dropping the bench stops the controller.
@@ -81,7 +81,7 @@ pub struct Reconciled {
     pub requests: Vec<SentRequest>,
     /// The events that the server has after it, new or repeated, as the recorder combined them: from the tenth note of one
     /// reason about one object on they are one event, and of one object 25 pass at once.
-    pub events: Vec<Recorded>,
+    pub events: Vec<CapturedEvent>,
 }
 
 /// A request that a controller sent.
@@ -111,7 +111,7 @@ impl Bench {
     async fn run(registration: Registration) -> Bench {
         assert_paused();
         let (world, controller) = (Env::virtual_time(1), registration.descriptor());
-        let (server, env) = (server(&world.incarnation("server", 0)), world.incarnation(BENCH, 0));
+        let (server, env) = (server(&world.with_incarnation("server", 0)), world.with_incarnation(BENCH, 0));
         let declaration = registration.declaration(&world);
         let declaration = declaration.unwrap_or_else(|error| panic!("{}: {error}", controller.name));
         let client = client_of(&server);
@@ -158,7 +158,7 @@ impl Bench {
         self.wire.take();
         let result = self.gate.request(key);
         self.trigger.try_send(key.clone()).unwrap_or_else(|error| panic!("{error}"));
-        let ended = self.env.timeout(PATIENCE, select(result, &mut self.manager)).await;
+        let ended = self.env.timeout(TIMEOUT, select(result, &mut self.manager)).await;
         let result = match ended {
             Ok(Either::Left((Ok(Ok(result)), _))) => result,
             Ok(Either::Left((Ok(Err(message)), _))) => panic!("the reconcile of {key} panicked: {message}"),
@@ -208,7 +208,7 @@ impl Bench {
     }
 
     /// Returns the events that are new or repeated since the last call, in the order of their versions.
-    fn new_events(&mut self) -> Vec<Recorded> {
+    fn new_events(&mut self) -> Vec<CapturedEvent> {
         let mut found = Vec::new();
         for event in self.wire.server.objects().into_iter().filter(|object| object["kind"] == "Event") {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -225,7 +225,7 @@ impl Bench {
 }
 
 /// Reads an event of either API group.
-fn recorded(event: &Value) -> Recorded {
+fn recorded(event: &Value) -> CapturedEvent {
     let field = |names: [&str; 2]| names.map(|name| &event[name]).into_iter().find(|it| !it.is_null());
     let text = |names| field(names).and_then(Value::as_str).unwrap_or_default();
     let regarding = field(["regarding", "involvedObject"]).cloned().unwrap_or_default();
@@ -238,7 +238,7 @@ fn recorded(event: &Value) -> Recorded {
     recorded.related = serde_json::from_value(event["related"].clone()).ok();
     let annotations = event["metadata"]["annotations"].clone();
     recorded.annotations = serde_json::from_value(annotations).unwrap_or_default();
-    Recorded { regarding: serde_json::from_value(regarding).unwrap_or_default(), event: recorded }
+    CapturedEvent { regarding: serde_json::from_value(regarding).unwrap_or_default(), event: recorded }
 }
 
 impl Drop for Bench {
@@ -300,7 +300,7 @@ impl ReconcileLayer for Gate {
         };
         async move {
             // The bench may have been dropped.
-            let _unheard = answer.send(caught(reconcile).await);
+            let _unheard = answer.send(catch_panic(reconcile).await);
             Ok(Outcome::Done)
         }
         .boxed()

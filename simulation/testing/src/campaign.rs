@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use windlass_api_server::faults::{Fault, Plan, What};
+use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
 
 use crate::cluster::Cluster;
-use crate::flaw::{Failure, Flaw};
+use crate::violation::{SimulationFailure, Violation};
 use crate::simulation::{Report, Simulation};
 
 /// How many runs shortening a plan may take. Random plans have up to ten faults or so, and each is tried by itself.
@@ -13,7 +13,7 @@ const SHORTENING: usize = 200;
 
 /// What a campaign did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct CampaignSummary {
     /// How many runs there were, the one without faults apart.
     pub runs: u64,
     /// The run without faults.
@@ -38,20 +38,20 @@ pub fn simulate(simulation: Simulation, script: impl AsyncFnOnce(Cluster)) -> Re
 pub fn exhaustive_crash(
     simulation: &Simulation,
     script: impl AsyncFn(Cluster),
-) -> Result<Tally, Box<Failure>> {
-    let seed = simulation.planned().seed;
-    let quiet = simulation.clone().plan(Plan::quiet(seed)).run(&script)?;
+) -> Result<CampaignSummary, Box<SimulationFailure>> {
+    let seed = simulation.fault_plan().seed;
+    let quiet = simulation.clone().plan(FaultPlan::quiet(seed)).run(&script)?;
     let mut runs = 0;
     for write in 1..=quiet.writes {
         for after_effect in [false, true] {
-            let crash = Fault::during(Duration::ZERO, What::CrashAtWrite { write, after_effect });
-            let plan = Plan { seed, faults: vec![crash] };
-            simulation.clone().plan(plan).run_like(Some(&quiet), &script)?;
+            let crash = Fault::during(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
+            let plan = FaultPlan { seed, faults: vec![crash] };
+            simulation.clone().plan(plan).run_compared_to(Some(&quiet), &script)?;
             runs += 1;
         }
     }
     simulation.check_unused()?;
-    Ok(Tally { runs, quiet })
+    Ok(CampaignSummary { runs, quiet })
 }
 
 /// Runs a script under `count` random plans, whose seeds follow that of `simulation`. Every run has to end as one
@@ -59,23 +59,23 @@ pub fn exhaustive_crash(
 ///
 /// # Errors
 /// With the first run that does not, or the first objection of any oracle, under the shortest plan that still fails.
-/// With [`Flaw::ProvesNothing`] if the plans would be one and the same, or none of them has any fault.
+/// With [`Violation::ProvesNothing`] if the plans would be one and the same, or none of them has any fault.
 pub fn random_plans(
     simulation: &Simulation,
     count: u64,
     script: impl AsyncFn(Cluster),
-) -> Result<Tally, Box<Failure>> {
-    let first = simulation.planned().seed;
+) -> Result<CampaignSummary, Box<SimulationFailure>> {
+    let first = simulation.fault_plan().seed;
     can_fail(simulation, count)?;
-    let quiet = simulation.clone().plan(Plan::quiet(first)).run(&script)?;
+    let quiet = simulation.clone().plan(FaultPlan::quiet(first)).run(&script)?;
     for run in 0..count {
         let seeded = simulation.clone().with_seed(first.wrapping_add(run));
-        if let Err(failure) = seeded.run_like(Some(&quiet), &script) {
-            return Err(Box::new(shorten(&seeded, &quiet, failure, &script)));
+        if let Err(failure) = seeded.run_compared_to(Some(&quiet), &script) {
+            return Err(Box::new(shrink(&seeded, &quiet, failure, &script)));
         }
     }
     simulation.check_unused()?;
-    Ok(Tally { runs: count, quiet })
+    Ok(CampaignSummary { runs: count, quiet })
 }
 
 /// Runs a script under a plan, such as one that a failure printed. It has to end as without faults.
@@ -84,19 +84,19 @@ pub fn random_plans(
 /// With the first objection of any oracle, in either of the two runs.
 pub fn replay(
     simulation: &Simulation,
-    plan: Plan,
+    plan: FaultPlan,
     script: impl AsyncFn(Cluster),
-) -> Result<Report, Box<Failure>> {
-    let quiet = simulation.clone().plan(Plan::quiet(plan.seed)).run(&script)?;
-    let report = simulation.clone().plan(plan).run_like(Some(&quiet), &script)?;
+) -> Result<Report, Box<SimulationFailure>> {
+    let quiet = simulation.clone().plan(FaultPlan::quiet(plan.seed)).run(&script)?;
+    let report = simulation.clone().plan(plan).run_compared_to(Some(&quiet), &script)?;
     simulation.check_unused()?;
     Ok(report)
 }
 
 /// Refuses a campaign of random plans that are not random, or are none.
-fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<Failure>> {
-    let first = simulation.planned().seed;
-    let planned = |run: u64| simulation.clone().with_seed(first.wrapping_add(run)).planned();
+fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFailure>> {
+    let first = simulation.fault_plan().seed;
+    let planned = |run: u64| simulation.clone().with_seed(first.wrapping_add(run)).fault_plan();
     let why = if planned(1).seed == first {
         "`.plan(..)` was called, and every run would have that one plan: leave it out and say `.faults(..)`, or run it \
          once with `Simulation::run_like`"
@@ -105,9 +105,9 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<Failure>> {
     } else {
         return Ok(());
     };
-    Err(Box::new(Failure {
-        flaw: Flaw::ProvesNothing(why.to_owned()),
-        plan: simulation.planned(),
+    Err(Box::new(SimulationFailure {
+        flaw: Violation::ProvesNothing(why.to_owned()),
+        plan: simulation.fault_plan(),
         trace: String::new(),
     }))
 }
@@ -115,18 +115,18 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<Failure>> {
 /// Takes faults out of the plan of a failure, first many at a time, then one by one, for as long as a run still fails
 /// in the same way; then shortens those that are left. `quiet` is the run without faults that runs were compared with, if
 /// they were.
-pub fn shorten<'a>(
+pub fn shrink<'a>(
     simulation: &Simulation,
     quiet: impl Into<Option<&'a Report>>,
-    failure: Failure,
+    failure: SimulationFailure,
     script: impl AsyncFn(Cluster),
-) -> Failure {
+) -> SimulationFailure {
     let quiet = quiet.into();
     let mut shortest = failure;
     let mut left = SHORTENING;
-    let mut fails = |plan: Plan, like: &Failure| -> Option<Failure> {
+    let mut fails = |plan: FaultPlan, like: &SimulationFailure| -> Option<SimulationFailure> {
         left = left.checked_sub(1)?;
-        let failure = simulation.clone().plan(plan).run_like(quiet, &script).err()?;
+        let failure = simulation.clone().plan(plan).run_compared_to(quiet, &script).err()?;
         let same = std::mem::discriminant(&failure.flaw) == std::mem::discriminant(&like.flaw);
         same.then_some(failure)
     };

@@ -13,7 +13,7 @@ use windlass_controller::{ApiScope, Registration};
 use windlass_env::Env;
 use windlass_manager::ManagerConfig;
 
-use crate::flaw::Flaw;
+use crate::violation::Violation;
 use crate::local::{api, create};
 use crate::nodes::{self, NodeOptions};
 use crate::state::ClusterState;
@@ -37,7 +37,7 @@ pub struct Snapshot {
 
 impl Cluster {
     pub(crate) fn new(world: &Arc<World>, user: Env, replicas: usize, config: ManagerConfig) -> Self {
-        let client = kube::Client::new(world.network.sound_line(&user), "default");
+        let client = kube::Client::new(world.network.reliable_link(&user), "default");
         Cluster { world: Arc::clone(world), user, client, replicas, config }
     }
 
@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// Lets time pass.
-    pub async fn pass(&self, time: Duration) {
+    pub async fn advance(&self, time: Duration) {
         self.user.sleep(time).await;
     }
 
@@ -134,9 +134,9 @@ impl Cluster {
         while !wanted(&self.snapshot()) {
             if self.now() >= limit {
                 let (what, waited) = (what.to_owned(), self.now().saturating_sub(begun));
-                return self.fail(Flaw::Never { what, waited }).await;
+                return self.fail(Violation::Never { what, waited }).await;
             }
-            self.pass(pause).await;
+            self.advance(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));
         }
     }
@@ -151,7 +151,7 @@ impl Cluster {
             if rest >= REST || self.now().saturating_sub(begun) >= Duration::from_secs(600) {
                 return;
             }
-            self.pass(REST.saturating_sub(rest).max(Duration::from_millis(1))).await;
+            self.advance(REST.saturating_sub(rest).max(Duration::from_millis(1))).await;
         }
     }
 
@@ -160,7 +160,7 @@ impl Cluster {
     }
 
     /// Objects, and lets the driver end the run.
-    async fn fail(&self, flaw: Flaw) {
+    async fn fail(&self, flaw: Violation) {
         self.world.judge.object(flaw);
         pending::<()>().await;
     }

@@ -19,16 +19,16 @@ use http::{HeaderValue, Request, header};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Subject};
 use kube::client::Body;
 use tower::Service;
-use windlass_api_server::faults::{Line, LineError, Server};
-use windlass_api_server::{DenialObserver, Grant, Used};
+use windlass_api_server::faults::{Link, LinkError, Server};
+use windlass_api_server::{DenialObserver, Grant, RecordedAccess};
 use windlass_controller::Registration;
 use windlass_env::Env;
 use windlass_manager::{ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry};
 use windlass_object::{Rule, Verb};
 
-use crate::flaw::Flaw;
-use crate::judge::Judge;
-use crate::rights::{permits, rules_of};
+use crate::violation::Violation;
+use crate::oracle::Oracle;
+use crate::permissions::{permits, rules_from_role};
 
 /// The namespace of the accounts.
 const NAMESPACE: &str = "default";
@@ -43,7 +43,7 @@ struct State {
     declared: BTreeMap<&'static str, Vec<Rule>>,
     /// The users that are restricted.
     users: BTreeSet<String>,
-    used: BTreeSet<Used>,
+    used: BTreeSet<RecordedAccess>,
 }
 
 impl ExactRights {
@@ -53,7 +53,7 @@ impl ExactRights {
         server: &dyn Server,
         registrations: &[Registration],
         config: &ManagerConfig,
-        judge: &Arc<Judge>,
+        judge: &Arc<Oracle>,
     ) -> Result<String, ManagerError> {
         let mut registry = Registry::new();
         for registration in registrations {
@@ -61,7 +61,7 @@ impl ExactRights {
         }
         let manifests = Manifests::of(&registry, config, &ManifestOptions::new(NAMESPACE))?;
         let judge = Arc::clone(judge);
-        let observer: DenialObserver = Arc::new(move |denied| judge.object(Flaw::Forbidden(denied)));
+        let observer: DenialObserver = Arc::new(move |denied| judge.object(Violation::Forbidden(denied)));
         for (user, grants) in grants(&manifests) {
             server.restrict(&user, grants, Arc::clone(&observer));
             self.lock().users.insert(user);
@@ -76,13 +76,13 @@ impl ExactRights {
     }
 
     /// Adds what the restricted users of a run used.
-    pub(crate) fn add(&self, used: BTreeSet<Used>) {
+    pub(crate) fn add(&self, used: BTreeSet<RecordedAccess>) {
         let State { users, used: all, .. } = &mut *self.lock();
         all.extend(used.into_iter().filter(|used| users.contains(&used.user)));
     }
 
     /// Returns the flaw of a campaign that left a declared rule unused.
-    pub(crate) fn unused(&self) -> Option<Flaw> {
+    pub(crate) fn unused(&self) -> Option<Violation> {
         let State { declared, used, .. } = &*self.lock();
         let unused: Vec<String> = declared
             .iter()
@@ -90,7 +90,7 @@ impl ExactRights {
                 rules.iter().filter_map(move |rule| unused(controller, rule, used))
             })
             .collect();
-        (!unused.is_empty()).then(|| Flaw::UnusedRights(unused.join("\n")))
+        (!unused.is_empty()).then(|| Violation::UnusedRights(unused.join("\n")))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -99,7 +99,7 @@ impl ExactRights {
 }
 
 /// Returns the part of a rule that was not used, as a line.
-fn unused(controller: &str, rule: &Rule, used: &BTreeSet<Used>) -> Option<String> {
+fn unused(controller: &str, rule: &Rule, used: &BTreeSet<RecordedAccess>) -> Option<String> {
     if rule.resource == "events" || rule.resource.ends_with("/finalizers") {
         return None;
     }
@@ -137,7 +137,7 @@ fn grants(manifests: &Manifests) -> BTreeMap<String, Vec<Grant>> {
 
 fn granted(namespace: Option<&String>, rule: &PolicyRule) -> impl Iterator<Item = Grant> + use<> {
     let (namespace, names) = (namespace.cloned(), rule.resource_names.clone().unwrap_or_default());
-    let rules = rules_of(std::slice::from_ref(rule)).into_iter();
+    let rules = rules_from_role(std::slice::from_ref(rule)).into_iter();
     rules.map(move |rule| Grant { namespace: namespace.clone(), names: names.clone(), rule })
 }
 
@@ -148,17 +148,17 @@ fn user(namespace: &str, account: &str) -> String {
 /// The line of a process with exact rights: its requests are those of a user.
 #[derive(Clone)]
 pub(crate) struct UserLine {
-    pub(crate) line: Line,
+    pub(crate) line: Link,
     /// `None` for all rights.
     pub(crate) user: Option<HeaderValue>,
 }
 
 impl Service<Request<Body>> for UserLine {
-    type Response = <Line as Service<Request<Body>>>::Response;
-    type Error = LineError;
-    type Future = <Line as Service<Request<Body>>>::Future;
+    type Response = <Link as Service<Request<Body>>>::Response;
+    type Error = LinkError;
+    type Future = <Link as Service<Request<Body>>>::Future;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LinkError>> {
         Service::<Request<Body>>::poll_ready(&mut self.line, cx)
     }
 

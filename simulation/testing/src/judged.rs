@@ -5,26 +5,26 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use windlass_api_server::faults::Who;
+use windlass_api_server::faults::ProcessId;
 use windlass_controller::host::{CacheVersions, ReconcileLayer};
 use windlass_controller::{Outcome, ReconcileError, Registration};
 use windlass_env::Env;
 use windlass_object::ObjectKey;
 
-use crate::judge::Judge;
+use crate::oracle::Oracle;
 use crate::reads::{Polled, Subject};
 
 /// The layer around the reconciles of one controller in one process.
 struct Watcher {
-    judge: Arc<Judge>,
-    who: Who,
+    judge: Arc<Oracle>,
+    who: ProcessId,
     controller: &'static str,
     caches: Option<CacheVersions>,
 }
 
 /// The same controller, whose reconciles are judged.
-pub(crate) fn judged(registration: Registration, judge: &Arc<Judge>, env: &Env) -> Registration {
-    let (judge, who) = (Arc::clone(judge), Who { instance: env.instance().into(), life: env.life() });
+pub(crate) fn judged(registration: Registration, judge: &Arc<Oracle>, env: &Env) -> Registration {
+    let (judge, who) = (Arc::clone(judge), ProcessId { instance: env.instance().into(), life: env.incarnation() });
     registration.layered(move |setup| {
         let (judge, who) = (Arc::clone(&judge), who.clone());
         Arc::new(Watcher { judge, who, controller: setup.descriptor().name, caches: setup.cache_versions() })

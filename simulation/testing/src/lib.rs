@@ -55,42 +55,42 @@
 //! - no task is left behind by a process that ended, or by the world.
 //!
 //! A simulation refuses real clusters, sockets and real time. Tests that want a server and no simulation have
-//! [`client`], [`with_controllers`] and [`check_rights`]; [`Bench`] reconciles one key at a time.
+//! [`client`], [`with_controllers`] and [`check_permissions`]; [`Bench`] reconciles one key at a time.
 
 mod bench;
 mod campaign;
 mod cluster;
 mod exact;
-mod flaw;
-mod judge;
+mod violation;
+mod oracle;
 mod judged;
 mod local;
 pub mod nodes;
-mod openings;
+mod watch_rate;
 mod plans;
 mod probe;
 mod reads;
-mod rights;
+mod permissions;
 mod simulation;
 mod state;
-mod story;
+mod trace_excerpt;
 #[cfg(test)]
 mod tests;
 mod turns;
-mod vacancies;
+mod ownership_gaps;
 mod watchdog;
 mod world;
 
 pub use windlass_api_server as api_server;
-pub use windlass_api_server::faults::{Fault, Plan, Server, What};
+pub use windlass_api_server::faults::{Fault, FaultPlan, Server, FaultAction};
 
 pub use crate::bench::{Bench, Reconciled, SentRequest};
-pub use crate::campaign::{Tally, exhaustive_crash, random_plans, replay, shorten, simulate};
+pub use crate::campaign::{CampaignSummary, exhaustive_crash, random_plans, replay, shrink, simulate};
 pub use crate::cluster::{Cluster, Snapshot};
-pub use crate::flaw::{Failure, Flaw};
+pub use crate::violation::{SimulationFailure, Violation};
 pub use crate::local::{client, client_of, object, server, with_controllers};
 pub use crate::plans::{FaultKind, Faults};
-pub use crate::rights::{MissingRules, check_rights, rules_of, unused_rights};
+pub use crate::permissions::{MissingRules, check_permissions, rules_from_role, unused_permissions};
 pub use crate::simulation::{Report, Simulation};
 pub use crate::state::{ClusterState, Difference};
-pub use crate::vacancies::Vacancies;
+pub use crate::ownership_gaps::OwnershipGaps;

@@ -22,7 +22,7 @@ use windlass_env::{Env, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_metrics::Metrics;
 
-use crate::rights::undeclared;
+use crate::permissions::undeclared;
 
 /// A client of a fresh API server of its own, in real time.
 ///
@@ -105,7 +105,7 @@ where
 {
     move |env, config, metrics, fence| {
         let uri = Uri::from_static("http://kubernetes.default.svc");
-        Clients::over_service(env.clone(), service, uri, config.client.clone(), metrics, fence)
+        Clients::from_service(env.clone(), service, uri, config.client.clone(), metrics, fence)
     }
 }
 
@@ -127,7 +127,7 @@ pub async fn with_controllers<T>(
     registrations: impl IntoIterator<Item = Registration>,
     script: impl Future<Output = T>,
 ) -> Result<T, ManagerError> {
-    let env = env.incarnation(user, 0);
+    let env = env.with_incarnation(user, 0);
     let served = server.as_user(user);
     let config = ManagerConfig { election: None, ..ManagerConfig::new(user) };
     let manager = Manager::with_clients(env.clone(), config, over(served))?;

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use windlass_controller::Registration;
 
-use self::keeper::NodeKeeper;
+use self::keeper::NodeController;
 use self::kubelet::Kubelet;
 use self::scheduler::Scheduler;
 
@@ -66,7 +66,7 @@ impl Default for NodeOptions {
 /// The controllers that together are the nodes and their scheduler.
 pub fn registrations(options: &NodeOptions) -> Vec<Registration> {
     vec![
-        Registration::with::<NodeKeeper>(options.clone()),
+        Registration::with::<NodeController>(options.clone()),
         Registration::with::<Scheduler>(options.clone()),
         Registration::with::<Kubelet>(options.clone()),
     ]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use windlass_api_server::faults::{Fault, Plan, What};
+use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
 use windlass_env::{Env, Rng};
 
 use crate::cluster::replica_name;
@@ -100,9 +100,9 @@ impl Faults {
 
     /// A random plan: between one and eight faults in every ten minutes of `span`, and beside them one or two pauses and
     /// up to four combined faults.
-    pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> Plan {
+    pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> FaultPlan {
         let env = Env::virtual_time(seed);
-        let mut draw = Draw { rng: env.rng("plan"), span_ms: millis(span), replicas, resources };
+        let mut draw = PlanGenerator { rng: env.rng("plan"), span_ms: millis(span), replicas, resources };
         let combined = |kind: &FaultKind| FaultKind::COMBINED.contains(kind);
         let apart = |kind: &FaultKind| {
             matches!(kind, FaultKind::Clock | FaultKind::Pause | FaultKind::Suspension) || combined(kind)
@@ -123,33 +123,33 @@ impl Faults {
         }
         if self.kinds.contains(&FaultKind::Pause) {
             // From numbers of their own: what else a seed draws is the same with pauses and without.
-            let mut draw = Draw { rng: env.rng("pauses"), ..draw };
+            let mut draw = PlanGenerator { rng: env.rng("pauses"), ..draw };
             faults.extend(draw.pauses());
         }
         let kinds: Vec<FaultKind> = self.kinds.iter().copied().filter(combined).collect();
         if !kinds.is_empty() {
-            let mut draw = Draw { rng: env.rng("combined"), ..draw };
+            let mut draw = PlanGenerator { rng: env.rng("combined"), ..draw };
             faults.extend(draw.combined(&kinds));
         }
         if self.kinds.contains(&FaultKind::Suspension) {
-            let mut draw = Draw { rng: env.rng("suspensions"), ..draw };
+            let mut draw = PlanGenerator { rng: env.rng("suspensions"), ..draw };
             let suspensions = draw.suspensions(&faults);
             faults.extend(suspensions);
         }
-        Plan { seed, faults }
+        FaultPlan { seed, faults }
     }
 }
 
 const TEN_MINUTES_MS: u64 = 10 * 60 * 1000;
 
-struct Draw<'a> {
+struct PlanGenerator<'a> {
     rng: Rng,
     span_ms: u64,
     replicas: usize,
     resources: &'a [String],
 }
 
-impl Draw<'_> {
+impl PlanGenerator<'_> {
     fn one_of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
         let at = self.rng.below(choices.len() as u64);
         &choices[usize::try_from(at).unwrap_or_default()]
@@ -166,9 +166,9 @@ impl Draw<'_> {
         let longest = *self.one_of(&[2_000, 20_000, 120_000]);
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
         let what = self.what(kind);
-        let everybody = self.rng.below(2) == 0 && !matches!(what, What::Crash | What::Partition);
+        let everybody = self.rng.below(2) == 0 && !matches!(what, FaultAction::Crash | FaultAction::Partition);
         let instance = (!everybody).then(|| self.replica());
-        let process = matches!(what, What::Crash | What::CrashAtWrite { .. } | What::Partition);
+        let process = matches!(what, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
         let resource = if process || self.rng.below(2) == 0 { None } else { self.resource() };
         let permille = if process { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
         Fault { from_ms, until_ms, instance, resource, permille, what }
@@ -184,42 +184,42 @@ impl Draw<'_> {
         (!known.is_empty()).then(|| self.one_of(known).clone())
     }
 
-    fn what(&mut self, kind: FaultKind) -> What {
+    fn what(&mut self, kind: FaultKind) -> FaultAction {
         let silently = self.rng.below(2) == 0;
         // Seven seconds are more than lease duration minus renew deadline.
         let by_ms = *self.one_of(&[100, 1_000, 7_000, 20_000]);
         match kind {
-            FaultKind::Loss if self.rng.below(2) == 0 => What::RequestLost { silently },
-            FaultKind::Loss => What::ResponseLost { silently },
-            FaultKind::Delay if self.rng.below(2) == 0 => What::RequestDelayed { by_ms },
-            FaultKind::Delay => What::ResponseDelayed { by_ms },
+            FaultKind::Loss if self.rng.below(2) == 0 => FaultAction::RequestLost { silently },
+            FaultKind::Loss => FaultAction::ResponseLost { silently },
+            FaultKind::Delay if self.rng.below(2) == 0 => FaultAction::RequestDelayed { by_ms },
+            FaultKind::Delay => FaultAction::ResponseDelayed { by_ms },
             FaultKind::Refusal => self.refusal(),
             FaultKind::Watch => self
-                .one_of(&[What::WatchStalled, What::WatchClosed, What::WatchReset, What::WatchExpired])
+                .one_of(&[FaultAction::WatchStalled, FaultAction::WatchClosed, FaultAction::WatchReset, FaultAction::WatchExpired])
                 .clone(),
             FaultKind::Event => {
                 let within_ms = by_ms;
                 let events = [
-                    What::WatchDelayed { by_ms },
-                    What::EventDuplicated,
-                    What::Coalesced { within_ms },
-                    What::BookmarksMissing,
-                    What::EndBookmarkMissing,
+                    FaultAction::WatchDelayed { by_ms },
+                    FaultAction::EventDuplicated,
+                    FaultAction::Coalesced { within_ms },
+                    FaultAction::BookmarksMissing,
+                    FaultAction::EndBookmarkMissing,
                 ];
                 self.one_of(&events).clone()
             }
-            FaultKind::Stale => What::StaleReplica,
-            FaultKind::Partition => What::Partition,
-            FaultKind::Crash if self.rng.below(2) == 0 => What::Crash,
-            FaultKind::Crash => What::CrashAtWrite { write: self.up_to(40), after_effect: silently },
-            FaultKind::Clock => What::WallStep { by_ms: 0 },
-            FaultKind::Quota => What::QuotaExceeded,
-            FaultKind::Pause => What::Pause,
-            FaultKind::Silence => What::WatchHeld,
-            FaultKind::Connection => What::HalfOpen,
-            FaultKind::Overload => What::TooManyRequests { retry_after_seconds: 60 },
-            FaultKind::Credentials => What::Unauthorized,
-            FaultKind::Suspension => What::Suspend,
+            FaultKind::Stale => FaultAction::StaleReplica,
+            FaultKind::Partition => FaultAction::Partition,
+            FaultKind::Crash if self.rng.below(2) == 0 => FaultAction::Crash,
+            FaultKind::Crash => FaultAction::CrashAtWrite { write: self.up_to(40), after_effect: silently },
+            FaultKind::Clock => FaultAction::WallStep { by_ms: 0 },
+            FaultKind::Quota => FaultAction::QuotaExceeded,
+            FaultKind::Pause => FaultAction::Pause,
+            FaultKind::Silence => FaultAction::WatchHeld,
+            FaultKind::Connection => FaultAction::HalfOpen,
+            FaultKind::Overload => FaultAction::TooManyRequests { retry_after_seconds: 60 },
+            FaultKind::Credentials => FaultAction::Unauthorized,
+            FaultKind::Suspension => FaultAction::Suspend,
         }
     }
 
@@ -240,36 +240,36 @@ impl Draw<'_> {
 
     fn combined_fault(&mut self, kind: FaultKind, from_ms: u64) -> Fault {
         let (what, longest) = match kind {
-            FaultKind::Silence if self.rng.below(2) == 0 => (What::ServerDies, 2_000),
-            FaultKind::Silence => (What::WatchHeld, 240_000),
+            FaultKind::Silence if self.rng.below(2) == 0 => (FaultAction::ServerDies, 2_000),
+            FaultKind::Silence => (FaultAction::WatchHeld, 240_000),
             FaultKind::Connection => (self.connection(), 60_000),
             FaultKind::Overload => {
                 let retry_after_seconds = u32::try_from(self.up_to(60)).unwrap_or(60);
-                (What::TooManyRequests { retry_after_seconds }, 60_000)
+                (FaultAction::TooManyRequests { retry_after_seconds }, 60_000)
             }
-            _ => (What::Unauthorized, 120_000),
+            _ => (FaultAction::Unauthorized, 120_000),
         };
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
-        let everybody = self.rng.below(2) == 0 && what != What::Unauthorized;
+        let everybody = self.rng.below(2) == 0 && what != FaultAction::Unauthorized;
         let instance = (!everybody).then(|| self.replica());
         let resource = match what {
-            What::Unauthorized => None,
-            What::WatchHeld => self.resource(),
+            FaultAction::Unauthorized => None,
+            FaultAction::WatchHeld => self.resource(),
             _ if self.rng.below(2) == 0 => None,
             _ => self.resource(),
         };
-        let permille = if what == What::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
+        let permille = if what == FaultAction::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
         Fault { from_ms, until_ms, instance, resource, permille, what }
     }
 
-    fn connection(&mut self) -> What {
+    fn connection(&mut self) -> FaultAction {
         let by_ms = *self.one_of(&[5, 200, 2_000, 10_000]);
         let ms_per_megabyte = *self.one_of(&[1_000, 20_000, 300_000]);
         let connections = [
-            What::HalfOpen,
-            What::SlowConnect { by_ms },
-            What::SlowServer { by_ms },
-            What::SlowTransfer { ms_per_megabyte },
+            FaultAction::HalfOpen,
+            FaultAction::SlowConnect { by_ms },
+            FaultAction::SlowServer { by_ms },
+            FaultAction::SlowTransfer { ms_per_megabyte },
         ];
         self.one_of(&connections).clone()
     }
@@ -286,7 +286,7 @@ impl Draw<'_> {
                 let longest = *self.one_of(&[10_000, 20_000, 90_000]);
                 let length = longest / 2 + self.up_to(longest / 2);
                 let until_ms = (from_ms + length).min(self.span_ms);
-                let (instance, what) = (Some(self.replica()), What::Pause);
+                let (instance, what) = (Some(self.replica()), FaultAction::Pause);
                 faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, what });
             }
         }
@@ -310,26 +310,26 @@ impl Draw<'_> {
             let hides = |other: &Fault| {
                 // After the suspension until the process has compared its clocks.
                 let about = from_ms.saturating_sub(STEP_MARGIN_MS)..=until_ms + STEP_MARGIN_MS;
-                let steps = matches!(other.what, What::WallStep { .. }) && other.instance == instance;
+                let steps = matches!(other.what, FaultAction::WallStep { .. }) && other.instance == instance;
                 steps && about.contains(&other.from_ms)
             };
             if is_drawn && until_ms <= self.span_ms && !others.iter().any(hides) {
-                let what = What::Suspend;
+                let what = FaultAction::Suspend;
                 faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, what });
             }
         }
         faults
     }
 
-    fn refusal(&mut self) -> What {
+    fn refusal(&mut self) -> FaultAction {
         let retry_after_seconds = u32::try_from(self.up_to(5)).unwrap_or(1);
         let refusals = [
-            What::Conflict,
-            What::TooManyRequests { retry_after_seconds },
-            What::InternalError,
-            What::Unavailable,
-            What::TimedOut,
-            What::Expired,
+            FaultAction::Conflict,
+            FaultAction::TooManyRequests { retry_after_seconds },
+            FaultAction::InternalError,
+            FaultAction::Unavailable,
+            FaultAction::TimedOut,
+            FaultAction::Expired,
         ];
         self.one_of(&refusals).clone()
     }
@@ -350,12 +350,12 @@ impl Draw<'_> {
                 what,
             };
             if numerator != denominator {
-                faults.push(clock(What::ClockRate { numerator, denominator }, 0));
+                faults.push(clock(FaultAction::ClockRate { numerator, denominator }, 0));
             }
             if self.rng.below(2) == 0 {
                 let by_ms = i64::try_from(self.rng.below(7_200_000)).unwrap_or_default() - 3_600_000;
                 let at = self.rng.below(self.span_ms.max(1));
-                faults.push(clock(What::WallStep { by_ms }, at));
+                faults.push(clock(FaultAction::WallStep { by_ms }, at));
             }
         }
         faults
@@ -372,7 +372,7 @@ mod tests {
 
     const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-    fn plan(seed: u64) -> Plan {
+    fn plan(seed: u64) -> FaultPlan {
         Faults::all().plan(seed, TEN_MINUTES, 2, &["pods".to_owned(), "leases".to_owned()])
     }
 
@@ -388,7 +388,7 @@ mod tests {
             let plan = plan(seed);
             let text = plan.to_string();
             let json = text.strip_prefix("Plan::from_json(r##\"").and_then(|it| it.strip_suffix("\"##)"));
-            assert_eq!(Plan::from_json(json.expect("a line of Rust")).expect("a plan"), plan);
+            assert_eq!(FaultPlan::from_json(json.expect("a line of Rust")).expect("a plan"), plan);
         }
     }
 
@@ -416,7 +416,7 @@ mod tests {
                 pauses
             })
             .collect();
-        assert!(pauses.iter().all(|fault| fault.what == What::Pause && fault.instance.is_some()));
+        assert!(pauses.iter().all(|fault| fault.what == FaultAction::Pause && fault.instance.is_some()));
         let longer = pauses.iter().filter(|fault| fault.until_ms - fault.from_ms > 15_000).count();
         assert!((20..80).contains(&longer), "{longer} of {} outlast 15 s", pauses.len());
     }
@@ -443,7 +443,7 @@ mod tests {
     fn only_what_was_asked_for_is_drawn() {
         let only = Faults::only([FaultKind::Stale]);
         let drawn = |seed| only.plan(seed, TEN_MINUTES, 1, &[]).faults;
-        assert!((0..50).flat_map(drawn).all(|fault| fault.what == What::StaleReplica));
+        assert!((0..50).flat_map(drawn).all(|fault| fault.what == FaultAction::StaleReplica));
         assert!(Faults::none().plan(1, TEN_MINUTES, 2, &[]).faults.is_empty());
     }
 }

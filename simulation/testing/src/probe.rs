@@ -21,20 +21,20 @@ pub(crate) trait Cache: Send + Sync {
 }
 
 /// Finds the cache of one kind while a process is set up.
-pub(crate) type Look = Arc<dyn Fn(&mut Setup) -> Box<dyn Cache> + Send + Sync>;
+pub(crate) type CacheInspector = Arc<dyn Fn(&mut Setup) -> Box<dyn Cache> + Send + Sync>;
 
 /// The caches of one process, from its setup on.
 #[derive(Clone, Default)]
 pub(crate) struct Caches(Arc<Mutex<Vec<Arc<dyn Cache>>>>);
 
 /// How to look at the caches of `K`.
-pub(crate) fn look_at<K: Watchable>() -> Look {
+pub(crate) fn look_at<K: Watchable>() -> CacheInspector {
     Arc::new(|setup| Box::new(Typed { lister: setup.watch::<K>().lister() }))
 }
 
 /// A controller that gives away the caches that it watches.
-pub(crate) fn registration(looks: &[Look], caches: &Caches) -> Registration {
-    Registration::with::<Probe>((looks.to_vec(), caches.clone()))
+pub(crate) fn registration(looks: &[CacheInspector], caches: &Caches) -> Registration {
+    Registration::with::<CacheProbe>((looks.to_vec(), caches.clone()))
 }
 
 impl Caches {
@@ -68,16 +68,16 @@ impl<K: Watchable> Cache for Typed<K> {
     }
 }
 
-struct Probe;
+struct CacheProbe;
 
-impl Controller for Probe {
+impl Controller for CacheProbe {
     const NAME: &'static str = "cache-probe";
-    type Config = (Vec<Look>, Caches);
+    type Config = (Vec<CacheInspector>, Caches);
 
     fn setup(setup: &mut Setup, (looks, caches): &Self::Config) -> Result<Self, SetupError> {
         let found: Vec<Arc<dyn Cache>> = looks.iter().map(|look| Arc::from(look(setup))).collect();
         *caches.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        Ok(Probe)
+        Ok(CacheProbe)
     }
 
     async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {

@@ -8,17 +8,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use windlass_api_server::faults::{Asked, Who};
+use windlass_api_server::faults::{RequestSummary, ProcessId};
 use windlass_controller::host::CacheVersions;
-use windlass_informer::Site;
+use windlass_informer::ObjectLocation;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
-use crate::flaw::Flaw;
+use crate::violation::Violation;
 
 /// One key of one controller in one life of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Subject {
-    pub(crate) who: Who,
+    pub(crate) who: ProcessId,
     pub(crate) controller: &'static str,
     pub(crate) key: ObjectKey,
 }
@@ -48,7 +48,7 @@ impl Reads {
     }
 
     /// The server executed a write, or rejected it.
-    pub(crate) fn served(&mut self, id: u64, asked: &Asked, code: u16, body: &[u8]) {
+    pub(crate) fn served(&mut self, id: u64, asked: &RequestSummary, code: u16, body: &[u8]) {
         let Some(subject) = self.in_flight.remove(&id).filter(|_| code < 300) else { return };
         // The end of an object is known by its UID and not by a version.
         if !matches!(asked.verb, Some(Verb::Create | Verb::Update | Verb::Patch)) {
@@ -66,10 +66,10 @@ impl Reads {
     }
 
     /// What is wrong with a reconcile that begins over these caches.
-    pub(crate) fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Flaw> {
+    pub(crate) fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Violation> {
         let written = self.written.get(subject)?;
         written.iter().find_map(|((resource, namespace, uid), version)| {
-            let site = Site { namespace: namespace.as_deref(), uid: uid.as_ref() };
+            let site = ObjectLocation { namespace: namespace.as_deref(), uid: uid.as_ref() };
             let wanted = ResourceVersion::new(&version.to_string());
             let held = |cache: Option<ResourceVersion>| cache.map(|it| it.as_str().to_owned());
             let stale = caches.of(resource).into_iter().find_map(|cache| {
@@ -77,7 +77,7 @@ impl Reads {
                 let is_fresh = version.as_ref().is_none_or(|it| it.reached(&wanted).unwrap_or(true));
                 (!is_fresh).then(|| held(version).unwrap_or_default())
             })?;
-            Some(Flaw::StaleRead {
+            Some(Violation::StaleRead {
                 who: subject.who.to_string(),
                 key: format!("{} {}", subject.controller, subject.key),
                 written: format!("{resource} at version {version}"),

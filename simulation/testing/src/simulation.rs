@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either, LocalBoxFuture};
 use tokio::runtime::{Builder, Handle};
-use windlass_api_server::faults::{Fault, Journal, Network, Plan, Server, What};
+use windlass_api_server::faults::{Fault, Journal, Network, FaultPlan, Server, FaultAction};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::ClientOptions;
 use windlass_controller::Watchable;
-use windlass_env::{Env, Vigil, caught};
+use windlass_env::{Env, PollMonitor, catch_panic};
 use windlass_manager::ManagerConfig;
 
 use crate::cluster::Cluster;
 use crate::exact::ExactRights;
-use crate::flaw::{Failure, Flaw};
-use crate::judge::Judge;
+use crate::violation::{SimulationFailure, Violation};
+use crate::oracle::Oracle;
 use crate::plans::Faults;
-use crate::probe::{Look, look_at};
+use crate::probe::{CacheInspector, look_at};
 use crate::state::ClusterState;
-use crate::story;
-use crate::vacancies::Vacancies;
+use crate::trace_excerpt;
+use crate::ownership_gaps::OwnershipGaps;
 use crate::watchdog::Watchdog;
 use crate::world::World;
 
@@ -49,11 +49,11 @@ pub struct Simulation {
     seed: u64,
     span: Duration,
     faults: Faults,
-    plan: Option<Plan>,
+    plan: Option<FaultPlan>,
     replicas: usize,
     config: ManagerConfig,
     resources: Vec<String>,
-    looks: Vec<Look>,
+    looks: Vec<CacheInspector>,
     converges: Duration,
     judges_reads: bool,
     rights: Option<Arc<ExactRights>>,
@@ -74,7 +74,7 @@ pub struct Report {
     /// What they created, and how often: by resource, namespace and name or prefix of the name.
     pub created: BTreeMap<String, u64>,
     /// For how long shards had nobody who works on them, where replicas share any.
-    pub vacancies: Vacancies,
+    pub vacancies: OwnershipGaps,
     /// How long the run took, in virtual time.
     pub lasted: Duration,
     /// The trace, if it was kept.
@@ -140,7 +140,7 @@ impl Simulation {
 
     /// Faults that were thought out, or printed by a run that failed, instead of random ones.
     #[must_use]
-    pub fn plan(self, plan: Plan) -> Self {
+    pub fn plan(self, plan: FaultPlan) -> Self {
         Simulation { seed: plan.seed, plan: Some(plan), ..self }
     }
 
@@ -152,7 +152,7 @@ impl Simulation {
 
     /// Changes what the processes are configured with. The identity is set for each life.
     #[must_use]
-    pub fn configured(mut self, change: impl FnOnce(&mut ManagerConfig)) -> Self {
+    pub fn with_config(mut self, change: impl FnOnce(&mut ManagerConfig)) -> Self {
         change(&mut self.config);
         self
     }
@@ -176,7 +176,7 @@ impl Simulation {
     /// 1000 s, twice over if its next attempt meets a cache that is still behind, and some. Less is enough after
     /// faults too short for such a back-off.
     #[must_use]
-    pub fn converges_within(self, time: Duration) -> Self {
+    pub fn convergence_timeout(self, time: Duration) -> Self {
         Simulation { converges: time, ..self }
     }
 
@@ -197,7 +197,7 @@ impl Simulation {
 
     /// Keeps the whole trace for [`Report::trace`]. By default only the end of it is kept, for failures.
     #[must_use]
-    pub fn traced(self) -> Self {
+    pub fn with_full_trace(self) -> Self {
         Simulation { kept_records: usize::MAX, ..self }
     }
 
@@ -206,8 +206,8 @@ impl Simulation {
     /// # Errors
     /// With the first objection of any oracle.
     #[expect(clippy::result_large_err, reason = "a failure ends a test, and is moved once")]
-    pub fn run(&self, script: impl AsyncFnOnce(Cluster)) -> Result<Report, Failure> {
-        self.run_like(None, script)
+    pub fn run(&self, script: impl AsyncFnOnce(Cluster)) -> Result<Report, SimulationFailure> {
+        self.run_compared_to(None, script)
     }
 
     /// Runs a script and compares with a run without faults, if one is given.
@@ -215,18 +215,18 @@ impl Simulation {
     /// # Errors
     /// With the first objection of any oracle.
     #[expect(clippy::result_large_err, reason = "a failure ends a test, and is moved once")]
-    pub fn run_like(
+    pub fn run_compared_to(
         &self,
         expected: Option<&Report>,
         script: impl AsyncFnOnce(Cluster),
-    ) -> Result<Report, Failure> {
-        let plan = self.planned();
-        let journal_of = |judge: &Arc<Judge>| Journal::new(self.kept_records, Some(Arc::clone(judge) as _));
-        let judge = Judge::new();
+    ) -> Result<Report, SimulationFailure> {
+        let plan = self.fault_plan();
+        let journal_of = |judge: &Arc<Oracle>| Journal::new(self.kept_records, Some(Arc::clone(judge) as _));
+        let judge = Oracle::new();
         let journal = journal_of(&judge);
-        let failed = |flaw| Failure { flaw, plan: plan.clone(), trace: story::end_of(&journal.records()) };
+        let failed = |flaw| SimulationFailure { flaw, plan: plan.clone(), trace: trace_excerpt::excerpt(&journal.records()) };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime = runtime.map_err(|error| failed(Flaw::Panicked(error.to_string())))?;
+        let runtime = runtime.map_err(|error| failed(Violation::Panicked(error.to_string())))?;
         // Boxed, so that all of what follows is compiled once, and not once for every script.
         let script: Script<'_> = Box::new(|cluster| Box::pin(script(cluster)));
         let result = runtime.block_on(self.drive(&plan, &judge, &journal, expected, script));
@@ -238,15 +238,15 @@ impl Simulation {
     }
 
     /// Fails if no run so far used a rule that a setup declares, where rights are exact.
-    pub(crate) fn check_unused(&self) -> Result<(), Box<Failure>> {
+    pub(crate) fn check_unused(&self) -> Result<(), Box<SimulationFailure>> {
         match self.rights.as_ref().and_then(|rights| rights.unused()) {
-            Some(flaw) => Err(Box::new(Failure { flaw, plan: self.planned(), trace: String::new() })),
+            Some(flaw) => Err(Box::new(SimulationFailure { flaw, plan: self.fault_plan(), trace: String::new() })),
             None => Ok(()),
         }
     }
 
     /// The plan that a run follows.
-    pub fn planned(&self) -> Plan {
+    pub fn fault_plan(&self) -> FaultPlan {
         self.plan
             .clone()
             .unwrap_or_else(|| self.faults.plan(self.seed, self.span, self.replicas, &self.resources))
@@ -254,17 +254,17 @@ impl Simulation {
 
     async fn drive(
         &self,
-        plan: &Plan,
-        judge: &Arc<Judge>,
+        plan: &FaultPlan,
+        judge: &Arc<Oracle>,
         journal: &Journal,
         expected: Option<&Report>,
         script: Script<'_>,
-    ) -> Result<Report, Flaw> {
+    ) -> Result<Report, Violation> {
         let alive = Handle::current().metrics().num_alive_tasks();
-        let vigil = Vigil::new();
+        let vigil = PollMonitor::new();
         let _watchdog = Watchdog::over(vigil.clone(), plan.to_string());
-        let env = Env::virtual_time(plan.seed).under(&vigil);
-        let (served, user) = (env.incarnation("server", 0), env.incarnation("user", 0));
+        let env = Env::virtual_time(plan.seed).with_poll_monitor(&vigil);
+        let (served, user) = (env.with_incarnation("server", 0), env.with_incarnation("user", 0));
         let network = Network::new(&env, (self.server)(&served), plan.clone(), journal.clone());
         let others = vec![user.clone(), served];
         let world = World::new(
@@ -278,19 +278,19 @@ impl Simulation {
         );
         let result = {
             let cluster = Cluster::new(&world, user, self.replicas, self.config());
-            let work = caught(async {
+            let work = catch_panic(async {
                 script(cluster).await;
                 conclude(&world, expected).await
             });
             let longest = self.longest.max(self.span * 2).max(plan.end() * 2) + CONVERGES * 2;
             let broken = first_of(
                 async { Err(judge.objection().await) },
-                first_of(async { Err(Flaw::Frozen { task: vigil.frozen().await.to_string() }) }, async {
+                first_of(async { Err(Violation::Frozen { task: vigil.livelocked().await.to_string() }) }, async {
                     env.sleep(longest).await;
-                    Err(Flaw::TooLong(longest))
+                    Err(Violation::TooLong(longest))
                 }),
             );
-            let done = async { work.await.unwrap_or_else(|message| Err(Flaw::Panicked(message))) };
+            let done = async { work.await.unwrap_or_else(|message| Err(Violation::Panicked(message))) };
             first_of(broken, done).await
         };
         if let Some(rights) = &self.rights {
@@ -303,7 +303,7 @@ impl Simulation {
         let report = result.and_then(|report| judge.found().map_or(Ok(report), Err))?;
         match left {
             0 => Ok(report),
-            tasks => Err(Flaw::LeftBehind { who: "the run".into(), tasks: format!("{tasks} tasks") }),
+            tasks => Err(Violation::LeftBehind { who: "the run".into(), tasks: format!("{tasks} tasks") }),
         }
     }
 
@@ -323,7 +323,7 @@ async fn first_of<T>(one: impl Future<Output = T>, other: impl Future<Output = T
 }
 
 /// The oracles of the end: reached, kept, and nothing more than was needed.
-async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Report, Flaw> {
+async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Report, Violation> {
     world.env.sleep_until(windlass_env::Instant::ORIGIN + world.plan.end()).await;
     let state = reach(world, expected).await?;
     keep(world, &state).await?;
@@ -340,7 +340,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
         compare(world, &report, expected)?;
     }
     if !world.stop(STOPS).await {
-        return Err(Flaw::LeftBehind {
+        return Err(Violation::LeftBehind {
             who: "a process that was told to stop".into(),
             tasks: "itself".into(),
         });
@@ -348,7 +348,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
     Ok(report)
 }
 
-async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterState, Flaw> {
+async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterState, Violation> {
     let begun = world.env.now().since_origin();
     let work = world.judge.work();
     let longest_rest = REST + longest_retry_after(&world.plan).max(longest_silence(&world.plan));
@@ -361,11 +361,11 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
         }
         let objection = if rest < longest_rest {
             let writes = world.judge.work() - work;
-            Some(Flaw::Restless { writes, over })
+            Some(Violation::Restless { writes, over })
         } else {
             let state = ClusterState::of(&world.network.objects());
             match expected.map(|expected| state.difference(&expected.state)).filter(|it| !it.is_empty()) {
-                Some(difference) => Some(Flaw::Differs { after: over, difference: difference.to_string() }),
+                Some(difference) => Some(Violation::Differs { after: over, difference: difference.to_string() }),
                 None => match world.odd_cache() {
                     None => return Ok(state),
                     objection => objection,
@@ -383,41 +383,41 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
 }
 
 /// The longest wait that a fault tells clients of. Plans of a few seconds are within [`REST`].
-fn longest_retry_after(plan: &Plan) -> Duration {
+fn longest_retry_after(plan: &FaultPlan) -> Duration {
     let waits = plan.faults.iter().filter_map(|fault| match fault.what {
-        What::TooManyRequests { retry_after_seconds } => Some(u64::from(retry_after_seconds)),
+        FaultAction::TooManyRequests { retry_after_seconds } => Some(u64::from(retry_after_seconds)),
         _ => None,
     });
     Duration::from_secs(waits.max().filter(|seconds| *seconds > 5).unwrap_or_default())
 }
 
 /// After how long a write is sent again whose answer a fault loses silently: the request timeout.
-fn longest_silence(plan: &Plan) -> Duration {
+fn longest_silence(plan: &FaultPlan) -> Duration {
     let is_silent = |fault: &Fault| {
         matches!(
             fault.what,
-            What::RequestLost { silently: true }
-                | What::ResponseLost { silently: true }
-                | What::HalfOpen
-                | What::ServerDies
+            FaultAction::RequestLost { silently: true }
+                | FaultAction::ResponseLost { silently: true }
+                | FaultAction::HalfOpen
+                | FaultAction::ServerDies
         )
     };
     if plan.faults.iter().any(is_silent) { ClientOptions::default().request_timeout } else { Duration::ZERO }
 }
 
-async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Flaw> {
+async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Violation> {
     let work = world.judge.work();
     world.env.sleep(KEPT).await;
     let more = world.judge.work() - work;
     if more > 0 {
-        return Err(Flaw::NotKept(format!("{more} writes in {KEPT:?}")));
+        return Err(Violation::NotKept(format!("{more} writes in {KEPT:?}")));
     }
     let difference = ClusterState::of(&world.network.objects()).difference(state);
-    if difference.is_empty() { Ok(()) } else { Err(Flaw::NotKept(difference.to_string())) }
+    if difference.is_empty() { Ok(()) } else { Err(Violation::NotKept(difference.to_string())) }
 }
 
 /// What a run with faults may do more than one without.
-fn compare(world: &World, report: &Report, expected: &Report) -> Result<(), Flaw> {
+fn compare(world: &World, report: &Report, expected: &Report) -> Result<(), Violation> {
     let plan = &world.plan;
     if let Some(flaw) = created_twice(world, expected) {
         return Err(flaw);
@@ -427,21 +427,21 @@ fn compare(world: &World, report: &Report, expected: &Report) -> Result<(), Flaw
     let minutes = plan.end().as_secs() / 60 + 1;
     let bound = expected.requests * 10 + 200 * plan.faults.len() as u64 + 100 * minutes;
     if report.requests > bound {
-        return Err(Flaw::TooManyRequests { requests: report.requests, bound });
+        return Err(Violation::TooManyRequests { requests: report.requests, bound });
     }
     Ok(())
 }
 
-fn created_twice(world: &World, expected: &Report) -> Option<Flaw> {
+fn created_twice(world: &World, expected: &Report) -> Option<Violation> {
     world.judge.created().iter().find_map(|(what, times)| {
         let expected = expected.created.get(what).copied().unwrap_or_default();
-        (*times > expected).then(|| Flaw::CreatedTwice { what: what.clone(), times: *times, expected })
+        (*times > expected).then(|| Violation::CreatedTwice { what: what.clone(), times: *times, expected })
     })
 }
 
 /// How many tasks are left of a world that has ended, beyond those that were there before.
 async fn left_behind(env: &Env, before: usize) -> usize {
-    env.tasks_ended().await;
+    env.wait_for_tasks().await;
     // Whoever was told to end by a dropped handle ends at its next poll: kube's buffers, one after the other.
     for _ in 0..1_000 {
         if Handle::current().metrics().num_alive_tasks() <= before {

@@ -9,16 +9,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::{PostParams, WatchParams};
-use windlass_api_server::faults::{Fault, Plan, What};
+use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
 };
-use windlass_env::{Env, caught};
+use windlass_env::{Env, catch_panic};
 use windlass_informer::Lister;
 use windlass_object::{ObjectKey, Verb};
 
 use crate::{
-    Cluster, Failure, Faults, Flaw, Simulation, exhaustive_crash, random_plans, server, with_controllers,
+    Cluster, SimulationFailure, Faults, Violation, Simulation, exhaustive_crash, random_plans, server, with_controllers,
 };
 
 /// Makes one Secret for every ConfigMap, and counts them.
@@ -197,12 +197,12 @@ async fn two_maps(cluster: Cluster, habit: Habit) {
             ..ObjectMeta::default()
         };
         cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
-        cluster.pass(Duration::from_secs(20)).await;
+        cluster.advance(Duration::from_secs(20)).await;
     }
     cluster.settle().await;
 }
 
-fn crashes(habit: Habit) -> Result<u64, Flaw> {
+fn crashes(habit: Habit) -> Result<u64, Violation> {
     let simulation = Simulation::of(3).caches_of::<ConfigMap>().caches_of::<Secret>();
     exhaustive_crash(&simulation, async |cluster| two_maps(cluster, habit).await)
         .map(|tally| tally.runs)
@@ -217,7 +217,7 @@ fn a_sound_controller_survives_a_crash_at_each_write() {
 #[test]
 fn a_name_drawn_anew_after_a_crash_is_found() {
     let flaw = crashes(Habit::Draws).expect_err("a second Secret");
-    assert!(matches!(flaw, Flaw::Differs { .. } | Flaw::CreatedTwice { .. }), "{flaw}");
+    assert!(matches!(flaw, Violation::Differs { .. } | Violation::CreatedTwice { .. }), "{flaw}");
 }
 
 #[test]
@@ -225,32 +225,32 @@ fn a_failed_write_that_nobody_repeats_is_found_and_its_plan_is_shortened_to_one_
     let simulation = Simulation::of(1).minutes(1).faults(Faults::all()).resources(["secrets"]);
     let failure = random_plans(&simulation, 200, async |cluster| two_maps(cluster, Habit::GivesUp).await)
         .expect_err("a Secret is missing");
-    assert!(matches!(failure.flaw, Flaw::Differs { .. }), "{failure}");
+    assert!(matches!(failure.flaw, Violation::Differs { .. }), "{failure}");
     assert_eq!(failure.plan.faults.len(), 1, "{failure}");
     let again = simulation.plan(failure.plan.clone());
     let quiet =
-        again.clone().plan(Plan::quiet(1)).run(async |cluster| two_maps(cluster, Habit::GivesUp).await);
+        again.clone().plan(FaultPlan::quiet(1)).run(async |cluster| two_maps(cluster, Habit::GivesUp).await);
     let seen =
-        again.run_like(Some(&quiet.expect("sound")), async |cluster| two_maps(cluster, Habit::GivesUp).await);
+        again.run_compared_to(Some(&quiet.expect("sound")), async |cluster| two_maps(cluster, Habit::GivesUp).await);
     assert_eq!(seen.map_err(|it| it.flaw).err(), Some(failure.flaw), "the printed plan shows it again");
 }
 
 #[test]
 fn a_controller_that_never_rests_is_found() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Restless).await);
-    assert!(matches!(run.map_err(|it| it.flaw), Err(Flaw::Restless { .. })));
+    assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Restless { .. })));
 }
 
 #[test]
 fn a_task_that_no_env_knows_of_is_found() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
-    assert!(matches!(run.map_err(|it| it.flaw), Err(Flaw::LeftBehind { .. })));
+    assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::LeftBehind { .. })));
 }
 
 #[test]
 fn a_watch_opened_again_and_again_is_found() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Spins).await);
-    assert!(matches!(run.map_err(|it| it.flaw), Err(Flaw::Spinning { .. })));
+    assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Spinning { .. })));
 }
 
 #[test]
@@ -262,39 +262,39 @@ fn a_lease_that_is_not_the_elections_makes_nobody_a_leader() {
 #[test]
 fn a_request_that_was_not_declared_is_found_although_the_controller_swallows_the_error() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
-    let Err(Flaw::Undeclared { requests, .. }) = run.map_err(|it| it.flaw) else { panic!("not found") };
+    let Err(Violation::Undeclared { requests, .. }) = run.map_err(|it| it.flaw) else { panic!("not found") };
     assert!(requests.contains(r#"resource="leases",verb="create""#), "{requests}");
 }
 
 /// The trace of processes that are told to stop, this often, one second after it was given something to do.
-fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Flaw> {
+fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Violation> {
     let script = async |cluster: Cluster| {
         cluster.run([Mirror::registration(habit)]);
-        cluster.pass(Duration::from_secs(29)).await;
+        cluster.advance(Duration::from_secs(29)).await;
         let metadata = ObjectMeta {
             name: Some("web".into()),
             namespace: Some("default".into()),
             ..ObjectMeta::default()
         };
         cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
-        cluster.pass(Duration::from_secs(1)).await;
+        cluster.advance(Duration::from_secs(1)).await;
         (0..times).for_each(|_| ["a", "b"].iter().for_each(|name| cluster.terminate(name)));
         cluster.eventually("there is a Secret", |now| now.get::<Secret>("web").is_some()).await;
     };
     let simulation = Simulation::of(3)
-        .plan(Plan { seed: 3, faults })
-        .configured(|config| config.shutdown_timeout = Duration::from_secs(2))
+        .plan(FaultPlan { seed: 3, faults })
+        .with_config(|config| config.shutdown_timeout = Duration::from_secs(2))
         .replicas(2)
-        .traced();
+        .with_full_trace();
     simulation.run(script).map(|report| report.trace).map_err(|failure| failure.flaw)
 }
 
 #[test]
 fn a_process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
-    let delayed = Fault::during(Duration::from_secs(90), What::RequestDelayed { by_ms: 60_000 });
-    let delayed = delayed.from(Duration::from_secs(25)).on("secrets");
-    let lost = Fault::during(Duration::from_secs(60), What::RequestLost { silently: false });
-    let lost = lost.from(Duration::from_millis(29_990)).on("leases");
+    let delayed = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 60_000 });
+    let delayed = delayed.from(Duration::from_secs(25)).for_resource("secrets");
+    let lost = Fault::during(Duration::from_secs(60), FaultAction::RequestLost { silently: false });
+    let lost = lost.from(Duration::from_millis(29_990)).for_resource("leases");
     let cases = [
         (Habit::Sound, 1, vec![], "ends"),
         (Habit::Sound, 1, vec![delayed], "gave up after 2"),
@@ -312,18 +312,18 @@ fn a_process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
 
 #[test]
 fn a_process_that_keeps_itself_from_stopping_in_order_is_found() {
-    let of_another = Fault::during(Duration::from_secs(90), What::RequestDelayed { by_ms: 1 }).of("another");
+    let of_another = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 1 }).for_instance("another");
     for faults in [vec![], vec![of_another]] {
-        let Err(Flaw::Ended { error, .. }) = terminated(Habit::Slow, 1, faults) else { panic!("not found") };
+        let Err(Violation::Ended { error, .. }) = terminated(Habit::Slow, 1, faults) else { panic!("not found") };
         assert!(error.contains("gave up after"), "{error}");
     }
 }
 
 #[test]
 fn a_campaign_that_cannot_fail_is_refused() {
-    let plan = Plan::quiet(1);
-    let fault = Fault::during(Duration::from_secs(1), What::Unavailable);
-    let thought_out = Plan { seed: 1, faults: vec![fault] };
+    let plan = FaultPlan::quiet(1);
+    let fault = Fault::during(Duration::from_secs(1), FaultAction::Unavailable);
+    let thought_out = FaultPlan { seed: 1, faults: vec![fault] };
     let cases = [
         (Simulation::of(1), 3, "no run would have any fault"),
         (Simulation::of(1).faults(Faults::all()), 0, "a count above zero"),
@@ -332,7 +332,7 @@ fn a_campaign_that_cannot_fail_is_refused() {
     ];
     for (simulation, count, why) in cases {
         let refused = random_plans(&simulation, count, async |_| panic!("it is not run"));
-        let Err(Flaw::ProvesNothing(said)) = refused.map_err(|failure| failure.flaw) else {
+        let Err(Violation::ProvesNothing(said)) = refused.map_err(|failure| failure.flaw) else {
             panic!("{simulation:?} is not refused")
         };
         assert!(said.contains(why), "{said}");
@@ -346,19 +346,19 @@ async fn a_panic_of_the_controllers_is_one_of_the_test() {
     let registration = Mirror::registration(Habit::Sound).tuned(|_| panic!("boom"));
     // It would wait for ever for what no controller makes.
     let run = with_controllers(&env, &server, "test", [registration], std::future::pending::<()>());
-    let message = caught(run).await.expect_err("it panics");
+    let message = catch_panic(run).await.expect_err("it panics");
     assert!(message.contains("boom") && message.contains("\"test\""), "{message}");
 }
 
-fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Flaw> {
-    Simulation::of(5).run(script).map_err(|failure: Failure| failure.flaw).err()
+fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Violation> {
+    Simulation::of(5).run(script).map_err(|failure: SimulationFailure| failure.flaw).err()
 }
 
 #[test]
 fn a_panicking_script_a_wish_that_never_comes_true_and_frozen_time_end_a_run() {
-    assert_eq!(flaw_of(async |_| panic!("no")), Some(Flaw::Panicked("no".into())));
+    assert_eq!(flaw_of(async |_| panic!("no")), Some(Violation::Panicked("no".into())));
     let never = flaw_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
-    assert!(matches!(never, Some(Flaw::Never { what, .. }) if what == "the moon"));
+    assert!(matches!(never, Some(Violation::Never { what, .. }) if what == "the moon"));
     let frozen = flaw_of(async |cluster: Cluster| {
         let env = cluster.env().clone();
         drop(env.spawn("busy", async {
@@ -366,17 +366,17 @@ fn a_panicking_script_a_wish_that_never_comes_true_and_frozen_time_end_a_run() {
                 tokio::task::yield_now().await;
             }
         }));
-        cluster.pass(Duration::from_secs(1)).await;
+        cluster.advance(Duration::from_secs(1)).await;
     });
-    assert_eq!(frozen, Some(Flaw::Frozen { task: "busy".into() }));
-    let endless = flaw_of(async |cluster: Cluster| cluster.pass(Duration::MAX).await);
-    assert!(matches!(endless, Some(Flaw::TooLong(_))));
+    assert_eq!(frozen, Some(Violation::Frozen { task: "busy".into() }));
+    let endless = flaw_of(async |cluster: Cluster| cluster.advance(Duration::MAX).await);
+    assert!(matches!(endless, Some(Violation::TooLong(_))));
 }
 
 #[test]
 fn one_seed_replays_one_history_under_all_faults() {
     let run = |seed| {
-        let simulation = Simulation::of(seed).minutes(5).faults(Faults::all()).traced();
+        let simulation = Simulation::of(seed).minutes(5).faults(Faults::all()).with_full_trace();
         simulation
             .run(async |cluster| two_maps(cluster, Habit::Sound).await)
             .unwrap_or_else(|it| panic!("{it}"))
@@ -391,7 +391,7 @@ async fn busy_mirror(cluster: Cluster, span: Duration) {
     let metadata =
         ObjectMeta { name: Some("web".into()), namespace: Some("default".into()), ..ObjectMeta::default() };
     cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
-    cluster.pass(span).await;
+    cluster.advance(span).await;
 }
 
 /// Rates whose ratio a lease allows for, and one that it does not: what the judge says of the fence, and of itself.
@@ -399,44 +399,44 @@ async fn busy_mirror(cluster: Cluster, span: Duration) {
 fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
     let script = async |cluster: Cluster| busy_mirror(cluster, Duration::from_secs(300)).await;
     let rate = |name: &str, numerator, denominator| {
-        Fault::during(Duration::ZERO, What::ClockRate { numerator, denominator }).of(name)
+        Fault::during(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }).for_instance(name)
     };
     let cut = |name: &str| {
         // The holder renews no more, and its other requests get through.
-        let lost = What::RequestLost { silently: false };
-        Fault::during(Duration::from_secs(290), lost).from(Duration::from_secs(30)).of(name).on("leases")
+        let lost = FaultAction::RequestLost { silently: false };
+        Fault::during(Duration::from_secs(290), lost).from(Duration::from_secs(30)).for_instance(name).for_resource("leases")
     };
     let judged = |slow: (u32, u32), fast: (u32, u32)| {
         (0..3).find_map(|seed| {
             let faults = vec![rate("a", slow.0, slow.1), rate("b", fast.0, fast.1), cut("a")];
-            let flaw = Simulation::of(seed).plan(Plan { seed, faults }).run(script).err()?.flaw;
-            matches!(flaw, Flaw::SplitBrain { .. } | Flaw::Unfenced { .. }).then_some(flaw)
+            let flaw = Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).err()?.flaw;
+            matches!(flaw, Violation::SplitBrain { .. } | Violation::Unfenced { .. }).then_some(flaw)
         })
     };
     assert_eq!(judged((1, 1), (1, 1)), None);
     assert_eq!(judged((4, 5), (6, 5)), None, "the limit");
-    assert!(matches!(judged((1, 2), (2, 1)), Some(Flaw::SplitBrain { .. })), "far beyond it");
+    assert!(matches!(judged((1, 2), (2, 1)), Some(Violation::SplitBrain { .. })), "far beyond it");
 }
 
 #[test]
 fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
     let script = async |cluster: Cluster| busy_mirror(cluster, Duration::from_secs(100)).await;
     let suspended = |name: &str| {
-        let lost = What::RequestLost { silently: false };
+        let lost = FaultAction::RequestLost { silently: false };
         // Neither a renewal nor a watch of the Lease shows the process another holder.
-        let blind = [(25, 100, What::WatchHeld), (30, 100, lost)];
+        let blind = [(25, 100, FaultAction::WatchHeld), (30, 100, lost)];
         let blind = blind.map(|(from, until, what)| {
             Fault::during(Duration::from_secs(until), what)
                 .from(Duration::from_secs(from))
-                .of(name)
-                .on("leases")
+                .for_instance(name)
+                .for_resource("leases")
         });
-        let suspended = Fault::during(Duration::from_secs(60), What::Suspend).from(Duration::from_secs(30));
-        [suspended.of(name)].into_iter().chain(blind).collect::<Vec<_>>()
+        let suspended = Fault::during(Duration::from_secs(60), FaultAction::Suspend).from(Duration::from_secs(30));
+        [suspended.for_instance(name)].into_iter().chain(blind).collect::<Vec<_>>()
     };
     // The first election decides which of the two leads, so that both plans are needed.
     for name in ["a", "b"] {
-        let plan = Plan { seed: 1, faults: suspended(name) };
+        let plan = FaultPlan { seed: 1, faults: suspended(name) };
         let run = Simulation::of(1).plan(plan).run(script);
         run.unwrap_or_else(|failure| panic!("{failure}"));
     }
@@ -448,29 +448,29 @@ fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
 fn event_that_is_sent_after_lease_is_lost_is_reported() {
     let script = async |cluster: Cluster| {
         cluster.run([Mirror::registration(Habit::Tells)]);
-        cluster.pass(Duration::from_secs(20)).await;
+        cluster.advance(Duration::from_secs(20)).await;
         let metadata = ObjectMeta {
             name: Some("web".into()),
             namespace: Some("default".into()),
             ..ObjectMeta::default()
         };
         cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
-        cluster.pass(Duration::from_secs(100)).await;
+        cluster.advance(Duration::from_secs(100)).await;
     };
     let rate = |name: &str, numerator, denominator| {
-        Fault::during(Duration::ZERO, What::ClockRate { numerator, denominator }).of(name)
+        Fault::during(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }).for_instance(name)
     };
-    let lost = Fault::during(Duration::from_secs(90), What::RequestLost { silently: false });
-    let lost = lost.from(Duration::from_secs(25)).of("a").on("leases");
+    let lost = Fault::during(Duration::from_secs(90), FaultAction::RequestLost { silently: false });
+    let lost = lost.from(Duration::from_secs(25)).for_instance("a").for_resource("leases");
     let run = |seed: u64, rates: Vec<Fault>| {
         let faults = rates.into_iter().chain([lost.clone()]).collect();
-        Simulation::of(seed).plan(Plan { seed, faults }).run(script).map_err(|failure| failure.flaw)
+        Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).map_err(|failure| failure.flaw)
     };
     let sound = run(1, Vec::new()).unwrap_or_else(|flaw| panic!("{flaw}"));
     assert_eq!(sound.writes, 0, "it sends events only");
     let flaw = (0..3).find_map(|seed| run(seed, vec![rate("a", 1, 2), rate("b", 2, 1)]).err());
     let flaw = flaw.expect("an event is sent under a lost lease");
-    assert!(matches!(flaw, Flaw::Unfenced { .. } | Flaw::SplitBrain { .. }), "{flaw}");
+    assert!(matches!(flaw, Violation::Unfenced { .. } | Violation::SplitBrain { .. }), "{flaw}");
     assert!(flaw.to_string().contains("/events"), "{flaw}");
 }
 
@@ -480,7 +480,7 @@ fn a_simulation_can_be_had_on_another_server() {
     use windlass_api_server::{ApiServer, ApiServerOptions};
     let simulation = Simulation::on(1, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())));
     let report = simulation.run(async |cluster| {
-        assert!(cluster.pass(Duration::ZERO).now_or_never().is_some());
+        assert!(cluster.advance(Duration::ZERO).now_or_never().is_some());
     });
     assert!(report.is_ok_and(|report| report.writes == 0));
 }

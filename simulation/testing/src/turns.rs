@@ -20,7 +20,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::Service;
-use windlass_api_server::faults::Who;
+use windlass_api_server::faults::ProcessId;
 use windlass_client::{ControllerClients, DryRun};
 use windlass_controller::host::ReconcileLayer;
 use windlass_controller::{Outcome, ReconcileError, Registration};
@@ -28,8 +28,8 @@ use windlass_env::Env;
 use windlass_object::ObjectKey;
 use windlass_object::request::{RequestInfo, parameter};
 
-use crate::flaw::Flaw;
-use crate::judge::Judge;
+use crate::violation::Violation;
+use crate::oracle::Oracle;
 
 /// The turn of one key, as the judge sees it. The requests of its clients carry it.
 #[derive(Debug)]
@@ -109,15 +109,15 @@ impl ReconcileLayer for Turns {
 #[derive(Clone)]
 pub(crate) struct TurnLine<S> {
     pub(crate) line: S,
-    pub(crate) who: Who,
-    pub(crate) judge: Arc<Judge>,
+    pub(crate) who: ProcessId,
+    pub(crate) judge: Arc<Oracle>,
     /// The world, whose clock is the true one.
     pub(crate) world: Env,
 }
 
 impl<S> TurnLine<S> {
     /// Returns the flaw of a request that leaves now.
-    fn flaw(&self, request: &Request<Body>) -> Option<Flaw> {
+    fn flaw(&self, request: &Request<Body>) -> Option<Violation> {
         let turn = request.extensions().get::<Arc<Turn>>()?;
         let (method, uri) = (request.method(), request.uri());
         if !RequestInfo::classify(method, uri.path(), uri.query()).is_mutating() {
@@ -126,9 +126,9 @@ impl<S> TurnLine<S> {
         let (who, key, at) = (self.who.to_string(), turn.key.clone(), self.world.now().since_origin());
         let is_wanted_dry = request.extensions().get::<DryRun>().is_some();
         if turn.is_over() {
-            Some(Flaw::TurnOver { who, request: format!("{method} {uri}"), key, at })
+            Some(Violation::TurnOver { who, request: format!("{method} {uri}"), key, at })
         } else if is_wanted_dry && !is_dry(request) {
-            Some(Flaw::NotDry { who, request: format!("{method} {uri}"), key, at })
+            Some(Violation::NotDry { who, request: format!("{method} {uri}"), key, at })
         } else {
             None
         }

@@ -5,10 +5,10 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use windlass_env::Vigil;
+use windlass_env::PollMonitor;
 
 /// How long, in real time, nothing may be polled. A single poll of a sound simulation takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Watches until it is dropped.
 #[derive(Debug)]
@@ -19,11 +19,11 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     /// Watches over a run. `what` is printed when it hangs.
-    pub(crate) fn over(vigil: Vigil, what: String) -> Self {
+    pub(crate) fn over(vigil: PollMonitor, what: String) -> Self {
         let (over, ended) = mpsc::channel::<()>();
         let watch = move || {
             let mut polled = vigil.polled();
-            while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 let now = vigil.polled();
                 if now == polled {
                     give_up(&vigil, &what);
@@ -41,11 +41,11 @@ impl Watchdog {
 }
 
 /// A thread that never comes back cannot be ended: only its process can, and that is a test's.
-fn give_up(vigil: &Vigil, what: &str) -> ! {
+fn give_up(vigil: &PollMonitor, what: &str) -> ! {
     let task = vigil.polling();
     #[expect(clippy::print_stderr, reason = "the last words of a test that hangs")]
     {
-        eprintln!("a poll of the task {task:?} did not return within {PATIENCE:?} of real time, in\n{what}");
+        eprintln!("a poll of the task {task:?} did not return within {TIMEOUT:?} of real time, in\n{what}");
     }
     std::process::abort();
 }

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use jiff::SignedDuration;
-use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
+use windlass_api_server::faults::{Fault, Network, FaultPlan, FaultAction, ProcessId};
 use windlass_controller::Registration;
 use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
 use crate::exact::{ExactRights, UserLine};
-use crate::flaw::Flaw;
-use crate::judge::{Candidate, Judge, identity};
+use crate::violation::Violation;
+use crate::oracle::{Candidate, Oracle, identity};
 use crate::judged::judged;
 use crate::local::over;
-use crate::probe::{self, Caches, Look};
-use crate::rights::undeclared;
+use crate::probe::{self, Caches, CacheInspector};
+use crate::permissions::undeclared;
 use crate::turns::{TurnLine, with_judged_turns};
-use crate::vacancies::Terms;
+use crate::ownership_gaps::LeaseTimings;
 
 /// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
 const RESTART: Duration = Duration::from_secs(1);
@@ -39,9 +39,9 @@ const NAMESPACE: &str = "default";
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) network: Network,
-    pub(crate) judge: Arc<Judge>,
-    pub(crate) plan: Plan,
-    pub(crate) looks: Vec<Look>,
+    pub(crate) judge: Arc<Oracle>,
+    pub(crate) plan: FaultPlan,
+    pub(crate) looks: Vec<CacheInspector>,
     pub(crate) converges: Duration,
     judges_reads: bool,
     pub(crate) rights: Option<Arc<ExactRights>>,
@@ -52,7 +52,7 @@ pub(crate) struct World {
 
 #[derive(Default)]
 struct State {
-    processes: BTreeMap<String, Living>,
+    processes: BTreeMap<String, RunningProcess>,
     supervisors: Vec<Task<()>>,
     down_until: BTreeMap<String, Duration>,
     stopping: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Process {
 
 /// A process in its present life.
 #[derive(Clone)]
-struct Living {
+struct RunningProcess {
     env: Env,
     trigger: ShutdownTrigger,
     caches: Caches,
@@ -115,7 +115,7 @@ impl World {
         };
         let slowest = self.slowest();
         let attempt = election.renew_deadline / 2;
-        let terms = Terms {
+        let terms = LeaseTimings {
             lease: true_time(election.lease_duration, slowest),
             retry: true_time(election.retry_period, slowest),
             // An attempt is given up, and the pause after it is up to 1.2 times longer than usual.
@@ -148,7 +148,7 @@ impl World {
 
     fn rates(&self) -> impl Iterator<Item = (u32, u32)> {
         let rates = self.plan.faults.iter().filter_map(|fault| match fault.what {
-            What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+            FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
         rates.chain([(1, 1)])
@@ -225,12 +225,12 @@ impl World {
     }
 
     /// The first cache of a process under test that is not what the server holds.
-    pub(crate) fn odd_cache(&self) -> Option<Flaw> {
+    pub(crate) fn odd_cache(&self) -> Option<Violation> {
         if self.looks.is_empty() {
             return None;
         }
         let objects = self.network.objects();
-        let living: Vec<(String, Living)> = {
+        let living: Vec<(String, RunningProcess)> = {
             let state = self.lock();
             state
                 .processes
@@ -249,7 +249,7 @@ impl World {
                         held.difference(&there).collect::<Vec<_>>(),
                         there.difference(&held).collect::<Vec<_>>()
                     );
-                    Flaw::CacheDiffers { who: who.clone(), kind, difference }
+                    Violation::CacheDiffers { who: who.clone(), kind, difference }
                 })
             })
         })
@@ -264,7 +264,7 @@ impl World {
 
     fn rate(&self, name: &str) -> (u32, u32) {
         let rates = self.of(name).filter_map(|fault| match fault.what {
-            What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+            FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
         rates.last().unwrap_or((1, 1))
@@ -280,23 +280,23 @@ impl World {
             let (world, name, machine) = (Arc::clone(self), name.to_owned(), machine.clone());
             let at = Instant::ORIGIN + Duration::from_millis(fault.from_ms);
             match fault.what {
-                What::Crash => drop(self.env.spawn("crash", async move {
+                FaultAction::Crash => drop(self.env.spawn("crash", async move {
                     world.env.sleep_until(at).await;
                     let until = Duration::from_millis(fault.until_ms);
                     world.lock().down_until.insert(name.clone(), until);
                     world.kill(&name);
                 })),
-                What::Pause => drop(self.env.spawn("pause", async move {
+                FaultAction::Pause => drop(self.env.spawn("pause", async move {
                     world.env.sleep_until(at).await;
                     let until = Instant::ORIGIN + Duration::from_millis(fault.until_ms);
                     world.pause(&name, until, Env::pause).await;
                 })),
-                What::Suspend => drop(self.env.spawn("suspension", async move {
+                FaultAction::Suspend => drop(self.env.spawn("suspension", async move {
                     world.env.sleep_until(at).await;
                     let until = Instant::ORIGIN + Duration::from_millis(fault.until_ms);
                     world.pause(&name, until, Env::suspend).await;
                 })),
-                What::WallStep { by_ms } => drop(self.env.spawn("wall step", async move {
+                FaultAction::WallStep { by_ms } => drop(self.env.spawn("wall step", async move {
                     world.env.sleep_until(at).await;
                     machine.step_wall(SignedDuration::from_millis(by_ms));
                 })),
@@ -307,18 +307,18 @@ impl World {
 
     async fn supervise(self: Arc<Self>, process: Process, machine: Env) {
         for life in 0.. {
-            let env = machine.incarnation(&process.name, life);
+            let env = machine.with_incarnation(&process.name, life);
             let (trigger, signals) = ShutdownSignals::manual();
             let caches = Caches::default();
             let manager = match self.manager(&process, &env, &caches) {
                 Ok(manager) => manager,
-                Err(error) => return self.judge.object(Flaw::Panicked(format!("{}: {error}", process.name))),
+                Err(error) => return self.judge.object(Violation::Panicked(format!("{}: {error}", process.name))),
             };
             let metrics = manager.metrics().clone();
-            let living = Living { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
+            let living = RunningProcess { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
             self.lock().processes.insert(process.name.clone(), living);
             self.network.note(&env, "starts");
-            let who = Who { instance: env.instance().into(), life: env.life() };
+            let who = ProcessId { instance: env.instance().into(), life: env.incarnation() };
             let now = self.env.now().since_origin();
             self.judge.of_shards(|custodian| custodian.starts(&who, now));
             let end = env.spawn("manager", manager.run(signals)).await;
@@ -326,11 +326,11 @@ impl World {
             self.judge.of_shards(|custodian| custodian.ended(&who, now));
             self.ended(&process.name, &env, end);
             if let Some(requests) = undeclared(&metrics).filter(|_| process.tested) {
-                self.judge.object(Flaw::Undeclared { who: process.name.clone(), requests });
+                self.judge.object(Violation::Undeclared { who: process.name.clone(), requests });
             }
             // Of a crash nothing is left but what is on the wire; of an end nothing should be.
             env.kill();
-            env.tasks_ended().await;
+            env.wait_for_tasks().await;
             if self.lock().stopping {
                 return;
             }
@@ -345,19 +345,19 @@ impl World {
         let left = env.tasks();
         match end {
             Err(TaskError::Panicked(message)) => {
-                self.judge.object(Flaw::Panicked(format!("{}: {message}", env.instance())));
+                self.judge.object(Violation::Panicked(format!("{}: {message}", env.instance())));
             }
             Err(TaskError::Aborted) => self.network.note(env, "is dead"),
             Ok(end) => {
                 if let Some(error) = end.as_ref().err().filter(|error| !self.explains(name, error)) {
                     let (who, error) = (env.instance().to_owned(), error.to_string());
-                    self.judge.object(Flaw::Ended { who, error });
+                    self.judge.object(Violation::Ended { who, error });
                 }
                 let how = end.map_or_else(|error| format!("ends: {error}"), |()| "ends".to_owned());
                 self.network.note(env, how);
                 if !left.is_empty() {
                     let (who, tasks) = (env.instance().to_owned(), left.join(", "));
-                    self.judge.object(Flaw::LeftBehind { who, tasks });
+                    self.judge.object(Violation::LeftBehind { who, tasks });
                 }
             }
         }
@@ -399,10 +399,10 @@ impl World {
         let line = if process.tested {
             self.network.line_within(env, self.lateness(process))
         } else {
-            self.network.sound_line(env)
+            self.network.reliable_link(env)
         };
         let mut config = process.config.clone();
-        let who = Who { instance: env.instance().into(), life: env.life() };
+        let who = ProcessId { instance: env.instance().into(), life: env.incarnation() };
         config.identity = identity(&who);
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();
@@ -438,8 +438,8 @@ impl World {
     pub(crate) fn new(
         env: Env,
         network: Network,
-        judge: Arc<Judge>,
-        looks: Vec<Look>,
+        judge: Arc<Oracle>,
+        looks: Vec<CacheInspector>,
         (converges, judges_reads): (Duration, bool),
         rights: Option<Arc<ExactRights>>,
         others: Vec<Env>,

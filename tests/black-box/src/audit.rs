@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
-use windlass_harness::PlaneOptions;
+use windlass_harness::ControlPlaneOptions;
 
 const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
@@ -108,7 +108,7 @@ impl Audit {
 
     /// Makes the API server of these options write here.
     #[must_use]
-    pub fn record(&self, options: PlaneOptions) -> PlaneOptions {
+    pub fn record(&self, options: ControlPlaneOptions) -> ControlPlaneOptions {
         options
             .api_server_arg(format!(
                 "--audit-policy-file={}",

@@ -17,19 +17,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// How often a connection on which nothing passes looks whether the wire is another.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A wire to one server. Dropping it ends every connection.
 #[derive(Debug)]
 pub struct Forwarder {
     address: SocketAddr,
-    wire: Wire,
+    wire: LinkState,
     task: JoinHandle<()>,
 }
 
 /// How often the wire was cut or mended: it is whole at even numbers. Clones are one.
 #[derive(Clone, Debug, Default)]
-struct Wire(Arc<AtomicU64>);
+struct LinkState(Arc<AtomicU64>);
 
 impl Forwarder {
     /// A whole wire to the server at `to`.
@@ -38,7 +38,7 @@ impl Forwarder {
     /// The system's refusal to listen.
     pub async fn start(to: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let (address, wire) = (listener.local_addr()?, Wire::default());
+        let (address, wire) = (listener.local_addr()?, LinkState::default());
         let task = tokio::spawn(listen(listener, to, wire.clone()));
         Ok(Self { address, wire, task })
     }
@@ -78,7 +78,7 @@ impl Drop for Forwarder {
     }
 }
 
-impl Wire {
+impl LinkState {
     fn turn(&self, whole: bool) {
         // A wire that is so already stays as it is.
         let turn = |now: u64| (now.is_multiple_of(2) != whole).then_some(now + 1);
@@ -90,14 +90,14 @@ impl Wire {
     }
 }
 
-async fn listen(listener: TcpListener, to: SocketAddr, wire: Wire) {
+async fn listen(listener: TcpListener, to: SocketAddr, wire: LinkState) {
     while let Ok((near, _)) = listener.accept().await {
         tokio::spawn(connect(near, to, wire.clone()));
     }
 }
 
 /// Carries one connection until an end closes it, or the wire is mended.
-async fn connect(near: TcpStream, to: SocketAddr, wire: Wire) {
+async fn connect(near: TcpStream, to: SocketAddr, wire: LinkState) {
     let born = wire.now();
     // A connection over a cut wire reaches nobody.
     let far = if born.is_multiple_of(2) { TcpStream::connect(to).await.ok() } else { None };
@@ -117,12 +117,12 @@ async fn connect(near: TcpStream, to: SocketAddr, wire: Wire) {
 async fn carry(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
-    wire: &Wire,
+    wire: &LinkState,
     born: u64,
 ) {
     let mut bytes = vec![0; 64 << 10];
     loop {
-        let read = tokio::time::timeout(LOOK_EVERY, from.read(&mut bytes)).await;
+        let read = tokio::time::timeout(LOOK_INTERVAL, from.read(&mut bytes)).await;
         let now = wire.now();
         // Mended since: whoever is at its ends has to connect anew.
         if now.is_multiple_of(2) && now != born {
@@ -131,7 +131,7 @@ async fn carry(
         match read {
             Err(_) => {}
             // Over a cut wire not even the end of a connection is heard.
-            Ok(Ok(0) | Err(_)) if !now.is_multiple_of(2) => tokio::time::sleep(LOOK_EVERY).await,
+            Ok(Ok(0) | Err(_)) if !now.is_multiple_of(2) => tokio::time::sleep(LOOK_INTERVAL).await,
             Ok(Ok(0) | Err(_)) => return,
             Ok(Ok(_)) if now != born => {}
             Ok(Ok(count)) => {

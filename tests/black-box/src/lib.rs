@@ -7,7 +7,7 @@
 pub mod audit;
 pub mod fixtures;
 pub mod forwarder;
-pub mod stage;
+pub mod control_plane;
 pub mod subject;
 pub mod tenures;
 pub mod wait;

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use windlass_harness::{Manager, Plane, Process};
+use windlass_harness::{ManagerProcess, ControlPlane, Process};
 
 /// The controllers under test, by their canonical names.
 pub const CONTROLLERS: [&str; 3] =
@@ -28,7 +28,7 @@ pub enum Subject {
 #[derive(Debug)]
 pub enum Running {
     /// The `windlass` binary.
-    Windlass(Manager),
+    Windlass(ManagerProcess),
     /// kube-controller-manager.
     Upstream(Process),
 }
@@ -58,12 +58,12 @@ impl Subject {
     ///
     /// # Errors
     /// A binary that is missing or does not start.
-    pub async fn start(self, plane: &Plane, args: &[&str]) -> Result<Running> {
+    pub async fn start(self, plane: &ControlPlane, args: &[&str]) -> Result<Running> {
         let mut arguments = vec!["--leader-elect=false"];
         arguments.extend(LIMITS);
         arguments.extend(args);
         Ok(match self {
-            Subject::Windlass => Running::Windlass(Manager::start(plane, &arguments).await?),
+            Subject::Windlass => Running::Windlass(ManagerProcess::start(plane, &arguments).await?),
             Subject::Upstream => {
                 Running::Upstream(plane.start_upstream_controllers(&CONTROLLERS, &arguments)?)
             }
@@ -93,7 +93,7 @@ impl Running {
 ///
 /// # Errors
 /// When it does not end within `patience`, or with another code than 0.
-pub async fn ends_in_order(manager: &Manager, patience: Duration) -> Result<()> {
+pub async fn ends_in_order(manager: &ManagerProcess, patience: Duration) -> Result<()> {
     manager.terminate();
     let status = manager.wait_exit(patience).await?;
     ensure!(status.code() == Some(0), "it ended with {status}");
@@ -104,7 +104,7 @@ pub async fn ends_in_order(manager: &Manager, patience: Duration) -> Result<()> 
 ///
 /// # Errors
 /// When it ended, or is not ready within `patience`; with the last answer.
-pub async fn ready(manager: &Manager, patience: Duration) -> Result<()> {
+pub async fn ready(manager: &ManagerProcess, patience: Duration) -> Result<()> {
     let started = std::time::Instant::now();
     loop {
         if let Some(status) = manager.exited() {

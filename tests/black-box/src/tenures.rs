@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use windlass_object::shard::{Ranges, hash};
+use windlass_object::shard::{HashRanges, hash};
 
 use crate::audit::Write;
 
@@ -26,27 +26,27 @@ pub struct Terms {
 
 /// What happened to the Leases of shards.
 #[derive(Debug)]
-pub struct Tenures {
+pub struct LeaseHistory {
     terms: Terms,
     /// By name, in the order in which they were committed.
-    leases: BTreeMap<String, Vec<Noted>>,
+    leases: BTreeMap<String, Vec<LeaseSnapshot>>,
 }
 
 /// A Lease as somebody left it.
 #[derive(Clone, Debug)]
-struct Noted {
+struct LeaseSnapshot {
     version: u64,
     user: String,
     /// Whether it names a holder, which is then whoever wrote it.
     held: bool,
-    ranges: Ranges,
+    ranges: HashRanges,
     received: Timestamp,
     answered: Timestamp,
 }
 
 /// A shard that went from one user to another.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct ShardTransfer {
     /// Its Lease.
     pub lease: String,
     /// Since when nobody was to have it: its Lease was given back then or, if it was not, renewed for the last time.
@@ -59,26 +59,26 @@ pub struct Change {
 
 /// What was judged.
 #[derive(Clone, Debug, Default)]
-pub struct Judged {
+pub struct LeaseHistoryReport {
     /// How many writes, by user.
     pub writes: BTreeMap<String, usize>,
     /// How long after a renewal the last of them came that came behind it, at the longest.
     pub longest: Duration,
 }
 
-impl Tenures {
+impl LeaseHistory {
     /// What these writes did to the Leases of the shards of `election`.
     ///
     /// # Errors
     /// A Lease that cannot be read.
     pub fn of(writes: &[Write], election: &str, terms: Terms) -> Result<Self> {
-        let mut leases = BTreeMap::<String, Vec<Noted>>::new();
+        let mut leases = BTreeMap::<String, Vec<LeaseSnapshot>>::new();
         let prefix = format!("{election}-shard-");
         for write in writes.iter().filter(|write| write.resource() == "leases" && write.succeeded()) {
             let lease = &write.response_object;
             let name = lease["metadata"]["name"].as_str().unwrap_or_default();
             if write.verb != "delete" && name.starts_with(&prefix) {
-                leases.entry(name.to_owned()).or_default().push(Noted::of(write)?);
+                leases.entry(name.to_owned()).or_default().push(LeaseSnapshot::of(write)?);
             }
         }
         leases.values_mut().for_each(|noted| noted.sort_by_key(|one| one.version));
@@ -89,8 +89,8 @@ impl Tenures {
     ///
     /// # Errors
     /// The first that was sent without the Lease of its namespace's shard, or too late.
-    pub fn judge(&self, writes: &[Write]) -> Result<Judged> {
-        let mut judged = Judged::default();
+    pub fn judge(&self, writes: &[Write]) -> Result<LeaseHistoryReport> {
+        let mut judged = LeaseHistoryReport::default();
         for write in writes.iter().filter(|write| !matches!(write.resource(), "leases" | "events" | "")) {
             let (user, at) = (&write.user.username, write.request_received_timestamp.0);
             let target = write.object_ref.clone().unwrap_or_default();
@@ -123,21 +123,21 @@ impl Tenures {
     }
 
     /// How shards went from hand to hand, in the order of their Leases and of time.
-    pub fn changes(&self) -> Vec<Change> {
+    pub fn changes(&self) -> Vec<ShardTransfer> {
         self.leases.iter().flat_map(|(lease, noted)| changes_of(lease, noted)).collect()
     }
 }
 
-fn changes_of(lease: &str, noted: &[Noted]) -> Vec<Change> {
+fn changes_of(lease: &str, noted: &[LeaseSnapshot]) -> Vec<ShardTransfer> {
     let mut changes = Vec::new();
     // The last that held it, and since when it has been given back.
-    let (mut last, mut freed): (Option<&Noted>, Option<Timestamp>) = (None, None);
+    let (mut last, mut freed): (Option<&LeaseSnapshot>, Option<Timestamp>) = (None, None);
     for one in noted {
         match last {
             Some(before) if one.held && one.user != before.user => {
                 let since = freed.unwrap_or(before.received);
                 let after = self::since(since, one.answered);
-                changes.push(Change { lease: lease.to_owned(), since, after, given_back: freed.is_some() });
+                changes.push(ShardTransfer { lease: lease.to_owned(), since, after, given_back: freed.is_some() });
             }
             // Whoever finds a Lease that has expired may write over it without taking it.
             Some(before) if !one.held && one.user == before.user => freed = Some(one.answered),
@@ -150,7 +150,7 @@ fn changes_of(lease: &str, noted: &[Noted]) -> Vec<Change> {
     changes
 }
 
-impl Noted {
+impl LeaseSnapshot {
     fn of(write: &Write) -> Result<Self> {
         let lease = &write.response_object;
         let version = lease["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
@@ -171,7 +171,7 @@ fn since(begun: Timestamp, at: Timestamp) -> Duration {
     Duration::try_from(passed).unwrap_or_default()
 }
 
-impl fmt::Display for Judged {
+impl fmt::Display for LeaseHistoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { writes, longest } = self;
         let all: usize = writes.values().sum();
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_write_is_its_holders_while_the_lease_is_fresh_and_nobodys_afterwards() {
-        let tenures = Tenures::of(&history(), "windlass", TERMS).unwrap();
+        let tenures = LeaseHistory::of(&history(), "windlass", TERMS).unwrap();
         let judge = |user: &str, at: &str| tenures.judge(&[patch(user, at)]);
         for (user, at) in [("one", "01.5"), ("one", "05.9"), ("two", "08.5"), ("one", "09.6")] {
             assert!(judge(user, at).is_ok(), "{user} at {at}");
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn changes_of_hands_tell_what_was_given_back_from_what_was_left_to_expire() {
-        let changes = Tenures::of(&history(), "windlass", TERMS).unwrap().changes();
+        let changes = LeaseHistory::of(&history(), "windlass", TERMS).unwrap().changes();
         let told: Vec<_> =
             changes.iter().map(|change| (change.given_back, change.after.as_millis())).collect();
         assert_eq!(told, [(false, 6_090), (true, 500)]);

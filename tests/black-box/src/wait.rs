@@ -9,20 +9,20 @@ use std::{
 use anyhow::{Result, bail};
 
 /// How long a promise may take to come true. Generous: these tests state properties, not speed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Looks at the world until `accept` holds for what it sees.
 ///
 /// # Errors
-/// A look that failed, or, after [`PATIENCE`], what was last seen.
+/// A look that failed, or, after [`TIMEOUT`], what was last seen.
 pub async fn eventually<T, L, F>(what: &str, look: L, accept: impl Fn(&T) -> bool) -> Result<T>
 where
     T: Debug,
     L: FnMut() -> F,
     F: Future<Output = Result<T>>,
 {
-    eventually_within(PATIENCE, what, look, accept).await
+    eventually_within(TIMEOUT, what, look, accept).await
 }
 
 /// The same with another patience.
@@ -49,6 +49,6 @@ where
         if started.elapsed() > patience {
             bail!("{what}: still not so after {patience:?}; last seen: {seen:#?}");
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }

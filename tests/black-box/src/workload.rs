@@ -15,7 +15,7 @@ use kube::{Api, api::PostParams};
 use crate::{
     fixtures,
     wait::eventually,
-    world::{Kind, World},
+    world::{Kind, TestNamespace},
 };
 
 /// The numbers a workload reports of itself.
@@ -165,7 +165,7 @@ impl Workload for ReplicationController {
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
-pub async fn create_stable<W: Workload>(world: &World, workload: &W) -> Result<W> {
+pub async fn create_stable<W: Workload>(world: &TestNamespace, workload: &W) -> Result<W> {
     let created = world.create(workload).await?;
     stable::<W>(world, &created.name()).await
 }
@@ -174,7 +174,7 @@ pub async fn create_stable<W: Workload>(world: &World, workload: &W) -> Result<W
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
-pub async fn stable<W: Workload>(world: &World, name: &str) -> Result<W> {
+pub async fn stable<W: Workload>(world: &TestNamespace, name: &str) -> Result<W> {
     let settled = |workload: &W| {
         let counts = workload.counts();
         counts.replicas == workload.desired()
@@ -188,7 +188,7 @@ pub async fn stable<W: Workload>(world: &World, name: &str) -> Result<W> {
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
-pub async fn scale<W: Workload>(world: &World, name: &str, replicas: i32) -> Result<W> {
+pub async fn scale<W: Workload>(world: &TestNamespace, name: &str, replicas: i32) -> Result<W> {
     world.update::<W>(name, |workload| workload.set_desired(replicas)).await?;
     stable(world, name).await
 }
@@ -197,7 +197,7 @@ pub async fn scale<W: Workload>(world: &World, name: &str, replicas: i32) -> Res
 ///
 /// # Errors
 /// The API server's refusal.
-pub async fn scale_subresource<W: Workload>(world: &World, name: &str, replicas: i32) -> Result<i32> {
+pub async fn scale_subresource<W: Workload>(world: &TestNamespace, name: &str, replicas: i32) -> Result<i32> {
     let api: Api<W> = world.api();
     loop {
         let mut scale = api.get_scale(name).await?;

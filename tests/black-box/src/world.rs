@@ -45,20 +45,20 @@ impl<K> Kind for K where
 
 /// A namespace of its own on a running plane.
 #[derive(Clone)]
-pub struct World {
+pub struct TestNamespace {
     /// Administrator's client, without client-side limits.
     pub client: Client,
     /// The namespace's name.
     pub namespace: String,
 }
 
-impl Debug for World {
+impl Debug for TestNamespace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 
-impl World {
+impl TestNamespace {
     /// The typed interface to one kind in this namespace.
     pub fn api<K: Kind>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)

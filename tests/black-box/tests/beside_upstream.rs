@@ -11,12 +11,12 @@ use k8s_openapi::api::{
 use kube::Api;
 use windlass_black_box::{
     audit::Audit,
-    stage::on_plane,
+    control_plane::on_plane,
     subject::{CLIENTS, CONTROLLERS, ready},
     wait::eventually,
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
 const MANIFEST: &str = r"
 apiVersion: apps/v1
@@ -41,13 +41,13 @@ spec:
 async fn a_deployment_rolls_out_scales_and_goes_with_both_managers_at_work() -> Result<()> {
     let all_but_ours =
         std::iter::once("*".to_owned()).chain(CONTROLLERS.map(|controller| format!("-{controller}")));
-    on_plane(PlaneOptions::default().upstream_controllers(all_but_ours), beside).await
+    on_plane(ControlPlaneOptions::default().upstream_controllers(all_but_ours), beside).await
 }
 
-async fn beside(plane: &Plane, audit: &Audit) -> Result<()> {
-    let manager = Manager::start(plane, &[]).await?;
+async fn beside(plane: &ControlPlane, audit: &Audit) -> Result<()> {
+    let manager = ManagerProcess::start(plane, &[]).await?;
     ready(&manager, Duration::from_secs(30)).await?;
-    let world = World { client: plane.client().await, namespace: plane.namespace("beside").await? };
+    let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("beside").await? };
     let manifest = tempfile::NamedTempFile::new()?;
     fs::write(manifest.path(), MANIFEST)?;
     let namespace = format!("--namespace={}", world.namespace);
@@ -77,7 +77,7 @@ async fn beside(plane: &Plane, audit: &Audit) -> Result<()> {
     Ok(())
 }
 
-async fn addresses_become(world: &World, count: usize) -> Result<()> {
+async fn addresses_become(world: &TestNamespace, count: usize) -> Result<()> {
     let what = format!("{count} addresses");
     eventually(&what, || world.ready_addresses("web"), |seen| *seen == count).await?;
     Ok(())

@@ -14,20 +14,20 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc::UnboundedReceiver, watch};
 use tonic::{Request, client::Grpc};
 use tonic_prost::ProstCodec;
-use windlass_black_box::{stage::on_plane, wait::eventually_within};
+use windlass_black_box::{control_plane::on_plane, wait::eventually_within};
 use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::Env;
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 use windlass_informer::{
-    Event, FactoryOptions, InformerFactory, ListRequest, Lister, ListerWatcher, Observation, Selection,
+    Event, FactoryOptions, InformerFactory, ListRequest, Lister, ListerWatcher, DeletionEvidence, Selection,
     WatchRequest,
     etcd::{Channel, Endpoint, EtcdSource, JsonObjects},
 };
 use windlass_metrics::Metrics;
-use windlass_object::{Extent, Frame, ObjectKey, RawList, ResourceKind, Typed};
+use windlass_object::{Projection, Frame, ObjectKey, RawList, ResourceKind, Typed};
 
 /// How long anything may take on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// More than two pages.
 const MANY: usize = 1_200;
 
@@ -109,23 +109,23 @@ fn taste(recipe: &ConfigMap) -> &str {
 }
 
 fn since(version: i64) -> WatchRequest {
-    let timeout = PATIENCE;
-    WatchRequest { version: version.to_string(), timeout, bookmarks: true, extent: Extent::Whole }
+    let timeout = TIMEOUT;
+    WatchRequest { version: version.to_string(), timeout, bookmarks: true, extent: Projection::Full }
 }
 
 async fn next(stream: &mut FrameStream) -> Result<Frame> {
-    let next = tokio::time::timeout(PATIENCE, stream.next()).await?;
+    let next = tokio::time::timeout(TIMEOUT, stream.next()).await?;
     Ok(next.context("the watch goes on")??)
 }
 
 #[tokio::test]
 async fn etcd_is_a_source_like_any_other() -> Result<()> {
-    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         let channel = channel(plane.etcd_socket());
         let writer = Writer(channel.clone());
         let env = Env::system("etcd-source-test");
         let source = EtcdSource::new(&env, channel, "/kitchen/recipes", JsonObjects);
-        let source = source.asking_for_progress_every(Duration::from_millis(500));
+        let source = source.with_progress_interval(Duration::from_millis(500));
         an_informer_follows_what_is_written(&env, &writer, &source).await?;
         pages_and_watches_are_of_one_revision_until_it_is_compacted_away(&writer, &source).await?;
         progress_is_told_while_nothing_happens_here(plane, &writer, &source).await
@@ -149,12 +149,12 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     })?;
     let recipes = source.clone();
     factory.start(Arc::new(move |_: &ResourceKind, selection: &Selection| recipes.selecting(selection)));
-    factory.wait_for_sync(Some(PATIENCE)).await?;
+    factory.wait_for_sync(Some(TIMEOUT)).await?;
     let lister = home.lister();
     ensure!(lister.list().len() == MANY, "{} of {MANY} are held", lister.list().len());
     ensure!(lister.get(&ObjectKey::namespaced("home", "broken")).is_err(), "what is broken hides nothing");
     while !handler.has_synced() {
-        tokio::time::timeout(PATIENCE, heard.recv()).await?;
+        tokio::time::timeout(TIMEOUT, heard.recv()).await?;
     }
 
     let key = "home/bread-0007";
@@ -162,7 +162,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     writer.delete(key).await?;
     let (mut updated, mut deleted) = (None, None);
     while deleted.is_none() {
-        match tokio::time::timeout(PATIENCE, heard.recv()).await?.context("the handler lives")? {
+        match tokio::time::timeout(TIMEOUT, heard.recv()).await?.context("the handler lives")? {
             Event::Updated { new, .. } => updated = Some(new),
             Event::Deleted { last, observed, .. } => deleted = Some((last, observed)),
             Event::Added { .. } => {}
@@ -171,7 +171,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     let updated = updated.context("the change is told before the deletion")?;
     ensure!(updated.metadata.resource_version == Some(changed.to_string()) && taste(&updated) == "sweet");
     let (last, observed) = deleted.context("the deletion is told")?;
-    ensure!(observed == Observation::Seen && taste(&last) == "sweet", "it carries the last state");
+    ensure!(observed == DeletionEvidence::Seen && taste(&last) == "sweet", "it carries the last state");
     factory.shutdown().await;
     Ok(())
 }
@@ -210,7 +210,7 @@ async fn pages_and_watches_are_of_one_revision_until_it_is_compacted_away(
 }
 
 async fn progress_is_told_while_nothing_happens_here(
-    plane: &Plane,
+    plane: &ControlPlane,
     writer: &Writer,
     source: &EtcdSource,
 ) -> Result<()> {
@@ -297,9 +297,9 @@ impl Home {
             let (source, cut, passed) = (recipes.selecting(selection), severed.clone(), passed.clone());
             Arc::new(Severable { source, cut, passed }) as Arc<dyn ListerWatcher>
         }));
-        factory.wait_for_sync(Some(PATIENCE)).await?;
+        factory.wait_for_sync(Some(TIMEOUT)).await?;
         while !handler.has_synced() {
-            tokio::time::timeout(PATIENCE, heard.recv()).await?;
+            tokio::time::timeout(TIMEOUT, heard.recv()).await?;
         }
         while heard.try_recv().is_ok() {}
         Ok(Self { lister: informer.lister(), factory, heard, cut, passed: seen })
@@ -309,10 +309,10 @@ impl Home {
     async fn sever(&mut self) -> Result<i64> {
         // A watch that has not begun cannot be cut off.
         let begun = |passed: &Passed| passed.begun > 0;
-        let before = tokio::time::timeout(PATIENCE, self.passed.wait_for(begun)).await??.watches.len();
+        let before = tokio::time::timeout(TIMEOUT, self.passed.wait_for(begun)).await??.watches.len();
         self.cut.send_replace(true);
         let again = |passed: &Passed| passed.watches.len() > before;
-        let passed = tokio::time::timeout(PATIENCE, self.passed.wait_for(again)).await??.clone();
+        let passed = tokio::time::timeout(TIMEOUT, self.passed.wait_for(again)).await??.clone();
         Ok(passed.watches.last().context("a watch was asked for")?.parse()?)
     }
 
@@ -320,7 +320,7 @@ impl Home {
     async fn told_until(&mut self, last: &str) -> Result<Vec<String>> {
         let mut told = Vec::new();
         while told.last().is_none_or(|line| line != last) {
-            let event = tokio::time::timeout(PATIENCE, self.heard.recv()).await;
+            let event = tokio::time::timeout(TIMEOUT, self.heard.recv()).await;
             let event = event.with_context(|| format!("nothing more is told than {told:#?}"))?;
             told.push(line(&event.context("the handler lives")?));
         }
@@ -386,12 +386,12 @@ async fn unseen_writes(writer: &Writer) -> Result<i64> {
 #[tokio::test]
 async fn a_watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_that_tells_exactly_what_differs()
 -> Result<()> {
-    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         let channel = channel(plane.etcd_socket());
         let writer = Writer(channel.clone());
         let env = Env::system("etcd-cut-test");
         let source = EtcdSource::new(&env, channel, "/kitchen/recipes", JsonObjects);
-        let source = source.asking_for_progress_every(Duration::from_millis(500));
+        let source = source.with_progress_interval(Duration::from_millis(500));
         for name in ["changed", "gone", "same"] {
             writer.put(&format!("home/{name}"), &recipe("plain")).await?;
         }
@@ -407,7 +407,7 @@ async fn a_watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_tha
         home.cut.send_replace(false);
 
         let listed = |passed: &Passed| passed.pages > pages;
-        let passed = tokio::time::timeout(PATIENCE, home.passed.wait_for(listed)).await;
+        let passed = tokio::time::timeout(TIMEOUT, home.passed.wait_for(listed)).await;
         let passed = passed.context("nothing is listed anew")??.clone();
         ensure!(passed.expired == 1, "the watch was refused once for its version: {passed:?}");
         let fresh = async || Ok(home.lister.version().map(|version| version.to_string()));
@@ -417,7 +417,7 @@ async fn a_watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_tha
                 .and_then(|version| version.parse().ok())
                 .is_some_and(|version: i64| version >= last)
         };
-        eventually_within(PATIENCE, "the cache is as new as what was compacted", fresh, fresh_enough).await?;
+        eventually_within(TIMEOUT, "the cache is as new as what was compacted", fresh, fresh_enough).await?;
 
         writer.put("home/seen", &recipe("visible")).await?;
         let told = home.told_until(SEEN).await?;
@@ -428,7 +428,7 @@ async fn a_watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_tha
             stored.iter().map(|item| serde_json::from_slice(item)).collect::<Result<_, _>>()?;
         let (held, stored) = (contents(held.iter().map(Arc::as_ref)), contents(&stored));
         ensure!(held == stored && held.len() == 5, "held are {held:#?}, and stored {stored:#?}");
-        ensure!(home.lister.quarantined().is_empty(), "{:?}", home.lister.quarantined());
+        ensure!(home.lister.undecodable().is_empty(), "{:?}", home.lister.undecodable());
         home.factory.shutdown().await;
         Ok(())
     })

@@ -12,39 +12,39 @@ use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::{
     audit::{Audit, Write},
     fixtures::LABEL,
-    stage::on_plane,
+    control_plane::on_plane,
     subject::ready,
     wait::{eventually, eventually_within},
     workload::Workload as _,
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::{Manager, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlaneOptions};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Pair {
-    world: World,
-    leader: Manager,
-    standby: Manager,
+    world: TestNamespace,
+    leader: ManagerProcess,
+    standby: ManagerProcess,
 }
 
 /// Runs `body` with a leader at work and a standby that is synced.
 async fn with_a_pair(body: impl AsyncFnOnce(Pair, &Audit) -> Result<()>) -> Result<()> {
-    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
-        let world = World { client: plane.client().await, namespace: plane.namespace("failover").await? };
-        let leader = Manager::start(plane, &[]).await?;
-        ready(&leader, PATIENCE).await?;
+    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
+        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("failover").await? };
+        let leader = ManagerProcess::start(plane, &[]).await?;
+        ready(&leader, TIMEOUT).await?;
         eventually("the first manager holds the lease", || lease(&world), |it| !holder(it).is_empty())
             .await?;
-        let standby = Manager::start(plane, &[]).await?;
-        ready(&standby, PATIENCE).await?;
+        let standby = ManagerProcess::start(plane, &[]).await?;
+        ready(&standby, TIMEOUT).await?;
         somebody_acts(&world, "before").await?;
         body(Pair { world, leader, standby }, audit).await
     })
     .await
 }
 
-async fn lease(world: &World) -> Result<Lease> {
+async fn lease(world: &TestNamespace) -> Result<Lease> {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
     Ok(leases.get_opt("windlass").await?.unwrap_or_default())
 }
@@ -58,7 +58,7 @@ fn renewed(lease: &Lease) -> Option<Timestamp> {
 }
 
 /// Asks for one pod and waits until somebody made it.
-async fn somebody_acts(world: &World, name: &str) -> Result<()> {
+async fn somebody_acts(world: &TestNamespace, name: &str) -> Result<()> {
     let before = world.pods(LABEL).await?.len();
     world.create(&ReplicaSet::new(name, 1)).await?;
     eventually("a pod was made", || world.pods(LABEL), |pods| pods.len() == before + 1).await?;
@@ -89,7 +89,7 @@ async fn when_the_leader_is_asked_to_stop_the_standby_acts_within_a_second() -> 
         let elapsed = asked.elapsed();
         println!("the standby acted {elapsed:?} after the leader was asked to stop");
         ensure!(elapsed < Duration::from_secs(1), "it took {elapsed:?}");
-        let status = leader.wait_exit(PATIENCE).await?;
+        let status = leader.wait_exit(TIMEOUT).await?;
         ensure!(status.success(), "a clean stop ended with {status}");
         Ok(())
     })
@@ -105,7 +105,7 @@ async fn a_leader_that_lost_its_lease_exits_with_failure_and_writes_nothing_more
         somebody_acts(&world, "meanwhile").await?;
         ensure!(holder(&lease(&world).await?) != first, "the standby holds the lease");
         standby.terminate();
-        ensure!(standby.wait_exit(PATIENCE).await?.success(), "the second leader stops cleanly");
+        ensure!(standby.wait_exit(TIMEOUT).await?.success(), "the second leader stops cleanly");
         let before = audit.writes("windlass/", &[])?.len();
         world.create(&ReplicaSet::new("tempting", 3)).await?;
 
@@ -136,7 +136,7 @@ async fn leader_that_stands_still_amid_300_creates_leaves_exactly_300_pods() -> 
         eventually_within(minute, "all pods exist", || world.pods(LABEL), |it| it.len() >= wanted).await?;
         println!("stopped after {made} pods; the standby had made the rest after {:?}", stopped.elapsed());
         signal(&leader, Signal::CONT)?;
-        ensure!(!leader.wait_exit(PATIENCE).await?.success(), "the first leader lost its lease");
+        ensure!(!leader.wait_exit(TIMEOUT).await?.success(), "the first leader lost its lease");
         // What the first leader had sent would have taken effect by now.
         let is_create = |write: &&Write| {
             let done = write.response_status.is_some_and(|answer| answer.code == 201);
@@ -150,7 +150,7 @@ async fn leader_that_stands_still_amid_300_creates_leaves_exactly_300_pods() -> 
     .await
 }
 
-fn signal(manager: &Manager, signal: Signal) -> Result<()> {
+fn signal(manager: &ManagerProcess, signal: Signal) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(manager.pid())?).context("a process id is not zero")?;
     Ok(kill_process(pid, signal)?)
 }

@@ -6,19 +6,19 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 use windlass_black_box::{
     fixtures::{LABEL, pairs},
-    stage::on_plane,
+    control_plane::on_plane,
     subject::{Subject, ready},
     wait::eventually,
     workload::{Workload as _, create_stable, stable},
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
 /// Runs `body` with a manager of its own that has these gates, and ends that manager.
-async fn with_gates(plane: &Plane, gates: &str, body: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+async fn with_gates(plane: &ControlPlane, gates: &str, body: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     ensure!(Subject::chosen()? == Subject::Windlass, "gates are given to windlass alone");
     let gates = format!("--feature-gates={gates}");
-    let manager = Manager::start(plane, &["--leader-elect=false", &gates]).await?;
+    let manager = ManagerProcess::start(plane, &["--leader-elect=false", &gates]).await?;
     ready(&manager, Duration::from_secs(30)).await?;
     body().await?;
     manager.terminate();
@@ -27,11 +27,11 @@ async fn with_gates(plane: &Plane, gates: &str, body: impl AsyncFnOnce() -> Resu
     Ok(())
 }
 
-async fn world(plane: &Plane, name: &str) -> Result<World> {
-    Ok(World { client: plane.client().await, namespace: plane.namespace(name).await? })
+async fn world(plane: &ControlPlane, name: &str) -> Result<TestNamespace> {
+    Ok(TestNamespace { client: plane.client().await, namespace: plane.namespace(name).await? })
 }
 
-async fn terminating_becomes(world: &World, expected: Option<i32>) -> Result<()> {
+async fn terminating_becomes(world: &TestNamespace, expected: Option<i32>) -> Result<()> {
     eventually(
         &format!("terminatingReplicas is {expected:?}"),
         || world.get::<ReplicaSet>("web"),
@@ -43,7 +43,7 @@ async fn terminating_becomes(world: &World, expected: Option<i32>) -> Result<()>
 
 #[tokio::test]
 async fn gates_switch_what_upstream_switches_with_them() -> Result<()> {
-    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         terminating_replicas(plane).await?;
         deletion_costs(plane).await
     })
@@ -51,7 +51,7 @@ async fn gates_switch_what_upstream_switches_with_them() -> Result<()> {
 }
 
 /// Counted while the gate is on, absent while it is off, whatever was there before.
-async fn terminating_replicas(plane: &Plane) -> Result<()> {
+async fn terminating_replicas(plane: &ControlPlane) -> Result<()> {
     let world = world(plane, "terminating").await?;
     let mut set = ReplicaSet::new("web", 5);
     let spec = set.template_mut().spec.get_or_insert_default();
@@ -77,19 +77,19 @@ async fn terminating_replicas(plane: &Plane) -> Result<()> {
 }
 
 /// Deletes one pod that is not on its way out yet.
-async fn delete_one(world: &World) -> Result<()> {
+async fn delete_one(world: &TestNamespace) -> Result<()> {
     let pods = eventually("five pods stay", || staying(world), |pods| pods.len() == 5).await?;
     world.delete::<Pod>(&pods[0]).await
 }
 
-async fn staying(world: &World) -> Result<Vec<String>> {
+async fn staying(world: &TestNamespace) -> Result<Vec<String>> {
     let pods = world.pods(LABEL).await?.into_iter();
     let staying = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
     Ok(staying.filter_map(|pod| pod.metadata.name).collect())
 }
 
 /// With the gate off the pod that restarted goes, however dear it is.
-async fn deletion_costs(plane: &Plane) -> Result<()> {
+async fn deletion_costs(plane: &ControlPlane) -> Result<()> {
     let world = world(plane, "costs").await?;
     with_gates(plane, "PodDeletionCost=false", async || {
         create_stable(&world, &ReplicaSet::new("web", 2)).await?;

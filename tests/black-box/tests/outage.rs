@@ -8,13 +8,13 @@ use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 use windlass_black_box::{
     audit::Audit,
     fixtures::{pairs, service},
-    stage::on_plane,
+    control_plane::on_plane,
     subject::ready,
     wait::eventually,
     workload::Workload as _,
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
 const SETS: usize = 10;
 const REPLICAS: i32 = 30;
@@ -24,7 +24,7 @@ fn name(index: usize) -> String {
     format!("web-{index}")
 }
 
-async fn create_set(world: &World, index: usize) -> Result<()> {
+async fn create_set(world: &TestNamespace, index: usize) -> Result<()> {
     let labels = pairs(&[("app", &name(index))]);
     let mut set = ReplicaSet::new(&name(index), REPLICAS);
     set.spec.get_or_insert_default().selector.match_labels = Some(labels.clone());
@@ -38,7 +38,7 @@ async fn create_set(world: &World, index: usize) -> Result<()> {
     Ok(())
 }
 
-async fn ready_pods(world: &World, app: &str) -> Result<usize> {
+async fn ready_pods(world: &TestNamespace, app: &str) -> Result<usize> {
     let pods = world.pods(&format!("app={app}")).await?;
     let is_ready = |pod: &Pod| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -49,12 +49,12 @@ async fn ready_pods(world: &World, app: &str) -> Result<usize> {
 
 #[tokio::test]
 async fn an_api_server_restarted_under_load_loses_nothing_and_doubles_nothing() -> Result<()> {
-    on_plane(PlaneOptions::default(), restart_under_load).await
+    on_plane(ControlPlaneOptions::default(), restart_under_load).await
 }
 
-async fn restart_under_load(plane: &Plane, audit: &Audit) -> Result<()> {
-    let world = World { client: plane.client().await, namespace: plane.namespace("outage").await? };
-    let manager = Manager::start(plane, &["--kube-api-qps=300", "--kube-api-burst=50"]).await?;
+async fn restart_under_load(plane: &ControlPlane, audit: &Audit) -> Result<()> {
+    let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("outage").await? };
+    let manager = ManagerProcess::start(plane, &["--kube-api-qps=300", "--kube-api-burst=50"]).await?;
     ready(&manager, Duration::from_secs(30)).await?;
 
     try_join_all((0..SETS).map(|index| create_set(&world, index))).await?;
@@ -62,7 +62,7 @@ async fn restart_under_load(plane: &Plane, audit: &Audit) -> Result<()> {
     plane.stop_api_server().await?;
     tokio::time::sleep(DOWN).await;
     plane.start_api_server().await?;
-    let world = World { client: plane.client().await, ..world };
+    let world = TestNamespace { client: plane.client().await, ..world };
 
     let each = usize::try_from(REPLICAS)?;
     eventually("every pod exists", || world.pods(""), |pods| pods.len() >= SETS * each).await?;
@@ -78,7 +78,7 @@ async fn restart_under_load(plane: &Plane, audit: &Audit) -> Result<()> {
 }
 
 /// Every pod of a set is ready; the set's status and the Service's endpoints say so.
-async fn everything_is_told(world: &World, index: usize) -> Result<()> {
+async fn everything_is_told(world: &TestNamespace, index: usize) -> Result<()> {
     let set = name(index);
     let each = usize::try_from(REPLICAS)?;
     eventually("every pod is ready", || ready_pods(world, &set), |count| *count == each).await?;

@@ -1,6 +1,6 @@
 //! The behaviours, a file for each concept.
 
-use crate::Behaviour;
+use crate::Behavior;
 
 mod apply;
 mod cluster;
@@ -34,7 +34,7 @@ mod widgets;
 pub const SHARDS: &str = "shards";
 
 /// Every group by name.
-pub const ALL: &[(&str, &[Behaviour])] = &[
+pub const ALL: &[(&str, &[Behavior])] = &[
     ("apply", apply::ALL),
     ("cluster", cluster::ALL),
     ("collections", collections::ALL),

@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::subject::{Answer, Ask, Subject, Watch};
+use crate::subject::{TestResponse, TestRequest, TestServer, Watch};
 
 /// How long something that takes its time may take, for machines that are busy building.
-const PATIENCE: Duration = Duration::from_secs(50);
+const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// How often it is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The media types of patches.
 pub mod patch {
@@ -36,14 +36,14 @@ pub mod patch {
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The server.
-    pub subject: Subject,
+    pub subject: TestServer,
     /// The namespace.
     pub namespace: String,
 }
 
 impl Case {
     /// A case in a fresh namespace.
-    pub(crate) async fn fresh(subject: &Subject) -> Result<Case> {
+    pub(crate) async fn fresh(subject: &TestServer) -> Result<Case> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("contract-{}-{number}", std::process::id());
@@ -79,48 +79,48 @@ impl Case {
         path: &str,
         headers: &[(&'static str, &str)],
         body: impl Into<Vec<u8>>,
-    ) -> Result<Answer> {
+    ) -> Result<TestResponse> {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        self.subject.send(Ask { method, path: self.resolve(path), headers, body: body.into() }).await
+        self.subject.send(TestRequest { method, path: self.resolve(path), headers, body: body.into() }).await
     }
 
     /// GET.
-    pub async fn get(&self, path: &str) -> Result<Answer> {
+    pub async fn get(&self, path: &str) -> Result<TestResponse> {
         self.send(Method::GET, path, &[], Vec::new()).await
     }
 
     /// GET of a representation.
-    pub async fn get_as(&self, accept: &str, path: &str) -> Result<Answer> {
+    pub async fn get_as(&self, accept: &str, path: &str) -> Result<TestResponse> {
         self.send(Method::GET, path, &[("accept", accept)], Vec::new()).await
     }
 
     /// POST of JSON.
-    pub async fn post(&self, path: &str, body: Value) -> Result<Answer> {
+    pub async fn post(&self, path: &str, body: Value) -> Result<TestResponse> {
         self.send(Method::POST, path, &[JSON], body.to_string()).await
     }
 
     /// PUT of JSON.
-    pub async fn put(&self, path: &str, body: Value) -> Result<Answer> {
+    pub async fn put(&self, path: &str, body: Value) -> Result<TestResponse> {
         self.send(Method::PUT, path, &[JSON], body.to_string()).await
     }
 
     /// PATCH of one of the four kinds.
-    pub async fn patch(&self, kind: &str, path: &str, body: Value) -> Result<Answer> {
+    pub async fn patch(&self, kind: &str, path: &str, body: Value) -> Result<TestResponse> {
         self.send(Method::PATCH, path, &[("content-type", kind)], body.to_string()).await
     }
 
     /// Server-side apply.
-    pub async fn apply(&self, manager: &str, path: &str, body: Value) -> Result<Answer> {
+    pub async fn apply(&self, manager: &str, path: &str, body: Value) -> Result<TestResponse> {
         self.patch(patch::APPLY, &format!("{path}?fieldManager={manager}"), body).await
     }
 
     /// DELETE without options.
-    pub async fn delete(&self, path: &str) -> Result<Answer> {
+    pub async fn delete(&self, path: &str) -> Result<TestResponse> {
         self.send(Method::DELETE, path, &[], Vec::new()).await
     }
 
     /// DELETE with `DeleteOptions`.
-    pub async fn delete_with(&self, path: &str, mut options: Value) -> Result<Answer> {
+    pub async fn delete_with(&self, path: &str, mut options: Value) -> Result<TestResponse> {
         options["apiVersion"] = json!("v1");
         options["kind"] = json!("DeleteOptions");
         self.send(Method::DELETE, path, &[JSON], options.to_string()).await
@@ -136,7 +136,7 @@ impl Case {
         let joint = if path.contains('?') { '&' } else { '?' };
         let path = self.resolve(&format!("{path}{joint}watch=true"));
         let headers = vec![("accept", accept.to_owned())];
-        self.subject.watch(Ask { method: Method::GET, path, headers, body: Vec::new() }).await
+        self.subject.watch(TestRequest { method: Method::GET, path, headers, body: Vec::new() }).await
     }
 
     /// POST that must create the object, which is returned.
@@ -160,17 +160,17 @@ impl Case {
     }
 
     /// Asks until the answer is as wanted, which is returned.
-    pub async fn until(&self, path: &str, wanted: impl Fn(&Answer) -> bool) -> Result<Answer> {
+    pub async fn until(&self, path: &str, wanted: impl Fn(&TestResponse) -> bool) -> Result<TestResponse> {
         let asked = async {
             loop {
                 let answer = self.get(path).await?;
                 if wanted(&answer) {
                     return Ok(answer);
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(LOOK_INTERVAL).await;
             }
         };
-        tokio::time::timeout(PATIENCE, asked)
+        tokio::time::timeout(TIMEOUT, asked)
             .await
             .with_context(|| format!("{path}: not as wanted in time"))?
     }
@@ -178,7 +178,7 @@ impl Case {
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-impl Answer {
+impl TestResponse {
     /// The body, if the status is this.
     ///
     /// # Errors

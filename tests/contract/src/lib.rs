@@ -1,6 +1,6 @@
 //! One suite of API behaviours, run unchanged against the server in the process and against kube-apiserver.
 //!
-//! A [`Behaviour`] is a sentence and a short program of requests; it sees nothing of the server but what any client
+//! A [`Behavior`] is a sentence and a short program of requests; it sees nothing of the server but what any client
 //! sees. `tests/suite.rs` runs all of them on both servers; the binary `contract` runs them on a server that is there
 //! already.
 //!
@@ -24,7 +24,7 @@ use futures_util::{StreamExt as _, stream};
 pub use self::{
     case::Case,
     differences::Difference,
-    subject::{Answer, Subject, Watch},
+    subject::{TestResponse, TestServer, Watch},
 };
 
 /// Anything that behaves otherwise has failed.
@@ -32,7 +32,7 @@ pub type Outcome = Result<(), Error>;
 
 /// One sentence about the API, and the requests that show it.
 #[derive(Clone, Copy, Debug)]
-pub struct Behaviour {
+pub struct Behavior {
     /// The sentence, words joined by underscores.
     pub name: &'static str,
     /// The requests.
@@ -43,24 +43,24 @@ pub struct Behaviour {
 #[macro_export]
 macro_rules! behaviours {
     ($($name:ident),* $(,)?) => {
-        &[$($crate::Behaviour { name: stringify!($name), run: |case| Box::pin($name(case)) }),*]
+        &[$($crate::Behavior { name: stringify!($name), run: |case| Box::pin($name(case)) }),*]
     };
 }
 
 /// How long one behaviour may take, for machines that are busy building.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether `name`, as `group::behaviour`, is that of a behaviour.
 #[must_use]
 pub fn is_behaviour(name: &str) -> bool {
-    let named = |(group, table): &(&str, &[Behaviour])| {
+    let named = |(group, table): &(&str, &[Behavior])| {
         table.iter().any(|behaviour| name.strip_prefix(group) == Some(&format!("::{}", behaviour.name)))
     };
     behaviours::ALL.iter().any(named)
 }
 
 /// Runs `group` on `subject`, `at_once` behaviours at a time; says of each whether it held, and if not, why.
-pub async fn run(subject: &Subject, group: &[Behaviour], at_once: usize) -> BTreeMap<&'static str, Outcome> {
+pub async fn run(subject: &TestServer, group: &[Behavior], at_once: usize) -> BTreeMap<&'static str, Outcome> {
     stream::iter(
         group.iter().map(|behaviour| async move { (behaviour.name, run_one(subject, behaviour).await) }),
     )
@@ -69,11 +69,11 @@ pub async fn run(subject: &Subject, group: &[Behaviour], at_once: usize) -> BTre
     .await
 }
 
-async fn run_one(subject: &Subject, behaviour: &Behaviour) -> Outcome {
+async fn run_one(subject: &TestServer, behaviour: &Behavior) -> Outcome {
     let case = Case::fresh(subject).await?;
-    match tokio::time::timeout(PATIENCE, (behaviour.run)(case)).await {
+    match tokio::time::timeout(TIMEOUT, (behaviour.run)(case)).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(anyhow!("not done after {PATIENCE:?}")),
+        Err(_) => Err(anyhow!("not done after {TIMEOUT:?}")),
     }
 }
 

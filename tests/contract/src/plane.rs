@@ -1,28 +1,28 @@
 //! The planes on which the real kube-apiserver shows its behaviours: etcd and the server, nobody else.
 
 use anyhow::Result;
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 /// Starts it.
 ///
 /// # Errors
 /// Those of the plane.
-pub async fn start() -> Result<Plane> {
-    Plane::start(options()).await
+pub async fn start() -> Result<ControlPlane> {
+    ControlPlane::start(options()).await
 }
 
 /// Starts one whose server knows of shards.
 ///
 /// # Errors
 /// Those of the plane.
-pub async fn start_with_shards() -> Result<Plane> {
-    Plane::start(options().api_server_arg("--feature-gates=ShardedListAndWatch=true")).await
+pub async fn start_with_shards() -> Result<ControlPlane> {
+    ControlPlane::start(options().api_server_arg("--feature-gates=ShardedListAndWatch=true")).await
 }
 
-fn options() -> PlaneOptions {
+fn options() -> ControlPlaneOptions {
     // No service accounts: nobody here makes them, and pods are to be made without.
     // History goes soon: the behaviours that need it gone wait for that.
-    PlaneOptions::default()
+    ControlPlaneOptions::default()
         .nodes(0)
         .scheduler(false)
         .authorization_rbac(false)

@@ -19,13 +19,13 @@ pub const USER_AGENT: &str = "contract/1.0";
 
 /// A server under test.
 #[derive(Clone)]
-pub struct Subject {
+pub struct TestServer {
     client: Client,
     forget: Option<Arc<dyn Fn() + Send + Sync>>,
     turns: Arc<Mutex<()>>,
 }
 
-impl fmt::Debug for Subject {
+impl fmt::Debug for TestServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subject").field("forgets_when_asked", &self.forget.is_some()).finish_non_exhaustive()
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Subject {
 
 /// What is sent.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct TestRequest {
     /// The verb of HTTP.
     pub method: Method,
     /// Path and query.
@@ -46,7 +46,7 @@ pub struct Ask {
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct TestResponse {
     /// The status of HTTP.
     pub status: u16,
     /// The headers.
@@ -59,16 +59,16 @@ pub struct Answer {
     pub asked: String,
 }
 
-impl Subject {
+impl TestServer {
     /// The server behind `client`, which must not retry. Its history goes by itself, as kube-apiserver's does.
     #[must_use]
-    pub fn new(client: Client) -> Subject {
-        Subject { client, forget: None, turns: Arc::default() }
+    pub fn new(client: Client) -> TestServer {
+        TestServer { client, forget: None, turns: Arc::default() }
     }
 
     /// The same, for a server whose history goes when `forget` is called.
     #[must_use]
-    pub fn forgetting_when_asked(mut self, forget: impl Fn() + Send + Sync + 'static) -> Subject {
+    pub fn forgetting_when_asked(mut self, forget: impl Fn() + Send + Sync + 'static) -> TestServer {
         self.forget = Some(Arc::new(forget));
         self
     }
@@ -90,7 +90,7 @@ impl Subject {
     ///
     /// # Errors
     /// When there is no answer at all.
-    pub async fn send(&self, ask: Ask) -> Result<Answer> {
+    pub async fn send(&self, ask: TestRequest) -> Result<TestResponse> {
         let asked = format!("{} {}", ask.method, ask.path);
         let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
         let (parts, body) = response.into_parts();
@@ -98,14 +98,14 @@ impl Subject {
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         let (status, length) = (parts.status.as_u16(), bytes.len());
-        Ok(Answer { status, headers: parts.headers, body, length, asked })
+        Ok(TestResponse { status, headers: parts.headers, body, length, asked })
     }
 
     /// Sends a request whose answer is a stream of frames.
     ///
     /// # Errors
     /// When the answer is not 200.
-    pub async fn watch(&self, ask: Ask) -> Result<Watch> {
+    pub async fn watch(&self, ask: TestRequest) -> Result<Watch> {
         let asked = format!("{} {}", ask.method, ask.path);
         let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
         let (parts, body) = response.into_parts();
@@ -118,7 +118,7 @@ impl Subject {
     }
 }
 
-fn request(ask: Ask) -> Result<Request<Body>> {
+fn request(ask: TestRequest) -> Result<Request<Body>> {
     let mut request = Request::builder().method(ask.method).uri(&ask.path).header("user-agent", USER_AGENT);
     for (name, value) in ask.headers {
         request = request.header(name, value);

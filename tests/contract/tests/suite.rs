@@ -6,17 +6,17 @@ use kube::Client;
 use tokio::sync::OnceCell;
 use windlass_api_server::{
     ApiServer, ApiServerOptions,
-    storage::{Memory, MemoryOptions, Storage},
+    storage::{InMemoryStorage, MemoryOptions, Storage},
 };
 use windlass_contract::{
-    Behaviour, Difference, Subject,
+    Behavior, Difference, TestServer,
     behaviours::{self, SHARDS},
     complaints,
     differences::DIFFERENCES,
     is_behaviour, plane, run,
 };
 use windlass_env::Env;
-use windlass_harness::Plane;
+use windlass_harness::ControlPlane;
 
 /// How many behaviours a contract that is worth the name has.
 const ENOUGH: usize = 250;
@@ -75,30 +75,30 @@ on_both_servers!(
     widgets
 );
 
-fn table(name: &str) -> &'static [Behaviour] {
+fn table(name: &str) -> &'static [Behavior] {
     let (_, table) = behaviours::ALL.iter().find(|(group, _)| *group == name).expect("a group of that name");
     table
 }
 
 async fn real(group: &str) {
-    static PLANE: OnceCell<Plane> = OnceCell::const_new();
-    static WITH_SHARDS: OnceCell<Plane> = OnceCell::const_new();
-    let start = || async { plane::start().await.inspect(Plane::keep_logs_on_panic) };
-    let with_shards = || async { plane::start_with_shards().await.inspect(Plane::keep_logs_on_panic) };
+    static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+    static WITH_SHARDS: OnceCell<ControlPlane> = OnceCell::const_new();
+    let start = || async { plane::start().await.inspect(ControlPlane::keep_logs_on_panic) };
+    let with_shards = || async { plane::start_with_shards().await.inspect(ControlPlane::keep_logs_on_panic) };
     let plane = match group {
         SHARDS => WITH_SHARDS.get_or_try_init(with_shards).await,
         _ => PLANE.get_or_try_init(start).await,
     };
     let plane = plane.expect("a plane");
     // A client lives on the runtime that made it, and every test has its own.
-    let subject = Subject::new(plane.client().await);
+    let subject = TestServer::new(plane.client().await);
     let complaints = complaints(group, &run(&subject, table(group), AT_ONCE).await, &[]);
     assert!(complaints.is_empty(), "kube-apiserver\n{}", complaints.join("\n\n"));
 }
 
 /// A server of its own for each group, on a clock that jumps: waiting costs nothing here.
 async fn ours(group: &str) {
-    let storage = Arc::new(Memory::new(MemoryOptions::default()));
+    let storage = Arc::new(InMemoryStorage::new(MemoryOptions::default()));
     let options = ApiServerOptions {
         storage: Some(Arc::clone(&storage) as Arc<dyn Storage>),
         sharded_list_and_watch: group == SHARDS,
@@ -106,7 +106,7 @@ async fn ours(group: &str) {
     };
     let server = ApiServer::new(&Env::virtual_time(1), options);
     let forget = move || storage.compact(storage.revision());
-    let subject = Subject::new(Client::new(server, "default")).forgetting_when_asked(forget);
+    let subject = TestServer::new(Client::new(server, "default")).forgetting_when_asked(forget);
     let complaints = complaints(group, &run(&subject, table(group), 1).await, DIFFERENCES);
     assert!(complaints.is_empty(), "the server in the process\n{}", complaints.join("\n\n"));
 }

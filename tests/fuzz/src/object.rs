@@ -1,16 +1,16 @@
 //! Heads of objects.
 
 use serde_json::Value;
-use windlass_object::wire::{glance, head};
+use windlass_object::wire::{peek_header, object_header};
 
 use crate::reference::{decode, says_something_twice};
 
 /// What a head says of an object is what a full decode finds in it, and what its beginning says; and it is refused only
 /// where that finds no name.
 pub(crate) fn a_head_agrees_with_a_full_decode(raw: &[u8]) {
-    let (head, value) = (head(raw), decode(raw));
+    let (head, value) = (object_header(raw), decode(raw));
     if let Ok(head) = &head {
-        assert_eq!(glance(raw).as_ref(), Some(head), "the beginning says something else");
+        assert_eq!(peek_header(raw).as_ref(), Some(head), "the beginning says something else");
     }
     let twice = says_something_twice(raw);
     // What only the head's reader can read is on its way to quarantine, and needs its name there.
@@ -35,7 +35,7 @@ pub(crate) fn a_head_agrees_with_a_full_decode(raw: &[u8]) {
 
 /// A value may be a secret's, and errors are logged.
 fn says_nothing_of_its_values(value: &Value, raw: &[u8]) {
-    if let (Some(secret), Err(error)) = (value["data"].as_str(), head(raw)) {
+    if let (Some(secret), Err(error)) = (value["data"].as_str(), object_header(raw)) {
         let message = format!("{error} {error:?}");
         assert!(secret.len() < 8 || !message.contains(secret), "{message}");
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use windlass_controller_manager::reading::{Reading, read};
+use windlass_controller_manager::parse::{ParseOutcome, read};
 
 /// The words of a line stand one a line; each is whatever bytes it is. A line is refused in one line of plain text, or
 /// the file that is written of it means the same.
@@ -18,35 +18,35 @@ pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes
 /// A file is refused by its name, in one line, or the file that is written of it means the same.
 pub(crate) fn a_file_is_refused_by_its_name_or_means_what_is_written_of_it(bytes: &[u8]) {
     let reading = read_file(bytes);
-    if let Reading::Refused(why) = &reading {
+    if let ParseOutcome::Refused(why) = &reading {
         // What is wrong may be what a default would be beside the file.
         assert!(why.starts_with("f.yaml") || why.starts_with("--"), "{why}");
     }
     holds(reading);
 }
 
-fn read_file(bytes: &[u8]) -> Reading {
+fn read_file(bytes: &[u8]) -> ParseOutcome {
     read(["windlass", "--config=f.yaml"].map(OsString::from), &|_| Ok(bytes.to_vec()))
 }
 
-fn holds(reading: Reading) {
+fn holds(reading: ParseOutcome) {
     match reading {
-        Reading::Printed(text) => assert!(!text.is_empty()),
-        Reading::Refused(why) => {
+        ParseOutcome::Printed(text) => assert!(!text.is_empty()),
+        ParseOutcome::Refused(why) => {
             assert!(!why.is_empty() && why.len() < 4096, "{why}");
             assert!(!why.chars().any(char::is_control), "{why:?}");
         }
-        Reading::Accepted { file, effective } => {
+        ParseOutcome::Accepted { file, effective } => {
             let again = read_file(file.as_bytes());
             assert_eq!(
                 again,
-                Reading::Accepted { file: file.clone(), effective: effective.clone() },
+                ParseOutcome::Accepted { file: file.clone(), effective: effective.clone() },
                 "{file}"
             );
             let json = effective.to_string();
             // JSON may hold characters as they are that YAML wants escaped.
             if json.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
-                assert_eq!(read_file(json.as_bytes()), Reading::Accepted { file, effective });
+                assert_eq!(read_file(json.as_bytes()), ParseOutcome::Accepted { file, effective });
             }
         }
     }

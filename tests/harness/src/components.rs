@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::layout::Layout;
-use crate::options::PlaneOptions;
+use crate::options::ControlPlaneOptions;
 
 /// Where Services get their addresses, apart from pods and nodes.
 const SERVICE_NETWORK: &str = "10.0.0.0/16";
@@ -52,7 +52,7 @@ pub(crate) fn etcd(layout: &Layout) -> Vec<String> {
 }
 
 /// The API server on `port` of loopback.
-pub(crate) fn api_server(layout: &Layout, port: u16, options: &PlaneOptions) -> Vec<String> {
+pub(crate) fn api_server(layout: &Layout, port: u16, options: &ControlPlaneOptions) -> Vec<String> {
     let mode = if options.authorization_rbac { "RBAC" } else { "AlwaysAllow" };
     let mut arguments = vec![
         format!("--etcd-servers=unix://{}", layout.etcd_socket().display()),
@@ -97,7 +97,7 @@ pub(crate) fn controller_manager(layout: &Layout, controllers: &[&str], rbac: bo
 }
 
 /// The limits of the supporting controllers.
-pub(crate) fn limits(options: &PlaneOptions) -> [String; 2] {
+pub(crate) fn limits(options: &ControlPlaneOptions) -> [String; 2] {
     [
         format!("--kube-api-qps={}", options.kube_api_qps),
         format!("--kube-api-burst={}", options.kube_api_burst),
@@ -110,7 +110,7 @@ pub(crate) fn scheduler(config: &Path) -> Vec<String> {
 }
 
 /// The scheduler's settings.
-pub(crate) fn scheduler_config(layout: &Layout, options: &PlaneOptions) -> Value {
+pub(crate) fn scheduler_config(layout: &Layout, options: &ControlPlaneOptions) -> Value {
     json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -1,8 +1,8 @@
 //! Starts real Kubernetes control planes, for tests and for trying out.
 //!
-//! A [`Plane`] is etcd, kube-apiserver, those of upstream's controllers that other controllers lean
+//! A [`ControlPlane`] is etcd, kube-apiserver, those of upstream's controllers that other controllers lean
 //! on, the scheduler, and kwok playing the kubelets: the true binaries, built from source on first
-//! use. A [`Manager`] is our own binary beside them, as a process like any other.
+//! use. A [`ManagerProcess`] is our own binary beside them, as a process like any other.
 //!
 //! # Guarantees
 //! - Nothing outlives the process that started it, however that process ends, `SIGKILL` included.
@@ -10,7 +10,7 @@
 //!   data or keys, so any number of them runs side by side.
 //! - A plane handed out is ready: the API server answers, the `default` namespace has its service
 //!   account, the nodes asked for take pods.
-//! - Logs are removed with the plane, unless the thread was panicking, [`Plane::keep_logs`] was
+//! - Logs are removed with the plane, unless the thread was panicking, [`ControlPlane::keep_logs`] was
 //!   called, or `WINDLASS_KEEP_LOGS` is set; then their folder is printed.
 //!
 //! # What it does not do
@@ -30,7 +30,7 @@ mod ports;
 mod process;
 
 pub use assets::{Assets, Binary};
-pub use manager::Manager;
-pub use options::{PlaneOptions, SUPPORTING_CONTROLLERS};
-pub use plane::Plane;
+pub use manager::ManagerProcess;
+pub use options::{ControlPlaneOptions, SUPPORTING_CONTROLLERS};
+pub use plane::ControlPlane;
 pub use process::Process;

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 use crate::ports::Port;
 use crate::process::{Process, Program};
 
@@ -30,12 +30,12 @@ const COMMAND: Duration = Duration::from_secs(30);
 
 /// A running controller manager. Dropping it kills it.
 #[derive(Debug)]
-pub struct Manager {
+pub struct ManagerProcess {
     process: Process,
     admin: Port,
 }
 
-impl Manager {
+impl ManagerProcess {
     /// Starts the `windlass` binary against `plane` with `args`, and returns when the process runs;
     /// whether it is ready is another question, see [`get`](Self::get).
     ///
@@ -46,9 +46,9 @@ impl Manager {
     ///
     /// # Errors
     /// When there is no binary, or it cannot be started.
-    // Symmetric with `Plane::start`, and free to await readiness one day.
+    // Symmetric with `ControlPlane::start`, and free to await readiness one day.
     #[allow(clippy::unused_async)]
-    pub async fn start(plane: &Plane, args: &[&str]) -> anyhow::Result<Self> {
+    pub async fn start(plane: &ControlPlane, args: &[&str]) -> anyhow::Result<Self> {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let admin = Port::reserve()?;
         let mut arguments: Vec<String> = args.iter().map(ToString::to_string).collect();
@@ -69,7 +69,7 @@ impl Manager {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_example(plane: &Plane, name: &str, args: &[&str]) -> anyhow::Result<Self> {
+    pub fn start_example(plane: &ControlPlane, name: &str, args: &[&str]) -> anyhow::Result<Self> {
         let admin = Port::reserve()?;
         let mut arguments: Vec<String> = args.iter().map(ToString::to_string).collect();
         if !names(args, "--kubeconfig") {

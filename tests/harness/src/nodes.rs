@@ -14,7 +14,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Who takes the taint off a node that has become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Untainting {
+pub(crate) enum TaintRemover {
     /// The harness itself.
     Ours,
     /// Upstream's node lifecycle controller.
@@ -34,7 +34,7 @@ pub(crate) async fn create(nodes: &Api<Node>, names: &BTreeSet<String>) -> anyho
 pub(crate) async fn settle(
     nodes: &Api<Node>,
     names: &BTreeSet<String>,
-    untainting: Untainting,
+    untainting: TaintRemover,
 ) -> anyhow::Result<bool> {
     let mut settled = 0;
     for node in nodes.list(&ListParams::default()).await? {
@@ -45,11 +45,11 @@ pub(crate) async fn settle(
     Ok(settled == names.len())
 }
 
-async fn settle_one(nodes: &Api<Node>, node: &Node, untainting: Untainting) -> anyhow::Result<bool> {
+async fn settle_one(nodes: &Api<Node>, node: &Node, untainting: TaintRemover) -> anyhow::Result<bool> {
     match (is_ready(node), is_tainted(node), untainting) {
-        (false, _, _) | (true, true, Untainting::Upstream) => Ok(false),
+        (false, _, _) | (true, true, TaintRemover::Upstream) => Ok(false),
         (true, false, _) => Ok(true),
-        (true, true, Untainting::Ours) => untaint(nodes, node).await,
+        (true, true, TaintRemover::Ours) => untaint(nodes, node).await,
     }
 }
 

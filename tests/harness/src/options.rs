@@ -9,7 +9,7 @@ pub const SUPPORTING_CONTROLLERS: [&str; 3] =
 
 /// The settings of a [`Plane`](crate::Plane).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaneOptions {
+pub struct ControlPlaneOptions {
     /// Upstream controllers to run, by canonical name; none at all when empty. Default:
     /// [`SUPPORTING_CONTROLLERS`].
     pub upstream_controllers: Vec<String>,
@@ -30,7 +30,7 @@ pub struct PlaneOptions {
     pub extra_api_server_args: Vec<String>,
 }
 
-impl Default for PlaneOptions {
+impl Default for ControlPlaneOptions {
     fn default() -> Self {
         Self {
             upstream_controllers: SUPPORTING_CONTROLLERS.map(String::from).to_vec(),
@@ -44,7 +44,7 @@ impl Default for PlaneOptions {
     }
 }
 
-impl PlaneOptions {
+impl ControlPlaneOptions {
     /// Replaces the upstream controllers that run.
     #[must_use]
     pub fn upstream_controllers<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn by_default_no_upstream_controller_owns_workloads() {
-        let options = PlaneOptions::default();
+        let options = ControlPlaneOptions::default();
         assert!(options.runs_upstream("serviceaccount-controller"));
         assert!(!options.runs_upstream("replicaset-controller"));
         assert!(!options.runs_upstream("endpoints-controller"));
@@ -100,6 +100,6 @@ mod tests {
 
     #[test]
     fn a_star_runs_them_all() {
-        assert!(PlaneOptions::default().upstream_controllers(["*"]).runs_upstream("replicaset-controller"));
+        assert!(ControlPlaneOptions::default().upstream_controllers(["*"]).runs_upstream("replicaset-controller"));
     }
 }

@@ -19,12 +19,12 @@ const SERVER_NAMES: [&str; 4] = ["127.0.0.1", "localhost", "kubernetes", "kubern
 
 /// Signs the certificates of one plane.
 #[derive(Debug)]
-pub(crate) struct Authority {
+pub(crate) struct CertificateAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     layout: Layout,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Makes the authority, the API server's certificate and the key pair for service account
     /// tokens, and writes them into the `pki` folder.
     pub(crate) fn create(layout: &Layout) -> anyhow::Result<Self> {

@@ -19,15 +19,15 @@ use crate::assets::{Assets, Binary};
 use crate::components::{self, identity};
 use crate::layout::Layout;
 use crate::logs;
-use crate::nodes::{self, Untainting};
-use crate::options::PlaneOptions;
-use crate::pki::Authority;
+use crate::nodes::{self, TaintRemover};
+use crate::options::ControlPlaneOptions;
+use crate::pki::CertificateAuthority;
 use crate::ports::Port;
 use crate::process::{Janitor, Process, Program};
 
 /// How long anything may take to become ready: thirty times what it takes on two idle cores, for
 /// machines that are busy building.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How often what is awaited is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -40,7 +40,7 @@ const PORT_ATTEMPTS: usize = 5;
 
 /// A running control plane. Dropping it kills all its processes and removes its files.
 #[derive(Debug)]
-pub struct Plane {
+pub struct ControlPlane {
     // In the order in which they go: the processes before the folders they write to.
     api_server: Mutex<Option<Process>>,
     supporting_controllers: Option<Process>,
@@ -51,14 +51,14 @@ pub struct Plane {
     config: kube::Config,
     kubeconfig: PathBuf,
     logs: PathBuf,
-    options: PlaneOptions,
+    options: ControlPlaneOptions,
     nodes: AtomicUsize,
     controller_managers: AtomicUsize,
-    ground: Ground,
+    ground: ControlPlaneFiles,
 }
 
 // Starting and stopping.
-impl Plane {
+impl ControlPlane {
     /// Starts a plane and returns when it is ready, about four seconds later; minutes later when the
     /// binaries must first be built.
     ///
@@ -68,11 +68,11 @@ impl Plane {
     ///
     /// # Cancel safety
     /// A dropped start leaves nothing behind.
-    pub async fn start(options: PlaneOptions) -> anyhow::Result<Self> {
+    pub async fn start(options: ControlPlaneOptions) -> anyhow::Result<Self> {
         let assets = tokio::task::spawn_blocking(Assets::ensure).await??;
         // Whoever installed one before us may keep it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let ground = Ground::prepare(assets)?;
+        let ground = ControlPlaneFiles::prepare(assets)?;
         let layout = ground.layout.clone();
         let (etcd, api_server, port) = match ground.start_servers(&options).await {
             Ok(servers) => servers,
@@ -105,9 +105,9 @@ impl Plane {
     /// # Errors
     /// As [`start`](Self::start); the next who asks tries again.
     pub async fn shared() -> anyhow::Result<&'static Self> {
-        static SHARED: OnceCell<Plane> = OnceCell::const_new();
+        static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
         let start = || async {
-            let plane = Self::start(PlaneOptions::default()).await?;
+            let plane = Self::start(ControlPlaneOptions::default()).await?;
             plane.keep_logs_on_panic();
             Ok(plane)
         };
@@ -172,7 +172,7 @@ impl Plane {
 }
 
 // Using it.
-impl Plane {
+impl ControlPlane {
     /// The kubeconfig of an administrator.
     #[must_use]
     pub fn kubeconfig_path(&self) -> &Path {
@@ -245,8 +245,8 @@ impl Plane {
         let first = self.nodes.fetch_add(count, Ordering::Relaxed);
         let names: BTreeSet<String> = (first..first + count).map(|number| format!("node-{number}")).collect();
         let untainting = match self.options.runs_upstream("node-lifecycle-controller") {
-            true => Untainting::Upstream,
-            false => Untainting::Ours,
+            true => TaintRemover::Upstream,
+            false => TaintRemover::Ours,
         };
         let api = Api::all(self.client().await);
         nodes::create(&api, &names).await?;
@@ -333,7 +333,7 @@ impl Plane {
 }
 
 // Breaking it on purpose.
-impl Plane {
+impl ControlPlane {
     /// Kills the API server, as an outage does: connections break and new ones are refused.
     ///
     /// # Errors
@@ -357,7 +357,7 @@ impl Plane {
     }
 }
 
-impl Drop for Plane {
+impl Drop for ControlPlane {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.keep_logs();
@@ -367,15 +367,15 @@ impl Drop for Plane {
 
 /// What processes stand on: binaries, folders, keys.
 #[derive(Debug)]
-struct Ground {
+struct ControlPlaneFiles {
     assets: Assets,
     layout: Layout,
-    authority: Authority,
+    authority: CertificateAuthority,
     /// Absent only while the plane stops.
     janitor: Option<Janitor>,
 }
 
-impl Ground {
+impl ControlPlaneFiles {
     fn prepare(assets: Assets) -> anyhow::Result<Self> {
         let layout = Layout::create()?;
         // From here on the folders go with us.
@@ -383,11 +383,11 @@ impl Ground {
         if logs::always_kept() {
             logs::keep(layout.run());
         }
-        let authority = Authority::create(&layout)?;
+        let authority = CertificateAuthority::create(&layout)?;
         Ok(Self { assets, layout, authority, janitor: Some(janitor) })
     }
 
-    async fn start_servers(&self, options: &PlaneOptions) -> anyhow::Result<(Process, Process, Port)> {
+    async fn start_servers(&self, options: &ControlPlaneOptions) -> anyhow::Result<(Process, Process, Port)> {
         let etcd = self.start_etcd().await?;
         for _ in 0..PORT_ATTEMPTS {
             let port = Port::reserve()?;
@@ -418,7 +418,7 @@ impl Ground {
         Ok(etcd)
     }
 
-    async fn start_api_server(&self, port: &Port, options: &PlaneOptions) -> anyhow::Result<Process> {
+    async fn start_api_server(&self, port: &Port, options: &ControlPlaneOptions) -> anyhow::Result<Process> {
         let arguments = components::api_server(&self.layout, port.number(), options);
         let server = self.start_isolated(Binary::KubeApiserver, "kube-apiserver", &arguments)?;
         let client = Client::try_from(admin_config(&self.layout).await?)?;
@@ -453,9 +453,9 @@ async fn await_from(
         }
         Ok(())
     };
-    match timeout(PATIENCE, awaited).await {
+    match timeout(TIMEOUT, awaited).await {
         Ok(outcome) => outcome,
-        Err(_) => bail!("not after {PATIENCE:?}: {what}; {name} says: {}", logs::tail(process.log())),
+        Err(_) => bail!("not after {TIMEOUT:?}: {what}; {name} says: {}", logs::tail(process.log())),
     }
 }
 

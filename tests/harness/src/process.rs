@@ -43,7 +43,7 @@ impl Program {
 
 /// How far a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum ProcessPhase {
     Running,
     Exited(ExitStatus),
     /// Its supervisor was killed; the kernel then killed the program.
@@ -57,7 +57,7 @@ pub struct Process {
     pid: u32,
     log: PathBuf,
     orders: Mutex<ChildStdin>,
-    life: watch::Receiver<Life>,
+    life: watch::Receiver<ProcessPhase>,
 }
 
 impl Process {
@@ -76,7 +76,7 @@ impl Process {
         let Some(pid) = read_report(&mut reports, "started ") else {
             bail!("{name} did not start: {}", logs::tail(log));
         };
-        let (told, life) = watch::channel(Life::Running);
+        let (told, life) = watch::channel(ProcessPhase::Running);
         std::thread::Builder::new()
             .name(format!("await {name}"))
             .spawn(move || told.send_replace(await_exit(reports, child)))?;
@@ -116,9 +116,9 @@ impl Process {
     #[must_use]
     pub fn exited(&self) -> Option<ExitStatus> {
         match *self.life.borrow() {
-            Life::Running => None,
-            Life::Exited(status) => Some(status),
-            Life::Lost => Some(killed()),
+            ProcessPhase::Running => None,
+            ProcessPhase::Exited(status) => Some(status),
+            ProcessPhase::Lost => Some(killed()),
         }
     }
 
@@ -131,13 +131,13 @@ impl Process {
     /// Nothing is lost: the status can be asked for again.
     pub async fn wait_exit(&self, within: Duration) -> anyhow::Result<ExitStatus> {
         let mut life = self.life.clone();
-        let ended = life.wait_for(|life| *life != Life::Running);
+        let ended = life.wait_for(|life| *life != ProcessPhase::Running);
         let Ok(ended) = tokio::time::timeout(within, ended).await else {
             bail!("{} still runs after {within:?}: {}", self.name, logs::tail(&self.log));
         };
         match *ended.map_err(|_| anyhow!("nobody awaits {} any more", self.name))? {
-            Life::Exited(status) => Ok(status),
-            Life::Running | Life::Lost => bail!("the supervisor of {} was killed", self.name),
+            ProcessPhase::Exited(status) => Ok(status),
+            ProcessPhase::Running | ProcessPhase::Lost => bail!("the supervisor of {} was killed", self.name),
         }
     }
 
@@ -196,11 +196,11 @@ fn spawn(command: &mut Command) -> anyhow::Result<Child> {
         .with_context(|| format!("starting {}", command.get_program().display()))
 }
 
-fn await_exit(mut reports: Lines<BufReader<ChildStdout>>, mut supervisor: Child) -> Life {
+fn await_exit(mut reports: Lines<BufReader<ChildStdout>>, mut supervisor: Child) -> ProcessPhase {
     let status = read_report(&mut reports, "exited ");
     // Reaped here, so that no zombie stays; its own status says nothing more.
     let _ = supervisor.wait();
-    status.map_or(Life::Lost, |raw| Life::Exited(ExitStatus::from_raw(raw)))
+    status.map_or(ProcessPhase::Lost, |raw| ProcessPhase::Exited(ExitStatus::from_raw(raw)))
 }
 
 fn read_report(reports: &mut Lines<BufReader<ChildStdout>>, prefix: &str) -> Option<i32> {

@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 /// Far longer than anything here takes, on a machine that is busy with other things too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_pod_in_a_fresh_namespace_is_scheduled_and_becomes_ready_with_an_address() -> anyhow::Result<()> {
-    let plane = Plane::shared().await?;
+    let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("pods").await?;
     let client = plane.client().await;
     Api::<ServiceAccount>::namespaced(client.clone(), &namespace).get("default").await?;
@@ -35,7 +35,7 @@ async fn a_pod_in_a_fresh_namespace_is_scheduled_and_becomes_ready_with_an_addre
 
 #[tokio::test]
 async fn namespaces_with_one_prefix_differ_and_end_when_deleted() -> anyhow::Result<()> {
-    let plane = Plane::shared().await?;
+    let plane = ControlPlane::shared().await?;
     let (first, second) = (plane.namespace("same").await?, plane.namespace("same").await?);
     ensure!(first != second, "{first} was given out twice");
     let namespaces: Api<Namespace> = Api::all(plane.client().await);
@@ -48,7 +48,7 @@ async fn namespaces_with_one_prefix_differ_and_end_when_deleted() -> anyhow::Res
 
 #[tokio::test]
 async fn owned_objects_are_collected_with_their_owner() -> anyhow::Result<()> {
-    let plane = Plane::shared().await?;
+    let plane = ControlPlane::shared().await?;
     let maps: Api<ConfigMap> = Api::namespaced(plane.client().await, &plane.namespace("owned").await?);
     let owner = maps.create(&PostParams::default(), &config_map("owner", &[])).await?;
     let uid = owner.metadata.uid.context("a created object has a uid")?;
@@ -60,7 +60,7 @@ async fn owned_objects_are_collected_with_their_owner() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn the_api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result<()> {
-    let plane = Plane::start(PlaneOptions::default().nodes(0).scheduler(false)).await?;
+    let plane = ControlPlane::start(ControlPlaneOptions::default().nodes(0).scheduler(false)).await?;
     let client = plane.client().await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let before = maps.create(&PostParams::default(), &config_map("kept", &[])).await?;
@@ -78,8 +78,8 @@ async fn the_api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result
 
 #[tokio::test]
 async fn a_plane_without_upstream_controllers_still_admits_pods() -> anyhow::Result<()> {
-    let options = PlaneOptions::default().upstream_controllers([""; 0]).authorization_rbac(false);
-    let plane = Plane::start(options.nodes(1)).await?;
+    let options = ControlPlaneOptions::default().upstream_controllers([""; 0]).authorization_rbac(false);
+    let plane = ControlPlane::start(options.nodes(1)).await?;
     let namespace = plane.namespace("bare").await?;
     let pods: Api<Pod> = Api::namespaced(plane.client().await, &namespace);
     pods.create(&PostParams::default(), &pod("web")?).await?;
@@ -89,7 +89,7 @@ async fn a_plane_without_upstream_controllers_still_admits_pods() -> anyhow::Res
 
 #[tokio::test]
 async fn upstreams_own_controllers_run_beside_and_end_when_dropped() -> anyhow::Result<()> {
-    let plane = Plane::shared().await?;
+    let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("upstream").await?;
     let upstream =
         plane.start_upstream_controllers(&["replicaset-controller"], &["--concurrent-replicaset-syncs=2"])?;
@@ -114,31 +114,31 @@ async fn upstreams_own_controllers_run_beside_and_end_when_dropped() -> anyhow::
 
 #[tokio::test]
 async fn a_program_ends_with_its_supervisor() -> anyhow::Result<()> {
-    let plane = Plane::shared().await?;
+    let plane = ControlPlane::shared().await?;
     let program = plane.start_upstream_controllers(&["ttl-controller"], &[])?;
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid()))?;
     let supervisor = status.lines().find_map(|line| line.strip_prefix("PPid:\t")).context("a parent")?;
     ensure!(command_of(supervisor.parse()?)?.contains("supervise"), "the parent is the supervisor");
     let killed = std::process::Command::new("kill").args(["-KILL", supervisor]).status()?;
     ensure!(killed.success(), "the supervisor was killed");
-    ensure!(program.wait_exit(PATIENCE).await.is_err(), "its end could not be seen");
+    ensure!(program.wait_exit(TIMEOUT).await.is_err(), "its end could not be seen");
     eventually("the program is gone", async || Ok(is_gone(program.pid()).then_some(()))).await
 }
 
 #[tokio::test]
 async fn a_program_asked_to_end_reports_how_it_ended() -> anyhow::Result<()> {
-    let plane = Plane::shared().await?;
+    let plane = ControlPlane::shared().await?;
     let program = plane.start_upstream_controllers(&["ttl-controller"], &[])?;
     ensure!(program.exited().is_none(), "it runs");
     program.terminate();
-    let status = program.wait_exit(PATIENCE).await?;
+    let status = program.wait_exit(TIMEOUT).await?;
     ensure!(!status.success() && program.exited() == Some(status), "{status}");
     Ok(())
 }
 
 #[tokio::test]
 async fn an_identity_may_do_only_what_is_bound_to_it() -> anyhow::Result<()> {
-    let plane = Plane::shared().await?;
+    let plane = ControlPlane::shared().await?;
     let path = plane.kubeconfig_for("nobody", "nobody", None)?;
     let config = kube::Config::from_custom_kubeconfig(
         kube::config::Kubeconfig::read_from(path)?,
@@ -154,13 +154,13 @@ async fn an_identity_may_do_only_what_is_bound_to_it() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_stopped_plane_leaves_no_files_and_one_to_be_examined_leaves_its_logs() -> anyhow::Result<()> {
-    let options = PlaneOptions::default().nodes(0).scheduler(false);
-    let forgotten = Plane::start(options.clone()).await?;
+    let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
+    let forgotten = ControlPlane::start(options.clone()).await?;
     let logs = forgotten.logs_dir().to_owned();
     forgotten.stop().await?;
     ensure!(!logs.exists(), "{} is still there", logs.display());
 
-    let kept = Plane::start(options).await?;
+    let kept = ControlPlane::start(options).await?;
     let logs = kept.logs_dir().to_owned();
     kept.keep_logs();
     kept.stop().await?;
@@ -179,7 +179,7 @@ async fn eventually<T>(what: &str, probe: impl AsyncFn() -> anyhow::Result<Optio
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, found).await.with_context(|| format!("not within {PATIENCE:?}: {what}"))?
+    tokio::time::timeout(TIMEOUT, found).await.with_context(|| format!("not within {TIMEOUT:?}: {what}"))?
 }
 
 fn is_ready(pod: &Pod) -> bool {

@@ -21,7 +21,7 @@ pub mod scenarios;
 
 /// Whom a resync is for.
 mod delta_fifo {
-    pub(crate) use windlass_informer::delta_fifo::Audience;
+    pub(crate) use windlass_informer::delta_fifo::ResyncTarget;
 }
 
 /// The lock that loom schedules.

@@ -11,8 +11,8 @@ use loom::thread;
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Uid};
 
-use crate::handler::{Cause, Delivery, Event, Observation};
-use crate::processor::{Detach as _, HandlerState, Listener};
+use crate::handler::{Cause, Delivery, Event, DeletionEvidence};
+use crate::processor::{HandlerControl as _, HandlerState, Listener};
 
 type Told = Arc<Mutex<Vec<String>>>;
 
@@ -63,7 +63,7 @@ fn updated(old: u64, new: u64) -> Event<u64> {
 }
 
 fn deleted(last: u64) -> Event<u64> {
-    Event::Deleted { last, observed: Observation::Seen, cause: Cause::Watch }
+    Event::Deleted { last, observed: DeletionEvidence::Seen, cause: Cause::Watch }
 }
 
 fn brief(event: &Event<u64>) -> String {
@@ -83,7 +83,7 @@ fn run(listener: &Arc<Listener<u64>>) -> (thread::JoinHandle<()>, Told) {
 }
 
 fn synced(listener: &Listener<u64>) -> bool {
-    let state = block_on(listener.state().wait_until(|state| *state != HandlerState::Waiting));
+    let state = block_on(listener.state().wait_for(|state| *state != HandlerState::Waiting));
     state == Ok(HandlerState::Synced)
 }
 
@@ -167,7 +167,7 @@ pub fn who_is_gone_is_told_nothing() {
             }
         });
         listener.detach();
-        let ended = block_on(listener.state().wait_until(|state| *state == HandlerState::Gone));
+        let ended = block_on(listener.state().wait_for(|state| *state == HandlerState::Gone));
         assert_eq!(ended, Ok(HandlerState::Gone));
         gone.store(true, Ordering::SeqCst);
         queuer.join().unwrap();

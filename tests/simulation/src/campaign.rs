@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use windlass_testing::{Cluster, Plan, Report, Simulation, shorten};
+use windlass_testing::{Cluster, FaultPlan, Report, Simulation, shrink};
 
 use crate::wanted;
 
 /// How many plans may fail before the others are spared.
 const ENOUGH: u64 = 5;
 /// After how many plans the rate is printed.
-const NOTE_EVERY: u64 = 250;
+const NOTE_INTERVAL: u64 = 250;
 
 /// Runs `WINDLASS_PLANS` random plans (default `plans`) from seed `WINDLASS_SEED` on and returns their reports. Each plan must
 /// end in the state of the run without faults. A plan that fails is shortened and printed.
@@ -37,7 +37,7 @@ where
         reports: Mutex::default(),
         begun: Instant::now(),
     };
-    let quiet = (campaign.simulation)(first).plan(Plan::quiet(first)).run(&campaign.script);
+    let quiet = (campaign.simulation)(first).plan(FaultPlan::quiet(first)).run(&campaign.script);
     let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work(&quiet)))));
@@ -71,10 +71,10 @@ where
                 return;
             }
             let simulation = (self.simulation)(self.first.wrapping_add(taken));
-            match simulation.run_like(Some(quiet), &self.script) {
+            match simulation.run_compared_to(Some(quiet), &self.script) {
                 Ok(report) => self.note(report),
                 Err(failure) => {
-                    println!("{}", shorten(&simulation, quiet, failure, &self.script));
+                    println!("{}", shrink(&simulation, quiet, failure, &self.script));
                     self.failed.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -87,7 +87,7 @@ where
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.push(report);
         let plans = reports.len() as u64;
-        if plans.is_multiple_of(NOTE_EVERY) || plans == self.plans {
+        if plans.is_multiple_of(NOTE_INTERVAL) || plans == self.plans {
             let rate = plans as f64 / self.begun.elapsed().as_secs_f64();
             println!("{plans} plans, {rate:.2} per second");
         }

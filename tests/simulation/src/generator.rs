@@ -55,8 +55,8 @@ impl CacheForm {
             CacheForm::Plain | CacheForm::Selected => simulation.replicas(1),
             CacheForm::Namespaced => simulation
                 .replicas(1)
-                .configured(|config| config.cache.namespaces = Some(NamespaceSet::of([NAMESPACE]))),
-            CacheForm::Sharded => simulation.configured(|config| config.shards = NonZeroU16::new(2)),
+                .with_config(|config| config.cache.namespaces = Some(NamespaceSet::of([NAMESPACE]))),
+            CacheForm::Sharded => simulation.with_config(|config| config.shards = NonZeroU16::new(2)),
         }
     }
 
@@ -210,7 +210,7 @@ pub fn generations(form: CacheForm) -> impl AsyncFn(Cluster) {
                 // The controller creates nothing for a generation that it does not observe.
                 let has_child = |world: &Snapshot| children(world, name) as u64 >= generation;
                 cluster.eventually("the generation has a child", has_child).await;
-                cluster.pass(Duration::from_secs(30)).await;
+                cluster.advance(Duration::from_secs(30)).await;
             }
         }
     }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use serde_json::json;
-use windlass_controllers::{Options, registrations};
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_testing::Cluster;
 use windlass_testing::nodes::NodeOptions;
 
@@ -12,7 +12,7 @@ use crate::User;
 /// Starts all controllers there are, and nodes.
 pub async fn start(cluster: &Cluster) -> User {
     let user = User::of(cluster);
-    cluster.run(registrations(&Options::default()));
+    cluster.run(registrations(&ControllerOptions::default()));
     cluster.run_nodes(&NodeOptions::default());
     user.namespace().await;
     user
@@ -85,15 +85,15 @@ pub async fn everything(cluster: Cluster) {
     user.service("all", json!({})).await;
     user.replica_set("blue", "web", 3).await;
     user.replica_set("green", "web", 0).await;
-    cluster.pass(std::time::Duration::from_secs(120)).await;
+    cluster.advance(std::time::Duration::from_secs(120)).await;
     user.scale("green", 4).await;
-    cluster.pass(std::time::Duration::from_secs(60)).await;
+    cluster.advance(std::time::Duration::from_secs(60)).await;
     user.scale("blue", 1).await;
-    cluster.pass(std::time::Duration::from_secs(120)).await;
+    cluster.advance(std::time::Duration::from_secs(120)).await;
     user.ready("green", 4).await;
     user.select("web", json!({ "set": "green" })).await;
     user.relabel_one("green", "set", "stray").await;
-    cluster.pass(std::time::Duration::from_secs(60)).await;
+    cluster.advance(std::time::Duration::from_secs(60)).await;
     user.scale("blue", 0).await;
     user.ready("blue", 0).await;
     user.delete::<ReplicaSet>("blue").await;
@@ -110,7 +110,7 @@ pub fn hours(hours: u64) -> impl AsyncFn(Cluster) {
         for hour in 0..hours {
             let wanted = [5, 1, 4, 2, 0, 3][usize::try_from(hour % 6).unwrap_or_default()];
             user.scale("web", wanted).await;
-            cluster.pass(std::time::Duration::from_secs(3600)).await;
+            cluster.advance(std::time::Duration::from_secs(3600)).await;
         }
         user.scale("web", 3).await;
         user.ready("web", 3).await;

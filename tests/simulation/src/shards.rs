@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
-use windlass_controllers::{Options, registrations};
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_testing::nodes::NodeOptions;
 use windlass_testing::{Cluster, Simulation, Snapshot};
 
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(15);
 /// Three replicas that share four shards.
 pub fn simulation(seed: u64) -> Simulation {
     let simulation = Simulation::of(seed).replicas(3).lasting(SPAN).resources(["replicasets"]);
-    simulation.configured(|config| config.shards = NonZeroU16::new(4))
+    simulation.with_config(|config| config.shards = NonZeroU16::new(4))
 }
 
 /// Every tenant gets one ReplicaSet after the other, for as long as faults go on, whoever holds its shard.
@@ -31,7 +31,7 @@ pub fn simulation(seed: u64) -> Simulation {
 /// # Panics
 /// When an object cannot be created.
 pub async fn tenants(cluster: Cluster) {
-    cluster.run(registrations(&Options::default()));
+    cluster.run(registrations(&ControllerOptions::default()));
     cluster.run_nodes(&NodeOptions::default());
     for number in 0..TENANTS {
         let namespace: Namespace = object(json!({ "metadata": { "name": format!("tenant-{number}") } }));
@@ -43,7 +43,7 @@ pub async fn tenants(cluster: Cluster) {
             let mut set = replica_set(&name, &name, PODS);
             set.metadata.namespace = Some(format!("tenant-{number}"));
             cluster.create(&set).await;
-            cluster.pass(PAUSE).await;
+            cluster.advance(PAUSE).await;
         }
     }
     let wanted = ROUNDS * TENANTS * usize::try_from(PODS).expect("a small number");

@@ -6,7 +6,7 @@ use windlass_testing::{Cluster, exhaustive_crash};
 #[test]
 fn one_seed_replays_one_history_byte_for_byte() {
     let run =
-        |seed| simulation(seed).traced().run(scripts::everything).unwrap_or_else(|it| panic!("{it}")).trace;
+        |seed| simulation(seed).with_full_trace().run(scripts::everything).unwrap_or_else(|it| panic!("{it}")).trace;
     let (first, again, other) = (run(7), run(7), run(8));
     assert!(first.lines().count() > 1_000, "{first}");
     assert_eq!(first, again);

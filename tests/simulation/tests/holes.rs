@@ -14,7 +14,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_simulation::generator::{self, CacheForm, Turns};
 use windlass_simulation::wanted;
-use windlass_testing::{Cluster, Fault, Faults, Plan, What, shorten};
+use windlass_testing::{Cluster, Fault, Faults, FaultPlan, FaultAction, shrink};
 
 /// When the user creates the parent: every watch is open by then.
 const CREATED: Duration = Duration::from_secs(60);
@@ -42,40 +42,40 @@ const ROWS: &[Row] = &[
 
 /// The watch that is open sends no data any more, and does not end.
 fn silent() -> Fault {
-    at_the_watch(What::WatchStalled)
+    at_the_watch(FaultAction::WatchStalled)
 }
 
 /// The watch that is open breaks, and the server answers no list and no watch for a minute.
 fn broken() -> [Fault; 2] {
-    let unreadable = Fault::during(CREATED + MINUTE, What::ReadsUnavailable).on("secrets");
-    [at_the_watch(What::WatchReset), unreadable.from(CREATED - Duration::from_secs(1))]
+    let unreadable = Fault::during(CREATED + MINUTE, FaultAction::ReadsUnavailable).for_resource("secrets");
+    [at_the_watch(FaultAction::WatchReset), unreadable.from(CREATED - Duration::from_secs(1))]
 }
 
 /// Each event of the next minute arrives 12 s late.
 fn late() -> Fault {
-    let late = Fault::during(CREATED + MINUTE, What::Coalesced { within_ms: 12_000 });
-    late.from(CREATED - Duration::from_secs(1)).on("secrets")
+    let late = Fault::during(CREATED + MINUTE, FaultAction::Coalesced { within_ms: 12_000 });
+    late.from(CREATED - Duration::from_secs(1)).for_resource("secrets")
 }
 
 fn answer_lost() -> Fault {
-    at_the_create(What::ResponseLost { silently: false })
+    at_the_create(FaultAction::ResponseLost { silently: false })
 }
 
 fn request_lost() -> Fault {
-    at_the_create(What::RequestLost { silently: false })
+    at_the_create(FaultAction::RequestLost { silently: false })
 }
 
 fn answer_lost_and_broken() -> Vec<Fault> {
     [answer_lost()].into_iter().chain(broken()).collect()
 }
 
-fn at_the_watch(what: What) -> Fault {
+fn at_the_watch(what: FaultAction) -> Fault {
     let at = CREATED - Duration::from_secs(1);
-    Fault::during(at + Duration::from_millis(1), what).from(at).on("secrets")
+    Fault::during(at + Duration::from_millis(1), what).from(at).for_resource("secrets")
 }
 
-fn at_the_create(what: What) -> Fault {
-    Fault::during(CREATED + Duration::from_millis(50), what).from(CREATED).on("secrets")
+fn at_the_create(what: FaultAction) -> Fault {
+    Fault::during(CREATED + Duration::from_millis(50), what).from(CREATED).for_resource("secrets")
 }
 
 /// Runs one row over one form of cache: creates within a minute, creates in all, time until the next reconcile.
@@ -86,14 +86,14 @@ fn run(row: &Row, form: CacheForm) -> (usize, usize, Option<Duration>) {
     let script = async |cluster: Cluster| {
         cluster.run([generator::registration(form, &turns)]);
         generator::namespace(&cluster).await;
-        cluster.pass(CREATED.saturating_sub(cluster.env().now().since_origin())).await;
+        cluster.advance(CREATED.saturating_sub(cluster.env().now().since_origin())).await;
         generator::parent(&cluster, PARENT, 1).await;
-        cluster.pass(MINUTE).await;
+        cluster.advance(MINUTE).await;
         within_a_minute = generator::children(&cluster.snapshot(), PARENT);
-        cluster.pass(10 * MINUTE).await;
+        cluster.advance(10 * MINUTE).await;
         in_all = generator::children(&cluster.snapshot(), PARENT);
     };
-    let plan = Plan { seed: 1, faults: (row.faults)() };
+    let plan = FaultPlan { seed: 1, faults: (row.faults)() };
     let run = form.simulation(1).plan(plan).run(script);
     run.unwrap_or_else(|failure| panic!("{} over {form:?}: {failure}", row.name));
     (within_a_minute, in_all, turns.resumed_after(&generator::key(PARENT)))
@@ -121,23 +121,23 @@ fn server_executes_a_create_once_over_each_form_of_cache() {
 /// minute shows it readable at the same version. Each list follows a watch that expires.
 #[test]
 fn cache_contains_an_object_that_turns_readable_at_its_old_version() {
-    let undecodable = Fault::during(CREATED + 2 * MINUTE, What::Poison { name: PARENT.into() });
-    let expires = |at: Duration| Fault::during(at + Duration::from_millis(1), What::WatchExpired).from(at);
+    let undecodable = Fault::during(CREATED + 2 * MINUTE, FaultAction::Poison { name: PARENT.into() });
+    let expires = |at: Duration| Fault::during(at + Duration::from_millis(1), FaultAction::WatchExpired).from(at);
     let faults = vec![
         undecodable.from(CREATED + MINUTE),
         expires(CREATED + MINUTE + Duration::from_secs(10)),
         expires(CREATED + 2 * MINUTE + Duration::from_secs(10)),
     ];
-    let faults = faults.into_iter().map(|fault| fault.on("configmaps")).collect();
-    let simulation = CacheForm::Plain.simulation(1).plan(Plan { seed: 1, faults });
-    let simulation = simulation.caches_of::<ConfigMap>().converges_within(MINUTE);
+    let faults = faults.into_iter().map(|fault| fault.for_resource("configmaps")).collect();
+    let simulation = CacheForm::Plain.simulation(1).plan(FaultPlan { seed: 1, faults });
+    let simulation = simulation.caches_of::<ConfigMap>().convergence_timeout(MINUTE);
     let script = async |cluster: Cluster| {
         cluster.run([generator::registration(CacheForm::Plain, &Turns::default())]);
         generator::namespace(&cluster).await;
         generator::parent(&cluster, PARENT, 1).await;
-        cluster.pass(CREATED + MINUTE + Duration::from_secs(30)).await;
+        cluster.advance(CREATED + MINUTE + Duration::from_secs(30)).await;
         generator::regenerate(&cluster, PARENT, 2).await;
-        cluster.pass(2 * MINUTE).await;
+        cluster.advance(2 * MINUTE).await;
     };
     simulation.run(script).unwrap_or_else(|failure| panic!("{failure}"));
 }
@@ -147,13 +147,13 @@ fn every_generation_has_one_child(form: CacheForm) {
     assert!(plans > 0, "no plan proves nothing");
     let simulation = |seed| form.simulation(seed).judging_reads(true);
     let script = generator::generations(form);
-    let quiet = simulation(first).plan(Plan::quiet(first)).run(&script);
+    let quiet = simulation(first).plan(FaultPlan::quiet(first)).run(&script);
     let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
     let mut failed = 0;
     for seed in first..first + plans {
         let simulation = simulation(seed).faults(Faults::all());
-        if let Err(failure) = simulation.run_like(Some(&quiet), &script) {
-            println!("{}", shorten(&simulation, &quiet, failure, &script));
+        if let Err(failure) = simulation.run_compared_to(Some(&quiet), &script) {
+            println!("{}", shrink(&simulation, &quiet, failure, &script));
             failed += 1;
         }
     }

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use windlass_simulation::{campaign, scripts, simulation, wanted};
-use windlass_testing::{Faults, Plan};
+use windlass_testing::{Faults, FaultPlan};
 
 #[test]
 fn the_controllers_get_over_random_faults() {
@@ -20,11 +20,11 @@ fn the_controllers_get_over_days_of_faults() {
     let hours = wanted::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
     let seed = wanted("WINDLASS_SEED", 3);
     let span = Duration::from_secs(hours * 3600);
-    let quiet = simulation(seed).lasting(span).plan(Plan::quiet(seed)).run(scripts::hours(hours));
+    let quiet = simulation(seed).lasting(span).plan(FaultPlan::quiet(seed)).run(scripts::hours(hours));
     let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
     let simulation = simulation(seed).lasting(span).faults(Faults::all());
     let begun = Instant::now();
-    let report = simulation.run_like(Some(&quiet), scripts::hours(hours));
+    let report = simulation.run_compared_to(Some(&quiet), scripts::hours(hours));
     let report = report.unwrap_or_else(|failure| panic!("{failure}"));
     let (virtually, really) = (report.lasted.as_secs_f64(), begun.elapsed().as_secs_f64());
     println!("{hours} hours: {:.0} virtual seconds per second, {} writes", virtually / really, report.writes);

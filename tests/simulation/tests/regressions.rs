@@ -1,13 +1,13 @@
 //! Plans that failed once, each with what was wrong.
 
 use windlass_simulation::{scripts, simulation};
-use windlass_testing::Plan;
+use windlass_testing::FaultPlan;
 
 fn holds(plan: &str) {
-    let plan = Plan::from_json(plan).expect("a plan as it was printed");
-    let quiet = simulation(plan.seed).plan(Plan::quiet(plan.seed)).run(scripts::everything);
+    let plan = FaultPlan::from_json(plan).expect("a plan as it was printed");
+    let quiet = simulation(plan.seed).plan(FaultPlan::quiet(plan.seed)).run(scripts::everything);
     let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
-    let run = simulation(plan.seed).plan(plan).run_like(Some(&quiet), scripts::everything);
+    let run = simulation(plan.seed).plan(plan).run_compared_to(Some(&quiet), scripts::everything);
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 

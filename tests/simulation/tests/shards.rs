@@ -15,16 +15,16 @@
 
 use std::time::Duration;
 
-use windlass_controllers::{Options, registrations};
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_simulation::campaign;
 use windlass_simulation::shards::{simulation, tenants};
-use windlass_testing::{Cluster, Fault, Faults, Flaw, Plan, Vacancies, What};
+use windlass_testing::{Cluster, Fault, Faults, Violation, FaultPlan, OwnershipGaps, FaultAction};
 
 /// From how many plans on they have to show that shards that lost their holder were judged: one in two plans at least,
 /// where about two in each are usual.
 const MANY: u64 = 20;
 
-fn add(all: &mut Vacancies, one: &Vacancies) {
+fn add(all: &mut OwnershipGaps, one: &OwnershipGaps) {
     all.filled += one.filled;
     all.hand_overs += one.hand_overs;
     all.longest = all.longest.max(one.longest);
@@ -34,7 +34,7 @@ fn add(all: &mut Vacancies, one: &Vacancies) {
 #[test]
 fn whatever_happens_all_work_is_done_once_and_every_write_under_the_lease_of_its_shard() {
     let reports = campaign(10, |seed| simulation(seed).faults(Faults::all()), tenants);
-    let mut all = Vacancies::default();
+    let mut all = OwnershipGaps::default();
     reports.iter().for_each(|report| add(&mut all, &report.vacancies));
     println!("{all:?}");
     // In some plans no replica dies.
@@ -47,18 +47,18 @@ fn whatever_happens_all_work_is_done_once_and_every_write_under_the_lease_of_its
 
 /// Every replica is told to stop, one after the other, while nothing else happens.
 async fn rollout(cluster: Cluster) {
-    cluster.run(registrations(&Options::default()));
+    cluster.run(registrations(&ControllerOptions::default()));
     for name in ["a", "b", "c"] {
-        cluster.pass(Duration::from_secs(70)).await;
+        cluster.advance(Duration::from_secs(70)).await;
         cluster.terminate(name);
     }
-    cluster.pass(Duration::from_secs(70)).await;
+    cluster.advance(Duration::from_secs(70)).await;
 }
 
 #[test]
 fn a_shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
     for seed in 1..=5 {
-        let run = simulation(seed).plan(Plan::quiet(seed)).run(rollout);
+        let run = simulation(seed).plan(FaultPlan::quiet(seed)).run(rollout);
         let vacancies = run.unwrap_or_else(|failure| panic!("{failure}")).vacancies;
         println!("{vacancies:?}");
         assert!(vacancies.hand_overs >= 4, "each replica held one at least, and one two: {vacancies:?}");
@@ -68,20 +68,20 @@ fn a_shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
 
 #[test]
 fn a_shard_that_is_left_to_expire_in_an_orderly_stop_is_found() {
-    let simulation = simulation(1).plan(Plan::quiet(1));
-    let simulation = simulation.configured(|config| {
+    let simulation = simulation(1).plan(FaultPlan::quiet(1));
+    let simulation = simulation.with_config(|config| {
         config.election.as_mut().expect("replicas are elected").release_on_exit = false;
     });
     let flaw = simulation.run(rollout).expect_err("the others wait for the leases to expire").flaw;
-    assert!(matches!(flaw, Flaw::Vacant { .. }), "{flaw}");
+    assert!(matches!(flaw, Violation::Vacant { .. }), "{flaw}");
 }
 
 /// What a replica is struck with that holds shards, and for how long they are nobody's then.
-fn struck(what: What) -> Result<Vacancies, Flaw> {
-    let mut all = Vacancies::default();
+fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
+    let mut all = OwnershipGaps::default();
     for seed in 1..=3 {
         let fault = Fault::during(Duration::from_secs(150), what.clone());
-        let plan = Plan { seed, faults: vec![fault.from(Duration::from_secs(100)).of("a")] };
+        let plan = FaultPlan { seed, faults: vec![fault.from(Duration::from_secs(100)).for_instance("a")] };
         let run = simulation(seed).plan(plan).run(tenants);
         add(&mut all, &run.map_err(|failure| failure.flaw)?.vacancies);
     }
@@ -90,7 +90,7 @@ fn struck(what: What) -> Result<Vacancies, Flaw> {
 
 #[test]
 fn a_shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_duration() {
-    for what in [What::Crash, What::Pause, What::Partition] {
+    for what in [FaultAction::Crash, FaultAction::Pause, FaultAction::Partition] {
         let vacancies = struck(what.clone()).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
         println!("{what:?}: {vacancies:?}");
         assert!(vacancies.filled >= 3, "{vacancies:?}");
@@ -136,7 +136,7 @@ fn state_is_not_judged_before_a_silently_lost_write_is_repeated() {
 }
 
 fn holds(plan: &str) {
-    let plan = Plan::from_json(plan).expect("a plan as it was printed");
+    let plan = FaultPlan::from_json(plan).expect("a plan as it was printed");
     let run = simulation(plan.seed).plan(plan).run(tenants);
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -21,11 +21,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
-use windlass_api_server::faults::{Journal, Line, Network, Plan, What};
+use windlass_api_server::faults::{Journal, Link, Network, FaultPlan, FaultAction};
 use windlass_api_server::{ApiServer, ApiServerOptions, storage};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
-use windlass_controllers::{Options, registrations};
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::ElectionConfig;
 use windlass_env::Env;
 use windlass_manager::{Manager, ManagerConfig, ShutdownSignals, ShutdownTrigger};
@@ -41,7 +41,7 @@ const CYCLE: Duration = Duration::from_secs(300);
 /// How many cycles are for what grows to its bound once: the server's history, metrics, free lists.
 const WARM_UP: usize = 8;
 /// How long anything may take under faults, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bounds of the world, small enough to be reached while it warms up.
 const HISTORY: usize = 256;
 const RECORDS: usize = 256;
@@ -122,7 +122,7 @@ struct World {
     client: kube::Client,
     /// The process under test.
     process: Env,
-    line: Line,
+    line: Link,
     nodes: ShutdownTrigger,
     tested: ShutdownTrigger,
 }
@@ -133,14 +133,14 @@ impl World {
         let runtime = runtime.expect("a runtime can be made");
         let inside = runtime.enter();
         let env = Env::virtual_time(seed);
-        let memory = storage::Memory::new(storage::MemoryOptions { history: HISTORY });
+        let memory = storage::InMemoryStorage::new(storage::MemoryOptions { history: HISTORY });
         let options = ApiServerOptions { storage: Some(Arc::new(memory)), ..ApiServerOptions::default() };
-        let server = Arc::new(ApiServer::new(&env.incarnation("server", 0), options));
+        let server = Arc::new(ApiServer::new(&env.with_incarnation("server", 0), options));
         let network = Network::new(&env, server, plan(seed), Journal::new(RECORDS, None));
-        let user = env.incarnation("user", 0);
-        let client = kube::Client::new(network.sound_line(&user), "default");
+        let user = env.with_incarnation("user", 0);
+        let client = kube::Client::new(network.reliable_link(&user), "default");
         let nodes = play_nodes(&env, &network);
-        let process = env.incarnation(STRUCK, 0);
+        let process = env.with_incarnation(STRUCK, 0);
         let line = network.line(&process);
         let tested = begin(&process, line.clone());
         drop(inside);
@@ -164,8 +164,8 @@ impl World {
         let over = self.env.now() + CYCLE;
         // At first all that is watched comes late and in heaps: queues have their greatest length behind them then, and the
         // room that they keep.
-        let late = (number == 0).then_some(What::WatchDelayed { by_ms: LATE_MS });
-        self.line.meddle(move |asked| late.clone().filter(|_| asked.verb == Some(Verb::Watch)));
+        let late = (number == 0).then_some(FaultAction::WatchDelayed { by_ms: LATE_MS });
+        self.line.inject_fault(move |asked| late.clone().filter(|_| asked.verb == Some(Verb::Watch)));
         self.many_come_and_go(number).await;
         self.one_grows_and_shrinks(&format!("web-{number}")).await;
         self.env.sleep_until(over).await;
@@ -234,7 +234,7 @@ impl World {
         let begun = self.env.now();
         while !wanted().await {
             let waited = self.env.now() - begun;
-            assert!(waited < PATIENCE, "{what}: not after {waited:?}");
+            assert!(waited < TIMEOUT, "{what}: not after {waited:?}");
             self.env.sleep(Duration::from_secs(1)).await;
         }
     }
@@ -251,19 +251,19 @@ impl World {
         self.tested.fire();
         self.process.kill();
         self.env.kill();
-        self.runtime.block_on(self.env.tasks_ended());
+        self.runtime.block_on(self.env.wait_for_tasks());
     }
 }
 
 /// What goes wrong on the wire, every ten minutes. The process itself is not killed: what it holds is what is looked at.
-fn plan(seed: u64) -> Plan {
+fn plan(seed: u64) -> FaultPlan {
     let span = CYCLE * u32::try_from(CYCLES).expect("a small number");
     let faults = Faults::all().without(FaultKind::Crash).without(FaultKind::Clock);
     faults.plan(seed, span, 1, &RESOURCES.map(str::to_owned))
 }
 
 /// The process under test: it is to live to the end.
-fn begin(own: &Env, line: Line) -> ShutdownTrigger {
+fn begin(own: &Env, line: Link) -> ShutdownTrigger {
     let election = ElectionConfig {
         lease_duration: LEASE,
         renew_deadline: RENEWED_WITHIN,
@@ -271,16 +271,16 @@ fn begin(own: &Env, line: Line) -> ShutdownTrigger {
     };
     let config = ManagerConfig { election: Some(election), ..config("windlass".to_owned()) };
     let manager = manager(own, config, line);
-    let manager = tuned(registrations(&Options::default())).fold(manager, Manager::register);
+    let manager = tuned(registrations(&ControllerOptions::default())).fold(manager, Manager::register);
     let (trigger, signals) = ShutdownSignals::manual();
     drop(own.spawn("process", manager.run(signals)));
     trigger
 }
 
 fn play_nodes(env: &Env, network: &Network) -> ShutdownTrigger {
-    let own = env.incarnation("nodes", 0);
+    let own = env.with_incarnation("nodes", 0);
     let config = ManagerConfig { election: None, ..config("nodes".to_owned()) };
-    let manager = manager(&own, config, network.sound_line(&own));
+    let manager = manager(&own, config, network.reliable_link(&own));
     let manager = tuned(nodes::registrations(&NodeOptions::default())).fold(manager, Manager::register);
     let (trigger, signals) = ShutdownSignals::manual();
     drop(own.spawn("nodes", manager.run(signals)));
@@ -296,16 +296,16 @@ fn config(identity: String) -> ManagerConfig {
 fn tuned(registrations: Vec<Registration>) -> impl Iterator<Item = Registration> {
     registrations.into_iter().map(|one| {
         one.tuned(|setup| {
-            setup.remember(REMEMBERED);
+            setup.history_limit(REMEMBERED);
             setup.workers(WORKERS);
         })
     })
 }
 
-fn manager(env: &Env, config: ManagerConfig, line: Line) -> Manager {
+fn manager(env: &Env, config: ManagerConfig, line: Link) -> Manager {
     let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence: Arc<dyn Fence>| {
         let uri = Uri::from_static("http://kubernetes.default.svc");
-        Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
+        Clients::from_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
     };
     Manager::with_clients(env.clone(), config, connect).expect("the configuration is sound")
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use windlass_api_server::faults::{Plan, Scene};
+use windlass_api_server::faults::{FaultPlan, FaultyServer};
 use windlass_client::Clients;
 use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError};
 use windlass_env::Env;
@@ -69,22 +69,22 @@ impl Controller for Reader {
 }
 
 /// A server with this many ConfigMaps, and a Lease that another process holds.
-fn server(env: &Env, objects: usize) -> Scene {
-    let api = Scene::new(env, Plan::quiet(1));
-    api.put("/api/v1/namespaces/shop", json!({}));
+fn server(env: &Env, objects: usize) -> FaultyServer {
+    let api = FaultyServer::new(env, FaultPlan::quiet(1));
+    api.upsert("/api/v1/namespaces/shop", json!({}));
     for number in 0..objects {
-        api.put(&format!("/api/v1/namespaces/shop/configmaps/map-{number}"), json!({}));
+        api.upsert(&format!("/api/v1/namespaces/shop/configmaps/map-{number}"), json!({}));
     }
     let spec = json!({ "holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 1 });
-    api.put(LEASE, json!({ "spec": spec }));
+    api.upsert(LEASE, json!({ "spec": spec }));
     api
 }
 
-fn manager(env: &Env, api: &Scene) -> Manager {
+fn manager(env: &Env, api: &FaultyServer) -> Manager {
     let line = api.line();
     let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
         let uri = http::Uri::from_static("http://api");
-        Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
+        Clients::from_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
     };
     let manager = Manager::with_clients(env.clone(), ManagerConfig::new("one"), connect).expect("a manager");
     manager
@@ -92,9 +92,9 @@ fn manager(env: &Env, api: &Scene) -> Manager {
         .register(windlass_controller::Registration::of::<Reader>())
 }
 
-fn lists(api: &Scene) -> usize {
+fn lists(api: &FaultyServer) -> usize {
     let lists = |verb| matches!(verb, Some(Verb::List));
-    api.served().iter().filter(|asked| asked.resource == "configmaps" && lists(asked.verb)).count()
+    api.served_requests().iter().filter(|asked| asked.resource == "configmaps" && lists(asked.verb)).count()
 }
 
 /// Waits until `done`, for at most ten virtual minutes.
@@ -114,10 +114,10 @@ async fn takeover_lists_a_large_cache_once_before_the_first_write() {
     let env = Env::virtual_time(1);
     let api = server(&env, objects);
     let (trigger, signals) = ShutdownSignals::manual();
-    let run = env.spawn("manager", manager(&env.incarnation("one", 0), &api).run(signals));
+    let run = env.spawn("manager", manager(&env.with_incarnation("one", 0), &api).run(signals));
     env.sleep(Duration::from_secs(10)).await;
     // The object to write appears while the other process leads.
-    api.put(MARKED, json!({}));
+    api.upsert(MARKED, json!({}));
     let listed_before = lists(&api);
     let holder = || api.object(LEASE).map(|lease| lease["spec"]["holderIdentity"].clone());
     until(&env, || holder() == Some(json!("one"))).await;

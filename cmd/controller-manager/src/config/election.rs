@@ -10,10 +10,10 @@ use windlass::election::{CoordinatedConfig, ElectionConfig, ElectionConfigError}
 use windlass::manager::ManagerConfig;
 
 use crate::settings::gates::COORDINATED_ELECTION;
-use crate::settings::{ElectionSettings, Gates, Given, InvalidInput, Lock, ObjectName, Source};
+use crate::settings::{ElectionSettings, Gates, SettingValue, InvalidInput, LockKind, ObjectName, Source};
 
 /// The longest prefix of the Leases of shards, which is also the value of a label.
-const LONGEST_PREFIX: usize = 63;
+const MAX_PREFIX: usize = 63;
 
 const LEAVE_ONE_OUT: &str = "leave one of them out";
 
@@ -28,7 +28,7 @@ pub(super) fn configure(
         leader_elect_lease_duration: lease_duration,
         leader_elect_renew_deadline: renew_deadline,
         leader_elect_retry_period: retry_period,
-        leader_elect_resource_lock: Given { value: Lock::Leases, .. },
+        leader_elect_resource_lock: SettingValue { value: LockKind::Leases, .. },
         leader_elect_resource_name: name,
         leader_elect_resource_namespace: namespace,
         leader_elect_coordinated: coordinated,
@@ -60,8 +60,8 @@ pub(super) fn configure(
         let request = if coordinated.value { coordinated.name() } else { format!("the feature gate {gate}") };
         return Err(shards.invalid(format!("{request} lets the API server select one leader"), LEAVE_ONE_OUT));
     }
-    if number.is_some() && name.value.0.len() > LONGEST_PREFIX {
-        let problem = format!("with {} a name has {LONGEST_PREFIX} characters at most", shards.name());
+    if number.is_some() && name.value.0.len() > MAX_PREFIX {
+        let problem = format!("with {} a name has {MAX_PREFIX} characters at most", shards.name());
         return Err(name.invalid(problem, "shorten it"));
     }
     let election = ElectionConfig {
@@ -82,7 +82,7 @@ pub(super) fn configure(
 fn contradiction(
     problem: &ElectionConfigError,
     [lease, renew, retry]: [&Source; 3],
-    name: &Given<ObjectName>,
+    name: &SettingValue<ObjectName>,
 ) -> InvalidInput {
     use ElectionConfigError::{
         Empty, LeaseNotLonger, LeaseNotWholeSeconds, NoTimeForWrites, RenewNotLonger, RetryZero,

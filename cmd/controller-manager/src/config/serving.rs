@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use windlass::admin::{Access, AdminConfig, Tls};
 
-use crate::settings::{Given, InvalidInput, ServingSettings, Source};
+use crate::settings::{SettingValue, InvalidInput, ServingSettings, Source};
 
 /// The base name of the files in `--cert-dir`, as in kube-controller-manager, so that its pair can be reused.
 const PAIR: &str = "kube-controller-manager";
@@ -57,13 +57,13 @@ pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, In
             None => Ok(Some(config)),
         };
     }
-    let access = Access::Reviewed {
+    let access = Access::Delegated {
         always_allow: always_allow.value.0,
         authentication_ttl: authentication_ttl.value.0,
         allow_ttl: allow_ttl.value.0,
         deny_ttl: deny_ttl.value.0,
     };
-    let kept = |folder| Tls::Kept { folder, name: PAIR.to_owned() };
+    let kept = |folder| Tls::Persisted { folder, name: PAIR.to_owned() };
     // As upstream, files take precedence over the directory.
     let tls = files.unwrap_or_else(|| cert_dir.value.map_or(Tls::SelfSigned, kept));
     Ok(Some(AdminConfig { address, tls, access }))
@@ -71,8 +71,8 @@ pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, In
 
 /// Returns the pair of files, if both are given.
 fn files(
-    certificate: &Given<Option<PathBuf>>,
-    key: &Given<Option<PathBuf>>,
+    certificate: &SettingValue<Option<PathBuf>>,
+    key: &SettingValue<Option<PathBuf>>,
 ) -> Result<Option<Tls>, InvalidInput> {
     match (&certificate.value, &key.value) {
         (None, None) => Ok(None),

@@ -45,7 +45,7 @@ fn defaults_are_those_of_upstream() {
     assert_eq!(manager.shutdown_timeout, Duration::from_secs(10));
     assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().expect("an address"))));
     assert_eq!(manager.client.identities, Identities::Shared);
-    assert_eq!(controllers, Options::default());
+    assert_eq!(controllers, ControllerOptions::default());
     assert_eq!(logging, Logging { verbosity: 0, format: Format::Text });
     let election = manager.election.expect("on by default");
     let durations = [election.lease_duration, election.renew_deadline, election.retry_period];
@@ -109,12 +109,12 @@ fn server_uses_tls_and_reviews_unless_it_is_plain() {
     .access;
     let [authentication_ttl, allow_ttl, deny_ttl] = [1, 2, 0].map(Duration::from_secs);
     let always_allow = ["/livez", "/pages/*"].map(str::to_owned).to_vec();
-    assert_eq!(access, Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl });
+    assert_eq!(access, Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl });
 }
 
 #[test]
 fn certificate_files_take_precedence_over_the_directory() {
-    let kept = Tls::Kept { folder: "/certificates".into(), name: "kube-controller-manager".to_owned() };
+    let kept = Tls::Persisted { folder: "/certificates".into(), name: "kube-controller-manager".to_owned() };
     let files = Tls::Files { certificate: "c".into(), key: "k".into() };
     assert_eq!(admin(&["--cert-dir=/certificates"]).tls, kept);
     assert_eq!(admin(&["--cert-dir="]).tls, Tls::SelfSigned);

@@ -5,10 +5,10 @@
 use serde::Serialize;
 use windlass::controller::{Descriptor, Registration};
 use windlass::manager::ControllerSelection;
-use windlass_controllers::Options;
+use windlass_controllers::ControllerOptions;
 
 use super::invalid::InvalidValue;
-use super::value::{Shape, Value, entries};
+use super::value::{ValueShape, Value, entries};
 use crate::upstream;
 
 /// Entries as [`ControllerSelection`] reads them.
@@ -16,7 +16,7 @@ use crate::upstream;
 pub(crate) struct Controllers(pub(crate) Vec<String>);
 
 impl Value for Controllers {
-    const SHAPE: Shape = Shape::List;
+    const SHAPE: ValueShape = ValueShape::List;
 
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         let known = built_in();
@@ -52,7 +52,7 @@ impl Value for Controllers {
 
 /// Returns the controllers of this binary.
 fn built_in() -> Vec<Descriptor> {
-    windlass_controllers::registrations(&Options::default()).iter().map(Registration::descriptor).collect()
+    windlass_controllers::registrations(&ControllerOptions::default()).iter().map(Registration::descriptor).collect()
 }
 
 fn names<'a>(controllers: impl Iterator<Item = &'a Descriptor>) -> String {

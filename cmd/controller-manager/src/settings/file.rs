@@ -15,10 +15,10 @@ use windlass::manager::closest;
 
 use super::invalid::{InvalidInput, InvalidValue};
 use super::setting::{Position, Setting};
-use super::value::Shape;
+use super::value::ValueShape;
 
 /// The longest file in bytes. All settings with their help are a hundredth of it.
-pub(crate) const LONGEST: usize = 1 << 20;
+pub(crate) const MAX: usize = 1 << 20;
 
 /// Returns the text and the position of each field of `table` in the file, by flag. The file must contain the fields of
 /// `header`.
@@ -31,7 +31,7 @@ pub(crate) fn read(
     name: &str,
     bytes: &[u8],
 ) -> Result<BTreeMap<&'static str, (String, Position)>, InvalidInput> {
-    if bytes.len() > LONGEST {
+    if bytes.len() > MAX {
         return Err(InvalidInput::new(name, "longer than 1 MiB", "write settings only"));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
@@ -45,13 +45,13 @@ pub(crate) fn read(
 }
 
 /// A node of the file with its position.
-type Node = Spanned<Tree>;
+type Node = Spanned<YamlNode>;
 
 /// The fields of a mapping.
 type Fields = Vec<(Spanned<String>, Node)>;
 
 #[derive(Debug)]
-enum Tree {
+enum YamlNode {
     Empty,
     Scalar(String),
     List(Vec<Node>),
@@ -84,14 +84,14 @@ impl Reader<'_> {
     fn document(&mut self, top: Node, header: [(&str, &str); 2]) -> Result<(), InvalidInput> {
         let [(version, _), (kind, _)] = header;
         let location = top.referenced;
-        let Tree::Map(mut fields) = top.value else {
+        let YamlNode::Map(mut fields) = top.value else {
             let remedy = format!("begin with {version} and {kind}");
             return Err(self.invalid(location, InvalidValue::new("not a mapping", remedy)));
         };
         for (name, expected) in header {
             let at = fields.iter().position(|(field, _)| field.value == name);
             let field = at.map(|at| fields.remove(at).1);
-            if !field.as_ref().is_some_and(|field| matches!(&field.value, Tree::Scalar(it) if it == expected))
+            if !field.as_ref().is_some_and(|field| matches!(&field.value, YamlNode::Scalar(it) if it == expected))
             {
                 let location = field.map_or(location, |field| field.referenced);
                 let invalid =
@@ -117,9 +117,9 @@ impl Reader<'_> {
                 _ if !self.table.iter().any(is_section) => {
                     return Err(self.invalid(name.referenced, self.unknown(&path)));
                 }
-                (None, Tree::Map(fields)) => self.section(&format!("{path}."), fields)?,
+                (None, YamlNode::Map(fields)) => self.section(&format!("{path}."), fields)?,
                 // The fields of the section can be comments.
-                (None, Tree::Empty) => {}
+                (None, YamlNode::Empty) => {}
                 (None, _) => {
                     let invalid = InvalidValue::new(format!("{path} is a section"), "write fields below it");
                     return Err(self.invalid(location, invalid));
@@ -158,18 +158,18 @@ impl Reader<'_> {
 }
 
 /// Returns a field in the syntax of its flag.
-fn text(setting: &Setting, tree: Tree) -> Result<String, InvalidValue> {
+fn text(setting: &Setting, tree: YamlNode) -> Result<String, InvalidValue> {
     let scalar = |node: Node| match node.value {
-        Tree::Scalar(text) => Some(text),
+        YamlNode::Scalar(text) => Some(text),
         _ => None,
     };
     let text = match (setting.shape, tree) {
-        (_, Tree::Empty) => Some(String::new()),
-        (Shape::Switch | Shape::Scalar, Tree::Scalar(text)) => Some(text),
-        (Shape::List, Tree::List(items)) => {
+        (_, YamlNode::Empty) => Some(String::new()),
+        (ValueShape::Switch | ValueShape::Scalar, YamlNode::Scalar(text)) => Some(text),
+        (ValueShape::List, YamlNode::List(items)) => {
             items.into_iter().map(scalar).collect::<Option<Vec<_>>>().map(|it| it.join(","))
         }
-        (Shape::Map, Tree::Map(fields)) => {
+        (ValueShape::Map, YamlNode::Map(fields)) => {
             let entries =
                 fields.into_iter().map(|(name, node)| Some(format!("{}={}", name.value, scalar(node)?)));
             entries.collect::<Option<Vec<_>>>().map(|it| it.join(","))
@@ -178,9 +178,9 @@ fn text(setting: &Setting, tree: Tree) -> Result<String, InvalidValue> {
     };
     text.ok_or_else(|| {
         let (shape, example) = match setting.shape {
-            Shape::Switch | Shape::Scalar => ("a single value", setting.unit),
-            Shape::List => ("a list of single values", "[a, b]"),
-            Shape::Map => ("a mapping of names to true or false", "{Name: true}"),
+            ValueShape::Switch | ValueShape::Scalar => ("a single value", setting.unit),
+            ValueShape::List => ("a list of single values", "[a, b]"),
+            ValueShape::Map => ("a mapping of names to true or false", "{Name: true}"),
         };
         let name = setting.field.rsplit('.').next().unwrap_or_default();
         InvalidValue::new(format!("{} is not {shape}", setting.field), format!("write {name}: {example}"))
@@ -205,7 +205,7 @@ fn malformed(error: &serde_saphyr::Error) -> InvalidValue {
     }
 }
 
-impl<'de> Deserialize<'de> for Tree {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TreeVisitor)
     }
@@ -215,14 +215,14 @@ struct TreeVisitor;
 
 macro_rules! visit_scalars {
     ($($visit:ident: $type:ty),+) => { $(
-        fn $visit<E>(self, scalar: $type) -> Result<Tree, E> {
-            Ok(Tree::Scalar(scalar.to_string()))
+        fn $visit<E>(self, scalar: $type) -> Result<YamlNode, E> {
+            Ok(YamlNode::Scalar(scalar.to_string()))
         }
     )+ };
 }
 
 impl<'de> Visitor<'de> for TreeVisitor {
-    type Value = Tree;
+    type Value = YamlNode;
 
     visit_scalars!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
 
@@ -230,23 +230,23 @@ impl<'de> Visitor<'de> for TreeVisitor {
         f.write_str("YAML")
     }
 
-    fn visit_unit<E>(self) -> Result<Tree, E> {
-        Ok(Tree::Empty)
+    fn visit_unit<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Empty)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tree, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlNode, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        Ok(Tree::List(list))
+        Ok(YamlNode::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Tree, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<YamlNode, A::Error> {
         let mut map = Vec::new();
         while let Some(entry) = entries.next_entry()? {
             map.push(entry);
         }
-        Ok(Tree::Map(map))
+        Ok(YamlNode::Map(map))
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use super::invalid::{InvalidInput, assignment};
-use super::value::{Shape, Value};
+use super::value::{ValueShape, Value};
 
 /// A setting, as the command line, the file and the documentation have it.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
     pub(crate) unit: &'static str,
     /// The default as a flag has it; empty for none.
     pub(crate) default: &'static str,
-    pub(crate) shape: Shape,
+    pub(crate) shape: ValueShape,
     /// Returns lines about the possible values.
     pub(crate) choices: fn() -> Vec<String>,
 }
@@ -50,12 +50,12 @@ impl Setting {
 
 /// The value of a setting, and its source.
 #[derive(Clone, Debug)]
-pub(crate) struct Given<T> {
+pub(crate) struct SettingValue<T> {
     pub(crate) value: T,
     source: Source,
 }
 
-impl<T> Deref for Given<T> {
+impl<T> Deref for SettingValue<T> {
     type Target = Source;
 
     fn deref(&self) -> &Source {
@@ -63,8 +63,8 @@ impl<T> Deref for Given<T> {
     }
 }
 
-impl<T: Value> Given<T> {
-    fn parse(setting: &'static Setting, text: &str, origin: Origin) -> Result<Self, InvalidInput> {
+impl<T: Value> SettingValue<T> {
+    fn parse(setting: &'static Setting, text: &str, origin: ValueSource) -> Result<Self, InvalidInput> {
         let source = Source { setting, text: text.to_owned(), origin, is_default: false };
         match T::parse(text) {
             Ok(value) => Ok(Self { value, source }),
@@ -82,12 +82,12 @@ impl<T: Value> Given<T> {
 pub(crate) struct Source {
     setting: &'static Setting,
     text: String,
-    origin: Origin,
+    origin: ValueSource,
     is_default: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Origin {
+enum ValueSource {
     Default,
     Flag,
     File(Position),
@@ -102,19 +102,19 @@ impl Source {
     /// Returns the name that the user wrote; the flag for a default.
     pub(crate) fn name(&self) -> String {
         match &self.origin {
-            Origin::Default | Origin::Flag => format!("--{}", self.setting.flag),
-            Origin::File(position) => format!("{} (line {})", self.setting.field, position.line),
+            ValueSource::Default | ValueSource::Flag => format!("--{}", self.setting.flag),
+            ValueSource::File(position) => format!("{} (line {})", self.setting.field, position.line),
         }
     }
 
     /// Returns whether the command line has the flag.
     pub(crate) fn is_flag(&self) -> bool {
-        matches!(self.origin, Origin::Flag)
+        matches!(self.origin, ValueSource::Flag)
     }
 
     /// Returns whether the command line or the file sets the value.
     pub(crate) fn is_given(&self) -> bool {
-        !matches!(self.origin, Origin::Default)
+        !matches!(self.origin, ValueSource::Default)
     }
 
     /// Returns whether the value equals the default. A file with all settings contains defaults.
@@ -124,9 +124,9 @@ impl Source {
 
     fn assignment(&self) -> String {
         match &self.origin {
-            Origin::Default => format!("{} (the default)", assignment(&self.name(), &self.text)),
-            Origin::Flag => assignment(&self.name(), &self.text),
-            Origin::File(Position { file, line, column }) => {
+            ValueSource::Default => format!("{} (the default)", assignment(&self.name(), &self.text)),
+            ValueSource::Flag => assignment(&self.name(), &self.text),
+            ValueSource::File(Position { file, line, column }) => {
                 let text = if self.text.is_empty() { "\"\"" } else { &self.text };
                 format!("{file}:{line}:{column}: {}", assignment(self.setting.field, text))
             }
@@ -136,7 +136,7 @@ impl Source {
 
 /// The command line and the file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct SettingSources {
     /// The text of each flag on the command line, by its name without dashes.
     pub(crate) flags: BTreeMap<&'static str, String>,
     /// The text of each field in the file, by the same name.
@@ -151,19 +151,19 @@ pub(crate) struct Position {
     pub(crate) column: u64,
 }
 
-impl Sources {
+impl SettingSources {
     /// Returns the value of a setting.
     ///
     /// # Errors
     /// The flag or the field has a text that is not a value.
-    pub(crate) fn given<T: Value>(&self, setting: &'static Setting) -> Result<Given<T>, InvalidInput> {
-        let default = Given::<T>::parse(setting, setting.default, Origin::Default)?;
+    pub(crate) fn given<T: Value>(&self, setting: &'static Setting) -> Result<SettingValue<T>, InvalidInput> {
+        let default = SettingValue::<T>::parse(setting, setting.default, ValueSource::Default)?;
         let field = self.file.get(setting.flag.as_str());
-        let field = field.map(|(text, at)| Given::<T>::parse(setting, text, Origin::File(at.clone())));
+        let field = field.map(|(text, at)| SettingValue::<T>::parse(setting, text, ValueSource::File(at.clone())));
         let flag = self.flags.get(setting.flag.as_str());
-        let flag = flag.map(|text| Given::<T>::parse(setting, text, Origin::Flag));
+        let flag = flag.map(|text| SettingValue::<T>::parse(setting, text, ValueSource::Flag));
         let mut given = match (flag.transpose()?, field.transpose()?) {
-            (Some(flag), Some(field)) => Given { value: flag.value.over(field.value), ..flag },
+            (Some(flag), Some(field)) => SettingValue { value: flag.value.over(field.value), ..flag },
             (Some(given), None) | (None, Some(given)) => given,
             (None, None) => default.clone(),
         };
@@ -194,7 +194,7 @@ macro_rules! settings {
             #[derive(Clone, Debug)]
             pub(crate) struct $Part { $(
                 $(#[doc = $help])+
-                pub(crate) $name: Given<$type>,
+                pub(crate) $name: SettingValue<$type>,
             )+ }
         )+
 
@@ -203,7 +203,7 @@ macro_rules! settings {
             ///
             /// # Errors
             /// The first text that is not a value.
-            pub(crate) fn read(sources: &Sources) -> Result<Self, InvalidInput> {
+            pub(crate) fn read(sources: &SettingSources) -> Result<Self, InvalidInput> {
                 let mut rows = TABLE.iter();
                 let mut row = || rows.next().expect("the table has one row for each field, in this order");
                 Ok(Self { $( $part: $Part { $( $name: sources.given(row())?, )+ }, )+ })

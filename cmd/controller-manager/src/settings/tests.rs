@@ -85,7 +85,7 @@ fn help_lists_every_setting_with_default_field_and_choices() {
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for setting in TABLE.iter() {
         let Setting { flag, field, help: sentences, unit, .. } = setting;
-        let flag = format!("--{flag}{}{unit}>", if setting.shape == Shape::Switch { "[=<" } else { " <" });
+        let flag = format!("--{flag}{}{unit}>", if setting.shape == ValueShape::Switch { "[=<" } else { " <" });
         assert!(help.contains(&flag), "{flag}: {help}");
         let facts = format!("{sentences} [default: {}] [field: {field}]", setting.shown_default());
         assert!(help.contains(&facts), "{facts}: {help}");
@@ -115,7 +115,7 @@ fn flag_overrides_field_and_field_overrides_default() {
             "--{flag} does not override"
         );
         // A flag overrides feature gates one by one, and the default names none.
-        if setting.shape != Shape::Map {
+        if setting.shape != ValueShape::Map {
             let by_default = settings(&["--config=f", &format!("--{flag}={default}")], &file).to_json();
             assert_eq!(by_default, defaults, "--{flag} does not override");
         }

@@ -17,7 +17,7 @@ use super::invalid::InvalidValue;
 
 /// The form of a value on the command line and in the file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ValueShape {
     /// A boolean. The flag without a value means `true`.
     Switch,
     /// One number or text.
@@ -30,7 +30,7 @@ pub(crate) enum Shape {
 
 /// A type of values.
 pub(crate) trait Value: Clone + PartialEq + Serialize {
-    const SHAPE: Shape = Shape::Scalar;
+    const SHAPE: ValueShape = ValueShape::Scalar;
 
     /// Parses the text of a flag. A field has the same text.
     fn parse(text: &str) -> Result<Self, InvalidValue>;
@@ -53,7 +53,7 @@ fn expected(syntax: impl Display) -> InvalidValue {
 }
 
 impl Value for bool {
-    const SHAPE: Shape = Shape::Switch;
+    const SHAPE: ValueShape = ValueShape::Switch;
 
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         // The spellings of Go's strconv.ParseBool.
@@ -67,15 +67,15 @@ impl Value for bool {
 
 /// A whole number between two bounds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Whole<const LEAST: u32, const MOST: u32>(pub(crate) u32);
+pub(crate) struct BoundedInt<const MIN: u32, const MAX: u32>(pub(crate) u32);
 
 /// A number of concurrent reconciles. Ten thousand tasks are cheap; more is a typing error.
-pub(crate) type Workers = Whole<1, 10_000>;
+pub(crate) type Workers = BoundedInt<1, 10_000>;
 
-impl<const LEAST: u32, const MOST: u32> Value for Whole<LEAST, MOST> {
+impl<const MIN: u32, const MAX: u32> Value for BoundedInt<MIN, MAX> {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
-        number.map(Self).ok_or_else(|| expected(format_args!("a whole number from {LEAST} to {MOST}")))
+        let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
+        number.map(Self).ok_or_else(|| expected(format_args!("a whole number from {MIN} to {MAX}")))
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Rate(pub(crate) f64);
 
 impl Value for Rate {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let (least, most) = (ClientOptions::LEAST_QPS, ClientOptions::MOST_QPS);
+        let (least, most) = (ClientOptions::MIN_QPS, ClientOptions::MAX_QPS);
         let rate = text.parse::<f64>().ok().filter(|rate| rate.is_finite());
         rate.filter(|rate| *rate < 0.0 || (least..=most).contains(rate))
             .map(Self)
@@ -95,9 +95,9 @@ impl Value for Rate {
 
 /// A length of time in the syntax of Go's `time.ParseDuration`, which is not negative.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Period(pub(crate) Duration);
+pub(crate) struct DurationSetting(pub(crate) Duration);
 
-impl Value for Period {
+impl Value for DurationSetting {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         if text == "0" {
             return Ok(Self(Duration::ZERO));
@@ -114,7 +114,7 @@ impl Value for Period {
     }
 }
 
-impl Serialize for Period {
+impl Serialize for DurationSetting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const PRINTER: SpanPrinter = SpanPrinter::new().spacing(Spacing::None);
         serializer.serialize_str(&PRINTER.unsigned_duration_to_string(&self.0))
@@ -179,11 +179,11 @@ impl Value for IpAddr {
 /// The kind of object that holds the lock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Lock {
+pub(crate) enum LockKind {
     Leases,
 }
 
-impl Value for Lock {
+impl Value for LockKind {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         if text == "leases" { Ok(Self::Leases) } else { Err(expected("leases")) }
     }
@@ -212,7 +212,7 @@ impl Value for Format {
 pub(crate) struct UrlPaths(pub(crate) Vec<String>);
 
 impl Value for UrlPaths {
-    const SHAPE: Shape = Shape::List;
+    const SHAPE: ValueShape = ValueShape::List;
 
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         let is_path = |path: &str| {
@@ -256,11 +256,11 @@ mod tests {
             ("1h1m1s1ms1us1ns", 3_661_001_001_001, "1h1m1s1ms1\u{b5}s1ns"),
             ("9223372036854775807ns", i64::MAX.unsigned_abs(), ""),
         ] {
-            let period = Period::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            let period = DurationSetting::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
             assert_eq!(period.0, Duration::from_nanos(nanos), "{text}");
             let json = serde_json::json!(period);
             assert!(written.is_empty() || json == written, "{text}: {json}");
-            assert_eq!(Period::parse(json.as_str().expect("text")), Ok(period), "{json}");
+            assert_eq!(DurationSetting::parse(json.as_str().expect("text")), Ok(period), "{json}");
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
             "3000000h",
             "99999999999999999999s",
         ] {
-            assert!(Period::parse(text).is_err(), "{text:?}");
+            assert!(DurationSetting::parse(text).is_err(), "{text:?}");
         }
     }
 }

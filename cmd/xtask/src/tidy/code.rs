@@ -9,7 +9,7 @@ const DETERMINISTIC: &[&str] = &["runtime/", "simulation/", "controllers/"];
 const ENV: &str = "runtime/env/";
 
 /// A function longer than this does not fit a screen.
-const LONGEST_FUNCTION: usize = 70;
+const MAX_FUNCTION: usize = 70;
 
 /// An unbiased `select!` draws its order from tokio's own random numbers, which no seed of ours reaches.
 pub(super) fn selects_are_biased(tree: &Tree) -> Vec<Finding> {
@@ -26,7 +26,7 @@ pub(super) fn selects_are_biased(tree: &Tree) -> Vec<Finding> {
 }
 
 /// These choose whom to wake, or what to poll first, at random.
-pub(super) fn nothing_wakes_at_random(tree: &Tree) -> Vec<Finding> {
+pub(super) fn no_random_wakers(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
         ("sync::watch", "use windlass_env::cell, which wakes in registration order"),
         ("tokio::sync::Barrier", "use windlass_env::cell, which wakes in registration order"),
@@ -43,7 +43,7 @@ pub(super) fn nothing_wakes_at_random(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Outside `env` there is no clock and no timer but `Env`.
-pub(super) fn time_passes_through_env(tree: &Tree) -> Vec<Finding> {
+pub(super) fn time_only_through_env(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
         ("tokio::time", "ask Env for the time and for timers"),
         ("DelayQueue", "keep a heap of your own and sleep through Env"),
@@ -60,7 +60,7 @@ pub(super) fn time_passes_through_env(tree: &Tree) -> Vec<Finding> {
 }
 
 /// A test that does not run proves nothing, and a hole in the code is not code.
-pub(super) fn nothing_is_left_undone(tree: &Tree) -> Vec<Finding> {
+pub(super) fn no_todo_markers(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
         ("#[ignore", "make the test run, or remove it"),
         ("todo!", "write it, or return an error that names what is missing"),
@@ -89,7 +89,7 @@ fn ignored_examples(file: &RustFile<'_>) -> Vec<Finding> {
 const LOOKS_INTO_ANYHOW: &str = "runtime/controller/src/error/boxed.rs";
 
 /// A library's errors are types of its own.
-pub(super) fn anyhow_stays_at_the_edge(tree: &Tree) -> Vec<Finding> {
+pub(super) fn no_anyhow_in_libraries(tree: &Tree) -> Vec<Finding> {
     each(tree, DETERMINISTIC, |file| {
         if file.file.path.contains("/examples/") || file.file.path == LOOKS_INTO_ANYHOW {
             return Vec::new();
@@ -119,7 +119,7 @@ pub(super) fn libraries_install_nothing_global(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Short functions are read, long ones are believed.
-pub(super) fn functions_fit_a_screen(tree: &Tree) -> Vec<Finding> {
+pub(super) fn max_function_length(tree: &Tree) -> Vec<Finding> {
     each(tree, &[""], |file| file.occurrences("fn").filter_map(|at| too_long(file, at)).collect())
 }
 
@@ -133,8 +133,8 @@ fn too_long(file: &RustFile<'_>, at: usize) -> Option<Finding> {
     let open = body(file, at)?;
     let lines = file.code.line_of(file.code.closing(open)?) - file.code.line_of(at) + 1;
     let message =
-        || format!("`{name}` is {lines} lines long, at most {LONGEST_FUNCTION} are read; divide it");
-    (lines > LONGEST_FUNCTION).then(|| file.finding_at(at, message()))
+        || format!("`{name}` is {lines} lines long, at most {MAX_FUNCTION} are read; divide it");
+    (lines > MAX_FUNCTION).then(|| file.finding_at(at, message()))
 }
 
 /// The brace that opens the body of the function at `at`; none for a declaration.
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_wakes_at_random_is_found_however_it_is_imported() {
-        let rule = nothing_wakes_at_random;
+        let rule = no_random_wakers;
         for text in [
             "use tokio::sync::watch;",
             "use tokio::sync::{mpsc, watch};",
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn only_env_reads_tokios_clock() {
-        let rule = time_passes_through_env;
+        let rule = time_only_through_env;
         assert_eq!(lines(rule, "runtime/workqueue/src/lib.rs", "tokio::time::sleep(d).await"), [1]);
         assert_eq!(lines(rule, "runtime/workqueue/src/lib.rs", "use tokio::{sync::mpsc, time};"), [1]);
         assert_eq!(lines(rule, "runtime/env/src/clock.rs", "tokio::time::sleep(d).await"), [0; 0]);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_left_undone_is_found() {
-        let rule = nothing_is_left_undone;
+        let rule = no_todo_markers;
         for text in [
             "#[ignore]",
             "#[ignore = \"slow\"]",
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn anyhow_is_found_below_the_edge() {
-        let rule = anyhow_stays_at_the_edge;
+        let rule = no_anyhow_in_libraries;
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", "use anyhow::Result;"), [1]);
         assert_eq!(lines(rule, "runtime/x/examples/a.rs", "use anyhow::Result;"), [0; 0]);
         assert_eq!(lines(rule, "cmd/x/src/main.rs", "use anyhow::Result;"), [0; 0]);
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_long_function_is_found_and_a_long_table_is_not() {
-        let rule = functions_fit_a_screen;
+        let rule = max_function_length;
         let filler = "    f(\"}\");\n".repeat(68);
         assert_eq!(lines(rule, "a.rs", &format!("fn f(x: [u8; 2]) {{\n{filler}}}\n")), [0; 0]);
         assert_eq!(lines(rule, "a.rs", &format!("\nfn f(x: [u8; 2]) {{\n{filler}\n}}\n")), [2]);

@@ -7,12 +7,12 @@ use std::ops::Range;
 
 /// The blanked text; offsets into it are offsets into the source.
 #[derive(Debug)]
-pub(crate) struct Masked {
+pub(crate) struct BlankedSource {
     text: String,
     blanks: Vec<Range<usize>>,
 }
 
-impl Masked {
+impl BlankedSource {
     pub(crate) fn new(source: &str) -> Self {
         let mut masker =
             Masker { source: source.as_bytes(), at: 0, out: source.as_bytes().to_vec(), blanks: Vec::new() };
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn mask(source: &str) -> String {
-        Masked::new(source).text().to_owned()
+        BlankedSource::new(source).text().to_owned()
     }
 
     #[test]
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn brackets_are_matched_across_lines() {
-        let masked = Masked::new("fn f() {\n  g(\"}\");\n}\n");
+        let masked = BlankedSource::new("fn f() {\n  g(\"}\");\n}\n");
         let open = masked.text().find('{').unwrap();
         assert_eq!(masked.closing(open).map(|at| masked.line_of(at)), Some(3));
-        assert_eq!(Masked::new("{ (").closing(0), None);
+        assert_eq!(BlankedSource::new("{ (").closing(0), None);
     }
 }

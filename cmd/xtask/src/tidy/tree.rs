@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
-use super::mask::Masked;
+use super::mask::BlankedSource;
 
 /// Folders that hold no source of ours.
 const SKIPPED: &[&str] = &[".git", "target"];
@@ -114,12 +114,12 @@ impl SourceFile {
 #[derive(Debug)]
 pub(crate) struct RustFile<'a> {
     pub(crate) file: &'a SourceFile,
-    pub(crate) code: Masked,
+    pub(crate) code: BlankedSource,
 }
 
 impl<'a> RustFile<'a> {
     pub(crate) fn new(file: &'a SourceFile) -> Self {
-        Self { file, code: Masked::new(&file.text) }
+        Self { file, code: BlankedSource::new(&file.text) }
     }
 }
 

@@ -8,7 +8,7 @@ use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
 use super::{V4, V4_V6, pod, service};
-use crate::endpoints::relevance::{Concerned, among, concerned_by};
+use crate::endpoints::relevance::{AffectedServices, among, concerned_by};
 use crate::shared::fixtures::{being_deleted, labels, with_labels};
 
 /// A Service that selects by labels, or none without a selector.
@@ -19,7 +19,7 @@ fn selecting(name: &str, selector: Option<&[(&str, &str)]>) -> Arc<Service> {
     Arc::new(service)
 }
 
-fn names(concerned: &Concerned<'_>) -> Vec<String> {
+fn names(concerned: &AffectedServices<'_>) -> Vec<String> {
     let services = [
         selecting("all", Some(&[])),
         selecting("blue", Some(&[("color", "blue")])),
@@ -50,13 +50,13 @@ fn unready(color: &str) -> Pod {
 #[test]
 fn a_service_is_concerned_by_pods_it_selects() {
     let blue_square = labels(&[("color", "blue"), ("shape", "square")]);
-    assert_eq!(names(&Concerned::Selecting(Some(&blue_square))), ["all", "blue", "blue-square"]);
+    assert_eq!(names(&AffectedServices::Selecting(Some(&blue_square))), ["all", "blue", "blue-square"]);
     assert_eq!(
-        names(&Concerned::Selecting(None)),
+        names(&AffectedServices::Selecting(None)),
         ["all"],
         "an empty selector selects all, a missing one nothing"
     );
-    assert_eq!(names(&Concerned::Nobody), Vec::<String>::new());
+    assert_eq!(names(&AffectedServices::Nobody), Vec::<String>::new());
 }
 
 #[test]
@@ -119,5 +119,5 @@ fn every_service_is_named_once() {
         [selecting("blue", Some(&[("color", "blue")])), selecting("blue", Some(&[("color", "blue")]))];
     let blue = labels(&[("color", "blue")]);
     let expected = BTreeSet::from([ObjectKey::namespaced("default", "blue")]);
-    assert_eq!(among(&Concerned::Selecting(Some(&blue)), &services), expected);
+    assert_eq!(among(&AffectedServices::Selecting(Some(&blue)), &services), expected);
 }

@@ -2,16 +2,16 @@
 
 use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_informer::Quarantined;
+use windlass_informer::UndecodableObject;
 use windlass_object::{ObjectKey, Uid};
 
 use super::{address, pod_address, pods, port, service, subset};
 use crate::endpoints::plan::{Action, plan};
-use crate::endpoints::unreadable::kept;
+use crate::endpoints::undecodable_pods::kept;
 
-fn unreadable(namespace: &str, name: &str, uid: Option<&str>) -> Quarantined {
+fn unreadable(namespace: &str, name: &str, uid: Option<&str>) -> UndecodableObject {
     let key = ObjectKey::namespaced(namespace, name);
-    Quarantined { key, uid: uid.map(Uid::from), version: None, error: "not a list".into(), metadata: None }
+    UndecodableObject { key, uid: uid.map(Uid::from), version: None, error: "not a list".into(), metadata: None }
 }
 
 /// Endpoints of a ready pod 0, a pod 1 that is not, and an address of no pod.
@@ -21,7 +21,7 @@ fn current() -> Endpoints {
     Endpoints { metadata, subsets: Some(vec![written]) }
 }
 
-fn keeps(pods: &[Quarantined], expected: &[EndpointSubset]) {
+fn keeps(pods: &[UndecodableObject], expected: &[EndpointSubset]) {
     assert_eq!(kept(Some(&current()), pods), expected);
 }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-use windlass_informer::{Cause, Event, Observation};
+use windlass_informer::{Cause, Event, DeletionEvidence};
 use windlass_object::ObjectKey;
 
-use super::{Owners, Wake, pod_changed};
+use super::{Owners, OwnerRequeue, pod_changed};
 use crate::shared::fixtures::{
     at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels,
 };
 use crate::shared::pods;
-use crate::shared::replicated::Replicated;
+use crate::shared::replicated::ReplicaOwner;
 
 /// ReplicaSets `web`, which asks for `app: web` and is patient, and `db`, which asks for `app: db` and is not.
 struct Two;
@@ -34,13 +34,13 @@ fn owner(name: &str) -> Arc<ReplicaSet> {
 }
 
 impl Owners<ReplicaSet> for Two {
-    fn referred(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<ReplicaSet>> {
+    fn by_reference(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<ReplicaSet>> {
         let meant = |owner: &Arc<ReplicaSet>| pods::uid(&owner.metadata) == reference.uid;
         (namespace == "default").then_some(())?;
         [owner("web"), owner("db")].into_iter().find(meant)
     }
 
-    fn wanting(&self, pod: &Pod) -> Vec<Arc<ReplicaSet>> {
+    fn by_selector(&self, pod: &Pod) -> Vec<Arc<ReplicaSet>> {
         let wants = |owner: &Arc<ReplicaSet>| {
             owner.selector().is_ok_and(|it| it.matches_optional(pod.metadata.labels.as_ref()))
         };
@@ -70,13 +70,13 @@ fn updated(mut old: Pod, mut new: Pod) -> Event<Arc<Pod>> {
 }
 
 fn deleted(pod: Pod) -> Event<Arc<Pod>> {
-    Event::Deleted { last: Arc::new(pod), observed: Observation::Seen, cause: Cause::Watch }
+    Event::Deleted { last: Arc::new(pod), observed: DeletionEvidence::Seen, cause: Cause::Watch }
 }
 
 /// Expects exactly these owners to be woken, at once.
 fn wakes(event: &Event<Arc<Pod>>, expected: &[&str]) {
     let woken: BTreeSet<_> = pod_changed(event, &Two).into_iter().collect();
-    assert_eq!(woken, expected.iter().map(|name| Wake::Now(key(name))).collect(), "{event:?}");
+    assert_eq!(woken, expected.iter().map(|name| OwnerRequeue::Now(key(name))).collect(), "{event:?}");
 }
 
 #[test]
@@ -127,12 +127,12 @@ fn only_what_says_it_is_a_resync_wakes_nobody() {
 fn a_pod_that_becomes_ready_wakes_its_owner_again_when_it_will_be_available() {
     let after = |owner: &str, old: Pod, new: Pod| {
         let woken = pod_changed(&updated(of(old, owner), of(new, owner)), &Two);
-        woken.into_iter().filter(|wake| matches!(wake, Wake::After(..))).collect::<Vec<_>>()
+        woken.into_iter().filter(|wake| matches!(wake, OwnerRequeue::After(..))).collect::<Vec<_>>()
     };
     let (ready, unready) = (ready_pod("pod", at(0)), unready_pod("pod"));
     assert_eq!(
         after("web", unready.clone(), ready.clone()),
-        [Wake::After(key("web"), Duration::from_secs(30))]
+        [OwnerRequeue::After(key("web"), Duration::from_secs(30))]
     );
     assert_eq!(after("web", ready.clone(), ready.clone()), []);
     assert_eq!(after("web", ready.clone(), unready.clone()), []);

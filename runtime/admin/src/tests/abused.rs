@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::PageAnswer;
+use crate::PageResponse;
 
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn few() -> Limits {
     Limits { connections: 8, ..Limits::default() }
@@ -28,12 +28,12 @@ impl Served {
                 tokio::task::yield_now().await;
             }
         };
-        self.env.timeout(PATIENCE, open).await.expect("as many connections");
+        self.env.timeout(TIMEOUT, open).await.expect("as many connections");
     }
 
     /// Waits until the server has closed this connection, and says what came before.
     async fn closed(&self, socket: &mut TcpStream) -> String {
-        self.env.timeout(PATIENCE, read_all(socket)).await.expect("closed by the server")
+        self.env.timeout(TIMEOUT, read_all(socket)).await.expect("closed by the server")
     }
 }
 
@@ -59,7 +59,7 @@ async fn a_head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() 
             served.env.sleep(Duration::from_millis(10)).await;
         }
     };
-    served.env.timeout(PATIENCE, trickle).await.expect("cut off");
+    served.env.timeout(TIMEOUT, trickle).await.expect("cut off");
     assert!(served.env.now().saturating_duration_since(begun) >= Duration::from_millis(200));
     served.stop().await;
 }
@@ -174,7 +174,7 @@ async fn requests_sent_ahead_are_answered_in_their_order() {
 async fn a_reader_that_takes_nothing_is_cut_off_and_what_it_would_not_read_is_let_go() {
     let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
     let heavy = bytes::Bytes::from(vec![b'a'; 16 * 1024 * 1024]);
-    served.parts.pages.add("/heavy", Arc::new(move |_| PageAnswer::text(heavy.clone())));
+    served.parts.pages.add("/heavy", Arc::new(move |_| PageResponse::text(heavy.clone())));
     // Each would take a quarter of what answers may weigh together.
     let stalled = join_all((0..8).map(|_| async {
         let mut socket = served.connect().await;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::{Access, PageAnswer, Tls};
+use crate::{Access, PageResponse, Tls};
 
 #[tokio::test]
 async fn the_admin_server_answers_probes_and_scrapers_and_nothing_else() {
@@ -49,7 +49,7 @@ async fn pages_tell_what_there_is_how_it_runs_and_with_which_flags() {
     served
         .parts
         .pages
-        .add("/debug/late", Arc::new(|request| PageAnswer::text(format!("{:?}", request.query))));
+        .add("/debug/late", Arc::new(|request| PageResponse::text(format!("{:?}", request.query))));
 
     let index: Value = serde_json::from_str(body(&served.ask("GET /").await)).expect("JSON");
     let listed: Vec<&str> =

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::reviews::{Refusal, Reviews, Ttls};
+use crate::delegated_auth::{AuthError, DelegatedAuth, Ttls};
 use crate::{Access, Tls};
 
 fn reviewed() -> AdminConfig {
@@ -99,7 +99,7 @@ async fn reviews_that_hang_hold_up_no_probe_and_nobody_from_elsewhere_and_are_bo
 struct Asked {
     env: Env,
     reviewer: Arc<Reviewer>,
-    reviews: Reviews,
+    reviews: DelegatedAuth,
 }
 
 impl Asked {
@@ -111,11 +111,11 @@ impl Asked {
             allow: Duration::from_secs(300),
             deny: Duration::from_secs(30),
         };
-        let reviews = Reviews::new(&env, reviewer.client(), ttls, Metrics::new().admin());
+        let reviews = DelegatedAuth::new(&env, reviewer.client(), ttls, Metrics::new().admin());
         Self { env, reviewer, reviews }
     }
 
-    async fn admit(&self, token: &str) -> Result<(), Refusal> {
+    async fn admit(&self, token: &str) -> Result<(), AuthError> {
         self.reviews.admit(token, "/metrics", IpAddr::from(Ipv4Addr::LOCALHOST)).await
     }
 
@@ -154,7 +154,7 @@ async fn an_api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_
     let asked = Asked::new();
     asked.reviewer.away.store(true, Ordering::Relaxed);
     let begun = asked.env.now();
-    assert!(matches!(asked.admit("reader").await, Err(Refusal::Unreachable)));
+    assert!(matches!(asked.admit("reader").await, Err(AuthError::Unreachable)));
     let waited = asked.env.now().saturating_duration_since(begun);
     // 0.5, 0.75, 1.125 and 1.6875 s, and up to a fifth more.
     assert!((4.0625..4.875).contains(&waited.as_secs_f64()), "{waited:?}");
@@ -169,6 +169,6 @@ async fn a_review_that_is_never_answered_ends_after_ten_seconds() {
     let asked = Asked::new();
     asked.reviewer.held.store(true, Ordering::Relaxed);
     let begun = asked.env.now();
-    assert!(matches!(asked.admit("reader").await, Err(Refusal::Unreachable)));
+    assert!(matches!(asked.admit("reader").await, Err(AuthError::Unreachable)));
     assert_eq!(asked.env.now().saturating_duration_since(begun), Duration::from_secs(10));
 }

@@ -266,7 +266,7 @@ async fn start_with(tls: Tls) -> Result<(), String> {
     let (env, metrics) = (Env::system("admin"), Metrics::new());
     let health = Health::new(metrics.clone());
     let reviews = Arc::new(Reviewer::default()).client();
-    let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
+    let parts = AdminServerDeps { metrics, health, pages: Pages::new(), about: ComponentInfo::default(), reviews };
     let started = AdminServer::start(&env, &secured(tls), parts).await;
     started.map(drop).map_err(|error| error.to_string())
 }
@@ -283,7 +283,7 @@ impl Served {
 async fn a_pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path().join("pki").join("admin");
-    let kept = Tls::Kept { folder: at.clone(), name: "windlass".to_owned() };
+    let kept = Tls::Persisted { folder: at.clone(), name: "windlass".to_owned() };
     let served = Served::start(secured(kept.clone())).await;
     let first = served.presented().await;
     served.stop().await;
@@ -299,7 +299,7 @@ async fn a_pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
 async fn what_is_kept_already_is_served_and_what_is_half_there_or_broken_is_neither_completed_nor_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    let kept = Tls::Kept { folder: at.to_owned(), name: "tls".to_owned() };
+    let kept = Tls::Persisted { folder: at.to_owned(), name: "tls".to_owned() };
     let given = pair("given");
     write(at, &given);
     let served = Served::start(secured(kept.clone())).await;
@@ -323,7 +323,7 @@ async fn a_folder_that_cannot_be_made_or_written_is_named() {
     let file = folder.path().join("file");
     fs::write(&file, "").expect("written");
     for at in [file.clone(), file.join("below")] {
-        let refused = start_with(Tls::Kept { folder: at, name: "tls".to_owned() }).await.expect_err("a file");
+        let refused = start_with(Tls::Persisted { folder: at, name: "tls".to_owned() }).await.expect_err("a file");
         assert!(refused.contains("file") && !refused.contains('\n'), "{refused}");
     }
 }
@@ -356,7 +356,7 @@ async fn a_server_whose_port_is_taken_leaves_no_task_behind() {
     let (env, metrics) = (Env::system("admin"), Metrics::new());
     let health = Health::new(metrics.clone());
     let reviews = Arc::new(Reviewer::default()).client();
-    let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
+    let parts = AdminServerDeps { metrics, health, pages: Pages::new(), about: ComponentInfo::default(), reviews };
     let started = AdminServer::start(&env, &AdminConfig { address, ..secured(tls) }, parts).await;
     assert!(matches!(started, Err(crate::AdminError::Bind { .. })));
     assert_eq!(env.tasks(), Vec::<String>::new());

@@ -64,7 +64,7 @@ pub struct DeadlineError {
 /// A watch said nothing for longer than the server would have kept it open: the connection is dead.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the watch was silent for {bound:?}")]
-pub struct SilentError {
+pub struct WatchIdleError {
     /// The longest silence allowed.
     pub bound: Duration,
 }

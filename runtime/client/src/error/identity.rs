@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use super::{chain::find, denial::Denial};
+use super::{chain::find, missing_permission::MissingPermission};
 
 /// A controller's own credentials could not be had. The request that needed them was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,7 @@ impl IdentityError {
     }
 
     /// What the process itself may not do, if that is why.
-    pub fn denial(&self) -> Option<&Denial> {
+    pub fn denial(&self) -> Option<&MissingPermission> {
         match &self.cause {
             IdentityCause::Denied(denial) => Some(denial),
             IdentityCause::NoNamespace(_)
@@ -41,7 +41,7 @@ pub enum IdentityCause {
     NoNamespace(String),
     /// The process itself may not make accounts, or tokens for them.
     #[error(transparent)]
-    Denied(Denial),
+    Denied(MissingPermission),
     /// The server refused otherwise.
     #[error("the server refused to make {what}: {message} ({code})")]
     Refused {

@@ -5,9 +5,9 @@ use std::{error::Error, io, time::Duration};
 use windlass_object::{Status, WireError};
 
 use super::{
-    advice::{LONGEST_ADVICE, advised_by_status},
+    advice::{MAX_ADVICE, advised_by_status},
     chain::{causes, find},
-    ended::{DeadlineError, FencedError, NotDeclaredError, SilentError},
+    ended::{DeadlineError, FencedError, NotDeclaredError, WatchIdleError},
     text::one_line,
 };
 
@@ -63,7 +63,7 @@ impl RequestError {
         let status = Box::new(status);
         if status.code == 429 {
             let retry_after = retry_after.or_else(|| advised_by_status(&status));
-            let retry_after = retry_after.map(|wait| wait.min(LONGEST_ADVICE));
+            let retry_after = retry_after.map(|wait| wait.min(MAX_ADVICE));
             RequestError::TooManyRequests { retry_after, status }
         } else {
             RequestError::Api(status)
@@ -130,7 +130,7 @@ impl From<kube::Error> for RequestError {
             RequestError::NotDeclared(undeclared.clone())
         } else if find::<DeadlineError>(cause).is_some() {
             RequestError::Deadline
-        } else if find::<SilentError>(cause).is_some() {
+        } else if find::<WatchIdleError>(cause).is_some() {
             RequestError::Silent
         } else if was_refused(cause) {
             RequestError::ConnectionRefused(one_line(&error))

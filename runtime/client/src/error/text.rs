@@ -4,7 +4,7 @@ use std::error::Error;
 
 use windlass_object::Status;
 
-use super::{chain::causes, credentials::CredentialsError, denial};
+use super::{chain::causes, credentials::CredentialsError, missing_permission};
 
 /// An error with its causes on one line, none of them said twice.
 ///
@@ -28,7 +28,7 @@ pub fn one_line(error: &(dyn Error + 'static)) -> String {
 
 /// An error on one line: of the authorizer's refusal the rule to add, otherwise as [`one_line`].
 pub fn one_line_with_rule(error: &(dyn Error + 'static)) -> String {
-    denial(error).map_or_else(|| one_line(error), |denial| denial.to_string())
+    missing_permission(error).map_or_else(|| one_line(error), |denial| denial.to_string())
 }
 
 fn told(cause: &(dyn Error + 'static)) -> String {

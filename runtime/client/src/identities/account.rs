@@ -14,7 +14,7 @@ use windlass_object::{Status, wire};
 
 use crate::{
     error::{
-        ClientError, Denial, IdentityCause, IdentityError, advised_by_headers, advised_by_status, one_line,
+        ClientError, MissingPermission, IdentityCause, IdentityError, advised_by_headers, advised_by_status, one_line,
     },
     stack::{Next, read},
 };
@@ -23,11 +23,11 @@ use crate::{
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// No token is used for longer, whatever the server grants.
-const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Where an account is, and the client that asks about it: the process's own.
 #[derive(Clone)]
-pub(crate) struct Account {
+pub(crate) struct ServiceAccountClient {
     namespace: String,
     name: String,
     root: Next,
@@ -39,7 +39,7 @@ pub(crate) struct Token(HeaderValue);
 
 /// A token that was made out.
 #[derive(Clone, Debug)]
-pub(crate) struct Grant {
+pub(crate) struct IssuedToken {
     pub(crate) token: Token,
     /// For how long it is good, counted from when it was asked for.
     pub(crate) lifetime: Duration,
@@ -47,14 +47,14 @@ pub(crate) struct Grant {
 
 /// No token could be had.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct TokenFailure {
     pub(crate) error: IdentityError,
     /// How long the server asks to be left alone.
     pub(crate) advice: Option<Duration>,
 }
 
 /// How one request about the account failed.
-enum Trouble {
+enum TokenRequestError {
     /// The server answered.
     Refused(Box<Status>, Option<Duration>),
     /// It did not, or not to the end.
@@ -66,12 +66,12 @@ enum Trouble {
 const ACCOUNT: &str = "the service account";
 const TOKEN: &str = "a token";
 
-impl Account {
+impl ServiceAccountClient {
     /// # Errors
     /// When no account may be called so, or no namespace: both become part of a path.
     pub(crate) fn new(namespace: &str, name: &str, root: Next) -> Result<Self, ClientError> {
         Self::check_namespace(namespace)?;
-        if name.len() > LONGEST_NAME || !name.split('.').all(is_label) {
+        if name.len() > MAX_NAME || !name.split('.').all(is_label) {
             return Err(ClientError::AccountName(name.into()));
         }
         Ok(Self { namespace: namespace.into(), name: name.into(), root })
@@ -89,15 +89,15 @@ impl Account {
     }
 
     /// A new token. Makes the account if it is not there.
-    pub(crate) async fn issue(&self) -> Result<Grant, Failure> {
+    pub(crate) async fn issue(&self) -> Result<IssuedToken, TokenFailure> {
         match self.token().await {
-            Err(Trouble::Refused(status, _)) if status.code == 404 => self.make().await?,
+            Err(TokenRequestError::Refused(status, _)) if status.code == 404 => self.make().await?,
             outcome => return outcome.map_err(|trouble| self.failure(TOKEN, trouble)),
         }
         self.token().await.map_err(|trouble| self.failure(TOKEN, trouble))
     }
 
-    async fn token(&self) -> Result<Grant, Trouble> {
+    async fn token(&self) -> Result<IssuedToken, TokenRequestError> {
         let path = format!("{}/{}/token", self.collection(), self.name);
         // No audience: the server's own.
         let wanted = json!({
@@ -106,10 +106,10 @@ impl Account {
             "spec": { "audiences": [], "expirationSeconds": LIFETIME.as_secs() },
         });
         let answer = self.post(path, &wanted).await?;
-        Grant::read(&answer).ok_or(Trouble::NoToken)
+        IssuedToken::read(&answer).ok_or(TokenRequestError::NoToken)
     }
 
-    async fn make(&self) -> Result<(), Failure> {
+    async fn make(&self) -> Result<(), TokenFailure> {
         let account = json!({
             "apiVersion": "v1",
             "kind": "ServiceAccount",
@@ -121,41 +121,41 @@ impl Account {
                 Ok(())
             }
             // Somebody else was faster, another replica for instance.
-            Err(Trouble::Refused(status, _)) if status.code == 409 => Ok(()),
+            Err(TokenRequestError::Refused(status, _)) if status.code == 409 => Ok(()),
             Err(trouble) => Err(self.failure(ACCOUNT, trouble)),
         }
     }
 
-    async fn post(&self, path: String, body: &serde_json::Value) -> Result<Bytes, Trouble> {
+    async fn post(&self, path: String, body: &serde_json::Value) -> Result<Bytes, TokenRequestError> {
         let request = Request::post(path)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .body(Body::from(body.to_string().into_bytes()))
-            .map_err(|error| Trouble::Unanswered(error.into()))?;
-        let (head, body) = self.root.send(request).await.map_err(Trouble::Unanswered)?.into_parts();
-        let body = read(body).await.map_err(Trouble::Unanswered)?;
+            .map_err(|error| TokenRequestError::Unanswered(error.into()))?;
+        let (head, body) = self.root.send(request).await.map_err(TokenRequestError::Unanswered)?.into_parts();
+        let body = read(body).await.map_err(TokenRequestError::Unanswered)?;
         if head.status.is_success() {
             return Ok(body);
         }
         let status = wire::status(head.status.as_u16(), &body);
         let advice = advised_by_headers(&head.headers).or_else(|| advised_by_status(&status));
-        Err(Trouble::Refused(Box::new(status), advice))
+        Err(TokenRequestError::Refused(Box::new(status), advice))
     }
 
     fn collection(&self) -> String {
         format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace)
     }
 
-    fn failure(&self, what: &'static str, trouble: Trouble) -> Failure {
+    fn failure(&self, what: &'static str, trouble: TokenRequestError) -> TokenFailure {
         let (cause, advice) = match trouble {
-            Trouble::Unanswered(error) => {
+            TokenRequestError::Unanswered(error) => {
                 let reason = one_line(error.as_ref());
                 (IdentityCause::Unreachable { what, reason }, None)
             }
-            Trouble::NoToken => (IdentityCause::NoToken, None),
-            Trouble::Refused(status, advice) => (self.refused(what, &status), advice),
+            TokenRequestError::NoToken => (IdentityCause::NoToken, None),
+            TokenRequestError::Refused(status, advice) => (self.refused(what, &status), advice),
         };
-        Failure { error: IdentityError { user: self.user(), cause }, advice }
+        TokenFailure { error: IdentityError { user: self.user(), cause }, advice }
     }
 
     fn refused(&self, what: &'static str, status: &Status) -> IdentityCause {
@@ -164,7 +164,7 @@ impl Account {
         if status.code == StatusCode::NOT_FOUND && (what == ACCOUNT || about == "namespaces") {
             return IdentityCause::NoNamespace(self.namespace.clone());
         }
-        if let Some(denial) = Denial::of(status) {
+        if let Some(denial) = MissingPermission::of(status) {
             return IdentityCause::Denied(denial);
         }
         let message = status.message.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -172,31 +172,31 @@ impl Account {
     }
 }
 
-impl Grant {
+impl IssuedToken {
     /// Reads the server's answer. What it cannot read it does not quote.
     fn read(answer: &[u8]) -> Option<Self> {
-        let Answer { spec, status } = serde_json::from_slice(answer).ok()?;
+        let TokenResponse { spec, status } = serde_json::from_slice(answer).ok()?;
         let seconds = u64::try_from(spec.expiration_seconds?).ok().filter(|seconds| *seconds > 0)?;
-        let lifetime = Duration::from_secs(seconds).min(LONGEST_LIFETIME);
+        let lifetime = Duration::from_secs(seconds).min(MAX_LIFETIME);
         Some(Self { token: Token::new(&status.token)?, lifetime })
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    spec: Granted,
-    status: Issued,
+struct TokenResponse {
+    spec: TokenSpec,
+    status: TokenStatus,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Granted {
+struct TokenSpec {
     /// What the server granted, which may be less than what was asked for.
     expiration_seconds: Option<i64>,
 }
 
 #[derive(Deserialize)]
-struct Issued {
+struct TokenStatus {
     #[serde(default)]
     token: String,
 }
@@ -224,14 +224,14 @@ impl fmt::Debug for Token {
     }
 }
 
-impl fmt::Debug for Account {
+impl fmt::Debug for ServiceAccountClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Account").field(&self.user()).finish()
     }
 }
 
 /// The longest name of an object, in bytes.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// Whether the API takes this as the name of a namespace: a DNS label.
 fn is_label(text: &str) -> bool {
@@ -247,8 +247,8 @@ fn is_label(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(spec: &str, token: &str) -> Option<Grant> {
-        Grant::read(format!(r#"{{"spec":{{{spec}}},"status":{{"token":"{token}"}}}}"#).as_bytes())
+    fn read(spec: &str, token: &str) -> Option<IssuedToken> {
+        IssuedToken::read(format!(r#"{{"spec":{{{spec}}},"status":{{"token":"{token}"}}}}"#).as_bytes())
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
         assert!(grant.token.header().is_sensitive());
         assert_eq!(
             read(r#""expirationSeconds":9223372036854775807"#, "s").unwrap().lifetime,
-            LONGEST_LIFETIME
+            MAX_LIFETIME
         );
     }
 
@@ -279,7 +279,7 @@ mod tests {
             assert!(read(spec, token).is_none(), "{spec} {token}");
         }
         for nonsense in ["", "{}", "[]", r#"{"spec":{"expirationSeconds":1800}}"#, "s3cr3t"] {
-            assert!(Grant::read(nonsense.as_bytes()).is_none(), "{nonsense}");
+            assert!(IssuedToken::read(nonsense.as_bytes()).is_none(), "{nonsense}");
         }
     }
 }

@@ -4,23 +4,23 @@
 use http::{Request, StatusCode, header};
 use kube::client::Body;
 
-use super::tokens::{Ticket, Tokens};
-use crate::stack::{Answer, Next, Notes, Step, copy, count::Meter};
+use super::tokens::{TokenRef, TokenCache};
+use crate::stack::{ResponseResult, Next, RequestState, Middleware, copy, metrics::RequestMeter};
 
 #[derive(Clone)]
 pub(crate) struct Bearer {
-    pub(crate) tokens: Tokens,
-    pub(crate) meter: Meter,
+    pub(crate) tokens: TokenCache,
+    pub(crate) meter: RequestMeter,
 }
 
-impl Step for Bearer {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
-        let ticket = self.tokens.ticket().await?;
+impl Middleware for Bearer {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
+        let ticket = self.tokens.get().await?;
         // A body that is a stream can be sent once only.
         let again = copy(&request);
         let response = next.send(carrying(&ticket, request)).await?;
-        if response.status() != StatusCode::UNAUTHORIZED || !self.tokens.refused(&ticket) {
+        if response.status() != StatusCode::UNAUTHORIZED || !self.tokens.invalidate(&ticket) {
             return Ok(response);
         }
         let Some(again) = again else { return Ok(response) };
@@ -28,12 +28,12 @@ impl Step for Bearer {
         notes.mark_refused();
         drop(response);
         self.meter.retried(&again, &notes, StatusCode::UNAUTHORIZED);
-        let ticket = self.tokens.ticket().await?;
+        let ticket = self.tokens.get().await?;
         next.send(carrying(&ticket, again)).await
     }
 }
 
-fn carrying(ticket: &Ticket, mut request: Request<Body>) -> Request<Body> {
+fn carrying(ticket: &TokenRef, mut request: Request<Body>) -> Request<Body> {
     request.headers_mut().insert(header::AUTHORIZATION, ticket.token.header());
     request
 }

@@ -36,7 +36,7 @@ use windlass_env::{Env, Instant};
 use super::plugin::{self, Pair};
 use crate::{
     error::{ClientError, CredentialsError},
-    stack::{Answer, AsService, Next, Notes, Step, copy, over},
+    stack::{ResponseResult, StackService, Next, RequestState, Middleware, copy, over},
 };
 
 /// How old a token file's token can be, as client-go.
@@ -287,9 +287,9 @@ impl ProcessCredentials {
         }
     }
 
-    async fn authorized(&self, loaded: &Loaded, request: Request<Body>, next: &Next) -> Answer {
+    async fn authorized(&self, loaded: &Loaded, request: Request<Body>, next: &Next) -> ResponseResult {
         let answer = match &loaded.credentials.layer {
-            Some(layer) => over(layer.layer(AsService(Arc::clone(next)))).send(request).await,
+            Some(layer) => over(layer.layer(StackService(Arc::clone(next)))).send(request).await,
             None => next.send(request).await,
         };
         let hidden = |error: tower::BoxError| match CredentialsError::among(error.as_ref()) {
@@ -321,9 +321,9 @@ fn is_authenticated(status: StatusCode) -> bool {
     !is_before && !status.is_server_error()
 }
 
-impl Step for ProcessCredentials {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
+impl Middleware for ProcessCredentials {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
         if let Err(problem) = self.follow().await {
             self.set_problem(Some(problem.clone()));
             return Err(problem.into());

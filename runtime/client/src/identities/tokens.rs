@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::Mutex as Turns;
 use windlass_env::{Env, Instant, Rng};
 
-use super::account::{Account, Failure, Grant, Token};
+use super::account::{ServiceAccountClient, TokenFailure, IssuedToken, Token};
 use crate::error::IdentityError;
 
 /// A token is renewed when this share of its lifetime has passed, in percent: upstream's rule.
@@ -21,21 +21,21 @@ const RENEWED_AFTER: u32 = 80;
 /// at once for ever after.
 const SPREAD: u32 = 10;
 /// The wait after a first failure; it doubles with each further one. Upstream's.
-const SHORTEST_WAIT: Duration = Duration::from_millis(500);
+const MIN_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait between two tries, but for half of it that chance adds. Short enough that a request which needs a
 /// token still gets it within its own deadline, once whatever kept it back is over.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// A server that refuses a token younger than this would refuse the next one too: it does not know the account yet, or
 /// does not take tokens at all.
 const YOUNG: Duration = Duration::from_secs(10);
 
 /// The tokens of one account. Clones are one.
 #[derive(Clone)]
-pub(crate) struct Tokens(Arc<Inner>);
+pub(crate) struct TokenCache(Arc<Inner>);
 
 struct Inner {
     env: Env,
-    account: Account,
+    account: ServiceAccountClient,
     /// Whoever asks the server holds it. Fair: tokio's mutex hands over in the order of arrival.
     turns: Turns<()>,
     state: Mutex<State>,
@@ -43,7 +43,7 @@ struct Inner {
 
 struct State {
     rng: Rng,
-    held: Option<Held>,
+    held: Option<CachedToken>,
     /// How many tokens there were.
     grants: u64,
     /// How many tries failed.
@@ -56,8 +56,8 @@ struct State {
 
 /// A token and its times.
 #[derive(Clone)]
-struct Held {
-    ticket: Ticket,
+struct CachedToken {
+    ticket: TokenRef,
     asked: Instant,
     renew_at: Instant,
     ends_at: Instant,
@@ -65,23 +65,23 @@ struct Held {
 
 /// A token to send a request with, and which of its account's it is.
 #[derive(Clone)]
-pub(crate) struct Ticket {
+pub(crate) struct TokenRef {
     pub(crate) token: Token,
     number: u64,
 }
 
 /// What there is for a request.
-enum Found {
+enum CacheLookup {
     /// A good token.
-    Good(Ticket),
+    Good(TokenRef),
     /// A good token that somebody should renew.
-    Due(Ticket),
+    Due(TokenRef),
     /// None.
     Nothing,
 }
 
-impl Tokens {
-    pub(crate) fn new(env: Env, account: Account, rng: Rng) -> Self {
+impl TokenCache {
+    pub(crate) fn new(env: Env, account: ServiceAccountClient, rng: Rng) -> Self {
         let state = State { rng, held: None, grants: 0, failures: 0, in_a_row: 0, failed: None };
         Self(Arc::new(Inner { env, account, turns: Turns::new(()), state: Mutex::new(state) }))
     }
@@ -90,16 +90,16 @@ impl Tokens {
     ///
     /// # Cancel safety
     /// A request that is dropped gives up its turn. A token that was on its way to it is lost, and asked for again.
-    pub(crate) async fn ticket(&self) -> Result<Ticket, IdentityError> {
+    pub(crate) async fn get(&self) -> Result<TokenRef, IdentityError> {
         match self.look() {
-            Found::Good(ticket) => Ok(ticket),
-            Found::Due(old) => Ok(self.renewed(old).await),
-            Found::Nothing => self.first().await,
+            CacheLookup::Good(ticket) => Ok(ticket),
+            CacheLookup::Due(old) => Ok(self.renewed(old).await),
+            CacheLookup::Nothing => self.first().await,
         }
     }
 
     /// The server did not take this token. Whether another one is worth a try.
-    pub(crate) fn refused(&self, ticket: &Ticket) -> bool {
+    pub(crate) fn invalidate(&self, ticket: &TokenRef) -> bool {
         let (now, mut state) = (self.0.env.now(), self.lock());
         match &state.held {
             Some(held) if held.ticket.number == ticket.number => {
@@ -115,16 +115,16 @@ impl Tokens {
     }
 
     /// A new token in the place of one that is still good; the old one if somebody else is at it, or if it fails.
-    async fn renewed(&self, old: Ticket) -> Ticket {
+    async fn renewed(&self, old: TokenRef) -> TokenRef {
         let Ok(_turn) = self.0.turns.try_lock() else { return old };
         self.ask().await.unwrap_or(old)
     }
 
     /// A token for a request that cannot be sent without one. Whoever waited for a try that failed fails with it.
-    async fn first(&self) -> Result<Ticket, IdentityError> {
+    async fn first(&self) -> Result<TokenRef, IdentityError> {
         let failures = self.lock().failures;
         let _turn = self.0.turns.lock().await;
-        if let Found::Good(ticket) | Found::Due(ticket) = self.look() {
+        if let CacheLookup::Good(ticket) | CacheLookup::Due(ticket) = self.look() {
             return Ok(ticket);
         }
         let pause = {
@@ -139,7 +139,7 @@ impl Tokens {
         self.ask().await
     }
 
-    async fn ask(&self) -> Result<Ticket, IdentityError> {
+    async fn ask(&self) -> Result<TokenRef, IdentityError> {
         let asked = self.0.env.now();
         match self.0.account.issue().await {
             Ok(grant) => Ok(self.lock().granted(grant, asked)),
@@ -147,19 +147,19 @@ impl Tokens {
         }
     }
 
-    fn failed(&self, failure: Failure) -> IdentityError {
+    fn failed(&self, failure: TokenFailure) -> IdentityError {
         let error = failure.error.clone();
         let wait = self.lock().failed(failure, self.0.env.now());
         tracing::warn!(%error, ?wait, "no token for a service account: trying again");
         error
     }
 
-    fn look(&self) -> Found {
+    fn look(&self) -> CacheLookup {
         let (now, state) = (self.0.env.now(), self.lock());
-        let Some(held) = state.held.as_ref().filter(|held| now < held.ends_at) else { return Found::Nothing };
+        let Some(held) = state.held.as_ref().filter(|held| now < held.ends_at) else { return CacheLookup::Nothing };
         let pause = state.failed.as_ref().map_or(Instant::ORIGIN, |(_, again)| *again);
         let ticket = held.ticket.clone();
-        if now < held.renew_at || now < pause { Found::Good(ticket) } else { Found::Due(ticket) }
+        if now < held.renew_at || now < pause { CacheLookup::Good(ticket) } else { CacheLookup::Due(ticket) }
     }
 
     /// No code of others runs under this lock, so poison cannot mean a broken state.
@@ -169,23 +169,23 @@ impl Tokens {
 }
 
 impl State {
-    fn granted(&mut self, grant: Grant, asked: Instant) -> Ticket {
-        let Grant { token, lifetime } = grant;
+    fn granted(&mut self, grant: IssuedToken, asked: Instant) -> TokenRef {
+        let IssuedToken { token, lifetime } = grant;
         self.grants += 1;
-        let ticket = Ticket { token, number: self.grants };
+        let ticket = TokenRef { token, number: self.grants };
         let earliest = lifetime * (RENEWED_AFTER - SPREAD) / 100;
         let renew_at = asked + self.rng.between(earliest, lifetime * RENEWED_AFTER / 100);
-        self.held = Some(Held { ticket: ticket.clone(), asked, renew_at, ends_at: asked + lifetime });
+        self.held = Some(CachedToken { ticket: ticket.clone(), asked, renew_at, ends_at: asked + lifetime });
         (self.in_a_row, self.failed) = (0, None);
         ticket
     }
 
     /// How long to wait before the next try.
-    fn failed(&mut self, failure: Failure, now: Instant) -> Duration {
-        let Failure { error, advice } = failure;
-        let doubled = SHORTEST_WAIT.saturating_mul(1 << self.in_a_row.min(16)).min(LONGEST_WAIT);
+    fn failed(&mut self, failure: TokenFailure, now: Instant) -> Duration {
+        let TokenFailure { error, advice } = failure;
+        let doubled = MIN_WAIT.saturating_mul(1 << self.in_a_row.min(16)).min(MAX_WAIT);
         // Longer than a request waits for its token is too long, whatever the server asks for.
-        let wait = self.rng.jitter(doubled.max(advice.unwrap_or_default().min(LONGEST_WAIT)), 0.5);
+        let wait = self.rng.jitter(doubled.max(advice.unwrap_or_default().min(MAX_WAIT)), 0.5);
         self.failures += 1;
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.failed = Some((error, now + wait));
@@ -193,7 +193,7 @@ impl State {
     }
 }
 
-impl fmt::Debug for Tokens {
+impl fmt::Debug for TokenCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tokens").field(&self.0.account).finish()
     }

@@ -6,7 +6,7 @@ use http::Request;
 use kube::client::Body;
 use windlass_object::Verb;
 
-use super::{Answer, Next, Notes, Step};
+use super::{ResponseResult, Next, RequestState, Middleware};
 use crate::error::NotDeclaredError;
 
 /// What a controller has declared it does.
@@ -18,9 +18,9 @@ pub trait DeclaredVerbs: Send + Sync + fmt::Debug {
 #[derive(Clone)]
 pub(crate) struct Declared(pub(crate) Arc<dyn DeclaredVerbs>);
 
-impl Step for Declared {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
+impl Middleware for Declared {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
         if let Some(about) = notes.info().resource() {
             let resource = about.path.resource_in_roles();
             if !self.0.permits(about.verb, &about.path.group, &resource) {

@@ -9,17 +9,17 @@ use std::{future::poll_fn, pin::pin, task::Poll};
 use futures_util::future::{FutureExt as _, pending};
 use http::Request;
 use kube::client::Body;
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 
-use super::{Answer, Next, Notes, Step};
+use super::{ResponseResult, Next, RequestState, Middleware};
 use crate::error::DrainingError;
 
 #[derive(Clone)]
-pub(crate) struct Drain(pub(crate) Observer<bool>);
+pub(crate) struct Drain(pub(crate) Receiver<bool>);
 
-impl Step for Drain {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
+impl Middleware for Drain {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
         let mut switched = pin!(self.switched().fuse());
         let mut answer = next.send(request);
         let mut draining = false;
@@ -39,7 +39,7 @@ impl Drain {
     /// Resolves once the process shuts down.
     async fn switched(self) {
         let mut switch = self.0;
-        if switch.wait_until(|draining| *draining).await.is_err() {
+        if switch.wait_for(|draining| *draining).await.is_err() {
             // Nobody is left who could throw the switch.
             pending::<()>().await;
         }

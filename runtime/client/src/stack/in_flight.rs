@@ -19,28 +19,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::BoxError;
 use windlass_env::Env;
 
-use super::{Answer, Next, Notes, ResponseBody, Step, request_options::is_unlimited};
+use super::{ResponseResult, Next, RequestState, ResponseBody, Middleware, request_options::is_unlimited};
 
 /// How many requests of one identity may be on the wire: three seconds' worth of the default budget, and far more
 /// than a server that answers in time ever sees.
-pub(crate) const MOST_IN_FLIGHT: usize = 64;
+pub(crate) const MAX_IN_FLIGHT: usize = 64;
 
 #[derive(Clone)]
-pub(crate) struct InFlight {
+pub(crate) struct ConcurrencyLimit {
     env: Env,
     /// Fair: tokio's semaphore hands over in the order of arrival.
     places: Arc<Semaphore>,
 }
 
-impl InFlight {
+impl ConcurrencyLimit {
     pub(crate) fn new(env: Env) -> Self {
-        Self { env, places: Arc::new(Semaphore::new(MOST_IN_FLIGHT)) }
+        Self { env, places: Arc::new(Semaphore::new(MAX_IN_FLIGHT)) }
     }
 }
 
-impl Step for InFlight {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
+impl Middleware for ConcurrencyLimit {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
         // Without an end, either: such a request would keep its place for ever.
         if notes.info().is_watch() || is_unlimited(&request) {
             return next.send(request).await;
@@ -49,17 +49,17 @@ impl Step for InFlight {
         let place = self.places.acquire_owned().await?;
         notes.held_back(self.env.now().saturating_duration_since(came));
         let response = next.send(request).await?;
-        Ok(response.map(|inner| Placed { inner, _place: place }.boxed_unsync()))
+        Ok(response.map(|inner| PermitBody { inner, _place: place }.boxed_unsync()))
     }
 }
 
 /// A body that occupies its connection, and so its place, until it is dropped.
-struct Placed {
+struct PermitBody {
     inner: ResponseBody,
     _place: OwnedSemaphorePermit,
 }
 
-impl HttpBody for Placed {
+impl HttpBody for PermitBody {
     type Data = Bytes;
     type Error = BoxError;
 

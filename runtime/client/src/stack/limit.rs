@@ -18,7 +18,7 @@ use kube::client::Body;
 use tokio::sync::Mutex;
 use windlass_env::Env;
 
-use super::{Answer, Next, Notes, Step, count::Meter};
+use super::{ResponseResult, Next, RequestState, Middleware, metrics::RequestMeter};
 
 /// An extension of a request that skips the limiter, because its caller bounds such requests by other means.
 #[derive(Copy, Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Unthrottled;
 
 /// A budget of requests: `burst` at once, then `qps` each second.
 #[derive(Clone)]
-pub(crate) struct Limiter {
+pub(crate) struct RequestLimiter {
     env: Env,
     bucket: Option<Arc<Bucket>>,
 }
@@ -48,7 +48,7 @@ impl Clock for EnvClock {
     }
 }
 
-impl Limiter {
+impl RequestLimiter {
     /// A bucket that starts full, of options that are [valid](crate::ClientOptions::validate). `qps` of zero or less means
     /// no limit.
     pub(crate) fn new(env: Env, qps: f64, burst: u32) -> Self {
@@ -83,14 +83,14 @@ fn quota(qps: f64, burst: u32) -> Option<Quota> {
 }
 
 #[derive(Clone)]
-pub(crate) struct Limit {
-    pub(crate) limiter: Limiter,
-    pub(crate) meter: Meter,
+pub(crate) struct RateLimit {
+    pub(crate) limiter: RequestLimiter,
+    pub(crate) meter: RequestMeter,
 }
 
-impl Step for Limit {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
+impl Middleware for RateLimit {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
         let exempt = notes.info().is_watch() || request.extensions().get::<Unthrottled>().is_some();
         if !exempt {
             let waited = self.limiter.admit().await;
@@ -113,7 +113,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_at_once_and_then_requests_are_paced() {
         let env = Env::virtual_time(1);
-        let limiter = Limiter::new(env.clone(), 10.0, 5);
+        let limiter = RequestLimiter::new(env.clone(), 10.0, 5);
         let mut admitted = Vec::new();
         for _ in 0..10 {
             limiter.admit().await;
@@ -125,7 +125,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_bucket_fills_up_to_its_burst_and_no_further() {
         let env = Env::virtual_time(1);
-        let limiter = Limiter::new(env.clone(), 10.0, 3);
+        let limiter = RequestLimiter::new(env.clone(), 10.0, 3);
         join_all((0..3).map(|_| limiter.admit())).await;
         env.sleep(Duration::from_secs(3600)).await;
         let start = env.now();
@@ -136,7 +136,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_comes_first_is_served_first() {
         let env = Env::virtual_time(1);
-        let (limiter, order) = (Limiter::new(env, 100.0, 1), StdMutex::new(Vec::new()));
+        let (limiter, order) = (RequestLimiter::new(env, 100.0, 1), StdMutex::new(Vec::new()));
         let mut waiters: Vec<_> = (0..20)
             .map(|number| {
                 let (limiter, order) = (&limiter, &order);
@@ -159,7 +159,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_waiter_that_gives_up_holds_nobody_up() {
         let env = Env::virtual_time(1);
-        let limiter = Limiter::new(env.clone(), 1.0, 1);
+        let limiter = RequestLimiter::new(env.clone(), 1.0, 1);
         limiter.admit().await;
         let mut head = Box::pin(limiter.admit());
         let mut second = Box::pin(limiter.admit());
@@ -173,7 +173,7 @@ mod tests {
     async fn no_limit_means_no_waiting() {
         for qps in [0.0, -1.0] {
             let env = Env::virtual_time(1);
-            let limiter = Limiter::new(env.clone(), qps, 1);
+            let limiter = RequestLimiter::new(env.clone(), qps, 1);
             join_all((0..1000).map(|_| limiter.admit())).await;
             assert_eq!(env.now().since_origin(), Duration::ZERO);
         }
@@ -182,12 +182,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_limit_that_is_valid_is_kept_and_every_other_is_refused() {
         let options = |qps, burst| ClientOptions { qps, burst, ..ClientOptions::default() };
-        let rates = [ClientOptions::LEAST_QPS, 0.5, ClientOptions::MOST_QPS];
-        let bursts = [0, 1, 30, ClientOptions::MOST_BURST];
+        let rates = [ClientOptions::MIN_QPS, 0.5, ClientOptions::MAX_QPS];
+        let bursts = [0, 1, 30, ClientOptions::MAX_BURST];
         for (qps, burst) in rates.into_iter().flat_map(|qps| bursts.map(|burst| (qps, burst))) {
             assert_eq!(options(qps, burst).validate(), Ok(()), "{qps} {burst}");
             let env = Env::virtual_time(1);
-            let limiter = Limiter::new(env.clone(), qps, burst);
+            let limiter = RequestLimiter::new(env.clone(), qps, burst);
             for _ in 0..burst.clamp(1, 100) {
                 limiter.admit().now_or_never().expect("within the burst");
             }
@@ -204,7 +204,7 @@ mod tests {
             let refused = options(qps, 30).validate();
             assert_eq!(refused, Err(ClientOptionsError::Rate(qps.to_string())), "{qps}");
         }
-        let most = ClientOptions::MOST_BURST;
+        let most = ClientOptions::MAX_BURST;
         assert_eq!(options(20.0, most + 1).validate(), Err(ClientOptionsError::Burst(most + 1)));
     }
 }

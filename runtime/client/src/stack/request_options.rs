@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Map, Value, json};
 use tower::BoxError;
 
-use super::{Answer, Next, Notes, Step, with_parameter};
+use super::{ResponseResult, Next, RequestState, Middleware, with_parameter};
 
 /// Options of the requests of one client. See [`ControllerClients::with`](crate::ControllerClients::with).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -46,12 +46,12 @@ impl RequestOptions {
     }
 }
 
-impl Step for RequestOptions {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+impl Middleware for RequestOptions {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
         if let Some(timeout) = self.timeout {
             request.extensions_mut().insert(Within(timeout));
         }
-        if self.dry_run && Notes::of(&mut request).info().is_mutating() {
+        if self.dry_run && RequestState::of(&mut request).info().is_mutating() {
             request = dry_run(request).await?;
         }
         next.send(request).await

@@ -3,7 +3,7 @@
 use http::{Extensions, Request};
 use kube::client::Body;
 
-use super::{Answer, Next, Step};
+use super::{ResponseResult, Next, Middleware};
 
 /// Notes on a request that it is of a context in dry-run mode, whatever its query contains.
 #[derive(Copy, Clone, Debug)]
@@ -13,8 +13,8 @@ pub struct DryRun;
 #[derive(Clone)]
 pub(crate) struct Tags(pub(crate) Extensions);
 
-impl Step for Tags {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+impl Middleware for Tags {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
         request.extensions_mut().extend(self.0);
         next.send(request).await
     }

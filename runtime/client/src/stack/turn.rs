@@ -6,22 +6,22 @@ use std::pin::pin;
 use futures_util::future::{Either, select};
 use http::Request;
 use kube::client::Body;
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 
-use super::{Answer, Next, Notes, Step};
+use super::{ResponseResult, Next, RequestState, Middleware};
 use crate::error::TurnOverError;
 
 /// A turn, which is over when the cell is closed.
 #[derive(Clone)]
-pub(crate) struct During(pub(crate) Observer<()>);
+pub(crate) struct During(pub(crate) Receiver<()>);
 
-impl Step for During {
-    async fn handle(mut self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
+impl Middleware for During {
+    async fn handle(mut self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
         if !notes.info().is_mutating() {
             return next.send(request).await;
         }
-        let over = pin!(self.0.wait_until(|()| false));
+        let over = pin!(self.0.wait_for(|()| false));
         // The turn is asked first, before each step of the write.
         match select(over, next.send(request)).await {
             Either::Right((answer, _)) => answer,

@@ -11,9 +11,9 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use windlass_object::request::{ResourceRequest, parameter};
-use windlass_object::{GroupResource, Head, ObjectKey, ResourceVersion, Uid, Verb, wire};
+use windlass_object::{GroupResource, ObjectHeader, ObjectKey, ResourceVersion, Uid, Verb, wire};
 
-use super::{Answer, Next, Notes, ResponseBody, Step, full};
+use super::{ResponseResult, Next, RequestState, ResponseBody, Middleware, full};
 
 /// Told of every write of one worker, as its answer comes in.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
@@ -134,14 +134,14 @@ impl Drop for Entry {
 }
 
 #[derive(Clone)]
-pub(crate) struct Log {
+pub(crate) struct WriteLogMiddleware {
     pub(crate) log: Arc<dyn WriteLog>,
     pub(crate) open: OpenWrites,
 }
 
-impl Step for Log {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let notes = Notes::of(&mut request);
+impl Middleware for WriteLogMiddleware {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let notes = RequestState::of(&mut request);
         let Some(about) = notes.info().resource().filter(|about| has_effect(about, request.uri().query()))
         else {
             return next.send(request).await;
@@ -149,7 +149,7 @@ impl Step for Log {
         let target = WriteTarget::of(about);
         let cached = self.log.cached(&target);
         let _entry = self.open.enter(target.clone());
-        let mut open = OpenWrite { log: self.log, target: Some(target), cached, notes: notes.clone() };
+        let mut open = PendingWrite { log: self.log, target: Some(target), cached, notes: notes.clone() };
         let response = next.send(request).await?;
         open.answered(response).await
     }
@@ -160,29 +160,29 @@ fn has_effect(about: &ResourceRequest, query: Option<&str>) -> bool {
 }
 
 /// A write whose outcome is not known. Dropped as such, it is ambiguous, unless it was never sent.
-struct OpenWrite {
+struct PendingWrite {
     log: Arc<dyn WriteLog>,
     /// Taken when the outcome is known.
     target: Option<WriteTarget>,
     cached: CacheState,
-    notes: Notes,
+    notes: RequestState,
 }
 
-impl OpenWrite {
-    async fn answered(&mut self, response: Response<ResponseBody>) -> Answer {
-        match Outcome::of(response.status()) {
-            Outcome::Refused => {
+impl PendingWrite {
+    async fn answered(&mut self, response: Response<ResponseBody>) -> ResponseResult {
+        match WriteOutcome::of(response.status()) {
+            WriteOutcome::Refused => {
                 self.target = None;
                 Ok(response)
             }
-            Outcome::Unknown => Ok(response),
-            Outcome::Done => self.done(response).await,
+            WriteOutcome::Unknown => Ok(response),
+            WriteOutcome::Done => self.done(response).await,
         }
     }
 
     /// Reads the answer, which is a single object and short, and passes on a copy. Collections are passed unread:
     /// their answer is long, and names no one version to wait for.
-    async fn done(&mut self, response: Response<ResponseBody>) -> Answer {
+    async fn done(&mut self, response: Response<ResponseBody>) -> ResponseResult {
         if self.target.as_ref().is_some_and(|target| target.verb == Verb::DeleteCollection) {
             return Ok(response);
         }
@@ -195,16 +195,16 @@ impl OpenWrite {
         Ok(Response::from_parts(parts, full(body)))
     }
 
-    fn record(&mut self, written: Written, is_removed: bool) {
+    fn record(&mut self, written: WriteResponse, is_removed: bool) {
         let Some(target) = self.target.take() else { return };
-        let Written { key, uid, version } = written;
+        let WriteResponse { key, uid, version } = written;
         let cached = std::mem::take(&mut self.cached);
         let key = key.or_else(|| target.key());
         self.log.wrote(Write { key, uid, version, is_removed, cached, target });
     }
 }
 
-impl Drop for OpenWrite {
+impl Drop for PendingWrite {
     fn drop(&mut self) {
         if let Some(target) = self.target.take().filter(|_| self.notes.was_sent()) {
             self.log.ambiguous(target);
@@ -212,40 +212,40 @@ impl Drop for OpenWrite {
     }
 }
 
-enum Outcome {
+enum WriteOutcome {
     Done,
     Refused,
     Unknown,
 }
 
-impl Outcome {
+impl WriteOutcome {
     fn of(status: StatusCode) -> Self {
         if status.is_success() {
-            Outcome::Done
+            WriteOutcome::Done
         } else if status.is_server_error() {
-            Outcome::Unknown
+            WriteOutcome::Unknown
         } else {
-            Outcome::Refused
+            WriteOutcome::Refused
         }
     }
 }
 
 #[derive(Default)]
-struct Written {
+struct WriteResponse {
     key: Option<ObjectKey>,
     uid: Option<Uid>,
     version: Option<ResourceVersion>,
 }
 
 /// What an answer says about the object written; `None` when it cannot be read.
-fn written(body: &Bytes) -> Option<Written> {
-    if let Ok(Head { key, uid, version }) = wire::head(body) {
-        return Some(Written { key: Some(key), uid, version });
+fn written(body: &Bytes) -> Option<WriteResponse> {
+    if let Ok(ObjectHeader { key, uid, version }) = wire::object_header(body) {
+        return Some(WriteResponse { key: Some(key), uid, version });
     }
     // A Status stands for an object that is gone, or for one that was acted on through a subresource.
     let status: StatusBody = serde_json::from_slice(body).ok()?;
     (status.kind == "Status")
-        .then(|| Written { uid: status.details.uid.map(Into::into), ..Written::default() })
+        .then(|| WriteResponse { uid: status.details.uid.map(Into::into), ..WriteResponse::default() })
 }
 
 /// Whether an update removed the object. The API server decides by the same fields, apart from the finalizers in the spec of

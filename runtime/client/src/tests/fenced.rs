@@ -163,7 +163,7 @@ async fn clients_behind_a_fence_of_their_own_ask_that_one_and_share_the_rest_of_
     let own = TestFence::new(FenceState::Open);
     let world = World::fenced(&of_all, answer(201, CREATED));
     let clients = world.clients.for_controller("test-controller").unwrap();
-    let behind = clients.behind(Arc::clone(&own) as _);
+    let behind = clients.with_fence(Arc::clone(&own) as _);
     for client in [behind.client(), behind.worker(Arc::<TestLog>::default(), None)] {
         create(&client).await.unwrap();
     }
@@ -179,7 +179,7 @@ async fn request_that_waits_for_its_turn_is_not_sent_when_its_fence_closes_meanw
     let world = World::with(options, |_| TestFence::new(FenceState::Open), answer(201, CREATED));
     let own = TestFence::new(FenceState::Open);
     let clients = world.clients.for_controller("test-controller").unwrap();
-    let client = clients.behind(Arc::clone(&own) as _).client();
+    let client = clients.with_fence(Arc::clone(&own) as _).client();
     let closing = async {
         world.env.sleep(Duration::from_millis(500)).await;
         own.state.set(FenceState::Closed);

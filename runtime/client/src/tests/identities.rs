@@ -7,7 +7,7 @@ use windlass_object::Verb;
 
 use super::*;
 use crate::{
-    ClientError, DeclaredVerbs, Denial, Identities, IdentityCause, IdentityError, RequestError, denial,
+    ClientError, DeclaredVerbs, MissingPermission, Identities, IdentityCause, IdentityError, RequestError, missing_permission,
     error::find, one_line,
 };
 
@@ -211,7 +211,7 @@ async fn what_the_process_itself_may_not_do_for_its_accounts_is_told_with_the_ru
     let told = one_line(&error);
     let rule = r#"me may not create serviceaccounts/token in namespace kube-system; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["serviceaccounts/token"], verbs: [create] }"#;
     assert!(told.ends_with(rule), "{told}");
-    let Some(Denial { user, verb, .. }) = denial(&error) else { panic!("{error:?}") };
+    let Some(MissingPermission { user, verb, .. }) = missing_permission(&error) else { panic!("{error:?}") };
     assert_eq!((user.as_deref(), verb), (Some("me"), Verb::Create));
 }
 
@@ -394,7 +394,7 @@ async fn a_name_that_no_account_can_have_is_refused_when_the_client_is_made() {
         let service = service_fn(|_: Request<Body>| reply(200, CREATED).map(Ok::<_, BoxError>));
         let (env, uri) = (Env::virtual_time(1), Uri::from_static("http://api.test"));
         let options = ClientOptions { identities, ..ClientOptions::default() };
-        let error = Clients::over_service(env, service, uri, options, &Metrics::new(), Arc::new(OpenFence))
+        let error = Clients::from_service(env, service, uri, options, &Metrics::new(), Arc::new(OpenFence))
             .unwrap_err();
         assert!(matches!(error, ClientError::AccountNamespace(_)), "{namespace:?} {error}");
     }

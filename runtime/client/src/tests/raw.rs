@@ -1,4 +1,4 @@
-use windlass_object::{Extent, Frame, ResourceKind, ResourceVersion, WireError};
+use windlass_object::{Projection, Frame, ResourceKind, ResourceVersion, WireError};
 
 use super::*;
 use crate::{ListQuery, RawClient, RequestError, VersionMatch, WatchQuery};
@@ -156,9 +156,9 @@ async fn nothing_follows_an_error_of_a_watch() {
 #[tokio::test(start_paused = true)]
 async fn metadata_is_asked_for_in_the_form_of_lists_and_of_watches_and_whole_objects_will_do() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
-    let query = ListQuery { extent: Extent::Metadata, ..Default::default() };
+    let query = ListQuery { extent: Projection::Metadata, ..Default::default() };
     raw(&world).list(&kind(), None, &query).await.unwrap();
-    let query = WatchQuery { extent: Extent::Metadata, ..watch_query() };
+    let query = WatchQuery { extent: Projection::Metadata, ..watch_query() };
     drop(raw(&world).watch(&kind(), None, &query).await.unwrap());
     let asked: Vec<_> = world.seen().iter().map(|seen| seen.headers["accept"].clone()).collect();
     assert_eq!(

@@ -3,7 +3,7 @@
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
 use super::*;
-use crate::stack::in_flight::MOST_IN_FLIGHT;
+use crate::stack::in_flight::MAX_IN_FLIGHT;
 use crate::{RequestOptions, timed_out};
 
 fn worker(world: &World, options: RequestOptions) -> (kube::Client, Arc<TestLog>) {
@@ -51,13 +51,13 @@ async fn request_without_timeout_ends_with_its_answer() {
 async fn requests_without_limit_leave_room_for_others() {
     let world = World::new(hang);
     let (endless, _log) = worker(&world, RequestOptions::within(Duration::MAX));
-    for _ in 0..MOST_IN_FLIGHT {
+    for _ in 0..MAX_IN_FLIGHT {
         let maps = config_maps(endless.clone());
         drop(world.env.spawn("endless", async move { maps.get("a").await.map(drop) }));
     }
     let (client, _log) = worker(&world, RequestOptions::default());
     assert!(timed_out(&config_maps(client).get("a").await.unwrap_err()));
-    assert_eq!(world.seen().len(), MOST_IN_FLIGHT + 1);
+    assert_eq!(world.seen().len(), MAX_IN_FLIGHT + 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -290,7 +290,7 @@ async fn metrics_name_host_and_port_of_the_server_and_no_user() {
     let (env, metrics) = (Env::virtual_time(1), Metrics::new());
     let service = service_fn(|_: Request<Body>| reply(200, CREATED).map(Ok::<_, BoxError>));
     let clients =
-        Clients::over_service(env, service, base, ClientOptions::default(), &metrics, Arc::new(OpenFence))
+        Clients::from_service(env, service, base, ClientOptions::default(), &metrics, Arc::new(OpenFence))
             .unwrap();
     create(&clients.for_controller("test-controller").unwrap().client()).await.unwrap();
     let text = metrics.encode();

@@ -8,8 +8,8 @@ use std::sync::{
 
 use super::*;
 use crate::FencedError;
-use crate::stack::gate::{Behind, Gate};
-use crate::stack::limit::Limiter;
+use crate::stack::fence::{AttachFence, FenceMiddleware};
+use crate::stack::limit::RequestLimiter;
 use crate::stack::wire::ServiceWire;
 use crate::stack::{Next, before, over};
 
@@ -39,8 +39,8 @@ fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
         Ok::<_, BoxError>(Response::new(full(Bytes::new())))
     });
     let wire = Arc::new(ServiceWire(over(service)));
-    let gate = Gate { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire };
-    before(Behind(fence), Arc::new(gate))
+    let gate = FenceMiddleware { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire };
+    before(AttachFence(fence), Arc::new(gate))
 }
 
 #[test]
@@ -89,7 +89,7 @@ async fn write(next: &Next) -> bool {
 #[test]
 fn requests_of_several_threads_pass_a_limiter_one_after_another_and_all_of_them() {
     let env = Env::virtual_time(1);
-    let (limiter, begun) = (Limiter::new(env.clone(), 1_000.0, 1), env.now());
+    let (limiter, begun) = (RequestLimiter::new(env.clone(), 1_000.0, 1), env.now());
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {

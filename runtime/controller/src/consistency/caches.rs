@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_informer::{Informer, Laggard, NotSynced, Presence, Selection, Site, VersionSource};
+use windlass_informer::{Informer, UnsyncedInformer, NotSynced, KindAvailability, Selection, ObjectLocation, VersionSource};
 use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion, Uid};
 
@@ -33,7 +33,7 @@ impl Cache {
     }
 
     /// Whether this end of this very object shows.
-    pub(crate) fn shows_end(&self, key: &ObjectKey, uid: &Uid, end: End) -> bool {
+    pub(crate) fn shows_deletion(&self, key: &ObjectKey, uid: &Uid, end: End) -> bool {
         let ends = |meta: &ObjectMeta| {
             meta.uid.as_deref() != Some(uid.as_str())
                 || (end == End::Begun && meta.deletion_timestamp.is_some())
@@ -53,7 +53,7 @@ impl Cache {
 
     /// Whether the kind is known not to be served.
     pub(crate) fn is_absent(&self) -> bool {
-        self.presence() == Presence::Absent
+        self.presence() == KindAvailability::Absent
     }
 
     /// Version and UID of the object of this name, if it is there.
@@ -62,7 +62,7 @@ impl Cache {
     }
 
     /// What may leave out an object of this name, which is not there.
-    pub(crate) fn leaves_out(&self, key: &ObjectKey) -> Option<String> {
+    pub(crate) fn exclusion_reason(&self, key: &ObjectKey) -> Option<String> {
         let (kind, selection) = (self.kind(), self.selection());
         if let (Some(selected), Some(namespace)) = (&selection.namespace, key.namespace())
             && selected != namespace
@@ -152,7 +152,7 @@ impl Caches {
     }
 
     /// Returns the newest version that one of the caches of `resource` has reached at `site`.
-    pub(crate) fn newest_version(&self, resource: &GroupResource, site: Site<'_>) -> Option<ResourceVersion> {
+    pub(crate) fn newest_version(&self, resource: &GroupResource, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
         let versions = self.of(resource).into_iter().filter_map(|cache| cache.version_in(site));
         versions.reduce(|newest, version| if version > newest { version } else { newest })
     }
@@ -194,7 +194,7 @@ impl Caches {
 /// If there are such.
 pub(crate) fn behind(caches: &[Cache]) -> Result<(), NotSynced> {
     let behind = caches.iter().filter(|cache| !cache.has_synced());
-    let laggards: Vec<Laggard> = behind.flat_map(|cache| cache.laggards()).collect();
+    let laggards: Vec<UnsyncedInformer> = behind.flat_map(|cache| cache.laggards()).collect();
     if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
 }
 

@@ -14,7 +14,7 @@ use windlass_env::Env;
 use windlass_object::ResourceVersion;
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
-use crate::consistency::writes::{Place, SETTLING_TIME, SharedLedger};
+use crate::consistency::write_tracker::{WrittenCollection, SETTLING_TIME, SharedWriteTracker};
 
 /// How long a read may take. A server that selects by fields can have to look at many objects for one.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(SETTLING_TIME.as_s
 /// Resolves the unknown outcomes of one controller.
 pub(crate) struct DoubtResolver {
     pub(crate) env: Env,
-    pub(crate) ledger: SharedLedger,
+    pub(crate) ledger: SharedWriteTracker,
     pub(crate) caches: Caches,
     pub(crate) reader: RawClient,
 }
@@ -59,7 +59,7 @@ impl DoubtResolver {
     }
 
     /// Returns the reads that resolve the unknown outcomes at these places. Those that no cache can show need none.
-    fn reads(&self, due: Vec<Place>) -> Vec<Read> {
+    fn reads(&self, due: Vec<WrittenCollection>) -> Vec<Read> {
         let mut reads: BTreeMap<(CacheId, Option<String>), Read> = BTreeMap::new();
         for place in due {
             let Some((id, cache)) = self.caches.showing(&place).into_iter().next() else {
@@ -80,7 +80,7 @@ impl DoubtResolver {
     /// Reads one collection, and applies what the read says to every key that waits for it.
     async fn resolve(&self, read: Read) {
         let sent = self.env.now();
-        let newest = |place: &Place| self.caches.newest_version(&place.resource, place.site());
+        let newest = |place: &WrittenCollection| self.caches.newest_version(&place.resource, place.site());
         let seen: Vec<_> = read.places.iter().map(newest).collect();
         let version = self.version(&read).await;
         let (now, mut ledger) = (self.env.now(), self.ledger.lock());
@@ -125,5 +125,5 @@ impl DoubtResolver {
 struct Read {
     cache: Cache,
     namespace: Option<String>,
-    places: Vec<Place>,
+    places: Vec<WrittenCollection>,
 }

@@ -1,22 +1,22 @@
-//! The write log of one key's reconciles: what the client reports goes into the [`Ledger`].
+//! The write log of one key's reconciles: what the client reports goes into the [`WriteTracker`].
 
 use windlass_client::{CacheState, Write, WriteLog, WriteTarget};
 use windlass_env::{Env, Instant};
 use windlass_object::{GroupResource, ObjectKey, Uid, Verb};
 
 use crate::consistency::caches::{Caches, End};
-use crate::consistency::writes::{Ledger, NO_EPOCH, Place, SharedLedger};
+use crate::consistency::write_tracker::{WriteTracker, NO_EPOCH, WrittenCollection, SharedWriteTracker};
 
 /// The write log of one reconcile: what its client writes belongs to this key, however long the client is kept.
 pub(crate) struct KeyLog {
     env: Env,
-    ledger: SharedLedger,
+    ledger: SharedWriteTracker,
     caches: Caches,
     key: ObjectKey,
 }
 
 impl KeyLog {
-    pub(crate) fn new(env: Env, ledger: SharedLedger, caches: Caches, key: ObjectKey) -> Self {
+    pub(crate) fn new(env: Env, ledger: SharedWriteTracker, caches: Caches, key: ObjectKey) -> Self {
         Self { env, ledger, caches, key }
     }
 
@@ -33,15 +33,15 @@ impl KeyLog {
             && versions.is_some_and(|(version, cached)| version <= cached)
     }
 
-    fn place(&self, target: &WriteTarget) -> Place {
-        Place::new(changed(target), target.namespace.as_deref())
+    fn place(&self, target: &WriteTarget) -> WrittenCollection {
+        WrittenCollection::new(changed(target), target.namespace.as_deref())
     }
 
     fn record(
         &self,
         target: &WriteTarget,
         object: Option<&Uid>,
-        write: impl FnOnce(&mut Ledger, &ObjectKey, &Place, u64, Instant),
+        write: impl FnOnce(&mut WriteTracker, &ObjectKey, &WrittenCollection, u64, Instant),
     ) {
         // A resource this controller does not watch has no cache that could be stale.
         let place = self.place(target);

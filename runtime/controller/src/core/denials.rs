@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_client::Denial;
+use windlass_client::MissingPermission;
 use windlass_env::Instant;
 use windlass_object::Rule;
 
@@ -12,15 +12,15 @@ use windlass_object::Rule;
 const QUIET: Duration = Duration::from_secs(60);
 
 /// Who lacks which rule. Whether it was in one namespace or another makes no other rule.
-type Lack = (Option<String>, Rule);
+type DenialKey = (Option<String>, Rule);
 
 /// Bounded by what the controller declares.
 #[derive(Debug, Default)]
-pub(crate) struct Denials(Mutex<BTreeMap<Lack, Instant>>);
+pub(crate) struct DenialLog(Mutex<BTreeMap<DenialKey, Instant>>);
 
-impl Denials {
+impl DenialLog {
     /// Whether this is worth telling now.
-    pub(crate) fn is_news(&self, denial: &Denial, now: Instant) -> bool {
+    pub(crate) fn is_news(&self, denial: &MissingPermission, now: Instant) -> bool {
         let lack = (denial.user.clone(), denial.rule.clone());
         // No code of others runs under this lock, so poison cannot mean a broken map.
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn a_rule_that_lacks_is_told_once_a_minute_however_many_keys_and_namespaces_lack_it() {
-        let denials = Denials::default();
-        let in_namespace = |verb, namespace: &str| Denial {
+        let denials = DenialLog::default();
+        let in_namespace = |verb, namespace: &str| MissingPermission {
             user: Some("me".into()),
             verb,
             namespace: Some(namespace.into()),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 /// Says who holds a lease, whenever it is asked.
-pub type Holder = Arc<dyn Fn() -> Held + Send + Sync>;
+pub type LeaseStatusFn = Arc<dyn Fn() -> LeaseStatus + Send + Sync>;
 
 /// Who holds a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum LeaseStatus {
     /// Nobody that is known here.
     Nowhere,
     /// Another replica, of this identity.
@@ -20,7 +20,7 @@ pub enum Held {
 
 /// How a controller stands: the one cell that its process fills in, for what it alone knows.
 #[derive(Clone)]
-pub enum Standing {
+pub enum ControllerPhase {
     /// It is set up.
     NotStarted,
     /// Another replica acts; this one waits for the lease.
@@ -28,7 +28,7 @@ pub enum Standing {
         /// The Lease, as `namespace/name`.
         lease: String,
         /// Who holds it.
-        held: Holder,
+        held: LeaseStatusFn,
     },
     /// It starts, and waits for its caches.
     WaitingForCaches,

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use windlass_informer::{Cause, Event, Index, Lister};
+use windlass_informer::{Cause, Event, IndexSnapshot, Lister};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
 use windlass_sharding::{KeyOwnership, Ownership};
-use windlass_workqueue::{Add, ParkReason, Priority, Queue};
+use windlass_workqueue::{AddOptions, ParkReason, Priority, Queue};
 
-use crate::enqueue::history::{Asker, History, Origin, Sighting};
+use crate::enqueue::history::{EnqueueReason, History, KeyOrigin, ObservedEvent};
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::quarantine::Quarantine;
 
@@ -61,7 +61,7 @@ where
 /// setup.watch::<ConfigMap>().enqueue(by_index(&users));
 /// # }
 /// ```
-pub fn by_index<K, T>(index: &Index<T, ObjectKey>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
+pub fn by_index<K, T>(index: &IndexSnapshot<T, ObjectKey>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
 where
     K: Resource,
     T: Send + Sync + 'static,
@@ -124,14 +124,14 @@ pub struct Enqueuer {
     quarantine: Quarantine,
     history: History,
     ownership: Arc<dyn KeyOwnership>,
-    origin: Origin,
+    origin: KeyOrigin,
     priority: Priority,
-    news: News,
+    news: ChangeKind,
 }
 
 /// Whether something happened.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum News {
+enum ChangeKind {
     /// Something changed, or somebody asks.
     Change,
     /// Nothing did: it is a time to look again, or the first look.
@@ -146,45 +146,45 @@ impl Enqueuer {
         history: History,
         ownership: Arc<dyn KeyOwnership>,
     ) -> Self {
-        let origin = Origin::Other(Asker::Controller);
-        Self { queue, quarantine, history, ownership, origin, priority: Priority::NORMAL, news: News::Change }
+        let origin = KeyOrigin::Other(EnqueueReason::Controller);
+        Self { queue, quarantine, history, ownership, origin, priority: Priority::NORMAL, news: ChangeKind::Change }
     }
 
     /// For the keys of one watch.
-    pub(crate) fn of_watch(&self, sighting: Arc<Sighting>) -> Self {
-        Self { origin: Origin::Watch(sighting), ..self.clone() }
+    pub(crate) fn for_watch(&self, sighting: Arc<ObservedEvent>) -> Self {
+        Self { origin: KeyOrigin::Watch(sighting), ..self.clone() }
     }
 
     /// For the keys of something else.
-    pub(crate) fn of(&self, asker: Asker) -> Self {
-        Self { origin: Origin::Other(asker), ..self.clone() }
+    pub(crate) fn of(&self, asker: EnqueueReason) -> Self {
+        Self { origin: KeyOrigin::Other(asker), ..self.clone() }
     }
 
     /// Whether `event` passes every one of `predicates`; if not, it is noted which one kept it back.
-    pub(crate) fn lets_in<O: Resource + 'static>(
+    pub(crate) fn passes_predicates<O: Resource + 'static>(
         &self,
         event: &Event<Arc<O>>,
         predicates: &[Predicate<O>],
     ) -> bool {
         let Some(by) = predicates.iter().find(|one| !one.passes(event)) else { return true };
-        if let Origin::Watch(sighting) = &self.origin {
+        if let KeyOrigin::Watch(sighting) = &self.origin {
             self.history.refused(event.object().meta(), event, sighting, by.name());
         }
         false
     }
 
     /// For the keys of an event with this cause; `background` is for those where nothing happened.
-    pub(crate) fn caused_by(&self, cause: Cause, background: Priority) -> Self {
+    pub(crate) fn for_cause(&self, cause: Cause, background: Priority) -> Self {
         match cause {
-            Cause::InitialList | Cause::Resync => self.routine().at(background),
+            Cause::InitialList | Cause::Resync => self.for_background().at(background),
             // What a re-list or a changed selection shows has happened, though nobody saw when.
             _ => self.clone(),
         }
     }
 
     /// For keys that nothing happened to.
-    pub(crate) fn routine(&self) -> Self {
-        Self { news: News::Routine, ..self.clone() }
+    pub(crate) fn for_background(&self) -> Self {
+        Self { news: ChangeKind::Routine, ..self.clone() }
     }
 
     /// Adds every key that the history contains.
@@ -205,18 +205,18 @@ impl Enqueuer {
 
     /// Queues `key`. See [`Queue::add`].
     pub fn add(&self, key: ObjectKey) {
-        self.put(key, Add::now());
+        self.put(key, AddOptions::now());
     }
 
     /// Queues `key` once `delay` has passed. See [`Queue::add_after`].
     pub fn add_after(&self, key: ObjectKey, delay: Duration) {
-        self.put(key, Add::after(delay));
+        self.put(key, AddOptions::after(delay));
     }
 
     /// Queues `keys`, once each.
     pub fn add_all(&self, keys: impl IntoIterator<Item = ObjectKey>) {
         // Users' code makes them one by one, and may use the queue meanwhile: not under the queue's lock.
-        let wanted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.wants(key)).collect();
+        let wanted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.accepts(key)).collect();
         self.history.queued(&wanted, &self.origin);
         self.queue.add_all(wanted, self.priority);
     }
@@ -226,14 +226,14 @@ impl Enqueuer {
         self.queue.cancel_delayed(key);
     }
 
-    fn put(&self, key: ObjectKey, add: Add) {
-        if self.wants(&key) {
-            self.put_wanted(key, add);
+    fn put(&self, key: ObjectKey, add: AddOptions) {
+        if self.accepts(&key) {
+            self.enqueue_accepted(key, add);
         }
     }
 
-    /// Queues `key`, which [is wanted](Self::wants), without another check of its ownership.
-    pub(crate) fn put_wanted(&self, key: ObjectKey, add: Add) {
+    /// Queues `key`, which [is wanted](Self::accepts), without another check of its ownership.
+    pub(crate) fn enqueue_accepted(&self, key: ObjectKey, add: AddOptions) {
         self.history.queued([&key], &self.origin);
         self.queue.add_with(key, add.priority(self.priority));
     }
@@ -258,9 +258,9 @@ impl Enqueuer {
 
     /// A key in quarantine is woken by a change only, and one that is another replica's by nothing. Checks the ownership, which
     /// is its user's code.
-    pub(crate) fn wants(&self, key: &ObjectKey) -> bool {
+    pub(crate) fn accepts(&self, key: &ObjectKey) -> bool {
         !matches!(self.ownership.ownership(key), Ownership::NotOwned { .. })
-            && (self.news == News::Change || !self.quarantine.holds(key))
+            && (self.news == ChangeKind::Change || !self.quarantine.holds(key))
     }
 }
 

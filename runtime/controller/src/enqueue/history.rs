@@ -11,7 +11,7 @@
 
 mod identity;
 mod recent;
-mod refusals;
+mod filtered_events;
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +21,10 @@ use windlass_env::{Env, Instant};
 use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
-use crate::enqueue::history::identity::{Identity, Version};
-use crate::enqueue::history::recent::{Keep, Line, Recent, Recycle};
-use crate::enqueue::history::refusals::Refusals;
-pub(crate) use crate::enqueue::history::refusals::Refused;
+use crate::enqueue::history::identity::{CompactUid, CompactVersion};
+use crate::enqueue::history::recent::{Retention, EvictionList, RecentKeys, Recycle};
+use crate::enqueue::history::filtered_events::FilteredEvents;
+pub(crate) use crate::enqueue::history::filtered_events::FilteredEvent;
 
 /// How many keys are remembered that nothing is the matter with, unless a controller says otherwise: more than a person
 /// asks about before they ask again, for about three megabytes.
@@ -42,17 +42,17 @@ pub(crate) struct History {
 }
 
 struct State {
-    records: Recent<Record>,
-    refusals: Refusals,
+    records: RecentKeys<Record>,
+    refusals: FilteredEvents,
 }
 
 /// What is known of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<LastSeen>,
     /// Since when it waits for its next reconcile, and who asked for it first and last.
     pub(crate) queued_at: Option<Instant>,
-    pub(crate) asked_by: Option<Asker>,
+    pub(crate) asked_by: Option<EnqueueReason>,
     /// Whether it waits: in the queue, or for a time.
     waits: bool,
     pub(crate) running: bool,
@@ -61,36 +61,36 @@ pub(crate) struct Record {
     pub(crate) started: Option<Instant>,
     pub(crate) ended: Option<Instant>,
     pub(crate) runs: u32,
-    pub(crate) end: Option<Ending>,
+    pub(crate) end: Option<AttemptEnd>,
     /// The last failure, also after a success.
     pub(crate) failure: Option<Box<Failure>>,
 }
 
 /// The state that was seen last of the object that a key was found in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LastSeen {
     pub(crate) at: Option<Instant>,
     /// Through which watch.
     pub(crate) watch: Option<Arc<str>>,
-    pub(crate) told: Told,
+    pub(crate) told: EventInfo,
     /// The object, where it is not the one that the key names.
     other: bool,
     namespace: String,
     name: String,
-    version: Version,
-    uid: Identity,
+    version: CompactVersion,
+    uid: CompactUid,
 }
 
 /// What an event was.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) what: What,
+pub(crate) struct EventInfo {
+    pub(crate) what: ChangeType,
     pub(crate) cause: Cause,
 }
 
 /// What happened to an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum ChangeType {
     Added,
     Updated,
     Deleted,
@@ -98,7 +98,7 @@ pub(crate) enum What {
 
 /// Who asked for a reconcile.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum EnqueueReason {
     /// An event of a watch.
     Event,
     /// A handler of a watch, but not while it was told of an event.
@@ -119,11 +119,11 @@ pub(crate) enum Asker {
 
 /// How a reconcile ended, or why a key that was taken was not reconciled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum AttemptEnd {
     /// Nothing more to do.
     Done,
     /// To be looked at again.
-    Again,
+    Requeued,
     /// Paused by its reconcile, for this reason.
     Paused(&'static str),
     /// It waits for something else, for this reason, and is to be looked at again.
@@ -141,9 +141,9 @@ pub(crate) enum Ending {
     /// Panicked; to be tried again.
     Panicked,
     /// Panicked too often.
-    Resting,
+    Quarantined,
     /// Not reconciled, since something beside its reconcile panicked; to be tried again.
-    Beside,
+    WorkerPanicked,
 }
 
 /// A failure of a key's.
@@ -158,26 +158,26 @@ pub(crate) struct Failure {
 
 /// What a watch is being told of: filled once per event, and looked at when a key is queued meanwhile.
 #[derive(Debug)]
-pub(crate) struct Sighting {
+pub(crate) struct ObservedEvent {
     watch: Arc<str>,
     /// Its time is read when it is first asked for.
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Option<LastSeen>>,
     live: std::sync::atomic::AtomicBool,
 }
 
 /// Where keys come from that are queued at one place.
 #[derive(Clone, Debug)]
-pub(crate) enum Origin {
+pub(crate) enum KeyOrigin {
     /// A watch.
-    Watch(Arc<Sighting>),
+    Watch(Arc<ObservedEvent>),
     /// Anything else.
-    Other(Asker),
+    Other(EnqueueReason),
 }
 
 impl History {
     pub(crate) fn new(env: Env, name: &str) -> Self {
         let seed = env.hash_seed(name);
-        let state = State { records: Recent::new(seed, REMEMBERED, STUCK), refusals: Refusals::new(seed) };
+        let state = State { records: RecentKeys::new(seed, REMEMBERED, STUCK), refusals: FilteredEvents::new(seed) };
         Self { env, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -187,16 +187,16 @@ impl History {
     }
 
     /// `keys` are about to be queued.
-    pub(crate) fn queued<'k>(&self, keys: impl IntoIterator<Item = &'k ObjectKey>, origin: &Origin) {
+    pub(crate) fn queued<'k>(&self, keys: impl IntoIterator<Item = &'k ObjectKey>, origin: &KeyOrigin) {
         let mut seen = origin.seen();
         let mut seen = seen.as_mut().and_then(|seen| seen.as_mut());
         // The clock is read once per event.
         let now = seen.as_mut().map_or_else(|| self.env.now(), |seen| seen.time(&self.env));
         let mut state = self.lock();
         let asker = match (origin, &seen) {
-            (Origin::Watch(_), Some(_)) => Asker::Event,
-            (Origin::Watch(_), None) => Asker::Handler,
-            (Origin::Other(asker), _) => *asker,
+            (KeyOrigin::Watch(_), Some(_)) => EnqueueReason::Event,
+            (KeyOrigin::Watch(_), None) => EnqueueReason::Handler,
+            (KeyOrigin::Other(asker), _) => *asker,
         };
         for key in keys {
             state.records.change(key, |record| {
@@ -214,11 +214,11 @@ impl History {
         &self,
         meta: &ObjectMeta,
         event: &Event<T>,
-        sighting: &Sighting,
+        sighting: &ObservedEvent,
         by: &'static str,
     ) {
         let watch = Arc::clone(&sighting.watch);
-        let refused = Refused { at: sighting.time(&self.env), watch, by, told: Told::of(event) };
+        let refused = FilteredEvent { at: sighting.time(&self.env), watch, by, told: EventInfo::of(event) };
         self.lock().refusals.note(meta, refused);
     }
 
@@ -227,20 +227,20 @@ impl History {
         self.lock().records.change(key, |record| {
             (record.running, record.started, record.waits) = (true, Some(now), false);
             record.runs = record.runs.saturating_add(1);
-            Keep::Hold
+            Retention::Hold
         });
     }
 
     /// The reconcile of `key` that began last has ended.
-    pub(crate) fn ended(&self, key: &ObjectKey, now: Instant, end: Ending, failure: Option<Failure>) {
+    pub(crate) fn ended(&self, key: &ObjectKey, now: Instant, end: AttemptEnd, failure: Option<Failure>) {
         self.lock().records.change(key, |record| {
             (record.running, record.ended) = (false, Some(now));
-            record.failing = matches!(end, Ending::Failed | Ending::Panicked | Ending::Resting);
+            record.failing = matches!(end, AttemptEnd::Failed | AttemptEnd::Panicked | AttemptEnd::Quarantined);
             if failure.is_some() {
                 record.failure = failure.map(Box::new);
             }
-            if matches!(end, Ending::Again | Ending::NotYet(_) | Ending::Failed | Ending::Panicked) {
-                record.asked_by = Some(Asker::Reconcile);
+            if matches!(end, AttemptEnd::Requeued | AttemptEnd::NotYet(_) | AttemptEnd::Failed | AttemptEnd::Panicked) {
+                record.asked_by = Some(EnqueueReason::Reconcile);
                 record.waits_from(now);
             }
             record.end = Some(end);
@@ -254,7 +254,7 @@ impl History {
         let failure = Failure::new(now, format!("panicked beside its reconcile: {message}"), None);
         self.lock().records.change(key, |record| {
             (record.running, record.failing) = (false, true);
-            (record.ended, record.end) = (Some(now), Some(Ending::Beside));
+            (record.ended, record.end) = (Some(now), Some(AttemptEnd::WorkerPanicked));
             record.failure = Some(Box::new(failure));
             record.waits_from(now)
         });
@@ -271,16 +271,16 @@ impl History {
 
     /// `key` was taken and is not reconciled, because of an annotation.
     pub(crate) fn paused(&self, key: &ObjectKey, annotation: &'static str) {
-        self.dropped(key, Ending::Annotated(annotation));
+        self.dropped(key, AttemptEnd::Annotated(annotation));
     }
 
     /// `key` was taken and is not reconciled, because its object cannot be decoded. Returns whether that is new.
     pub(crate) fn withheld(&self, key: &ObjectKey) -> bool {
-        self.dropped(key, Ending::Withheld) != Some(Ending::Withheld)
+        self.dropped(key, AttemptEnd::Withheld) != Some(AttemptEnd::Withheld)
     }
 
     /// Returns how the key ended before.
-    fn dropped(&self, key: &ObjectKey, end: Ending) -> Option<Ending> {
+    fn dropped(&self, key: &ObjectKey, end: AttemptEnd) -> Option<AttemptEnd> {
         let (now, mut before) = (self.env.now(), None);
         self.lock().records.change(key, |record| {
             (record.waits, record.failing) = (false, false);
@@ -307,7 +307,7 @@ impl History {
     }
 
     /// Which predicate kept an event of the object `key` from its watch last, if that is remembered.
-    pub(crate) fn refusal(&self, key: &ObjectKey) -> Option<Refused> {
+    pub(crate) fn refusal(&self, key: &ObjectKey) -> Option<FilteredEvent> {
         self.lock().refusals.of(key)
     }
 
@@ -380,38 +380,38 @@ impl Failure {
 
 impl Record {
     /// A key that waits already goes on waiting.
-    fn waits_from(&mut self, now: Instant) -> Keep {
+    fn waits_from(&mut self, now: Instant) -> Retention {
         if !std::mem::replace(&mut self.waits, true) {
             self.queued_at = Some(now);
         }
-        Keep::Hold
+        Retention::Hold
     }
 
-    fn keep(&self) -> Keep {
+    fn keep(&self) -> Retention {
         if self.waits || self.running || self.failing {
-            return Keep::Hold;
+            return Retention::Hold;
         }
-        Keep::LetGo(match self.end {
+        Retention::LetGo(match self.end {
             Some(
-                Ending::Terminal
-                | Ending::GivenUp
-                | Ending::Paused(_)
-                | Ending::Annotated(_)
-                | Ending::Withheld,
-            ) => Line::Stuck,
-            _ => Line::Idle,
+                AttemptEnd::Terminal
+                | AttemptEnd::GivenUp
+                | AttemptEnd::Paused(_)
+                | AttemptEnd::Annotated(_)
+                | AttemptEnd::Withheld,
+            ) => EvictionList::Stuck,
+            _ => EvictionList::Idle,
         })
     }
 }
 
 impl Recycle for Record {
     fn recycle(&mut self) {
-        let seen = self.seen.take().map(Seen::emptied);
+        let seen = self.seen.take().map(LastSeen::emptied);
         *self = Self { seen, ..Self::default() };
     }
 }
 
-impl Seen {
+impl LastSeen {
     /// The object, if it is another one than `key` names.
     pub(crate) fn object(&self, key: &ObjectKey) -> ObjectKey {
         if self.other { ObjectKey::new(Some(&self.namespace), &self.name) } else { key.clone() }
@@ -426,7 +426,7 @@ impl Seen {
     }
 
     /// Takes over what a watch was told of, in the room there is.
-    fn take(&mut self, told: &Seen, key: &ObjectKey) {
+    fn take(&mut self, told: &LastSeen, key: &ObjectKey) {
         self.other = told.name != key.name() || told.namespace != key.namespace().unwrap_or_default();
         if self.other {
             self.namespace.clone_from(&told.namespace);
@@ -449,18 +449,18 @@ impl Seen {
     }
 }
 
-impl Told {
+impl EventInfo {
     fn of<T>(event: &Event<T>) -> Self {
         let what = match event {
-            Event::Added { .. } => What::Added,
-            Event::Updated { .. } => What::Updated,
-            Event::Deleted { .. } => What::Deleted,
+            Event::Added { .. } => ChangeType::Added,
+            Event::Updated { .. } => ChangeType::Updated,
+            Event::Deleted { .. } => ChangeType::Deleted,
         };
         Self { what, cause: event.cause() }
     }
 }
 
-impl What {
+impl ChangeType {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -470,7 +470,7 @@ impl What {
     }
 }
 
-impl Told {
+impl EventInfo {
     pub(crate) fn cause(self) -> &'static str {
         match self.cause {
             Cause::Watch => "watch",
@@ -482,19 +482,19 @@ impl Told {
     }
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for EventInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, told by {}", self.what.as_str(), self.cause())
     }
 }
 
-impl Default for Told {
+impl Default for EventInfo {
     fn default() -> Self {
-        Self { what: What::Added, cause: Cause::Watch }
+        Self { what: ChangeType::Added, cause: Cause::Watch }
     }
 }
 
-impl Sighting {
+impl ObservedEvent {
     /// Of a watch of this name.
     pub(crate) fn of(watch: &str) -> Arc<Self> {
         let watch: Arc<str> = watch.into();
@@ -518,9 +518,9 @@ impl Sighting {
         seen.namespace.push_str(meta.namespace.as_deref().unwrap_or_default());
         seen.name.clear();
         seen.name.push_str(meta.name.as_deref().unwrap_or_default());
-        (seen.at, seen.told) = (None, Told::of(event));
-        seen.version = Version::of(meta.resource_version.as_deref());
-        seen.uid = Identity::of(meta.uid.as_deref());
+        (seen.at, seen.told) = (None, EventInfo::of(event));
+        seen.version = CompactVersion::of(meta.resource_version.as_deref());
+        seen.uid = CompactUid::of(meta.uid.as_deref());
         self.live.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -529,9 +529,9 @@ impl Sighting {
     }
 }
 
-impl Origin {
+impl KeyOrigin {
     /// What the watch is being told of; nothing outside of an event.
-    fn seen(&self) -> Option<MutexGuard<'_, Option<Seen>>> {
+    fn seen(&self) -> Option<MutexGuard<'_, Option<LastSeen>>> {
         let Self::Watch(sighting) = self else { return None };
         let live = sighting.live.load(std::sync::atomic::Ordering::Relaxed);
         live.then(|| sighting.seen.lock().unwrap_or_else(PoisonError::into_inner))
@@ -568,11 +568,11 @@ mod tests {
         }
     }
 
-    fn tell(sighting: &Sighting, name: &str, version: &str) {
+    fn tell(sighting: &ObservedEvent, name: &str, version: &str) {
         sighting.told(&meta(name, version), &Event::Added { object: (), cause: Cause::Watch });
     }
 
-    fn run(history: &History, key: &ObjectKey, end: Ending) {
+    fn run(history: &History, key: &ObjectKey, end: AttemptEnd) {
         history.started(key, history.env.now());
         history.ended(key, history.env.now(), end, None);
     }
@@ -580,17 +580,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_waits_runs_or_fails_is_remembered_and_of_the_rest_the_most_recent() {
         let history = history(2);
-        let other = Origin::Other(Asker::Trigger);
+        let other = KeyOrigin::Other(EnqueueReason::Trigger);
         let all: Vec<ObjectKey> = ["a", "b", "c", "fails", "runs", "waits"].map(key).into();
         history.queued(&all, &other);
-        ["a", "b", "c"].into_iter().for_each(|name| run(&history, &key(name), Ending::Done));
-        run(&history, &key("fails"), Ending::Failed);
+        ["a", "b", "c"].into_iter().for_each(|name| run(&history, &key(name), AttemptEnd::Done));
+        run(&history, &key("fails"), AttemptEnd::Failed);
         history.started(&key("runs"), history.env.now());
         let known = |name: &str| history.of(&key(name)).is_some();
         assert!(!known("a"), "done before two others");
         assert!(["b", "c", "fails", "runs", "waits"].into_iter().all(known));
         assert_eq!(history.failing(), [key("fails")]);
-        run(&history, &key("fails"), Ending::Done);
+        run(&history, &key("fails"), AttemptEnd::Done);
         assert!(!known("b") && known("fails"), "it does not fail any more");
     }
 
@@ -598,28 +598,28 @@ mod tests {
     async fn withheld_key_is_new_until_it_ends_otherwise() {
         let history = history(2);
         assert!(history.withheld(&key("a")));
-        history.queued([&key("a")], &Origin::Other(Asker::Trigger));
+        history.queued([&key("a")], &KeyOrigin::Other(EnqueueReason::Trigger));
         assert!(!history.withheld(&key("a")), "still");
-        run(&history, &key("a"), Ending::Done);
+        run(&history, &key("a"), AttemptEnd::Done);
         assert!(history.withheld(&key("a")), "again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_stuck_is_not_forgotten_for_what_goes_well_and_it_is_known_that_something_was() {
         let history = history(2);
-        run(&history, &key("hopeless"), Ending::Terminal);
-        run(&history, &key("given-up"), Ending::GivenUp);
-        run(&history, &key("paused"), Ending::Paused("by hand"));
+        run(&history, &key("hopeless"), AttemptEnd::Terminal);
+        run(&history, &key("given-up"), AttemptEnd::GivenUp);
+        run(&history, &key("paused"), AttemptEnd::Paused("by hand"));
         history.paused(&key("annotated"), "example.com/paused");
-        ["a", "b"].into_iter().for_each(|name| run(&history, &key(name), Ending::Done));
+        ["a", "b"].into_iter().for_each(|name| run(&history, &key(name), AttemptEnd::Done));
         assert_eq!(history.forgets_beyond(), None);
-        run(&history, &key("c"), Ending::Done);
+        run(&history, &key("c"), AttemptEnd::Done);
         assert_eq!(history.forgets_beyond(), Some(2));
         assert!(history.of(&key("a")).is_none());
         for name in ["hopeless", "given-up", "paused", "annotated"] {
             assert!(history.of(&key(name)).is_some(), "{name}");
         }
-        (0..STUCK).for_each(|number| run(&history, &key(&format!("stuck-{number}")), Ending::GivenUp));
+        (0..STUCK).for_each(|number| run(&history, &key(&format!("stuck-{number}")), AttemptEnd::GivenUp));
         assert!(history.of(&key("hopeless")).is_none(), "they have a bound too");
         assert_eq!(history.len(), STUCK + 2);
     }
@@ -628,10 +628,10 @@ mod tests {
     async fn of_those_that_fail_or_wait_all_are_counted_and_the_first_named() {
         let history = history(2);
         for name in ["d", "a", "c", "b"] {
-            history.queued([&key(&format!("waits-{name}"))], &Origin::Other(Asker::Timer));
+            history.queued([&key(&format!("waits-{name}"))], &KeyOrigin::Other(EnqueueReason::Timer));
             history.env.sleep(std::time::Duration::from_secs(1)).await;
             let failure = Failure::new(history.env.now(), format!("{name}\nfailed"), None);
-            history.ended(&key(name), history.env.now(), Ending::Failed, Some(failure));
+            history.ended(&key(name), history.env.now(), AttemptEnd::Failed, Some(failure));
         }
         let first = [(key("a"), "a failed".to_owned()), (key("b"), "b failed".to_owned())];
         assert_eq!(history.first_failing(2), (4, first.into()));
@@ -643,8 +643,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_that_comes_of_one_event_bears_one_reading_of_the_clock() {
         let history = history(10);
-        let sighting = Sighting::of("pods");
-        let origin = Origin::Watch(Arc::clone(&sighting));
+        let sighting = ObservedEvent::of("pods");
+        let origin = KeyOrigin::Watch(Arc::clone(&sighting));
         let begun = history.env.now();
         tell(&sighting, "web", "1");
         history.queued([&key("web")], &origin);
@@ -665,8 +665,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_remembers_the_object_it_was_found_in() {
         let history = history(10);
-        let sighting = Sighting::of("pods");
-        let origin = Origin::Watch(Arc::clone(&sighting));
+        let sighting = ObservedEvent::of("pods");
+        let origin = KeyOrigin::Watch(Arc::clone(&sighting));
         tell(&sighting, "web-1", "12");
         history.queued([&key("web-1"), &key("web")], &origin);
         sighting.over();
@@ -678,15 +678,15 @@ mod tests {
         };
         let uid = Some("3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f".to_owned());
         let seen = Some((key("web-1"), Some("12".to_owned()), uid));
-        assert_eq!(of("web-1"), (seen.clone(), Some(Asker::Event)));
-        assert_eq!(of("web"), (seen, Some(Asker::Handler)));
-        assert_eq!(of("later"), (None, Some(Asker::Handler)), "an event that is over explains nothing");
+        assert_eq!(of("web-1"), (seen.clone(), Some(EnqueueReason::Event)));
+        assert_eq!(of("web"), (seen, Some(EnqueueReason::Handler)));
+        assert_eq!(of("later"), (None, Some(EnqueueReason::Handler)), "an event that is over explains nothing");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_that_is_asked_for_again_waits_since_the_first_time() {
         let history = history(10);
-        let other = Origin::Other(Asker::Timer);
+        let other = KeyOrigin::Other(EnqueueReason::Timer);
         history.queued([&key("a")], &other);
         let first = history.of(&key("a")).and_then(|it| it.queued_at);
         history.env.sleep(std::time::Duration::from_secs(5)).await;
@@ -700,8 +700,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_that_comes_and_goes_allocates_nothing_and_costs_a_few_hundred_bytes() {
         let history = history(1000);
-        let sighting = Sighting::of("pods");
-        let origin = Origin::Watch(Arc::clone(&sighting));
+        let sighting = ObservedEvent::of("pods");
+        let origin = KeyOrigin::Watch(Arc::clone(&sighting));
         let keys: Vec<ObjectKey> = (0..3000).map(|number| key(&format!("name-of-a-pod-{number}"))).collect();
         let metas: Vec<ObjectMeta> = keys.iter().map(|key| meta(key.name(), "123456")).collect();
         let owner = key("web");
@@ -712,13 +712,13 @@ mod tests {
                 history.refused(meta, &Event::Added { object: (), cause: Cause::Watch }, &sighting, "no");
                 sighting.over();
                 history.started(key, Instant::ORIGIN);
-                history.ended(key, Instant::ORIGIN, Ending::Done, None);
+                history.ended(key, Instant::ORIGIN, AttemptEnd::Done, None);
             }
         };
         let first = allocation_counter::measure(round);
         let again = allocation_counter::measure(round);
         assert_eq!(again.count_total, 0, "in steady state");
-        let per_key = (first.bytes_current - i64::try_from(refusals::BYTES).expect("small")) / 1000;
+        let per_key = (first.bytes_current - i64::try_from(filtered_events::BYTES).expect("small")) / 1000;
         let record = size_of::<Record>();
         assert!(per_key < 500, "{per_key} bytes per key, {record} of them the record");
     }

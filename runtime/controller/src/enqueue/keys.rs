@@ -8,8 +8,8 @@ use windlass_sharding::{KeyOwnership, Ownership};
 use windlass_workqueue::{Item, ParkReason, Queue};
 
 use crate::enqueue::history::History;
-use crate::enqueue::limits::Limit;
-use crate::enqueue::pause::Pause;
+use crate::enqueue::limits::ConcurrencyLimit;
+use crate::enqueue::pause::PauseAnnotation;
 use crate::enqueue::quarantine::Quarantine;
 use crate::enqueue::trigger::Trigger;
 use crate::enqueue::undecodable::Undecodable;
@@ -22,8 +22,8 @@ pub(crate) struct Keys {
     pub(crate) queue: Queue<ObjectKey>,
     pub(crate) history: History,
     pub(crate) quarantine: Quarantine,
-    pub(crate) limits: Vec<Limit>,
-    pub(crate) pauses: Vec<Pause>,
+    pub(crate) limits: Vec<ConcurrencyLimit>,
+    pub(crate) pauses: Vec<PauseAnnotation>,
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) undecodable: Undecodable,
     pub(crate) ownership: Arc<dyn KeyOwnership>,
@@ -61,7 +61,7 @@ impl Keys {
 
     /// Forgets the keys that are gone, but for what a worker has of them.
     pub(crate) fn forget_if(&self, gone: &impl Fn(&ObjectKey) -> bool) {
-        self.queue.withdraw(gone);
+        self.queue.remove(gone);
         // Whoever has attempts to its name fails.
         self.history.failing().iter().filter(|key| gone(key)).for_each(|key| self.queue.forget(key));
         self.limits.iter().for_each(|limit| limit.forget_if(gone, &self.queue));

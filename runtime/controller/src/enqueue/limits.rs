@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_object::ObjectKey;
-use windlass_workqueue::{Add, ParkReason, Priority, Queue};
+use windlass_workqueue::{AddOptions, ParkReason, Priority, Queue};
 
 /// Of so many calls one goes to the key that has stood in line for longest, whatever its priority. The queue lets one key
 /// in eight age, and a class should be no less fair.
@@ -35,7 +35,7 @@ type ClassOf = dyn Fn(&ObjectKey) -> Option<String> + Send + Sync;
 
 /// At most so many keys of a class at once.
 #[derive(Clone)]
-pub(crate) struct Limit {
+pub(crate) struct ConcurrencyLimit {
     at_most: usize,
     class_of: Arc<ClassOf>,
     state: Arc<Mutex<State>>,
@@ -79,21 +79,21 @@ struct Claim {
 }
 
 /// A place in a class, given up when it is dropped: to a key that stands in line, if there is one.
-pub(crate) struct Place {
-    limit: Limit,
+pub(crate) struct ClassPermit {
+    limit: ConcurrencyLimit,
     class: String,
     queue: Queue<ObjectKey>,
 }
 
 /// What a limit does with a key that comes.
-enum Entry {
+enum AcquireOutcome {
     /// It is in.
     In,
     /// The class is full, and the key stands in line. These have places kept, and are to come as early as it would.
     Full(Vec<ObjectKey>),
 }
 
-impl Limit {
+impl ConcurrencyLimit {
     pub(crate) fn new(
         at_most: usize,
         class_of: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
@@ -123,11 +123,11 @@ impl Limit {
     /// A place in every class that `key` belongs to; none if one is full. Then the key stands in line and is to be parked:
     /// it is added once it has a place.
     pub(crate) fn enter_all(
-        limits: &[Limit],
+        limits: &[ConcurrencyLimit],
         queue: &Queue<ObjectKey>,
         key: &ObjectKey,
         priority: Priority,
-    ) -> Option<Vec<Place>> {
+    ) -> Option<Vec<ClassPermit>> {
         // Users' code first: if it panics, nothing has been taken.
         let classes: Vec<_> = limits.iter().map(|limit| (limit, (limit.class_of)(key))).collect();
         // Places kept for the key come first: one that stayed behind while the key waits for another would be lost to
@@ -149,9 +149,9 @@ impl Limit {
     }
 
     /// The place that is kept for `key`, in whichever class.
-    fn kept_for(&self, key: &ObjectKey, queue: &Queue<ObjectKey>) -> Option<Place> {
+    fn kept_for(&self, key: &ObjectKey, queue: &Queue<ObjectKey>) -> Option<ClassPermit> {
         let class = self.lock().take_kept(key)?;
-        Some(Place { limit: self.clone(), class, queue: queue.clone() })
+        Some(ClassPermit { limit: self.clone(), class, queue: queue.clone() })
     }
 
     /// The key is in no class any more.
@@ -165,12 +165,12 @@ impl Limit {
         queue: &Queue<ObjectKey>,
         key: &ObjectKey,
         priority: Priority,
-    ) -> Option<Place> {
+    ) -> Option<ClassPermit> {
         let entry = self.lock().enter(&class, key, priority, self.at_most);
         match entry {
-            Entry::In => Some(Place { limit: self.clone(), class, queue: queue.clone() }),
-            Entry::Full(urged) => {
-                urged.into_iter().for_each(|key| queue.add_with(key, Add::now().priority(priority)));
+            AcquireOutcome::In => Some(ClassPermit { limit: self.clone(), class, queue: queue.clone() }),
+            AcquireOutcome::Full(urged) => {
+                urged.into_iter().for_each(|key| queue.add_with(key, AddOptions::now().priority(priority)));
                 None
             }
         }
@@ -206,17 +206,17 @@ impl State {
         }
     }
 
-    fn enter(&mut self, name: &str, key: &ObjectKey, priority: Priority, at_most: usize) -> Entry {
+    fn enter(&mut self, name: &str, key: &ObjectKey, priority: Priority, at_most: usize) -> AcquireOutcome {
         if self.class_of.get(key).is_some_and(|other| other != name) {
             self.part_with(key);
         }
         let class = self.classes.entry(name.to_owned()).or_default();
         if class.taken < at_most {
             class.taken += 1;
-            return Entry::In;
+            return AcquireOutcome::In;
         }
         self.class_of.insert(key.clone(), name.to_owned());
-        Entry::Full(class.join_line(key, priority))
+        AcquireOutcome::Full(class.join_line(key, priority))
     }
 
     /// Gives a place up: to the key that is returned, if there is one.
@@ -292,16 +292,16 @@ impl Line {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClassPermit {
     fn drop(&mut self) {
         let next = self.limit.lock().leave(&self.class);
         if let Some((key, priority)) = next {
-            self.queue.add_with(key, Add::now().priority(priority));
+            self.queue.add_with(key, AddOptions::now().priority(priority));
         }
     }
 }
 
-impl fmt::Debug for Limit {
+impl fmt::Debug for ConcurrencyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limit").field("at_most", &self.at_most).field("state", &self.lock()).finish()
     }
@@ -317,7 +317,7 @@ mod tests {
 
     /// One class with one place, and the queue that its keys come back to.
     struct Room {
-        limits: Vec<Limit>,
+        limits: Vec<ConcurrencyLimit>,
         queue: Queue<ObjectKey>,
     }
 
@@ -325,11 +325,11 @@ mod tests {
         fn of(class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static) -> Self {
             let metrics = Metrics::new().workqueue("room");
             let queue = Queue::new(Env::virtual_time(1), "room", metrics);
-            Self { limits: vec![Limit::new(1, class)], queue }
+            Self { limits: vec![ConcurrencyLimit::new(1, class)], queue }
         }
 
-        fn enter(&self, name: &str, priority: Priority) -> Option<Vec<Place>> {
-            Limit::enter_all(&self.limits, &self.queue, &key(name), priority)
+        fn enter(&self, name: &str, priority: Priority) -> Option<Vec<ClassPermit>> {
+            ConcurrencyLimit::enter_all(&self.limits, &self.queue, &key(name), priority)
         }
 
         /// Who has come back to the queue.
@@ -339,7 +339,7 @@ mod tests {
         }
 
         /// Gives up a place; tells who is called.
-        fn leave(&self, places: Option<Vec<Place>>) -> Option<(String, Priority)> {
+        fn leave(&self, places: Option<Vec<ClassPermit>>) -> Option<(String, Priority)> {
             drop(places.expect("a place"));
             self.back()
         }

@@ -23,12 +23,12 @@ type Holds = dyn Fn(&ObjectKey) -> bool + Send + Sync;
 
 /// An annotation that pauses the keys of one watch's objects.
 #[derive(Clone)]
-pub(crate) struct Pause {
+pub(crate) struct PauseAnnotation {
     pub(crate) annotation: &'static str,
     holds: Arc<Holds>,
 }
 
-impl Pause {
+impl PauseAnnotation {
     pub(crate) fn new(annotation: &'static str, objects: Cache) -> Self {
         let holds = move |key: &ObjectKey| {
             objects.with_metadata(key, |meta| is_paused(meta, annotation)).unwrap_or(false)
@@ -37,7 +37,7 @@ impl Pause {
     }
 
     /// The annotation by which `key` is paused, if it is by one of `pauses`.
-    pub(crate) fn of(pauses: &[Pause], key: &ObjectKey) -> Option<&'static str> {
+    pub(crate) fn of(pauses: &[PauseAnnotation], key: &ObjectKey) -> Option<&'static str> {
         pauses.iter().find(|pause| (pause.holds)(key)).map(|pause| pause.annotation)
     }
 }
@@ -67,7 +67,7 @@ fn is_paused(meta: &ObjectMeta, annotation: &str) -> bool {
     meta.annotations.as_ref().is_some_and(value)
 }
 
-impl fmt::Debug for Pause {
+impl fmt::Debug for PauseAnnotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pause").field(&self.annotation).finish()
     }

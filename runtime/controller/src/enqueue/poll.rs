@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use windlass_env::cell::{Observer, Publisher, cell};
-use windlass_env::{TaskGroup, caught};
+use windlass_env::watch_channel::{Receiver, Sender, channel};
+use windlass_env::{TaskGroup, catch_panic};
 use windlass_object::ObjectKey;
 
 use crate::enqueue::enqueuer::Enqueuer;
-use crate::enqueue::history::Asker;
+use crate::enqueue::history::EnqueueReason;
 use crate::enqueue::source::{Call, Means};
 use crate::enqueue::timer::Timer;
 use crate::error::BoxError;
@@ -79,7 +79,7 @@ pub(crate) struct Poll {
     same: fn(&Value, &Value) -> bool,
     state: Mutex<State>,
     /// Whether there was an answer.
-    answered: Publisher<bool>,
+    answered: Sender<bool>,
 }
 
 #[derive(Default)]
@@ -94,7 +94,7 @@ struct State {
 impl Poll {
     pub(crate) fn new<T: PartialEq + Send + Sync + 'static>(name: &'static str) -> Arc<Self> {
         let same = |one: &Value, other: &Value| one.downcast_ref::<T>() == other.downcast_ref::<T>();
-        Arc::new(Self { name, same, state: Mutex::default(), answered: cell(false).0 })
+        Arc::new(Self { name, same, state: Mutex::default(), answered: channel(false).0 })
     }
 
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
@@ -107,7 +107,7 @@ impl Poll {
         let mut periods = timer.periods(env, &means.name);
         let mut wait = FIRST_BACK_OFF;
         loop {
-            let asked = caught(self.ask(&fetch, &means)).await.unwrap_or_else(|message| {
+            let asked = catch_panic(self.ask(&fetch, &means)).await.unwrap_or_else(|message| {
                 means.panics.inc();
                 Err(format!("panicked: {message}"))
             });
@@ -131,9 +131,9 @@ impl Poll {
     async fn ask(&self, fetch: &Fetch, means: &Means) -> Result<(), String> {
         let answer = fetch(means.cx.clone()).await;
         let answer = answer.map_err(|error| windlass_client::one_line(error.as_ref()))?;
-        let queue = means.queue.of(Asker::Poll);
+        let queue = means.queue.of(EnqueueReason::Poll);
         // As in the first list of a watch, nothing is known to have happened.
-        let queue = if self.answered.get() { queue } else { queue.routine().at(means.background) };
+        let queue = if self.answered.get() { queue } else { queue.for_background().at(means.background) };
         let mut keys = self.changed(&answer);
         let gone = self.replace(answer, &queue);
         keys.extend(gone);
@@ -156,7 +156,7 @@ impl Poll {
         let old = std::mem::replace(&mut self.state().values, Arc::clone(&answer));
         let gone: Vec<ObjectKey> = old.keys().filter(|key| !answer.contains_key(key)).cloned().collect();
         // The replica that has the key may lose its shard to this one before it asks.
-        let elsewhere = gone.iter().filter(|key| !queue.wants(key)).cloned().collect();
+        let elsewhere = gone.iter().filter(|key| !queue.accepts(key)).cloned().collect();
         let mut state = self.state();
         state.gone_elsewhere = [std::mem::take(&mut state.gone_elsewhere[1]), elsewhere];
         gone
@@ -182,9 +182,9 @@ impl Poll {
 
     /// Waits for the first answer.
     pub(crate) async fn answered(&self) {
-        let mut answered: Observer<bool> = self.answered.observe();
+        let mut answered: Receiver<bool> = self.answered.subscribe();
         // The publisher lives in `self`.
-        let _closed = answered.wait_until(|answered| *answered).await;
+        let _closed = answered.wait_for(|answered| *answered).await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -156,7 +156,7 @@ fn maps_differ<O: Resource + 'static>(part: fn(&ObjectMeta) -> Option<&Strings>)
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
-    use windlass_informer::{Cause, Observation};
+    use windlass_informer::{Cause, DeletionEvidence};
 
     use super::*;
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn deleted() -> Event<Arc<Pod>> {
-        Event::Deleted { last: pod(|_| ()), observed: Observation::Seen, cause: Cause::Watch }
+        Event::Deleted { last: pod(|_| ()), observed: DeletionEvidence::Seen, cause: Cause::Watch }
     }
 
     fn updated(change: impl FnOnce(&mut ObjectMeta)) -> Event<Arc<Pod>> {

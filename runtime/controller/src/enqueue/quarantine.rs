@@ -42,21 +42,21 @@ struct State {
     /// After how many panics a key rests; `None` for never.
     limit: Option<u32>,
     /// Keys whose last try panicked. One for each failing key, so as many as the queue's limiter remembers.
-    panicked: BTreeMap<ObjectKey, Panicked>,
+    panicked: BTreeMap<ObjectKey, PanicRecord>,
     /// How many of them rest: counted, since every panic shows it.
     resting: usize,
     gauge: Option<IntGauge>,
 }
 
 #[derive(Debug)]
-struct Panicked {
+struct PanicRecord {
     times: u32,
     rest: Option<(String, Instant)>,
 }
 
 /// What becomes of a key that has panicked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum PanicDecision {
     /// It is tried again, later.
     TryAgain,
     /// It rests until something changes, after this many panics.
@@ -74,10 +74,10 @@ impl Quarantine {
     }
 
     /// Counts a panic.
-    pub(crate) fn panicked(&self, key: &ObjectKey, message: &str, now: Instant) -> Verdict {
+    pub(crate) fn panicked(&self, key: &ObjectKey, message: &str, now: Instant) -> PanicDecision {
         let mut state = self.lock();
         let limit = state.limit;
-        let panicked = state.panicked.entry(key.clone()).or_insert(Panicked { times: 0, rest: None });
+        let panicked = state.panicked.entry(key.clone()).or_insert(PanicRecord { times: 0, rest: None });
         panicked.times = panicked.times.saturating_add(1);
         let times = panicked.times;
         let rests = limit.is_some_and(|limit| times >= limit);
@@ -86,7 +86,7 @@ impl Quarantine {
             state.resting += usize::from(!rested);
             state.tell();
         }
-        if rests { Verdict::Rest(times) } else { Verdict::TryAgain }
+        if rests { PanicDecision::Rest(times) } else { PanicDecision::TryAgain }
     }
 
     /// A try that did not panic, whatever else came of it.
@@ -146,11 +146,11 @@ mod tests {
         quarantine.limit(Some(3));
         let key = ObjectKey::cluster("wild");
         let panic = || quarantine.panicked(&key, "boom", now);
-        assert_eq!([panic(), panic()], [Verdict::TryAgain, Verdict::TryAgain]);
+        assert_eq!([panic(), panic()], [PanicDecision::TryAgain, PanicDecision::TryAgain]);
         quarantine.survived(&key);
-        assert_eq!([panic(), panic()], [Verdict::TryAgain, Verdict::TryAgain], "the count begins anew");
+        assert_eq!([panic(), panic()], [PanicDecision::TryAgain, PanicDecision::TryAgain], "the count begins anew");
         assert!(!quarantine.holds(&key));
-        assert_eq!([panic(), panic()], [Verdict::Rest(3), Verdict::Rest(4)], "a further try is the last");
+        assert_eq!([panic(), panic()], [PanicDecision::Rest(3), PanicDecision::Rest(4)], "a further try is the last");
         let resting = quarantine.resting();
         assert_eq!((resting[0].panics, resting[0].message.as_str()), (4, "boom"));
         quarantine.survived(&key);
@@ -162,7 +162,7 @@ mod tests {
         let (quarantine, now) = (Quarantine::new(None), Env::virtual_time(1).now());
         quarantine.limit(None);
         let key = ObjectKey::cluster("wild");
-        assert!((0..1000).all(|_| quarantine.panicked(&key, "boom", now) == Verdict::TryAgain));
+        assert!((0..1000).all(|_| quarantine.panicked(&key, "boom", now) == PanicDecision::TryAgain));
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,7 +172,7 @@ mod tests {
         quarantine.limit(Some(1));
         let keys = ["a", "b", "c"].map(ObjectKey::cluster);
         let panic =
-            |key: &ObjectKey| assert!(matches!(quarantine.panicked(key, "boom", now), Verdict::Rest(_)));
+            |key: &ObjectKey| assert!(matches!(quarantine.panicked(key, "boom", now), PanicDecision::Rest(_)));
         keys.iter().for_each(panic);
         panic(&keys[0]);
         assert_eq!(gauge.get(), 3, "a key that panics again is the same one");

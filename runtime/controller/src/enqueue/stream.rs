@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, StreamExt as _};
-use windlass_env::caught;
+use windlass_env::catch_panic;
 use windlass_object::ObjectKey;
 
-use crate::enqueue::history::Asker;
+use crate::enqueue::history::EnqueueReason;
 use crate::enqueue::source::{Call, Means};
 
 /// How long the first wait is before a stream is opened again, and the longest.
@@ -18,7 +18,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 /// Queues what the streams bring that `open` opens, one after the other.
 pub(crate) async fn follow(open: Call<BoxStream<'static, ObjectKey>>, means: Means) {
     let (first, longest) = BACK_OFF;
-    let queue = means.queue.of(Asker::Stream);
+    let queue = means.queue.of(EnqueueReason::Stream);
     let mut wait = first;
     loop {
         let mut keys = 0_u64;
@@ -29,7 +29,7 @@ pub(crate) async fn follow(open: Call<BoxStream<'static, ObjectKey>>, means: Mea
                 queue.add(key);
             }
         };
-        match caught(read).await {
+        match catch_panic(read).await {
             Ok(()) => tracing::debug!(task = means.name, keys, "the stream has ended: it is opened again"),
             Err(message) => means.panicked(&message),
         }

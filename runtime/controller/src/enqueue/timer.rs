@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use windlass_env::{Env, Rng, caught_now};
+use windlass_env::{Env, Rng, catch_panic_sync};
 use windlass_object::ObjectKey;
 
-use crate::enqueue::history::Asker;
+use crate::enqueue::history::EnqueueReason;
 use crate::enqueue::source::Means;
 
 /// When a controller's timer goes off.
@@ -71,8 +71,8 @@ pub(crate) type Keys = Box<dyn FnMut() -> Vec<ObjectKey> + Send>;
 
 /// Goes off until it is dropped.
 pub(crate) async fn run(timer: Timer, mut keys: Keys, means: Means) {
-    let queue = means.queue.routine().of(Asker::Timer);
-    let mut go_off = || match caught_now(&mut keys) {
+    let queue = means.queue.for_background().of(EnqueueReason::Timer);
+    let mut go_off = || match catch_panic_sync(&mut keys) {
         Ok(keys) => queue.add_all(keys),
         Err(message) => means.panicked(&message),
     };

@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use windlass_object::ObjectKey;
-use windlass_workqueue::{Add, Priority};
+use windlass_workqueue::{AddOptions, Priority};
 
 use crate::enqueue::enqueuer::Enqueuer;
-use crate::enqueue::history::Asker;
+use crate::enqueue::history::EnqueueReason;
 
 /// Sends keys to a controller from outside. Clones are one trigger.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ enum Phase {
     /// No setup has declared the trigger so far.
     Undeclared,
     /// The controller has not started.
-    Kept,
+    Buffering,
     /// Keys go to the queue of this controller.
     Open { controller: &'static str, queue: Enqueuer },
     /// The controller has stopped.
@@ -137,7 +137,7 @@ impl Trigger {
         let mut state = self.inner.lock();
         state.bound = bound.max(1);
         if let Phase::Undeclared = state.phase {
-            state.phase = Phase::Kept;
+            state.phase = Phase::Buffering;
         }
     }
 
@@ -166,7 +166,7 @@ impl Trigger {
     pub fn try_send_at(&self, key: ObjectKey, priority: Priority) -> Result<(), TriggerError> {
         // The ownership is users' code: it is called without the lock.
         let queue = self.inner.lock().queue();
-        if queue.is_some_and(|queue| !queue.wants(&key)) {
+        if queue.is_some_and(|queue| !queue.accepts(&key)) {
             // It is another replica's, whose own look at the world brings it.
             return Ok(());
         }
@@ -178,14 +178,14 @@ impl Trigger {
                 let (controller, name) = (self.inner.controller.clone(), self.inner.name.clone());
                 return Err(TriggerError::Unknown { controller, name });
             }
-            Phase::Undeclared | Phase::Kept | Phase::Open { .. } => {}
+            Phase::Undeclared | Phase::Buffering | Phase::Open { .. } => {}
         }
         if waits.is_none() && state.waiting.len() >= state.bound {
             return Err(TriggerError::Full { bound: state.bound });
         }
         // Opened meanwhile, or moved: the worker that takes the key asks once more.
         if let Some(queue) = state.queue() {
-            queue.at(priority).put_wanted(key.clone(), Add::now());
+            queue.at(priority).enqueue_accepted(key.clone(), AddOptions::now());
         }
         state.waiting.insert(key, waits.map_or(priority, |waits| waits.max(priority)));
         Ok(())
@@ -212,16 +212,16 @@ impl Trigger {
 
     /// Lets everything kept, and all that follows, through to `queue`.
     pub(crate) fn open(&self, controller: &'static str, queue: Enqueuer) {
-        let queue = queue.of(Asker::Trigger);
+        let queue = queue.of(EnqueueReason::Trigger);
         // The ownership is users' code: it is called without the lock. The workers check keys that are sent meanwhile.
         let mut unwanted: Vec<ObjectKey> = self.inner.lock().waiting.keys().cloned().collect();
-        unwanted.retain(|key| !queue.wants(key));
+        unwanted.retain(|key| !queue.accepts(key));
         let mut state = self.inner.lock();
         for key in &unwanted {
             state.waiting.remove(key);
         }
         for (key, priority) in &state.waiting {
-            queue.at(*priority).put_wanted(key.clone(), Add::now());
+            queue.at(*priority).enqueue_accepted(key.clone(), AddOptions::now());
         }
         state.phase = Phase::Open { controller, queue };
     }
@@ -253,7 +253,7 @@ impl Trigger {
     /// The controller that this trigger keeps keys for will not start.
     pub(crate) fn abandon(&self, controller: &'static str) {
         let mut state = self.inner.lock();
-        if let Phase::Kept = state.phase {
+        if let Phase::Buffering = state.phase {
             state.phase = Phase::Stopped { controller };
             state.waiting.clear();
         }
@@ -267,7 +267,7 @@ impl State {
     fn queue(&self) -> Option<Enqueuer> {
         match &self.phase {
             Phase::Open { queue, .. } => Some(queue.clone()),
-            Phase::Undeclared | Phase::Kept | Phase::Stopped { .. } | Phase::Unknown => None,
+            Phase::Undeclared | Phase::Buffering | Phase::Stopped { .. } | Phase::Unknown => None,
         }
     }
 }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use kube::Resource;
 use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
-use windlass_env::caught_now;
+use windlass_env::catch_panic_sync;
 use windlass_informer::{Cause, Event, Lister, Selection, SharedInformer};
 use windlass_object::{ObjectKey, ResourceKind, Scoped};
 use windlass_workqueue::Priority;
 
 use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::{Enqueuer, by_self, keys_of};
-use crate::enqueue::history::Sighting;
-use crate::enqueue::pause::{Pause, resume};
+use crate::enqueue::history::ObservedEvent;
+use crate::enqueue::pause::{PauseAnnotation, resume};
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
 use crate::error::SetupError;
-use crate::scope::ApiScope;
+use crate::ownership::ApiScope;
 
 /// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
 pub trait Watchable:
@@ -141,7 +141,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     pub fn paused_by(mut self, annotation: &'static str) -> Self {
         self.wired.needs_queue("paused_by");
         let cache = Cache::of(self.informer().erased());
-        self.wired.pauses.push(Pause::new(annotation, cache));
+        self.wired.pauses.push(PauseAnnotation::new(annotation, cache));
         self.join(Box::new(resume(annotation)));
         self.primary()
     }
@@ -171,7 +171,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     fn handle(&mut self, mut handle: Handle<T>) {
         let (predicates, priority) = (self.predicates.clone(), self.priority);
         self.join(Box::new(move |event: &Event<_>, queue: &Enqueuer| {
-            if queue.lets_in(event, &predicates) {
+            if queue.passes_predicates(event, &predicates) {
                 match priority {
                     Some(priority) => handle(event, &queue.at(priority)),
                     None => handle(event, queue),
@@ -195,8 +195,8 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
             for object in informer.lister().list() {
                 let event = Event::Added { object, cause: Cause::InitialList };
                 let keys = || keys_of(&event, |object| map(object));
-                let is_let_in = || queue.lets_in(&event, &predicates);
-                found(event.object().meta(), caught_now(|| is_let_in().then(keys).unwrap_or_default()));
+                let is_let_in = || queue.passes_predicates(&event, &predicates);
+                found(event.object().meta(), catch_panic_sync(|| is_let_in().then(keys).unwrap_or_default()));
             }
         });
         replay(kind, priority, each)
@@ -209,8 +209,8 @@ type Each = Box<dyn Fn(&Enqueuer, &mut dyn FnMut(&ObjectMeta, Result<Vec<ObjectK
 /// The replay of a watch with objects of any type.
 fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay {
     Arc::new(move |wiring, wanted| {
-        let sighting = Sighting::of(&kind.to_string());
-        let queue = wiring.queue.of_watch(sighting).caused_by(Cause::InitialList, wiring.background);
+        let sighting = ObservedEvent::of(&kind.to_string());
+        let queue = wiring.queue.for_watch(sighting).for_cause(Cause::InitialList, wiring.background);
         let queue = priority.map_or_else(|| queue.clone(), |priority| queue.at(priority));
         each(&queue, &mut |object, keys| match keys {
             Ok(keys) => queue.add_all(keys.into_iter().filter(|key| wanted(key))),

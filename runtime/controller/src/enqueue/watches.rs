@@ -2,7 +2,7 @@
 //! does, or that objects name at run time.
 //!
 //! A watch that is added starts its cache in the background. Whoever adds it, a reconcile above all, goes on at once;
-//! the keys of its objects come when they come, and [`Watches::has_synced`] tells whether the cache is complete. A kind
+//! the keys of its objects come when they come, and [`DynamicWatches::has_synced`] tells whether the cache is complete. A kind
 //! that is absent, or that may not be read, keeps nobody waiting either: its cache fills once it can.
 //!
 //! Read-your-writes knows these caches as it knows those declared in `setup`. Rights are declared in `setup` as ever: a
@@ -21,11 +21,11 @@ use crate::consistency::caches::{Cache, CacheId, Caches};
 use crate::declared::DeclaredRules;
 use crate::descriptor::Descriptor;
 use crate::enqueue::enqueuer::Enqueuer;
-use crate::enqueue::wiring::{Wiring, attach};
+use crate::enqueue::wiring::{HandlerContext, attach};
 
 /// The watches that a controller adds and removes while it runs. Clones are the same set.
 #[derive(Clone)]
-pub struct Watches {
+pub struct DynamicWatches {
     inner: Arc<Inner>,
 }
 
@@ -38,19 +38,19 @@ struct Inner {
 
 struct State {
     phase: Phase,
-    added: BTreeMap<String, Added>,
+    added: BTreeMap<String, ActiveWatch>,
 }
 
 enum Phase {
     /// The controller does not run: not yet, or not any more.
     Resting,
     Running {
-        wiring: Box<Wiring>,
+        wiring: Box<HandlerContext>,
         rules: Arc<DeclaredRules>,
     },
 }
 
-struct Added {
+struct ActiveWatch {
     identity: Identity,
     handle: HandlerHandle,
     cache: Cache,
@@ -106,7 +106,7 @@ pub enum WatchError {
     },
 }
 
-impl Watches {
+impl DynamicWatches {
     pub(crate) fn new(factory: InformerFactory, caches: Caches, descriptor: Descriptor) -> Self {
         let state = State { phase: Phase::Resting, added: BTreeMap::new() };
         Self { inner: Arc::new(Inner { factory, caches, descriptor, state: Mutex::new(state) }) }
@@ -114,7 +114,7 @@ impl Watches {
 
     /// Watches the objects of `representation` that `selection` leaves, under a name of this controller's own, and
     /// gives read access to their cache, which fills in the background. `handle` is called with every change, first
-    /// with one `Added` for each object there is.
+    /// with one `ActiveWatch` for each object there is.
     ///
     /// To add what is there already, under the same name, changes nothing and gives the same cache: a reconcile may
     /// say each time what it needs.
@@ -137,7 +137,7 @@ impl Watches {
             representation: R::identity(),
         };
         let wiring = state.admit(name, &identity)?.clone();
-        let in_use = self.inner.factory.informer_in_use(representation, selection);
+        let in_use = self.inner.factory.ref_counted_informer(representation, selection);
         let (informer, lister) = (in_use.informer(), in_use.lister());
         if !state.added.contains_key(name) {
             let refused = |source| WatchError::Informer { name: name.to_owned(), source };
@@ -152,7 +152,7 @@ impl Watches {
             let cache: Cache = Cache::of(informer.erased());
             let id = self.inner.caches.add(cache.clone());
             tracing::info!(controller = wiring.controller, watch = name, kind = %identity.kind, "watching");
-            state.added.insert(name.to_owned(), Added { identity, handle, cache, id });
+            state.added.insert(name.to_owned(), ActiveWatch { identity, handle, cache, id });
         }
         Ok(lister)
     }
@@ -187,7 +187,7 @@ impl Watches {
         state.added.iter().map(|(name, added)| (name.clone(), added.identity.kind.clone())).collect()
     }
 
-    pub(crate) fn open(&self, wiring: Wiring, rules: Arc<DeclaredRules>) {
+    pub(crate) fn open(&self, wiring: HandlerContext, rules: Arc<DeclaredRules>) {
         self.inner.lock().phase = Phase::Running { wiring: Box::new(wiring), rules };
     }
 
@@ -210,7 +210,7 @@ impl Inner {
 
 impl State {
     /// What a watch of that name is wired to, if it may be.
-    fn admit(&self, name: &str, identity: &Identity) -> Result<&Wiring, WatchError> {
+    fn admit(&self, name: &str, identity: &Identity) -> Result<&HandlerContext, WatchError> {
         let Phase::Running { wiring, rules } = &self.phase else {
             return Err(WatchError::NotRunning { name: name.to_owned() });
         };
@@ -230,7 +230,7 @@ impl State {
     }
 }
 
-impl fmt::Debug for Watches {
+impl fmt::Debug for DynamicWatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Watches").field(&self.names()).finish()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use windlass_env::caught_now;
+use windlass_env::catch_panic_sync;
 use windlass_informer::{Event, Handler, HandlerHandle, InformerError, SharedInformer};
 use windlass_metrics::IntCounter;
 use windlass_object::{ObjectKey, ResourceKind};
@@ -13,8 +13,8 @@ use windlass_workqueue::Priority;
 
 use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::Enqueuer;
-use crate::enqueue::history::Sighting;
-use crate::enqueue::pause::Pause;
+use crate::enqueue::history::ObservedEvent;
+use crate::enqueue::pause::PauseAnnotation;
 use crate::error::SetupError;
 
 /// What the watches of a controller that is set up have declared.
@@ -23,7 +23,7 @@ pub(crate) struct Wired {
     /// The handlers, by the kind that each is told of.
     pub(crate) handlers: Vec<(String, Attach)>,
     pub(crate) replays: Vec<Replay>,
-    pub(crate) pauses: Vec<Pause>,
+    pub(crate) pauses: Vec<PauseAnnotation>,
     /// The caches of the objects that the controller's keys name.
     pub(crate) own: Vec<Cache>,
     /// Whether there is no queue: a runnable has none.
@@ -51,7 +51,7 @@ impl Wired {
 
 /// What handlers are joined to when their controller starts.
 #[derive(Clone, Debug)]
-pub(crate) struct Wiring {
+pub(crate) struct HandlerContext {
     pub(crate) controller: &'static str,
     pub(crate) queue: Enqueuer,
     /// The priority of keys that nothing happened to.
@@ -70,7 +70,7 @@ impl fmt::Debug for OwnCaches {
     }
 }
 
-impl Wiring {
+impl HandlerContext {
     /// Counts a panic of users' code and tells of it.
     pub(crate) fn panicked(&self, kind: &str, object: &ObjectMeta, message: &str) {
         let (controller, object) = (self.controller, ObjectKey::of(object));
@@ -80,15 +80,15 @@ impl Wiring {
 }
 
 /// Joins a handler to its informer.
-pub(crate) type Attach = Box<dyn FnOnce(&Wiring) -> Result<HandlerHandle, InformerError> + Send>;
+pub(crate) type Attach = Box<dyn FnOnce(&HandlerContext) -> Result<HandlerHandle, InformerError> + Send>;
 
 /// Enqueues the keys of cached objects that the filter selects, as if the objects had just been listed.
-pub(crate) type Replay = Arc<dyn Fn(&Wiring, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
+pub(crate) type Replay = Arc<dyn Fn(&HandlerContext, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
 
 /// Joins `handle` to `informer`, guarded against its panics.
 pub(crate) fn attach<T: Resource + Send + Sync + 'static>(
     informer: &SharedInformer<T>,
-    wiring: &Wiring,
+    wiring: &HandlerContext,
     handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static,
 ) -> Result<HandlerHandle, InformerError> {
     informer.add_handler(wiring.controller, Guarded::new(informer.kind(), wiring, handle))
@@ -96,17 +96,17 @@ pub(crate) fn attach<T: Resource + Send + Sync + 'static>(
 
 /// A handler of users' code, guarded against its panics.
 pub(crate) struct Guarded<F> {
-    wiring: Wiring,
+    wiring: HandlerContext,
     kind: String,
-    sighting: Arc<Sighting>,
+    sighting: Arc<ObservedEvent>,
     queue: Enqueuer,
     handle: F,
 }
 
 impl<F> Guarded<F> {
-    pub(crate) fn new(kind: &ResourceKind, wiring: &Wiring, handle: F) -> Self {
-        let sighting = Sighting::of(&kind.to_string());
-        let queue = wiring.queue.of_watch(Arc::clone(&sighting));
+    pub(crate) fn new(kind: &ResourceKind, wiring: &HandlerContext, handle: F) -> Self {
+        let sighting = ObservedEvent::of(&kind.to_string());
+        let queue = wiring.queue.for_watch(Arc::clone(&sighting));
         Self { wiring: wiring.clone(), kind: kind.kind.clone().into_owned(), sighting, queue, handle }
     }
 }
@@ -117,9 +117,9 @@ where
     F: FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static,
 {
     fn handle(&mut self, event: &Event<Arc<O>>) {
-        let queue = self.queue.caused_by(event.cause(), self.wiring.background);
+        let queue = self.queue.for_cause(event.cause(), self.wiring.background);
         self.sighting.told(event.object().meta(), event);
-        if let Err(message) = caught_now(|| (self.handle)(event, &queue)) {
+        if let Err(message) = catch_panic_sync(|| (self.handle)(event, &queue)) {
             self.wiring.panicked(&self.kind, event.object().meta(), &message);
         }
         self.sighting.over();

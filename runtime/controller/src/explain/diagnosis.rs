@@ -4,33 +4,33 @@
 //! reconcile ended, and last why nobody asked for it.
 
 use windlass_env::Instant;
-use windlass_informer::{Lag, Laggard, Presence, Quarantined as Undecoded};
+use windlass_informer::{UnsyncedReason, UnsyncedInformer, KindAvailability, UndecodableObject as Undecoded};
 use windlass_object::{GroupResource, ResourceKind};
 use windlass_sharding::Ownership;
-use windlass_workqueue::Whereabouts;
+use windlass_workqueue::KeyStatus;
 
-use crate::core::standing::{Held, Standing};
-use crate::enqueue::history::{Ending, Failure, Record, Refused};
+use crate::core::standing::{LeaseStatus, ControllerPhase};
+use crate::enqueue::history::{AttemptEnd, Failure, Record, FilteredEvent};
 use crate::enqueue::quarantine::Quarantined;
 use crate::explain::CachedObject;
-use crate::explain::moment::Now;
+use crate::explain::moment::CurrentTime;
 use crate::explain::situation::Situation;
 
 /// What was observed of one key, all within a moment.
-pub(super) struct Facts {
-    pub(super) now: Now,
-    pub(super) standing: Standing,
+pub(super) struct DiagnosisInput {
+    pub(super) now: CurrentTime,
+    pub(super) standing: ControllerPhase,
     /// Caches that have no initial list.
-    pub(super) laggards: Vec<Laggard>,
+    pub(super) laggards: Vec<UnsyncedInformer>,
     /// The polls without an answer, and why.
     pub(super) polls: Vec<String>,
     /// What keeps a cache that the controller needs from being followed.
-    pub(super) barred: Option<(ResourceKind, Presence)>,
+    pub(super) barred: Option<(ResourceKind, KindAvailability)>,
     /// Caches with an initial list that may miss changes since, and why.
     pub(super) behind: Vec<String>,
     pub(super) ownership: Ownership,
     /// Objects of that name which cannot be decoded; first those that the key names.
-    pub(super) undecoded: Vec<Spoilt>,
+    pub(super) undecoded: Vec<UndecodableMatch>,
     pub(super) resting: Option<Quarantined>,
     /// The annotation that pauses the key now.
     pub(super) annotation: Option<&'static str>,
@@ -40,7 +40,7 @@ pub(super) struct Facts {
     pub(super) own_write: Option<GroupResource>,
     /// The class for which the key is parked, and how many of it may run.
     pub(super) full_class: Option<(String, usize)>,
-    pub(super) whereabouts: Whereabouts,
+    pub(super) whereabouts: KeyStatus,
     pub(super) depth: usize,
     pub(super) workers: usize,
     pub(super) busy: usize,
@@ -48,21 +48,21 @@ pub(super) struct Facts {
     pub(super) record: Option<Record>,
     /// How many idle keys are remembered, if others were forgotten.
     pub(super) forgets_beyond: Option<usize>,
-    pub(super) refused: Option<Refused>,
+    pub(super) refused: Option<FilteredEvent>,
     pub(super) cached: Vec<CachedObject>,
     /// What leaves the key out of every cache, if it is left out.
     pub(super) left_out: Option<String>,
 }
 
 /// An object that cannot be decoded.
-pub(super) struct Spoilt {
+pub(super) struct UndecodableMatch {
     pub(super) kind: ResourceKind,
     pub(super) what: Undecoded,
     /// Whether the controller's keys name objects of this kind.
     pub(super) is_own: bool,
 }
 
-impl Facts {
+impl DiagnosisInput {
     pub(super) fn situation(&self) -> Situation {
         self.of_a_run()
             .or_else(|| self.of_the_controller())
@@ -88,28 +88,28 @@ impl Facts {
 
     fn of_the_controller(&self) -> Option<Situation> {
         match &self.standing {
-            Standing::Draining => Some(Situation::ShuttingDown),
-            Standing::StandingBy { lease, held } => Some(self.of_the_lease(lease.clone(), held())),
-            Standing::NotStarted => Some(lacking(&self.laggards).unwrap_or(Situation::NotStarted)),
-            Standing::WaitingForCaches => Some(lacking(&self.laggards).unwrap_or_else(|| {
+            ControllerPhase::Draining => Some(Situation::ShuttingDown),
+            ControllerPhase::StandingBy { lease, held } => Some(self.of_the_lease(lease.clone(), held())),
+            ControllerPhase::NotStarted => Some(lacking(&self.laggards).unwrap_or(Situation::NotStarted)),
+            ControllerPhase::WaitingForCaches => Some(lacking(&self.laggards).unwrap_or_else(|| {
                 let handlers = "handlers have not received the whole initial list".to_owned();
                 let polls = self.polls.clone();
                 Situation::WaitingForCache { lacking: if polls.is_empty() { vec![handlers] } else { polls } }
             })),
-            Standing::Working => None,
+            ControllerPhase::Working => None,
         }
     }
 
     /// Another replica acts, or is about to, or this one.
-    fn of_the_lease(&self, lease: String, held: Held) -> Situation {
+    fn of_the_lease(&self, lease: String, held: LeaseStatus) -> Situation {
         match held {
-            Held::Elsewhere(holder) => Situation::LeaseElsewhere { lease, holder: Some(holder) },
+            LeaseStatus::Elsewhere(holder) => Situation::LeaseElsewhere { lease, holder: Some(holder) },
             // It may not even have begun to stand for it.
-            Held::Nowhere => {
+            LeaseStatus::Nowhere => {
                 lacking(&self.laggards).unwrap_or(Situation::LeaseElsewhere { lease, holder: None })
             }
-            Held::Here => Situation::TakingOver { lease },
-            Held::Lost => Situation::ShuttingDown,
+            LeaseStatus::Here => Situation::TakingOver { lease },
+            LeaseStatus::Lost => Situation::ShuttingDown,
         }
     }
 
@@ -151,7 +151,7 @@ impl Facts {
         let due = self.whereabouts.due?;
         let next_try = self.now.moment(due.at);
         let record = self.record.as_ref()?;
-        let failed = matches!(record.end, Some(Ending::Failed | Ending::Panicked | Ending::Beside));
+        let failed = matches!(record.end, Some(AttemptEnd::Failed | AttemptEnd::Panicked | AttemptEnd::WorkerPanicked));
         let failure = record.failure.as_deref().filter(|_| failed || due.is_retry)?;
         Some(match denied(failure) {
             Some(denial) => Situation::MissingPermission { denial, next_try: Some(next_try) },
@@ -168,27 +168,27 @@ impl Facts {
             return Some(own.situation());
         }
         match self.barred.as_ref()? {
-            (_, Presence::Forbidden(denial)) => {
+            (_, KindAvailability::Forbidden(denial)) => {
                 Some(Situation::MissingPermission { denial: denial.to_string(), next_try: None })
             }
-            (kind, Presence::Absent) => Some(Situation::KindAbsent { kind: kind.to_string() }),
-            (_, Presence::Unknown | Presence::Served) => None,
+            (kind, KindAvailability::Absent) => Some(Situation::KindAbsent { kind: kind.to_string() }),
+            (_, KindAvailability::Unknown | KindAvailability::Served) => None,
         }
     }
 
     fn of_the_last_end(&self) -> Option<Situation> {
         let record = self.record.as_ref()?;
         let again = self.whereabouts.due.map(|due| self.now.moment(due.at));
-        if let (Some(Ending::NotYet(reason)), Some(next_try)) = (&record.end, &again) {
+        if let (Some(AttemptEnd::NotYet(reason)), Some(next_try)) = (&record.end, &again) {
             return Some(Situation::NotYet { reason: reason.to_string(), next_try: next_try.clone() });
         }
         match record.end.as_ref()? {
-            Ending::Paused(reason) if again.is_none() => {
+            AttemptEnd::Paused(reason) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its reconcile says so: {reason}") })
             }
-            Ending::Terminal => Some(given_up(record, "it failed for good")),
-            Ending::GivenUp => Some(given_up(record, "it failed too often")),
-            Ending::Annotated(annotation) if again.is_none() => {
+            AttemptEnd::Terminal => Some(given_up(record, "it failed for good")),
+            AttemptEnd::GivenUp => Some(given_up(record, "it failed too often")),
+            AttemptEnd::Annotated(annotation) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its object had the annotation {annotation}") })
             }
             _ => {
@@ -210,8 +210,8 @@ impl Facts {
         } else {
             "nothing to do until something changes".to_owned()
         };
-        let later = |refused: &&Refused| record.ended.is_none_or(|ended| refused.at >= ended);
-        if let Some(Refused { by, watch, at, .. }) = self.refused.as_ref().filter(later) {
+        let later = |refused: &&FilteredEvent| record.ended.is_none_or(|ended| refused.at >= ended);
+        if let Some(FilteredEvent { by, watch, at, .. }) = self.refused.as_ref().filter(later) {
             let at = self.now.moment(*at);
             why.push_str(&format!("; predicate {by} kept a later event from the watch on {watch}, {at}"));
         }
@@ -234,7 +234,7 @@ impl Facts {
         if let Some(by) = &self.left_out {
             return Situation::NotSelected { by: by.clone() };
         }
-        if let Some(Refused { at, watch, by, told }) = &self.refused {
+        if let Some(FilteredEvent { at, watch, by, told }) = &self.refused {
             let (watch, predicate, event) = (watch.to_string(), (*by).to_owned(), told.to_string());
             return Situation::Filtered { watch, predicate, event, at: self.now.moment(*at) };
         }
@@ -254,7 +254,7 @@ impl Facts {
     }
 }
 
-impl Spoilt {
+impl UndecodableMatch {
     fn situation(&self) -> Situation {
         let Undecoded { version, error, .. } = &self.what;
         let (kind, version) = (self.kind.to_string(), version.as_ref().map(ToString::to_string));
@@ -282,14 +282,14 @@ fn denied(failure: &Failure) -> Option<String> {
 }
 
 /// What keeps the controller from its caches: a right or a kind first, since somebody has to do something about it.
-fn lacking(laggards: &[Laggard]) -> Option<Situation> {
+fn lacking(laggards: &[UnsyncedInformer]) -> Option<Situation> {
     let forbidden = laggards.iter().find_map(|laggard| match &laggard.lag {
-        Lag::Forbidden(denial) => {
+        UnsyncedReason::Forbidden(denial) => {
             Some(Situation::MissingPermission { denial: denial.to_string(), next_try: None })
         }
         _ => None,
     });
-    let absent = || laggards.iter().find(|laggard| laggard.lag == Lag::Absent);
+    let absent = || laggards.iter().find(|laggard| laggard.lag == UnsyncedReason::Absent);
     forbidden
         .or_else(|| absent().map(|laggard| Situation::KindAbsent { kind: laggard.kind.to_string() }))
         .or_else(|| {

@@ -12,7 +12,7 @@ use windlass_object::time;
 /// as it is now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Moment {
+pub struct ObservedTime {
     /// In RFC 3339, to the microsecond.
     pub at: MicroTime,
     /// On the process's monotonic clock: seconds since the boot of its machine.
@@ -23,17 +23,17 @@ pub struct Moment {
 
 /// Now, by both clocks.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Now {
+pub(crate) struct CurrentTime {
     pub(crate) instant: Instant,
     wall: Timestamp,
 }
 
-impl Now {
+impl CurrentTime {
     pub(crate) fn of(env: &Env) -> Self {
         Self { instant: env.now(), wall: env.wall() }
     }
 
-    pub(crate) fn moment(&self, at: Instant) -> Moment {
+    pub(crate) fn moment(&self, at: Instant) -> ObservedTime {
         let (ahead, behind) = (at - self.instant, self.instant - at);
         let seconds_from_now = ahead.as_secs_f64() - behind.as_secs_f64();
         let offset = SignedDuration::try_from(ahead)
@@ -42,12 +42,12 @@ impl Now {
         let end = if offset.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
         let wall = self.wall.checked_add(offset).unwrap_or(end);
         let monotonic_seconds = at.since_origin().as_secs_f64();
-        Moment { at: time::micros(wall), monotonic_seconds, seconds_from_now }
+        ObservedTime { at: time::micros(wall), monotonic_seconds, seconds_from_now }
     }
 }
 
 /// `2026-03-01T12:00:00Z (4.2 s ago)`
-impl fmt::Display for Moment {
+impl fmt::Display for ObservedTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let away = self.seconds_from_now;
         write!(f, "{} (", time::rfc3339_nanos(self.at.0))?;
@@ -91,7 +91,7 @@ mod tests {
     async fn both_clocks_agree_and_no_end_of_time_is_too_far() {
         let env = Env::virtual_time(1);
         env.sleep(Duration::from_secs(100)).await;
-        let now = Now::of(&env);
+        let now = CurrentTime::of(&env);
         let moment = now.moment(env.now() - Duration::from_secs(3));
         assert_eq!((moment.monotonic_seconds, moment.seconds_from_now), (97.0, -3.0));
         let apart = env.wall().duration_since(moment.at.0);

@@ -4,18 +4,18 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::explain::moment::Moment;
+use crate::explain::moment::ObservedTime;
 
 /// How one controller fares. Of running, failing and waiting keys it names the first twenty.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Overview {
+pub struct ControllerOverview {
     /// Its name.
     pub name: String,
     /// Its other names.
     pub aliases: Vec<String>,
     /// How it stands.
-    pub state: State,
+    pub state: ControllerState,
     /// How many keys wait for a worker.
     pub depth: usize,
     /// How many workers it has.
@@ -39,7 +39,7 @@ pub struct Overview {
 /// How a controller stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "name", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum State {
+pub enum ControllerState {
     /// It is set up.
     NotStarted,
     /// Caches that it needs have no initial list.
@@ -72,7 +72,7 @@ pub struct WaitingKey {
     /// The key.
     pub key: String,
     /// Since when.
-    pub since: Moment,
+    pub since: ObservedTime,
 }
 
 /// A key that fails.
@@ -86,10 +86,10 @@ pub struct FailingKey {
     /// What the last failure said.
     pub error: String,
     /// When it is tried again.
-    pub next_try: Option<Moment>,
+    pub next_try: Option<ObservedTime>,
 }
 
-impl Overview {
+impl ControllerOverview {
     /// The overview on one line.
     pub fn summary(&self) -> String {
         let Self { name, state, depth, workers, busy, failing, quarantined, .. } = self;
@@ -102,7 +102,7 @@ impl Overview {
 }
 
 /// A summary, then a line for each key.
-impl fmt::Display for Overview {
+impl fmt::Display for ControllerOverview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.summary())?;
         for WaitingKey { key, since } in &self.running {
@@ -118,7 +118,7 @@ impl fmt::Display for Overview {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ControllerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotStarted => f.write_str("not started"),

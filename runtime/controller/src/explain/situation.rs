@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::explain::moment::{Moment, brief};
+use crate::explain::moment::{ObservedTime, brief};
 
 /// Why a key has not been reconciled, or what became of it. Its [`Display`](fmt::Display) is one line that begins with
 /// the cause.
@@ -33,7 +33,7 @@ pub enum Situation {
         /// What may not be done, and the rule to add to a role.
         denial: String,
         /// When it is tried again; none for what is asked for about once a minute, as caches are.
-        next_try: Option<Moment>,
+        next_try: Option<ObservedTime>,
     },
     /// A kind that the controller needs is not served.
     KindAbsent {
@@ -73,7 +73,7 @@ pub enum Situation {
         /// What the last panic said.
         message: String,
         /// When that was.
-        since: Moment,
+        since: ObservedTime,
     },
     /// The key is paused.
     Paused {
@@ -85,12 +85,12 @@ pub enum Situation {
         /// What has to happen.
         reason: String,
         /// When the key is reconciled again.
-        next_try: Moment,
+        next_try: ObservedTime,
     },
     /// A worker reconciles the key.
     Running {
         /// Since when.
-        since: Moment,
+        since: ObservedTime,
     },
     /// The caches do not show yet what the key's last reconcile wrote.
     WaitingForOwnWrite {
@@ -111,12 +111,12 @@ pub enum Situation {
         /// How many workers there are.
         workers: usize,
         /// Since when it waits.
-        since: Moment,
+        since: ObservedTime,
     },
     /// The key waits, and a worker is free.
     Queued {
         /// Since when.
-        since: Moment,
+        since: ObservedTime,
     },
     /// The key failed and waits for its next try.
     BackingOff {
@@ -125,7 +125,7 @@ pub enum Situation {
         /// What the last failure said.
         error: String,
         /// When it is tried again.
-        next_try: Moment,
+        next_try: ObservedTime,
     },
     /// The key failed for good, or too often, and waits for its next change.
     GivenUp {
@@ -139,7 +139,7 @@ pub enum Situation {
         /// Why there was nothing more to do.
         why: String,
         /// When it is looked at again, if it is.
-        again: Option<Moment>,
+        again: Option<ObservedTime>,
     },
     /// A predicate keeps the object's events from the watch that would queue the key.
     Filtered {
@@ -150,7 +150,7 @@ pub enum Situation {
         /// What the event was: `updated, told by watch`.
         event: String,
         /// When the last one was kept back.
-        at: Moment,
+        at: ObservedTime,
     },
     /// Nothing is remembered of the key, and some that nothing was the matter with were forgotten.
     NotRemembered {
@@ -243,7 +243,7 @@ fn taking_over(f: &mut fmt::Formatter<'_>, lease: &str) -> fmt::Result {
     write!(f, "taking over: {lease} is held here, and caches catch up with what its last holder wrote")
 }
 
-fn quarantined(f: &mut fmt::Formatter<'_>, panics: u32, message: &str, since: &Moment) -> fmt::Result {
+fn quarantined(f: &mut fmt::Formatter<'_>, panics: u32, message: &str, since: &ObservedTime) -> fmt::Result {
     let ago = since.ago();
     write!(
         f,
@@ -268,11 +268,11 @@ fn other_shard(f: &mut fmt::Formatter<'_>, shard: u16, holder: Option<&str>) -> 
     }
 }
 
-fn in_time(at: Option<&Moment>, what: &str) -> String {
+fn in_time(at: Option<&ObservedTime>, what: &str) -> String {
     at.map(|at| format!("; {what} {}", at.ahead())).unwrap_or_default()
 }
 
-impl Moment {
+impl ObservedTime {
     /// How long ago it was when it was asked about.
     fn span(&self) -> String {
         brief(-self.seconds_from_now)

@@ -16,10 +16,10 @@ use windlass_workqueue::Priority;
 use crate::core::Core;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::watch::Watchable;
-use crate::enqueue::watches::Watches;
+use crate::enqueue::watches::DynamicWatches;
 use crate::live::live;
 use crate::run::turn::Turn;
-use crate::scope::ApiScope;
+use crate::ownership::ApiScope;
 
 /// The means of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
 #[derive(Clone)]
@@ -33,15 +33,15 @@ pub struct Context {
 }
 
 /// What the attempt at one key knows of it.
-pub(crate) struct About {
+pub(crate) struct AttemptInfo {
     pub(crate) attempts: u32,
     pub(crate) priority: Priority,
     pub(crate) span: tracing::Span,
 }
 
 impl Context {
-    pub(crate) fn new(turn: Arc<Turn>, core: Arc<Core>, events: Recorder, about: About) -> Self {
-        let About { attempts, priority, span } = about;
+    pub(crate) fn new(turn: Arc<Turn>, core: Arc<Core>, events: Recorder, about: AttemptInfo) -> Self {
+        let AttemptInfo { attempts, priority, span } = about;
         Self { turn, core, events, attempts, span, priority }
     }
 
@@ -175,7 +175,7 @@ impl Context {
     }
 
     /// Watches that may be added and removed while the controller runs.
-    pub fn watches(&self) -> &Watches {
+    pub fn watches(&self) -> &DynamicWatches {
         &self.core.watches
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_workqueue::Priority;
 
-use crate::enqueue::quarantine::Verdict;
+use crate::enqueue::quarantine::PanicDecision;
 use crate::error::{Class, ReconcileError};
 
 /// How a reconcile that did not fail ended.
@@ -88,12 +88,12 @@ pub(crate) enum Attempt {
     /// The reconcile returned.
     Returned(Result<Outcome, ReconcileError>),
     /// The reconcile panicked, with this message and what follows from it.
-    Panicked(String, Verdict),
+    Panicked(String, PanicDecision),
 }
 
 /// What becomes of the key after an attempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Settlement {
+pub(crate) enum RequeueDecision {
     /// Its history of failures is forgotten.
     Forget,
     /// Forgotten, and back in the queue after a while, at another priority if that is given.
@@ -108,35 +108,35 @@ pub(crate) enum Settlement {
     /// Forgotten until something changes, because it failed too often.
     GiveUp,
     /// At rest until something changes, because it panicked too often.
-    Rest,
+    Quarantine,
 }
 
 /// Decides what becomes of a key. `attempts` counts its failures before this attempt; no `max_retries` means for ever.
-pub(crate) fn settle(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> Settlement {
+pub(crate) fn decide_requeue(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> RequeueDecision {
     match attempt {
-        Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => Settlement::Forget,
-        Attempt::Returned(Ok(Outcome::RequeueAfter(delay))) => Settlement::ForgetThenAfter(*delay, None),
+        Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => RequeueDecision::Forget,
+        Attempt::Returned(Ok(Outcome::RequeueAfter(delay))) => RequeueDecision::ForgetThenAfter(*delay, None),
         Attempt::Returned(Ok(Outcome::RequeueAt { after, priority })) => {
-            Settlement::ForgetThenAfter(*after, Some(*priority))
+            RequeueDecision::ForgetThenAfter(*after, Some(*priority))
         }
         Attempt::Returned(Err(error)) => settle_failure(error, attempts, max_retries),
         // A panic is a defect, not an answer about the key: it never uses up the key's retries.
-        Attempt::Panicked(_, Verdict::TryAgain) => Settlement::BackOff,
-        Attempt::Panicked(_, Verdict::Rest(_)) => Settlement::Rest,
+        Attempt::Panicked(_, PanicDecision::TryAgain) => RequeueDecision::BackOff,
+        Attempt::Panicked(_, PanicDecision::Rest(_)) => RequeueDecision::Quarantine,
     }
 }
 
-fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32>) -> Settlement {
+fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32>) -> RequeueDecision {
     let is_last = max_retries.is_some_and(|limit| attempts >= limit);
     // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
     let lacks_rights = || error.is_for_want_of_rights();
     match error.class() {
-        Class::Terminal => Settlement::Forget,
-        Class::NotYet(delay) => Settlement::ForgetThenAfter(delay, None),
-        Class::Retry if lacks_rights() => Settlement::AwaitRole,
-        Class::Retry | Class::RetryAfter(_) if is_last && !lacks_rights() => Settlement::GiveUp,
-        Class::Retry => Settlement::BackOff,
-        Class::RetryAfter(delay) => Settlement::RetryAfter(delay),
+        Class::Terminal => RequeueDecision::Forget,
+        Class::NotYet(delay) => RequeueDecision::ForgetThenAfter(delay, None),
+        Class::Retry if lacks_rights() => RequeueDecision::AwaitRole,
+        Class::Retry | Class::RetryAfter(_) if is_last && !lacks_rights() => RequeueDecision::GiveUp,
+        Class::Retry => RequeueDecision::BackOff,
+        Class::RetryAfter(delay) => RequeueDecision::RetryAfter(delay),
     }
 }
 
@@ -175,68 +175,68 @@ mod tests {
         let after = Duration::from_secs(7);
         let returned = Attempt::Returned;
         let table = [
-            ("done", returned(Ok(Outcome::Done)), 3, Some(0), Settlement::Forget),
+            ("done", returned(Ok(Outcome::Done)), 3, Some(0), RequeueDecision::Forget),
             (
                 "later",
                 returned(Ok(Outcome::RequeueAfter(after))),
                 3,
                 Some(0),
-                Settlement::ForgetThenAfter(after, None),
+                RequeueDecision::ForgetThenAfter(after, None),
             ),
             (
                 "later and urgent",
                 returned(Ok(Outcome::RequeueAfter(after).at(Priority::HIGH))),
                 0,
                 None,
-                Settlement::ForgetThenAfter(after, Some(Priority::HIGH)),
+                RequeueDecision::ForgetThenAfter(after, Some(Priority::HIGH)),
             ),
             (
                 "done is done at any priority",
                 returned(Ok(Outcome::Done.at(Priority::HIGH))),
                 0,
                 None,
-                Settlement::Forget,
+                RequeueDecision::Forget,
             ),
-            ("retry for ever", returned(Err(retry("no"))), u32::MAX, None, Settlement::BackOff),
-            ("last retry", returned(Err(retry("no"))), 14, Some(15), Settlement::BackOff),
-            ("one too many", returned(Err(retry("no"))), 15, Some(15), Settlement::GiveUp),
-            ("no retries at all", returned(Err(retry("no"))), 0, Some(0), Settlement::GiveUp),
+            ("retry for ever", returned(Err(retry("no"))), u32::MAX, None, RequeueDecision::BackOff),
+            ("last retry", returned(Err(retry("no"))), 14, Some(15), RequeueDecision::BackOff),
+            ("one too many", returned(Err(retry("no"))), 15, Some(15), RequeueDecision::GiveUp),
+            ("no retries at all", returned(Err(retry("no"))), 0, Some(0), RequeueDecision::GiveUp),
             (
                 "at the server's time",
                 returned(Err(retry_after(after, "busy"))),
                 3,
                 None,
-                Settlement::RetryAfter(after),
+                RequeueDecision::RetryAfter(after),
             ),
             (
                 "one too many at any time",
                 returned(Err(retry_after(after, "busy"))),
                 15,
                 Some(15),
-                Settlement::GiveUp,
+                RequeueDecision::GiveUp,
             ),
             (
                 "not yet",
                 returned(Err(not_yet(after, "waits"))),
                 99,
                 Some(0),
-                Settlement::ForgetThenAfter(after, None),
+                RequeueDecision::ForgetThenAfter(after, None),
             ),
-            ("paused", returned(Ok(Outcome::Paused("as told"))), 3, Some(0), Settlement::Forget),
-            ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), Settlement::AwaitRole),
+            ("paused", returned(Ok(Outcome::Paused("as told"))), 3, Some(0), RequeueDecision::Forget),
+            ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), RequeueDecision::AwaitRole),
             (
                 "forbidden, and nothing to be done",
                 returned(Err(terminal(FORBIDDEN))),
                 0,
                 None,
-                Settlement::Forget,
+                RequeueDecision::Forget,
             ),
-            ("terminal", returned(Err(terminal("no"))), 0, None, Settlement::Forget),
-            ("panic", Attempt::Panicked("boom".into(), Verdict::TryAgain), 99, Some(15), Settlement::BackOff),
-            ("last panic", Attempt::Panicked("boom".into(), Verdict::Rest(15)), 14, None, Settlement::Rest),
+            ("terminal", returned(Err(terminal("no"))), 0, None, RequeueDecision::Forget),
+            ("panic", Attempt::Panicked("boom".into(), PanicDecision::TryAgain), 99, Some(15), RequeueDecision::BackOff),
+            ("last panic", Attempt::Panicked("boom".into(), PanicDecision::Rest(15)), 14, None, RequeueDecision::Quarantine),
         ];
         for (name, attempt, attempts, max_retries, expected) in table {
-            assert_eq!(settle(&attempt, attempts, max_retries), expected, "{name}");
+            assert_eq!(decide_requeue(&attempt, attempts, max_retries), expected, "{name}");
         }
     }
 }

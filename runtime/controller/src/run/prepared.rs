@@ -7,30 +7,30 @@ use std::fmt;
 use std::sync::Arc;
 
 use windlass_client::{ControllerClients, DeclaredVerbs, RawClient};
-use windlass_env::caught_now;
+use windlass_env::catch_panic_sync;
 use windlass_events::Recorder;
 use windlass_informer::HandlerHandle;
 
 use crate::consistency::doubts::DoubtResolver;
-use crate::consistency::freshness::Gate;
+use crate::consistency::read_your_writes::ReadYourWritesBarrier;
 use crate::core::Core;
-use crate::core::standing::Standing;
-use crate::declared::{Declaration, DeclaredRules, Enforced};
+use crate::core::standing::ControllerPhase;
+use crate::declared::{Declaration, DeclaredRules, EnforcedRules};
 use crate::descriptor::Descriptor;
 use crate::enqueue::source::TaskContext;
-use crate::enqueue::wiring::{Attach, Replay, Wiring};
+use crate::enqueue::wiring::{Attach, Replay, HandlerContext};
 use crate::error::SetupError;
-use crate::explain::Insight;
+use crate::explain::ControllerInspector;
 use crate::run::cache_wait::{CacheWait, caches_synced, shut_down};
 use crate::run::reconcile::Reconcile;
-use crate::run::remains::Remains;
+use crate::run::cleanup::Cleanup;
 use crate::run::worker::Worker;
 use crate::run::workers::Workers;
 use crate::setup::{CacheSync, OwnSource, Parts};
 
 /// What a controller needs from its process in order to run.
 #[derive(Clone)]
-pub struct Resources {
+pub struct ControllerDeps {
     /// Its identity towards the API server.
     pub clients: ControllerClients,
     /// Reads beside the caches, to find out whether a write whose answer was lost took effect.
@@ -40,13 +40,13 @@ pub struct Resources {
 }
 
 /// A controller that is set up, with its informers requested, and waits to be started.
-pub struct Prepared {
+pub struct PreparedController {
     core: Arc<Core>,
     controller: Arc<dyn Reconcile>,
     parts: Parts,
 }
 
-impl Prepared {
+impl PreparedController {
     pub(crate) fn new(controller: Arc<dyn Reconcile>, core: Core, parts: Parts) -> Self {
         Self { core: Arc::new(core), controller, parts }
     }
@@ -69,13 +69,13 @@ impl Prepared {
     }
 
     /// A look into this controller, from now until after its end, for whoever answers questions about it.
-    pub fn insight(&self) -> Insight {
-        Insight::new(Arc::clone(&self.core))
+    pub fn insight(&self) -> ControllerInspector {
+        ControllerInspector::new(Arc::clone(&self.core))
     }
 
     /// What is left of the controller if its start fails, is dropped or never comes.
-    pub fn remains(&self) -> Remains {
-        Remains {
+    pub fn remains(&self) -> Cleanup {
+        Cleanup {
             controller: self.core.name(),
             triggers: self.core.keys.triggers.clone(),
             informers: self.parts.sources.iter().map(|own| own.factory.clone()).collect(),
@@ -103,8 +103,8 @@ impl Prepared {
     ///
     /// # Cancel safety
     /// Dropping it tells everything that it began to end: no handler is told anything more and no worker runs.
-    /// [`Remains::end`] waits until all is gone.
-    pub async fn start(self, resources: Resources) -> Result<Workers, SetupError> {
+    /// [`Cleanup::finish`] waits until all is gone.
+    pub async fn start(self, resources: ControllerDeps) -> Result<Workers, SetupError> {
         self.start_after(resources, std::future::ready(())).await
     }
 
@@ -118,15 +118,15 @@ impl Prepared {
     /// See [`start`](Self::start).
     pub async fn start_after(
         self,
-        resources: Resources,
+        resources: ControllerDeps,
         ready: impl Future<Output = ()> + Send,
     ) -> Result<Workers, SetupError> {
-        let mut start = Start { remains: self.remains(), handles: Vec::new(), is_over: false };
+        let mut start = StartGuard { remains: self.remains(), handles: Vec::new(), is_over: false };
         let patience = self.cache_sync();
         let Self { core, controller, parts } = self;
         let Parts { declared, metrics, handlers, replays, sources, polls, tasks, cache_sync: _ } = parts;
         let rules = declared.all;
-        let declared: Arc<dyn DeclaredVerbs> = Arc::new(Enforced::new(rules.clone(), core.name(), metrics));
+        let declared: Arc<dyn DeclaredVerbs> = Arc::new(EnforcedRules::new(rules.clone(), core.name(), metrics));
         let (env, clients) = (core.env.clone(), resources.clients.clone());
         let cx = TaskContext::new(env, clients, Arc::clone(&declared), core.stop.clone());
         core.phase.begin();
@@ -139,7 +139,7 @@ impl Prepared {
             return Err(error);
         }
         ready.await;
-        if let Err(message) = caught_now(|| controller.started(&core.wiring.queue)) {
+        if let Err(message) = catch_panic_sync(|| controller.started(&core.wiring.queue)) {
             core.metrics.panics.inc();
             tracing::error!(controller = core.name(), %message, "the start hook panicked");
         }
@@ -161,20 +161,20 @@ impl Prepared {
     }
 }
 
-impl fmt::Debug for Prepared {
+impl fmt::Debug for PreparedController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prepared").field("descriptor", &self.descriptor()).finish_non_exhaustive()
     }
 }
 
 /// A start under way. Dropped before it is over, it takes back what it has begun.
-struct Start {
-    remains: Remains,
+struct StartGuard {
+    remains: Cleanup,
     handles: Vec<(String, HandlerHandle)>,
     is_over: bool,
 }
 
-impl Start {
+impl StartGuard {
     /// Has the caches filled, and the handlers told of what is in them.
     async fn synced(
         &mut self,
@@ -192,7 +192,7 @@ impl Start {
         wait.until(|| all_synced(core, &self.handles), lacking).await
     }
 
-    fn join_handlers(&mut self, wiring: &Wiring, handlers: Vec<(String, Attach)>) -> Result<(), SetupError> {
+    fn join_handlers(&mut self, wiring: &HandlerContext, handlers: Vec<(String, Attach)>) -> Result<(), SetupError> {
         for (kind, attach) in handlers {
             match attach(wiring) {
                 Ok(handle) => self.handles.push((kind, handle)),
@@ -205,16 +205,16 @@ impl Start {
     /// Takes back what has begun, and waits until it is gone.
     async fn undo(mut self) {
         self.handles.drain(..).for_each(|(_, handle)| handle.remove());
-        self.remains.end().await;
+        self.remains.finish().await;
         self.is_over = true;
     }
 }
 
-impl Drop for Start {
+impl Drop for StartGuard {
     fn drop(&mut self) {
         if !self.is_over {
             self.handles.iter().for_each(|(_, handle)| handle.remove());
-            self.remains.begin_to_end();
+            self.remains.begin();
         }
     }
 }
@@ -243,14 +243,14 @@ fn open(core: &Core, rules: &DeclaredRules) {
 /// Lets workers go, and what resolves the outcomes of their writes.
 fn run(core: &Arc<Core>, workers: Vec<Worker>, replays: Arc<[Replay]>, reader: RawClient) -> Workers {
     core.metrics.max_concurrent.set(i64::try_from(core.policy.workers).unwrap_or(i64::MAX));
-    core.phase.stand(Standing::Working);
-    let Gate { env, ledger, caches, .. } = core.gate.clone();
+    core.phase.stand(ControllerPhase::Working);
+    let ReadYourWritesBarrier { env, ledger, caches, .. } = core.gate.clone();
     let mut running = Workers::start(core, workers, replays, DoubtResolver { env, ledger, caches, reader });
     running.follow_undecodable();
     running
 }
 
-impl fmt::Debug for Resources {
+impl fmt::Debug for ControllerDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resources").finish_non_exhaustive()
     }

@@ -10,7 +10,7 @@
 use std::sync::{Arc, OnceLock};
 
 use windlass_client::{ControllerClients, DeclaredVerbs, DryRun, OpenWrites, RequestOptions, WriteLog as _};
-use windlass_env::cell::{Publisher, cell};
+use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, TaskGroup};
 use windlass_object::ObjectKey;
 
@@ -34,7 +34,7 @@ pub(crate) struct OpenTurn {
     /// Has the tasks of turns that were dropped.
     dropped: TaskGroup,
     /// Dropped when the turn is over: its client writes until then.
-    open: Option<Publisher<()>>,
+    open: Option<Sender<()>>,
 }
 
 impl Turn {
@@ -45,7 +45,7 @@ impl Turn {
         log: KeyLog,
         dropped: &TaskGroup,
     ) -> OpenTurn {
-        let (publisher, open) = cell(());
+        let (publisher, open) = channel(());
         let writes = OpenWrites::default();
         let turn = Turn {
             clients: clients.during(open, writes.clone()),

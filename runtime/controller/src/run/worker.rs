@@ -1,7 +1,7 @@
 //! One worker: it takes one key at a time, waits until the key's own writes are visible, reconciles, and settles.
 //!
 //! One small function per step, in the order in which a key meets them: `next`, `process`, `admit`, `reconcile`,
-//! `attempt`, `settle`. No panic in any of them ends a worker. A worker that is told to stop waits for nothing but the reconcile
+//! `attempt`, `decide_requeue`. No panic in any of them ends a worker. A worker that is told to stop waits for nothing but the reconcile
 //! that runs.
 
 use std::pin::pin;
@@ -12,25 +12,25 @@ use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture, Either};
 use tracing::Instrument;
 use windlass_client::{ControllerClients, DeclaredVerbs, Fence, one_line};
-use windlass_env::{Instant, caught};
+use windlass_env::{Instant, catch_panic};
 use windlass_events::Recorder;
 use windlass_metrics::ReconcileMetrics;
 use windlass_object::{GroupResource, ObjectKey};
 use windlass_sharding::Ownership;
-use windlass_workqueue::{Add, Item, ParkReason, Priority};
+use windlass_workqueue::{AddOptions, Item, ParkReason, Priority};
 
-use crate::consistency::freshness::Freshness;
+use crate::consistency::read_your_writes::CacheFreshness;
 use crate::core::Core;
-use crate::core::activity::Seat;
-use crate::enqueue::history::{Ending, Failure};
+use crate::core::activity::WorkerSlot;
+use crate::enqueue::history::{AttemptEnd, Failure};
 use crate::enqueue::keys::Keys;
-use crate::enqueue::limits::{CLASS_FULL, Limit};
-use crate::enqueue::pause::Pause;
-use crate::enqueue::quarantine::Verdict;
+use crate::enqueue::limits::{CLASS_FULL, ConcurrencyLimit};
+use crate::enqueue::pause::PauseAnnotation;
+use crate::enqueue::quarantine::PanicDecision;
 use crate::enqueue::undecodable::UNDECODABLE;
-use crate::error::{Class, LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
-use crate::run::context::{About, Context};
-use crate::run::outcome::{Attempt, Outcome, Settlement, settle};
+use crate::error::{Class, LeaseLost, FailureSeverity, ReconcileError, ReconcileTimeout, retry};
+use crate::run::context::{AttemptInfo, Context};
+use crate::run::outcome::{Attempt, Outcome, RequeueDecision, decide_requeue};
 use crate::run::reconcile::Reconcile;
 use crate::run::turn::{OpenTurn, Turn};
 
@@ -60,8 +60,8 @@ impl Worker {
     pub(crate) async fn run(self) {
         let seat = self.core.activity.take_seat(self.number);
         while let Some(item) = self.next().await {
-            if let Err(message) = caught(self.process(&item, &seat)).await {
-                self.survive(&item, &message);
+            if let Err(message) = catch_panic(self.process(&item, &seat)).await {
+                self.requeue_after_panic(&item, &message);
             }
             drop(item);
             // A controller that never waits must still let others have a turn.
@@ -82,21 +82,21 @@ impl Worker {
         }
     }
 
-    async fn process(&self, item: &Item<ObjectKey>, seat: &Seat<'_>) {
+    async fn process(&self, item: &Item<ObjectKey>, seat: &WorkerSlot<'_>) {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
         // If its class has had room since, the key is added again and this parks nothing. For its trigger it still waits: a
         // trigger that let another key in for each one that is parked would have no bound.
-        let Some(_places) = Limit::enter_all(limits, queue, key, priority) else {
+        let Some(_places) = ConcurrencyLimit::enter_all(limits, queue, key, priority) else {
             return item.park(CLASS_FULL);
         };
         triggers.iter().for_each(|trigger| trigger.taken(key));
         let _turn = seat.begin_turn(key, self.core.env.now());
         let _active = Active::count(&self.core.metrics);
         match self.pass(item).await {
-            Some((fence, Freshness::Fresh)) => self.reconcile(key, priority, fence).await,
-            Some((_, Freshness::Stale { resource, again_after })) => {
-                self.skip(key, &resource, Add::after(again_after).priority(priority));
+            Some((fence, CacheFreshness::Fresh)) => self.reconcile(key, priority, fence).await,
+            Some((_, CacheFreshness::Stale { resource, again_after })) => {
+                self.skip(key, &resource, AddOptions::after(again_after).priority(priority));
             }
             // Like a key that is still queued: the next leader sees it, or has it.
             None => {}
@@ -104,7 +104,7 @@ impl Worker {
     }
 
     /// Waits for the caches, as long as the key is to be reconciled here; then says behind which fence.
-    async fn pass(&self, item: &Item<ObjectKey>) -> Option<(KeyFence, Freshness)> {
+    async fn pass(&self, item: &Item<ObjectKey>) -> Option<(KeyFence, CacheFreshness)> {
         let mut passed = pin!(self.unless_stopped(self.core.gate.pass(item.key())));
         let fence = self.admit(item)?;
         if let Some(passed) = passed.as_mut().now_or_never() {
@@ -139,11 +139,11 @@ impl Worker {
                 return None;
             }
         };
-        if let Some(annotation) = Pause::of(pauses, key) {
+        if let Some(annotation) = PauseAnnotation::of(pauses, key) {
             tracing::debug!(controller = name, %key, annotation, "not reconciled: paused");
             queue.forget(key);
             history.paused(key, annotation);
-            keys.park(item, ParkReason(annotation), || Pause::of(pauses, key) == Some(annotation));
+            keys.park(item, ParkReason(annotation), || PauseAnnotation::of(pauses, key) == Some(annotation));
             return None;
         }
         if let Some(error) = undecodable.error(key) {
@@ -159,17 +159,17 @@ impl Worker {
 
     /// Goes on after a panic that was not the controller's: above all one of a limiter, which is its user's code. The
     /// key gets another turn, as urgent as this one, at a time that the limiter is not asked about.
-    fn survive(&self, item: &Item<ObjectKey>, message: &str) {
+    fn requeue_after_panic(&self, item: &Item<ObjectKey>, message: &str) {
         let key = item.key();
         self.core.metrics.panics.inc();
         tracing::error!(controller = self.core.name(), %key, message, "a panic beside the reconcile: trying again");
         self.core.keys.history.beside(key, message);
-        self.core.keys.queue.add_with(key.clone(), Add::after(AFTER_PANIC).priority(item.priority()));
+        self.core.keys.queue.add_with(key.clone(), AddOptions::after(AFTER_PANIC).priority(item.priority()));
     }
 
     /// Puts a key off whose cache does not show its last write yet. That is no failure of the key's: its back-off, which
     /// may be minutes, has no part in it.
-    fn skip(&self, key: &ObjectKey, resource: &GroupResource, again: Add) {
+    fn skip(&self, key: &ObjectKey, resource: &GroupResource, again: AddOptions) {
         self.core.stale_skips.count(resource);
         tracing::debug!(controller = self.core.name(), %key, "skipped: the cache is older than the key's last write");
         self.core.keys.history.put_off(key);
@@ -179,9 +179,9 @@ impl Worker {
     async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) {
         let span = tracing::info_span!("reconcile", controller = self.core.name(), %key);
         let failures = self.core.keys.queue.attempts(key);
-        let about = About { attempts: failures, priority, span: span.clone() };
+        let about = AttemptInfo { attempts: failures, priority, span: span.clone() };
         let (attempt, ended) = self.attempt(key, about, fence).await;
-        let settlement = settle(&attempt, failures, self.core.policy.max_retries);
+        let settlement = decide_requeue(&attempt, failures, self.core.policy.max_retries);
         span.in_scope(|| self.tell(&attempt, settlement, failures));
         self.count(&attempt);
         self.note(key, &attempt, settlement, ended);
@@ -189,7 +189,7 @@ impl Worker {
     }
 
     /// Has the key reconciled; tells how that ended, and when.
-    async fn attempt(&self, key: &ObjectKey, about: About, fence: KeyFence) -> (Attempt, Instant) {
+    async fn attempt(&self, key: &ObjectKey, about: AttemptInfo, fence: KeyFence) -> (Attempt, Instant) {
         let Core { env, keys, .. } = &*self.core;
         let Keys { quarantine, history, .. } = keys;
         let span = about.span.clone();
@@ -204,7 +204,7 @@ impl Worker {
             turn.turn().tasks().ended().await;
             returned
         };
-        let returned = caught(self.in_time(unless_lost(lost, reconcile)).instrument(span)).await;
+        let returned = catch_panic(self.in_time(unless_lost(lost, reconcile)).instrument(span)).await;
         turn.end().await;
         let ended = env.now();
         self.core.metrics.duration.observe((ended - begun).as_secs_f64());
@@ -224,7 +224,7 @@ impl Worker {
     /// Opens a turn of `key`, behind the fence of the key if it has one.
     fn open_turn(&self, key: &ObjectKey, fence: KeyFence) -> OpenTurn {
         let Core { env, gate, dropped_tasks, .. } = &*self.core;
-        let fenced = fence.map(|fence| self.clients.behind(fence));
+        let fenced = fence.map(|fence| self.clients.with_fence(fence));
         let clients = fenced.as_ref().unwrap_or(&self.clients);
         let layered = self.controller.clients(key, clients);
         let clients = layered.as_ref().unwrap_or(clients);
@@ -244,23 +244,23 @@ impl Worker {
     }
 
     /// A key that comes back keeps the priority it had, unless its reconcile asked for another.
-    fn settle(&self, key: &ObjectKey, settlement: Settlement, priority: Priority) {
+    fn settle(&self, key: &ObjectKey, settlement: RequeueDecision, priority: Priority) {
         let queue = &self.core.keys.queue;
         match settlement {
-            Settlement::BackOff => queue.add_with(key.clone(), Add::rate_limited().priority(priority)),
-            Settlement::AwaitRole => {
+            RequeueDecision::BackOff => queue.add_with(key.clone(), AddOptions::rate_limited().priority(priority)),
+            RequeueDecision::AwaitRole => {
                 // Other keys do not pay for a role that lacks a rule.
-                queue.add_with(key.clone(), Add::rate_limited_per_key(AFTER_DENIAL).priority(priority));
+                queue.add_with(key.clone(), AddOptions::rate_limited_per_key(AFTER_DENIAL).priority(priority));
             }
-            Settlement::Forget | Settlement::GiveUp => queue.forget(key),
-            Settlement::RetryAfter(delay) => {
-                queue.add_with(key.clone(), Add::retry_after(delay).priority(priority));
+            RequeueDecision::Forget | RequeueDecision::GiveUp => queue.forget(key),
+            RequeueDecision::RetryAfter(delay) => {
+                queue.add_with(key.clone(), AddOptions::retry_after(delay).priority(priority));
             }
-            Settlement::ForgetThenAfter(delay, asked) => {
+            RequeueDecision::ForgetThenAfter(delay, asked) => {
                 queue.forget(key);
-                queue.add_with(key.clone(), Add::after(delay).priority(asked.unwrap_or(priority)));
+                queue.add_with(key.clone(), AddOptions::after(delay).priority(asked.unwrap_or(priority)));
             }
-            Settlement::Rest => {
+            RequeueDecision::Quarantine => {
                 queue.forget(key);
                 // An appointment from before is no change.
                 queue.cancel_delayed(key);
@@ -269,19 +269,19 @@ impl Worker {
     }
 
     /// Remembers how it ended.
-    fn note(&self, key: &ObjectKey, attempt: &Attempt, settlement: Settlement, at: Instant) {
+    fn note(&self, key: &ObjectKey, attempt: &Attempt, settlement: RequeueDecision, at: Instant) {
         let ending = match (attempt, settlement) {
-            (Attempt::Returned(Ok(Outcome::Done)), _) => Ending::Done,
-            (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => Ending::Paused(reason),
-            (Attempt::Returned(Ok(_)), _) => Ending::Again,
-            (Attempt::Returned(Err(_)), Settlement::GiveUp) => Ending::GivenUp,
+            (Attempt::Returned(Ok(Outcome::Done)), _) => AttemptEnd::Done,
+            (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => AttemptEnd::Paused(reason),
+            (Attempt::Returned(Ok(_)), _) => AttemptEnd::Requeued,
+            (Attempt::Returned(Err(_)), RequeueDecision::GiveUp) => AttemptEnd::GivenUp,
             (Attempt::Returned(Err(error)), _) => match error.class() {
-                Class::Terminal => Ending::Terminal,
-                Class::NotYet(_) => Ending::NotYet(one_line(error.cause()).into()),
-                Class::Retry | Class::RetryAfter(_) => Ending::Failed,
+                Class::Terminal => AttemptEnd::Terminal,
+                Class::NotYet(_) => AttemptEnd::NotYet(one_line(error.cause()).into()),
+                Class::Retry | Class::RetryAfter(_) => AttemptEnd::Failed,
             },
-            (Attempt::Panicked(_, Verdict::TryAgain), _) => Ending::Panicked,
-            (Attempt::Panicked(_, Verdict::Rest(_)), _) => Ending::Resting,
+            (Attempt::Panicked(_, PanicDecision::TryAgain), _) => AttemptEnd::Panicked,
+            (Attempt::Panicked(_, PanicDecision::Rest(_)), _) => AttemptEnd::Quarantined,
         };
         let failure = match attempt {
             Attempt::Returned(Ok(_)) => None,
@@ -314,17 +314,17 @@ impl Worker {
         }
     }
 
-    fn tell(&self, attempt: &Attempt, settlement: Settlement, failures: u32) {
+    fn tell(&self, attempt: &Attempt, settlement: RequeueDecision, failures: u32) {
         match attempt {
             Attempt::Returned(Ok(outcome)) => tracing::debug!(?outcome, "reconciled"),
-            Attempt::Returned(Err(error)) if settlement == Settlement::AwaitRole => {
+            Attempt::Returned(Err(error)) if settlement == RequeueDecision::AwaitRole => {
                 self.tell_denial(error, failures);
             }
             Attempt::Returned(Err(error)) => tell_failure(error, settlement, failures),
-            Attempt::Panicked(message, Verdict::TryAgain) => {
+            Attempt::Panicked(message, PanicDecision::TryAgain) => {
                 tracing::error!(%message, failures, "panicked: backing off");
             }
-            Attempt::Panicked(message, Verdict::Rest(panics)) => {
+            Attempt::Panicked(message, PanicDecision::Rest(panics)) => {
                 tracing::error!(%message, panics, "panicked too often: in quarantine until its next change");
             }
         }
@@ -379,7 +379,7 @@ async fn unless_lost(
     }
 }
 
-fn tell_failure(error: &ReconcileError, settlement: Settlement, failures: u32) {
+fn tell_failure(error: &ReconcileError, settlement: RequeueDecision, failures: u32) {
     let (loudness, class) = (error.loudness(), error.class());
     let error = one_line(error.cause());
     match (settlement, loudness) {
@@ -387,13 +387,13 @@ fn tell_failure(error: &ReconcileError, settlement: Settlement, failures: u32) {
         _ if class == Class::Terminal => {
             tracing::error!(error, "failed for good: waiting for its next change");
         }
-        (Settlement::GiveUp, _) => {
+        (RequeueDecision::GiveUp, _) => {
             tracing::warn!(error, failures, "failed too often: dropped until its next change");
         }
-        (Settlement::RetryAfter(delay), _) => {
+        (RequeueDecision::RetryAfter(delay), _) => {
             tracing::warn!(error, failures, ?delay, "failed: retrying after the delay");
         }
-        (_, Loudness::Expected) => tracing::debug!(error, failures, "failed as may happen: backing off"),
-        (_, Loudness::Unexpected) => tracing::warn!(error, failures, "failed: backing off"),
+        (_, FailureSeverity::Expected) => tracing::debug!(error, failures, "failed as may happen: backing off"),
+        (_, FailureSeverity::Unexpected) => tracing::warn!(error, failures, "failed: backing off"),
     }
 }

@@ -12,12 +12,12 @@ use windlass_object::{GroupResource, ResourceVersion};
 
 use crate::consistency::doubts::{DoubtResolver, STOP_TIMEOUT};
 use crate::core::Core;
-use crate::core::activity::Busy;
-use crate::core::standing::Standing;
+use crate::core::activity::ActiveKey;
+use crate::core::standing::ControllerPhase;
 use crate::enqueue::source::{Source, TaskContext};
 use crate::enqueue::trigger::Trigger;
 use crate::enqueue::wiring::Replay;
-use crate::run::steward::Steward;
+use crate::run::shard_handoff::ShardHandoff;
 use crate::run::worker::Worker;
 
 /// What a worker may do with a key beside waiting and reconciling, before it is taken for stuck.
@@ -90,7 +90,7 @@ impl Workers {
     /// No worker takes another key, and the queue takes no more. Reconciles that run go on to their end.
     pub fn stop(&self) {
         let Core { phase, stop, keys, watches, .. } = &*self.core;
-        phase.stand(Standing::Draining);
+        phase.stand(ControllerPhase::Draining);
         stop.cancel();
         keys.queue.shut_down();
         keys.triggers.iter().for_each(Trigger::close);
@@ -150,18 +150,18 @@ impl Workers {
     }
 
     /// Brings keys to these workers, and takes them away.
-    pub fn steward(&self) -> Steward {
-        Steward { core: Arc::clone(&self.core), replays: Arc::clone(&self.replays) }
+    pub fn steward(&self) -> ShardHandoff {
+        ShardHandoff { core: Arc::clone(&self.core), replays: Arc::clone(&self.replays) }
     }
 
     /// Returns the answers that [`Prepared::insight`](crate::host::Prepared::insight) gives.
     #[cfg(test)]
-    pub(crate) fn insight(&self) -> crate::explain::Insight {
-        crate::explain::Insight::new(Arc::clone(&self.core))
+    pub(crate) fn insight(&self) -> crate::explain::ControllerInspector {
+        crate::explain::ControllerInspector::new(Arc::clone(&self.core))
     }
 
     /// The keys that workers have now.
-    pub fn busy(&self) -> Vec<Busy> {
+    pub fn busy(&self) -> Vec<ActiveKey> {
         self.core.activity.busy()
     }
 
@@ -194,11 +194,11 @@ impl Workers {
             if !is_told_to_stop && core.activity.has_ended() {
                 return Err("a worker has ended".to_owned());
             }
-            let dead = || own.iter().flat_map(InformerFactory::stuck).next();
+            let dead = || own.iter().flat_map(InformerFactory::stopped_reflectors).next();
             if let (false, Some((kind, _))) = (is_told_to_stop, dead()) {
                 return Err(format!("the informer of {kind} has died that followed a source of its own"));
             }
-            let age = |busy: &Busy| core.env.now().saturating_duration_since(busy.since);
+            let age = |busy: &ActiveKey| core.env.now().saturating_duration_since(busy.since);
             match core.activity.busy().into_iter().find(|busy| age(busy) > stuck_after) {
                 Some(busy) => Err(format!("{} has been reconciled for {:?}", busy.key, age(&busy))),
                 None => Ok(()),

@@ -61,16 +61,16 @@ async fn repeated_applies_send_one_request_until_the_object_changes() {
         ("generation", json!({ "spec": { "replicas": 7 } })),
     ];
     for (name, change) in changes {
-        assert_applies_once(&world, name, || drop(world.api.put(SET, change))).await;
+        assert_applies_once(&world, name, || drop(world.api.upsert(SET, change))).await;
     }
     assert_applies_once(&world, "deletion", || world.api.remove(SET)).await;
     let recreate = || {
         world.api.remove(SET);
-        world.api.put(SET, json!({ "spec": set()["spec"] }));
+        world.api.upsert(SET, json!({ "spec": set()["spec"] }));
     };
     assert_applies_once(&world, "recreation", recreate).await;
     let before = world.work().len();
-    world.api.put(SET, json!({ "status": { "replicas": 1 } }));
+    world.api.upsert(SET, json!({ "status": { "replicas": 1 } }));
     world.pass(10).await;
     assert_eq!(world.work().len(), before, "a status is not applied");
 }
@@ -85,13 +85,13 @@ async fn assert_applies_once(world: &World, name: &str, change: impl FnOnce()) {
 
 #[tokio::test(start_paused = true)]
 async fn apply_that_failed_is_sent_again() {
-    for what in [What::InternalError, What::ResponseLost { silently: false }] {
+    for what in [FaultAction::InternalError, FaultAction::ResponseLost { silently: false }] {
         let world = World::with(&[]);
         world.api.meddle(first_write(what));
         let _workers = applying(&world, Selection::default()).await;
         world.pass(10).await;
-        let sent = world.api.sent().iter().filter(|asked| asked.is_work()).count();
-        assert_eq!(sent, 2, "{:?}", world.api.sent());
+        let sent = world.api.sent_requests().iter().filter(|asked| asked.is_work()).count();
+        assert_eq!(sent, 2, "{:?}", world.api.sent_requests());
         assert!(world.api.object(SET).is_some());
     }
 }
@@ -140,7 +140,7 @@ async fn change_that_no_generation_counts_is_undone() {
     let _workers = world.start_with(Registration::of::<Classes>()).await;
     world.pass(10).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
-    world.api.put(CLASS, json!({ "description": "theirs" }));
+    world.api.upsert(CLASS, json!({ "description": "theirs" }));
     assert_eq!(world.api.object(CLASS).expect("there")["metadata"]["generation"], 1);
     world.pass(10).await;
     assert_eq!(

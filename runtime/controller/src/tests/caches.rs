@@ -11,7 +11,7 @@ use crate::CacheSync;
 /// A world in which Secrets cannot be read.
 fn secretive() -> World {
     let world = World::with(&["m"]);
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     world
 }
 
@@ -98,10 +98,10 @@ async fn queue_stays_empty_until_the_controller_starts() {
 #[tokio::test(start_paused = true)]
 async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
     let world = World::with(&["m"]);
-    world.api.put("/api/v1/namespaces/shop/secrets/s", json!({}));
+    world.api.upsert("/api/v1/namespaces/shop/secrets/s", json!({}));
     let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
     world.api.meddle(move |asked| {
-        (asked.resource == "secrets" && env.now() < mended).then_some(What::Unavailable)
+        (asked.resource == "secrets" && env.now() < mended).then_some(FaultAction::Unavailable)
     });
     let wire = |setup: &mut Setup| {
         setup.primary::<ConfigMap>();

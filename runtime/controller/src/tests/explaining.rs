@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use k8s_openapi::api::core::v1::Secret;
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Fence, FenceState, FrameStream, RequestError};
-use windlass_informer::{ListRequest, ListerWatcher, Selection, Sources as _, WatchRequest};
+use windlass_informer::{ListRequest, ListerWatcher, Selection, SourceProvider as _, WatchRequest};
 use windlass_object::shard::ShardId;
 use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, Typed};
 use windlass_sharding::{KeyOwnership, Ownership};
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::host::{Explanation, Held, Insight, Standing};
+use crate::host::{Explanation, LeaseStatus, ControllerInspector, ControllerPhase};
 use crate::{CacheSync, generation_changed};
 use crate::{not_yet, retry_after};
 
@@ -35,7 +35,7 @@ fn first_line(explanation: &Explanation) -> String {
 
 /// The first line of the answer begins so.
 #[track_caller]
-fn assert_says(insight: &Insight, name: &str, expected: &str) -> Explanation {
+fn assert_says(insight: &ControllerInspector, name: &str, expected: &str) -> Explanation {
     let explanation = insight.explain(&key(name));
     let line = first_line(&explanation);
     assert!(line.starts_with(expected), "{line:?} does not begin with {expected:?}");
@@ -118,8 +118,8 @@ async fn a_cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_
     world.pass(1).await;
     let insight = workers.insight();
     assert_says(&insight, "known", "done: nothing to do until something changes");
-    world.api.meddle(|asked| (asked.resource == "configmaps").then_some(What::Unavailable));
-    world.api.put(&path("missed"), json!({}));
+    world.api.meddle(|asked| (asked.resource == "configmaps").then_some(FaultAction::Unavailable));
+    world.api.upsert(&path("missed"), json!({}));
     // Until the watch that was open has ended.
     world.pass(600).await;
     for name in ["known", "missed"] {
@@ -195,7 +195,7 @@ async fn a_right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_whil
     };
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let insight = readied.prepared.insight();
-    let server = ApiSources::new(readied.resources.reader.clone());
+    let server = ApiServerSources::new(readied.resources.reader.clone());
     let kind = ResourceKind::of::<ConfigMap>();
     assert!(guarded.server.set(server.source(&kind, &Selection::default())).is_ok());
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
@@ -243,7 +243,7 @@ async fn a_key_that_is_given_up_on_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_not_filled_is_waited_for_with_the_reason() {
     let world = World::with(&["m"]);
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let readied = world.ready(world.scripted(
         |setup| {
             setup.cache_sync(CacheSync::Forever);
@@ -268,14 +268,14 @@ async fn a_replica_that_does_not_lead_says_who_does() {
     assert_says(&insight, "m", "waiting for cache: configmaps.v1 (all): still listing");
     world.pass(1).await;
     assert_says(&insight, "m", "not started: ");
-    let holder = Arc::new(Mutex::new(Held::Elsewhere("other_1".to_owned())));
+    let holder = Arc::new(Mutex::new(LeaseStatus::Elsewhere("other_1".to_owned())));
     let asked = Arc::clone(&holder);
     let held = Arc::new(move || asked.lock().expect("whole").clone());
-    insight.stand(Standing::StandingBy { lease: "kube-system/windlass".to_owned(), held });
+    insight.set_phase(ControllerPhase::StandingBy { lease: "kube-system/windlass".to_owned(), held });
     assert_says(&insight, "m", "lease elsewhere: kube-system/windlass is held by other_1; ask that replica");
-    *holder.lock().expect("whole") = Held::Here;
+    *holder.lock().expect("whole") = LeaseStatus::Here;
     assert_says(&insight, "m", "taking over: kube-system/windlass is held here");
-    *holder.lock().expect("whole") = Held::Nowhere;
+    *holder.lock().expect("whole") = LeaseStatus::Nowhere;
     assert_says(&insight, "m", "lease elsewhere: nobody is known to hold kube-system/windlass");
     let mut workers = readied.prepared.start(readied.resources).await.expect("started");
     world.pass(1).await;
@@ -290,7 +290,7 @@ async fn an_object_that_cannot_be_decoded_says_so() {
     let world = World::with(&["m"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(1).await;
-    world.api.plant(&path("m"), |object| object["data"] = json!({ "count": 17 }));
+    world.api.overwrite_unchecked(&path("m"), |object| object["data"] = json!({ "count": 17 }));
     world.pass(1).await;
     let told = assert_says(&workers.insight(), "m", "quarantined object: configmaps.v1 at version ");
     assert!(first_line(&told).contains("cannot be decoded: "), "{told}");
@@ -340,7 +340,7 @@ fn pausable(setup: &mut Setup) {
 }
 
 fn annotate(world: &World, name: &str, value: Option<&str>) {
-    world.api.put(&path(name), json!({ "metadata": { "annotations": { PAUSED: value } } }));
+    world.api.upsert(&path(name), json!({ "metadata": { "annotations": { PAUSED: value } } }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -475,7 +475,7 @@ async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_thos
     };
     let wire = |setup: &mut Setup| {
         setup.workers(2);
-        setup.at_most(1, |key| key.name().starts_with("z").then(|| "z".to_owned()));
+        setup.limit_concurrency(1, |key| key.name().starts_with("z").then(|| "z".to_owned()));
         watch_maps(setup);
     };
     let workers = start_in(&world, &scope, world.scripted(wire, act)).await;
@@ -485,7 +485,7 @@ async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_thos
     assert_says(&workers.insight(), "z-next", "limited by at_most: 1 of class \"z\"");
     scope.keep_up_to('m');
     let begun = world.env.now();
-    workers.steward().retire(|key| scope.is_gone(key)).await;
+    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
     let waited = world.env.now().saturating_duration_since(begun);
     assert!(waited > Duration::from_secs(2) && waited < Duration::from_secs(4), "{waited:?}");
     world.diary.names();
@@ -505,12 +505,12 @@ async fn a_key_whose_cache_is_waited_for_is_handed_over_at_once() {
         setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(60) });
     });
     let workers = start_in(&world, &scope, registration).await;
-    world.api.meddle(|_| Some(What::Coalesced { within_ms: 60_000 }));
+    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 60_000 }));
     world.pass(1).await;
     assert_eq!(workers.busy().len(), 1, "the worker waits for the cache");
     let begun = world.env.now();
     scope.keep_up_to('a');
-    workers.steward().retire(|key| scope.is_gone(key)).await;
+    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
     assert_eq!(world.env.now(), begun);
     assert_eq!(workers.busy(), []);
 }
@@ -552,7 +552,7 @@ async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts
     let told = assert_says(&workers.insight(), "m", "backing off: ");
     assert!(first_line(&told).contains("dropped where it stood: the lease of its shard was lost"), "{told}");
     scope.keep_up_to('a');
-    workers.steward().retire(|key| scope.is_gone(key)).await;
+    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
     assert_eq!(world.diary.names(), ["m"]);
     world.pass(60).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "it is another's");
@@ -593,10 +593,10 @@ async fn an_event_that_a_predicate_kept_back_names_the_predicate() {
     let expected = "filtered by predicate: has data kept its last event (added, told by initial list) from the watch on \
                     configmaps.v1";
     assert_says(&workers.insight(), "m", expected);
-    world.api.put(&path("m"), json!({ "data": { "a": "b" } }));
+    world.api.upsert(&path("m"), json!({ "data": { "a": "b" } }));
     world.pass(1).await;
     assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
-    world.api.put(&path("m"), json!({ "data": null }));
+    world.api.upsert(&path("m"), json!({ "data": null }));
     world.pass(1).await;
     let told = assert_says(
         &workers.insight(),
@@ -630,7 +630,7 @@ async fn a_key_that_no_watch_can_bring_says_what_leaves_it_out() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(What::Coalesced { within_ms: 8_000 }));
+    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let workers = world.start().await;
     for _ in 0..300 {
         world.env.sleep(Duration::from_millis(100)).await;
@@ -651,7 +651,7 @@ async fn of_idle_keys_as_many_are_remembered_as_the_controller_says() {
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     names.push("fails");
     let world = World::with(&names);
-    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| setup.remember(10));
+    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| setup.history_limit(10));
     let workers = world.start_with(registration).await;
     world.pass(10).await;
     assert_eq!(workers.insight().overview().remembered, 11);

@@ -10,12 +10,12 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::DeleteParams;
 use windlass_informer::NamespaceSet;
 use windlass_object::Uid;
-use windlass_object::shard::{self, Division, ShardId};
+use windlass_object::shard::{self, ShardMap, ShardId};
 
 use super::*;
 use crate::ReadYourWrites;
 use crate::consistency::caches::{Cache, Caches, End};
-use crate::consistency::writes::{Place, Wanted};
+use crate::consistency::write_tracker::{WrittenCollection, AwaitedWrite};
 
 async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
     let world = World::with(&["counter"]);
@@ -95,20 +95,20 @@ async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
         || Uid::from(world.api.object(&path("m")).expect("there")["metadata"]["uid"].as_str().expect("one"));
     let key = ObjectKey::namespaced("shop", "m");
     let first = uid();
-    assert!(!cache.shows_end(&key, &first, End::Begun));
+    assert!(!cache.shows_deletion(&key, &first, End::Begun));
     assert!(
-        cache.shows_end(&key, &Uid::from("another"), End::Complete),
+        cache.shows_deletion(&key, &Uid::from("another"), End::Complete),
         "another of that name is no reason to wait"
     );
     world.api.delete(&path("m"));
     world.put("m");
     world.pass(1).await;
-    assert!(cache.shows_end(&key, &first, End::Complete) && !cache.shows_end(&key, &uid(), End::Begun));
-    world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    assert!(cache.shows_deletion(&key, &first, End::Complete) && !cache.shows_deletion(&key, &uid(), End::Begun));
+    world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.api.delete(&path("m"));
     world.pass(1).await;
-    assert!(cache.shows_end(&key, &uid(), End::Begun), "its deletion is under way");
-    assert!(!cache.shows_end(&key, &uid(), End::Complete), "it waits for a finalizer");
+    assert!(cache.shows_deletion(&key, &uid(), End::Begun), "its deletion is under way");
+    assert!(!cache.shows_deletion(&key, &uid(), End::Complete), "it waits for a finalizer");
 }
 
 /// Removes the finalizer of the ConfigMap that its key names, once it is being deleted, and comes back at once. Returns how
@@ -141,7 +141,7 @@ async fn finalizer(world: &World) -> (Workers, Arc<AtomicU32>) {
 #[tokio::test(start_paused = true)]
 async fn cleanup_does_not_run_again_on_a_cache_that_still_has_the_object() {
     let world = World::with(&["m"]);
-    world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     let (_workers, cleanups) = finalizer(&world).await;
     world.api.meddle(|_| Some(LATE));
     world.api.remove(&path("m"));
@@ -175,7 +175,7 @@ async fn evictor(world: &World) -> Workers {
 async fn a_write_that_is_answered_without_a_version_is_waited_for() {
     let world = World::with(&[]);
     let container = json!({ "name": "main", "image": "web" });
-    world.api.put("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
+    world.api.upsert("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
     world.api.meddle(|_| Some(LATE));
     let _workers = evictor(&world).await;
     world.pass(60).await;
@@ -204,8 +204,8 @@ async fn lessor(world: &World) -> Workers {
 }
 
 /// A write that no cache has reached.
-fn far(world: &World) -> Wanted {
-    Wanted {
+fn far(world: &World) -> AwaitedWrite {
+    AwaitedWrite {
         version: Some(ResourceVersion::new("9999")),
         deleted: Default::default(),
         doubt: None,
@@ -230,9 +230,9 @@ async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
     let informer = factory.informer(windlass_object::Dynamic::new(kind), Default::default());
     let caches = Caches::default();
     caches.add(Cache::of(informer.erased()));
-    let place = Place::new(GroupResource::new("example.com", "widgets"), Some("shop"));
+    let place = WrittenCollection::new(GroupResource::new("example.com", "widgets"), Some("shop"));
     for doubt in [None, Some(world.env.now())] {
-        let wanted = Wanted { doubt, ..far(&world) };
+        let wanted = AwaitedWrite { doubt, ..far(&world) };
         world.pass(5).await;
         assert!(caches.passed(&place, &wanted), "{wanted:?}");
     }
@@ -244,7 +244,7 @@ async fn a_cache_that_cannot_be_filled_for_a_while_is_waited_for() {
     let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
     world.api.meddle(move |asked| {
         let read = asked.resource == "leases" && matches!(asked.verb, Some(Verb::List | Verb::Watch));
-        (read && env.now() < mended).then_some(What::Unavailable)
+        (read && env.now() < mended).then_some(FaultAction::Unavailable)
     });
     let _workers = lessor(&world).await;
     world.pass(18).await;
@@ -261,15 +261,15 @@ async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     let namespaces = Some(NamespaceSet::of(["shop"]));
     let options = FactoryOptions { name: "shop".into(), namespaces, ..FactoryOptions::default() };
     let factory = InformerFactory::new(world.env.clone(), world.metrics.clone(), options);
-    factory.start(Arc::new(ApiSources::new(resources.reader)));
+    factory.start(Arc::new(ApiServerSources::new(resources.reader)));
     let informer = factory.typed::<ConfigMap>();
     assert!(informer.synced().await);
     let caches = Caches::default();
     caches.add(Cache::of(informer.erased()));
     let far = far(&world);
-    let place = |namespace| Place::new(GroupResource::new("", "configmaps"), Some(namespace));
+    let place = |namespace| WrittenCollection::new(GroupResource::new("", "configmaps"), Some(namespace));
     assert!(caches.passed(&place("elsewhere"), &far), "nothing will ever show there");
-    let unknown = Wanted { doubt: Some(world.env.now()), ..far.clone() };
+    let unknown = AwaitedWrite { doubt: Some(world.env.now()), ..far.clone() };
     assert!(caches.passed(&place("elsewhere"), &unknown), "the namespace is not followed");
     assert!(!caches.passed(&place("shop"), &far));
 }
@@ -301,7 +301,7 @@ async fn ruler(world: &World) -> Workers {
 #[tokio::test(start_paused = true)]
 async fn a_write_to_an_object_of_the_cluster_is_waited_for_in_its_shard_and_not_at_all_if_that_is_not_held() {
     let (mut world, shards) = (World::with(&["m"]), ShardSet::new());
-    let division = Division::even(NonZeroU16::new(4).expect("four"));
+    let division = ShardMap::even(NonZeroU16::new(4).expect("four"));
     let quarter = |uid: &str| division.shard_of(shard::hash(uid));
     let (home, neighbour) = (quarter("shop"), ShardId((quarter("shop").0 + 1) % 4));
     for held in [home, neighbour] {

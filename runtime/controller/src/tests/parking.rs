@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use windlass_object::shard::ShardId;
 use windlass_sharding::{KeyOwnership, Ownership};
-use windlass_workqueue::{Add, Priority, Queue};
+use windlass_workqueue::{AddOptions, Priority, Queue};
 
 use super::*;
 
@@ -44,14 +44,14 @@ async fn key_of_pending_shard_is_reconciled_as_urgently_once_let_in() {
     let takeover = Arc::new(Takeover(AtomicUsize::new(usize::MAX)));
     let (world, workers, queue, seen) = start_during(&takeover).await;
     for priority in [Priority(42), Priority::LOW] {
-        queue.add_with(ObjectKey::cluster("m"), Add::now().priority(priority));
+        queue.add_with(ObjectKey::cluster("m"), AddOptions::now().priority(priority));
         world.pass(60).await;
     }
-    workers.steward().let_in();
+    workers.steward().resume_parked();
     world.pass(60).await;
     assert_eq!(*seen.lock().expect("whole"), [], "still pending");
     takeover.0.store(0, Ordering::SeqCst);
-    workers.steward().let_in();
+    workers.steward().resume_parked();
     world.pass(60).await;
     assert_eq!(*seen.lock().expect("whole"), [Priority(42)]);
 }

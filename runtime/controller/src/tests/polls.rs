@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::pending;
 
 use futures_util::stream::{self, StreamExt as _};
-use windlass_env::cell::{Publisher, cell};
+use windlass_env::watch_channel::{Sender, channel};
 
 use super::*;
 use crate::{CacheSync, Polled, Timer};
@@ -147,7 +147,7 @@ async fn dropped_start_leaves_no_poll_behind() {
     let remains = readied.prepared.remains();
     let started = world.env.timeout(PERIOD, readied.prepared.start(readied.resources)).await;
     assert!(started.is_err());
-    remains.end().await;
+    remains.finish().await;
     readied.factory.shutdown().await;
     assert!(world.env.tasks().is_empty(), "{:?}", world.env.tasks());
 }
@@ -182,8 +182,8 @@ async fn two_polls_of_one_name_are_refused() {
 }
 
 /// A source of streams: each that is opened yields two keys and then ends, panics, or goes on with what is published.
-fn streaming(kind: &'static str, feed: &Publisher<u32>) -> impl Fn(&mut Setup) + Send + Sync + 'static {
-    let feed = feed.observe();
+fn streaming(kind: &'static str, feed: &Sender<u32>) -> impl Fn(&mut Setup) + Send + Sync + 'static {
+    let feed = feed.subscribe();
     move |setup| {
         let feed = feed.clone();
         setup.stream("feed", move |_| {
@@ -205,7 +205,7 @@ fn streaming(kind: &'static str, feed: &Publisher<u32>) -> impl Fn(&mut Setup) +
 #[tokio::test(start_paused = true)]
 async fn stream_that_ends_or_panics_is_opened_again() {
     for (kind, panics) in [("ends", 0), ("panics", 3)] {
-        let (world, feed) = (World::with(&[]), cell(0).0);
+        let (world, feed) = (World::with(&[]), channel(0).0);
         let _workers = world.watcher(streaming(kind, &feed)).await;
         world.env.sleep(Duration::from_millis(2500)).await;
         assert_eq!(world.diary.names(), ["one", "two", "one", "two", "one", "two"], "{kind}");
@@ -215,7 +215,7 @@ async fn stream_that_ends_or_panics_is_opened_again() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_queues_keys_as_they_come() {
-    let (world, feed) = (World::with(&[]), cell(0).0);
+    let (world, feed) = (World::with(&[]), channel(0).0);
     let _workers = world.watcher(streaming("goes on", &feed)).await;
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["one", "two"]);

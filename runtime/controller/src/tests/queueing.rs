@@ -153,7 +153,7 @@ async fn a_class_of_keys_never_runs_more_at_once_than_its_limit_and_holds_up_no_
     };
     let wire = |setup: &mut Setup| {
         setup.workers(4);
-        setup.at_most(2, |key| first_letter(key).filter(|letter| letter != "c"));
+        setup.limit_concurrency(2, |key| first_letter(key).filter(|letter| letter != "c"));
         watch_maps(setup);
     };
     let _workers = world.start_with(world.scripted(wire, act)).await;
@@ -174,8 +174,8 @@ async fn two_limits_that_keys_share_crosswise_never_block_each_other_for_good() 
     let world = World::with(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let wire = |setup: &mut Setup| {
         setup.workers(8);
-        setup.at_most(1, first_letter);
-        setup.at_most(1, |key| key.name().get(1..2).map(str::to_owned));
+        setup.limit_concurrency(1, first_letter);
+        setup.limit_concurrency(1, |key| key.name().get(1..2).map(str::to_owned));
         watch_maps(setup);
     };
     let _workers = world.start_with(world.scripted(wire, slow)).await;
@@ -196,7 +196,7 @@ async fn two_limits_that_keys_share_crosswise_never_block_each_other_for_good() 
 #[tokio::test(start_paused = true)]
 async fn a_limit_of_none_is_refused_at_setup() {
     let world = World::with(&[]);
-    let none = world.scripted(|setup| setup.at_most(0, first_letter), |_, _| async { Ok(Outcome::Done) });
+    let none = world.scripted(|setup| setup.limit_concurrency(0, first_letter), |_, _| async { Ok(Outcome::Done) });
     assert!(matches!(none.declaration(&world.env).map(drop), Err(SetupError::NoPlaces)));
 }
 
@@ -414,7 +414,7 @@ async fn a_panic_beside_the_reconcile_leaves_its_key_the_priority_it_had() {
     let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let wire = move |setup: &mut Setup| {
         let first = Arc::clone(&first);
-        setup.at_most(1, move |_| {
+        setup.limit_concurrency(1, move |_| {
             assert!(!first.swap(false, std::sync::atomic::Ordering::Relaxed), "a defect of the first call");
             None
         });

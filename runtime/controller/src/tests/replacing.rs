@@ -187,7 +187,7 @@ async fn owned_create_or_update_sets_the_owner_and_settles() {
     }
     assert_eq!(world.work().len(), 2, "{:?}", world.work());
     let several = json!({ "metadata": { "ownerReferences": [owners("web")[0], others] } });
-    world.api.put(&path("web"), several.clone());
+    world.api.upsert(&path("web"), several.clone());
     world.pass(5).await;
     assert_eq!(owners("web"), several["metadata"]["ownerReferences"]);
     assert_eq!(world.work().len(), 2, "the order of owners is no change: {:?}", world.work());

@@ -79,7 +79,7 @@ async fn under_an_account() -> (Vec<String>, Vec<Option<String>>) {
     let options = ClientOptions { identities: Identities::service_accounts(), ..ClientOptions::default() };
     let (uri, metrics, fence) = (http::Uri::from_static("http://api"), Metrics::new(), Arc::new(OpenFence));
     let clients =
-        Clients::over_service(env.incarnation("manager", 0), server.clone(), uri, options, &metrics, fence);
+        Clients::from_service(env.with_incarnation("manager", 0), server.clone(), uri, options, &metrics, fence);
     let client = clients.expect("clients").for_controller("scripted").expect("a client").client();
     let maps = Api::<ConfigMap>::namespaced(client, "default");
     let admin = kube::Client::new(server.as_user("admin"), "default");
@@ -95,7 +95,7 @@ async fn under_an_account() -> (Vec<String>, Vec<Option<String>>) {
             accounts.delete("scripted", &DeleteParams::default()).await.expect("gone");
         }
     }
-    let wrote = server.used().into_iter().filter(|used| used.resource == "configmaps");
+    let wrote = server.recorded_accesses().into_iter().filter(|used| used.resource == "configmaps");
     (wrote.map(|used| used.user.clone()).collect(), uids)
 }
 

@@ -224,7 +224,7 @@ fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
     let world = World::with(&[]);
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let trigger = world.feed(1);
     let (feed, registration) = fed_and_needing_secrets(&world);
     let readied = world.ready(registration);
@@ -264,7 +264,7 @@ async fn keys_parked_by_a_limit_count_against_the_bound_of_their_trigger() {
     let trigger = world.feed(2);
     let wire = move |setup: &mut Setup| {
         setup.workers(4);
-        setup.at_most(1, |_| Some("all".to_owned()));
+        setup.limit_concurrency(1, |_| Some("all".to_owned()));
         drop(setup.trigger("feed", 2));
     };
     let act = |_: ObjectKey, cx: Context| async move {

@@ -12,7 +12,7 @@ use super::*;
 use crate::TriggerError;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::History;
-use crate::enqueue::limits::{CLASS_FULL, Limit};
+use crate::enqueue::limits::{CLASS_FULL, ConcurrencyLimit};
 use crate::enqueue::quarantine::Quarantine;
 use crate::host::Triggers;
 
@@ -42,7 +42,7 @@ fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
     const AT_MOST: usize = 2;
     let env = Env::virtual_time(1);
     let (queue, inside) = (queue(&env), AtomicUsize::new(0));
-    let limits = [Limit::new(AT_MOST, |_| Some("only".to_owned()))];
+    let limits = [ConcurrencyLimit::new(AT_MOST, |_| Some("only".to_owned()))];
     let (ran, runs) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -50,7 +50,7 @@ fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
             scope.spawn(move || {
                 wait(env, async {
                     while let Some(item) = queue.get().await {
-                        let places = Limit::enter_all(limits, queue, item.key(), item.priority());
+                        let places = ConcurrencyLimit::enter_all(limits, queue, item.key(), item.priority());
                         if places.is_none() {
                             item.park(CLASS_FULL);
                             continue;

@@ -66,7 +66,7 @@ async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
             Ok(Outcome::RequeueAfter(Duration::ZERO))
         }
     };
-    let slow = |asked: &Asked| (asked.verb == Some(Verb::Patch)).then_some(What::SlowServer { by_ms: 5000 });
+    let slow = |asked: &RequestSummary| (asked.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 });
     world.api.meddle(slow);
     let _workers = world.start_with(world.scripted(patches_maps, act)).await;
     world.pass(30).await;

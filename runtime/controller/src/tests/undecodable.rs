@@ -8,11 +8,11 @@ const PAUSED: &str = "example.com/paused";
 
 /// Makes the data of a ConfigMap something that no ConfigMap can hold.
 fn break_map(world: &World, name: &str) {
-    world.api.plant(&path(name), |object| object["data"] = json!({ "count": 17 }));
+    world.api.overwrite_unchecked(&path(name), |object| object["data"] = json!({ "count": 17 }));
 }
 
 fn mend_map(world: &World, name: &str) {
-    world.api.plant(&path(name), |object| object["data"] = json!({ "count": "17" }));
+    world.api.overwrite_unchecked(&path(name), |object| object["data"] = json!({ "count": "17" }));
 }
 
 fn watch_maps(setup: &mut Setup) {
@@ -131,7 +131,7 @@ async fn paused_object_stays_paused_when_it_becomes_undecodable() {
     let annotate = |value: Option<&str>| json!({ "metadata": { "annotations": { PAUSED: value } } });
     let (world, _workers, trigger) = broken_map(pausable).await;
     mend_map(&world, "m");
-    world.api.put(&path("m"), annotate(Some("by hand")));
+    world.api.upsert(&path("m"), annotate(Some("by hand")));
     world.pass(1).await;
     world.diary.names();
     break_map(&world, "m");
@@ -140,7 +140,7 @@ async fn paused_object_stays_paused_when_it_becomes_undecodable() {
     mend_map(&world, "m");
     world.pass(60).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "paused before, meanwhile and after");
-    world.api.put(&path("m"), annotate(None));
+    world.api.upsert(&path("m"), annotate(None));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m"]);
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
 use crate::enqueue::watch::to_keys;
-use crate::enqueue::wiring::{Guarded, Wiring};
+use crate::enqueue::wiring::{Guarded, HandlerContext};
 use crate::{Owners, Predicate, WatchError, by_any_owner, by_owner, by_owner_kind};
 use windlass_informer::indexes::by_label;
 
@@ -43,7 +43,7 @@ pub(super) fn define_widgets(world: &World) {
         json!({ "plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList" });
     let spec =
         json!({ "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version] });
-    world.api.put(WIDGETS, json!({ "spec": spec }));
+    world.api.upsert(WIDGETS, json!({ "spec": spec }));
 }
 
 pub(super) fn widget(name: &str) -> String {
@@ -74,12 +74,12 @@ async fn a_controller_without_kinds_of_its_own_reconciles_what_it_watches_for_ot
             setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>);
         })
         .await;
-    world.api.put(&secret("s1"), owned_by(&[("ConfigMap", "web", true)]));
-    world.api.put(&secret("s2"), owned_by(&[("ConfigMap", "db", false)]));
-    world.api.put(&secret("s3"), json!({}));
+    world.api.upsert(&secret("s1"), owned_by(&[("ConfigMap", "web", true)]));
+    world.api.upsert(&secret("s2"), owned_by(&[("ConfigMap", "db", false)]));
+    world.api.upsert(&secret("s3"), json!({}));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["web"], "only a controlling owner hears of it");
-    world.api.put(&secret("s1"), owned_by(&[("ConfigMap", "moved", true)]));
+    world.api.upsert(&secret("s1"), owned_by(&[("ConfigMap", "moved", true)]));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["web", "moved"], "the old owner and the new one");
 }
@@ -90,7 +90,7 @@ async fn every_owner_hears_of_what_it_owns_if_asked_for() {
     let _workers =
         world.watcher(|setup| drop(setup.watch::<Secret>().enqueue(by_any_owner::<ConfigMap>))).await;
     let owners = [("ConfigMap", "web", false), ("Pod", "none", true), ("ConfigMap", "db", false)];
-    world.api.put(&secret("s"), owned_by(&owners));
+    world.api.upsert(&secret("s"), owned_by(&owners));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["web", "db"]);
 }
@@ -110,12 +110,12 @@ async fn a_mapper_that_captures_a_lister_finds_others_by_an_index() {
     for (name, app) in [("web-1", "web"), ("web-2", "web"), ("db-1", "db")] {
         let spec = json!({ "containers": [{ "name": "main", "image": "main" }] });
         let pod = json!({ "metadata": { "labels": { "app": app } }, "spec": spec });
-        world.api.put(&format!("/api/v1/namespaces/shop/pods/{name}"), pod);
+        world.api.upsert(&format!("/api/v1/namespaces/shop/pods/{name}"), pod);
     }
     world.pass(1).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "a Pod by itself wakes nobody");
     let spec = json!({ "selector": { "app": "web" }, "ports": [{ "port": 80 }] });
-    world.api.put("/api/v1/namespaces/shop/services/web", json!({ "spec": spec }));
+    world.api.upsert("/api/v1/namespaces/shop/services/web", json!({ "spec": spec }));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["web-1", "web-2"]);
 }
@@ -134,7 +134,7 @@ async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
         })
         .await;
     ["blue", "white", "red"].iter().for_each(|name| world.put(name));
-    world.api.put(&secret("red-secret"), json!({}));
+    world.api.upsert(&secret("red-secret"), json!({}));
     world.pass(1).await;
     let mut names = world.diary.names();
     names.sort();
@@ -156,7 +156,7 @@ async fn an_update_of_status_or_annotations_is_dropped_where_generations_are_ask
         json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [container] } });
     let spec = |replicas: u32| json!({ "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": "web" } }, "template": template } });
     let seen = async |change: serde_json::Value, at: &str| {
-        world.api.put(at, change);
+        world.api.upsert(at, change);
         world.pass(1).await;
         world.diary.names().len()
     };
@@ -177,7 +177,7 @@ async fn an_update_of_status_or_annotations_is_dropped_where_generations_are_ask
 async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
     let world = World::with(&[]);
     define_widgets(&world);
-    world.api.put(&widget("old"), json!({ "spec": { "size": 1 } }));
+    world.api.upsert(&widget("old"), json!({ "spec": { "size": 1 } }));
     let _workers = world
         .watcher(|setup| {
             setup.watch_dynamic(widgets()).primary().when(generation_changed());
@@ -187,8 +187,8 @@ async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
         .await;
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["old"]);
-    world.api.put(&widget("new"), json!({ "spec": { "size": 1 } }));
-    world.api.put(&secret("s"), owned_by(&[("ConfigMap", "web", true)]));
+    world.api.upsert(&widget("new"), json!({ "spec": { "size": 1 } }));
+    world.api.upsert(&secret("s"), owned_by(&[("ConfigMap", "web", true)]));
     world.pass(1).await;
     let mut names = world.diary.names();
     names.sort();
@@ -210,12 +210,12 @@ async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
             setup.primary::<ConfigMap>();
         })
         .await;
-    world.api.put(&path("m"), json!({ "data": { "a": "1" } }));
+    world.api.upsert(&path("m"), json!({ "data": { "a": "1" } }));
     world.pass(1).await;
     let mut names = world.diary.names();
     names.sort();
     assert_eq!(names, ["m", "meta-m"]);
-    world.api.put(&path("m"), json!({ "data": { "a": "2" } }));
+    world.api.upsert(&path("m"), json!({ "data": { "a": "2" } }));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m"], "its metadata has no news but the version");
 }
@@ -273,19 +273,19 @@ async fn explorer(world: &World) -> Workers {
 async fn a_watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is_removed() {
     let world = World::with(&["begin"]);
     define_widgets(&world);
-    world.api.put(&widget("old"), json!({}));
+    world.api.upsert(&widget("old"), json!({}));
     let _workers = explorer(&world).await;
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["begin", "old"]);
     world.put("begin");
-    world.api.put(&widget("new"), json!({}));
+    world.api.upsert(&widget("new"), json!({}));
     world.pass(1).await;
     let mut names = world.diary.names();
     names.sort();
     assert_eq!(names, ["begin", "new"], "added twice it is there once");
     world.put("end");
     world.pass(1).await;
-    world.api.put(&widget("late"), json!({}));
+    world.api.upsert(&widget("late"), json!({}));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["end"]);
     world.put("begin");
@@ -301,7 +301,7 @@ async fn a_watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
     define_widgets(&world);
     let _workers = explorer(&world).await;
     let watches = || {
-        let sent = world.api.sent();
+        let sent = world.api.sent_requests();
         sent.iter().filter(|asked| asked.resource == "widgets" && asked.is_watch()).count()
     };
     world.pass(900).await;
@@ -325,7 +325,7 @@ async fn a_watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when
     world.pass(30).await;
     assert_eq!(world.diary.names(), ["calm"]);
     define_widgets(&world);
-    world.api.put(&widget("first"), json!({}));
+    world.api.upsert(&widget("first"), json!({}));
     world.pass(600).await;
     assert_eq!(world.diary.names(), ["first"], "no restart, and nobody asked again");
 }
@@ -333,7 +333,7 @@ async fn a_watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_what_to_do() {
     let world = World::with(&[]);
-    let kept: Arc<Mutex<Option<crate::Watches>>> = Arc::default();
+    let kept: Arc<Mutex<Option<crate::DynamicWatches>>> = Arc::default();
     let theirs = Arc::clone(&kept);
     let wire = move |setup: &mut Setup| {
         *theirs.lock().expect("whole") = Some(setup.watches());
@@ -394,7 +394,7 @@ async fn several_controllers_watch_one_kind_in_one_cache() {
 #[tokio::test(start_paused = true)]
 async fn handler_that_missed_objects_queues_every_key() {
     let world = World::with(&["a", "b"]);
-    let wiring: Arc<Mutex<Option<Wiring>>> = Arc::default();
+    let wiring: Arc<Mutex<Option<HandlerContext>>> = Arc::default();
     let theirs = Arc::clone(&wiring);
     let wire = move |setup: &mut Setup| {
         setup.primary::<ConfigMap>();
@@ -414,7 +414,7 @@ async fn handler_that_missed_objects_queues_every_key() {
 #[tokio::test(start_paused = true)]
 async fn handler_that_missed_objects_queues_keys_that_name_no_object() {
     let world = World::with(&["a"]);
-    let wiring: Arc<Mutex<Option<Wiring>>> = Arc::default();
+    let wiring: Arc<Mutex<Option<HandlerContext>>> = Arc::default();
     let theirs = Arc::clone(&wiring);
     let wire = move |setup: &mut Setup| {
         setup.watch::<ConfigMap>().enqueue(|_| vec![ObjectKey::namespaced("default", "all")]);

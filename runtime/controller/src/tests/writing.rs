@@ -156,7 +156,7 @@ async fn status_is_written_alone_by_patch_and_by_put() {
         |writer: WriterBuilder<'_, ReplicaSet>| writer.status_update().build(),
     ] {
         let world = World::with(&[]);
-        world.api.put("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
+        world.api.upsert("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
         let result = once::<ReplicaSet, _>(&world, grant, |sets, cx, set| async move {
             let report = |set: &mut ReplicaSet| {
                 set.spec.get_or_insert_default().replicas = Some(7);
@@ -177,7 +177,7 @@ async fn status_is_written_alone_by_patch_and_by_put() {
 #[tokio::test(start_paused = true)]
 async fn write_that_the_server_ignores_is_counted() {
     let world = World::with(&[]);
-    world.api.put("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
+    world.api.upsert("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
     let result = once::<ReplicaSet, _>(
         &world,
         |writer| writer.patch().build(),
@@ -248,7 +248,7 @@ async fn delete_spares_a_later_object_of_the_same_name() {
 #[tokio::test(start_paused = true)]
 async fn finalizer_stays_until_the_cleanup_succeeds() {
     let world = World::with(&["m"]);
-    world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/others"] } }));
+    world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/others"] } }));
     let result = once::<ConfigMap, _>(
         &world,
         |writer| writer.finalizer(FINALIZER).delete().build(),
@@ -278,7 +278,7 @@ async fn finalizer_stays_until_the_cleanup_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn finalizer_of_an_object_that_is_gone_needs_no_removal() {
     let world = World::with(&["m"]);
-    world.api.put(&path("m"), json!({ "metadata": { "finalizers": [FINALIZER] } }));
+    world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": [FINALIZER] } }));
     world.api.remove(&path("m"));
     let result = once::<ConfigMap, _>(
         &world,
@@ -355,7 +355,7 @@ impl Controller for Parent {
 pub(super) fn put_service(world: &World, name: &str, more: &str) {
     let spec = json!({ "ports": [{ "port": 80 }] });
     let service = json!({ "metadata": { "annotations": { "more": more } }, "spec": spec });
-    world.api.put(&format!("/api/v1/namespaces/shop/services/{name}"), service);
+    world.api.upsert(&format!("/api/v1/namespaces/shop/services/{name}"), service);
 }
 
 #[tokio::test(start_paused = true)]
@@ -391,7 +391,7 @@ async fn child_of_another_owner_is_refused_and_one_without_owner_if_not_adopted(
         put_service(&world, "shop", "theirs");
         let theirs =
             json!({ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": true });
-        world.api.put(&path("theirs"), json!({ "metadata": { "ownerReferences": [theirs] } }));
+        world.api.upsert(&path("theirs"), json!({ "metadata": { "ownerReferences": [theirs] } }));
         put_service(&world, "web", "");
         let workers = world.start_with(Registration::with::<Parent>(adopts)).await;
         world.pass(1).await;

@@ -8,8 +8,8 @@ use super::*;
 use crate::ReadYourWrites;
 use crate::consistency::caches::{Cache, Caches};
 use crate::consistency::doubts::DoubtResolver;
-use crate::consistency::freshness::{Freshness, Gate};
-use crate::consistency::writes::SharedLedger;
+use crate::consistency::read_your_writes::{CacheFreshness, ReadYourWritesBarrier};
+use crate::consistency::write_tracker::SharedWriteTracker;
 
 /// Binds the Pod that its key names by posting to `place`, if the cache shows it unbound, and comes back at once.
 async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String) -> Workers {
@@ -42,7 +42,7 @@ async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String
 async fn binds_once(resource: &'static str, place: fn(&str) -> String) {
     let world = World::with(&[]);
     let container = json!({ "name": "main", "image": "web" });
-    world.api.put("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
+    world.api.upsert("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
     world.api.meddle(|_| Some(LATE));
     let _workers = binder(&world, resource, place).await;
     world.pass(60).await;
@@ -74,24 +74,24 @@ async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     let cached = log.cached(&target);
     log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None, is_removed: false, cached });
     let is_held = || gate.caches.all()[0].held(&key).is_some();
-    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "the cache still shows it");
+    assert!(matches!(gate.pass(&key).await, CacheFreshness::Stale { .. }), "the cache still shows it");
     assert!(is_held());
     world.pass(10).await;
-    assert_eq!(gate.pass(&key).await, Freshness::Fresh);
+    assert_eq!(gate.pass(&key).await, CacheFreshness::Fresh);
     assert!(!is_held());
 }
 
 /// A gate over a cache of the ConfigMaps of `world`, and what resolves unknown outcomes.
-async fn gate(world: &World) -> (Gate, Task<()>) {
+async fn gate(world: &World) -> (ReadYourWritesBarrier, Task<()>) {
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, resources, .. } =
         world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let informer = factory.typed::<ConfigMap>();
     assert!(informer.synced().await);
-    let (env, ledger, caches) = (world.env.clone(), SharedLedger::default(), Caches::default());
+    let (env, ledger, caches) = (world.env.clone(), SharedWriteTracker::default(), Caches::default());
     caches.add(Cache::of(informer.erased()));
-    let gate = Gate { env, ledger, caches, mode: ReadYourWrites::Requeue };
-    let Gate { env, ledger, caches, .. } = gate.clone();
+    let gate = ReadYourWritesBarrier { env, ledger, caches, mode: ReadYourWrites::Requeue };
+    let ReadYourWritesBarrier { env, ledger, caches, .. } = gate.clone();
     let resolver = DoubtResolver { env, ledger, caches, reader: resources.reader };
     (gate, world.env.spawn("write outcomes", resolver.run()))
 }
@@ -116,13 +116,13 @@ async fn write_at_a_version_that_the_cache_had_passed_before_is_waited_for_by_a_
     let before = lists();
     // An update without a change returns the version of the object.
     wrote(Verb::Patch, "m", "1");
-    assert_eq!((gate.pass(&key).await, lists()), (Freshness::Fresh, before));
+    assert_eq!((gate.pass(&key).await, lists()), (CacheFreshness::Fresh, before));
     // The server was restored and assigns versions a second time.
     wrote(Verb::Patch, "m", "1");
     wrote(Verb::Create, "n", "2");
-    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }));
+    assert!(matches!(gate.pass(&key).await, CacheFreshness::Stale { .. }));
     world.pass(5).await;
-    assert_eq!((gate.pass(&key).await, lists()), (Freshness::Fresh, before + 1));
+    assert_eq!((gate.pass(&key).await, lists()), (CacheFreshness::Fresh, before + 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,9 +140,9 @@ async fn deletion_of_an_object_that_the_cache_never_contained_is_waited_for_by_a
     world.api.delete(&path("m"));
     delete("m", held.map(Into::into));
     world.pass(1).await;
-    assert_eq!(gate.pass(&key).await, Freshness::Fresh, "the cache contained it");
+    assert_eq!(gate.pass(&key).await, CacheFreshness::Fresh, "the cache contained it");
     delete("late", Some("u-late".into()));
-    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "it can arrive in the cache");
+    assert!(matches!(gate.pass(&key).await, CacheFreshness::Stale { .. }), "it can arrive in the cache");
     world.pass(5).await;
-    assert_eq!(gate.pass(&key).await, Freshness::Fresh);
+    assert_eq!(gate.pass(&key).await, CacheFreshness::Fresh);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use crate::cell::cell;
+use crate::watch_channel::channel;
 use crate::{Env, TaskError};
 
 /// How often each thread does what it does. An interpreter takes a thousand times as long; it is to see many orders of a
@@ -30,14 +30,14 @@ fn run<F: Future>(future: F) -> F::Output {
 #[test]
 fn observers_on_other_threads_see_values_in_order_up_to_the_last_and_then_the_end() {
     // What is written before a value is set is seen with it: only the cell puts these in order.
-    let (written, (publisher, observer)) = ([AtomicU32::new(0), AtomicU32::new(0)], cell([0; 2]));
+    let (written, (publisher, observer)) = ([AtomicU32::new(0), AtomicU32::new(0)], channel([0; 2]));
     std::thread::scope(|scope| {
         for (which, written) in written.iter().enumerate() {
             let publisher = publisher.clone();
             scope.spawn(move || {
                 for n in 1..=ROUNDS {
                     written.store(n, Ordering::Relaxed);
-                    publisher.update(|counts| counts[which] = n);
+                    publisher.send_modify(|counts| counts[which] = n);
                 }
             });
         }
@@ -86,7 +86,7 @@ fn a_kill_ends_the_tasks_of_every_thread_and_whoever_waits_for_that_is_told() {
         scope.spawn(|| {
             begun.wait();
             env.kill();
-            run(env.tasks_ended());
+            run(env.wait_for_tasks());
         });
     });
     assert!(env.tasks().is_empty() && !env.alive());

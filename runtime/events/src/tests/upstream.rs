@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Event;
 use windlass_env::Instant;
 
 use super::*;
-use crate::correlator::{CAPACITY, Correlator, Verdict};
-use crate::recorder::Occurrence;
+use crate::correlator::{CAPACITY, Correlator, CorrelateResult};
+use crate::recorder::PendingEvent;
 
 /// An event about a container of a pod, as client-go's tests make theirs.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    fn hear(&mut self, said: &Said) -> Verdict {
+    fn hear(&mut self, said: &Said) -> CorrelateResult {
         self.at += self.interval;
         self.heard += 1;
         let regarding = ObjectReference {
@@ -66,7 +66,7 @@ impl Listener {
             field_path: Some(format!("spec.containers{{{}}}", said.container)),
             ..ObjectReference::default()
         };
-        let occurrence = Occurrence {
+        let occurrence = PendingEvent {
             name: format!("{}.{}", said.pod, self.heard),
             regarding,
             event: NewEvent::normal(&said.reason, &said.note),
@@ -76,18 +76,18 @@ impl Listener {
     }
 }
 
-fn became(verdict: Verdict) -> Became {
+fn became(verdict: CorrelateResult) -> Became {
     let told = |event: &Event| event.message.clone().unwrap_or_default();
     match verdict {
-        Verdict::Create(event) => {
+        CorrelateResult::Create(event) => {
             assert_eq!(event.count, Some(1));
             Became::New(told(&event))
         }
-        Verdict::Patch { body, whole } => {
+        CorrelateResult::Patch { body, whole } => {
             assert_eq!((&body["count"], &body["message"]), (&json!(whole.count), &json!(whole.message)));
             Became::Count(whole.count.unwrap_or_default(), told(&whole))
         }
-        Verdict::Drop => Became::Nothing,
+        CorrelateResult::Drop => Became::Nothing,
     }
 }
 

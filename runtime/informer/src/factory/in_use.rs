@@ -1,6 +1,6 @@
 //! Informers that last as long as they are used.
 //!
-//! Guarantees: as long as an [`InUse`], a [`Lister`] that it gave, an index made from such a lister or a handler that was
+//! Guarantees: as long as an [`RefCountedInformer`], a [`Lister`] that it gave, an index made from such a lister or a handler that was
 //! added to it is there, the informer goes on; with the last of them it is stopped, its watches end and its memory is freed. Asked for again it starts
 //! anew. One that was also asked for for good ([`InformerFactory::informer`](super::InformerFactory::informer)) stays.
 
@@ -19,18 +19,18 @@ use crate::shared_informer::SharedInformer;
 
 /// An informer that lasts as long as it is used: by this or a clone of it, by a lister or a handler from here. Cheap to
 /// clone. Somebody who stops it by name ([`InformerFactory::stop`](super::InformerFactory::stop)) stops it for all.
-pub struct InUse<T> {
+pub struct RefCountedInformer<T> {
     pub(super) informer: SharedInformer<T>,
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<InformerRef>,
 }
 
 /// While there is one, its informer is not stopped for want of use.
-pub(crate) struct Hold {
+pub(crate) struct InformerRef {
     factory: Weak<Inner>,
     identity: Identity,
 }
 
-impl<T: Send + Sync + 'static> InUse<T> {
+impl<T: Send + Sync + 'static> RefCountedInformer<T> {
     /// The informer. A clone of it does not keep it going.
     pub fn informer(&self) -> &SharedInformer<T> {
         &self.informer
@@ -55,18 +55,18 @@ impl<T: Send + Sync + 'static> InUse<T> {
         name: &str,
         handler: impl Handler<Arc<T>>,
     ) -> Result<HandlerHandle, InformerError> {
-        let handler = Holding { handler, _hold: Arc::clone(&self.hold) };
+        let handler = RetainingHandler { handler, _hold: Arc::clone(&self.hold) };
         self.informer.add_handler_with(name, HandlerOptions::default(), handler)
     }
 }
 
 /// A handler that keeps its informer going.
-struct Holding<H> {
+struct RetainingHandler<H> {
     handler: H,
-    _hold: Arc<Hold>,
+    _hold: Arc<InformerRef>,
 }
 
-impl<T, H: Handler<T>> Handler<T> for Holding<H> {
+impl<T, H: Handler<T>> Handler<T> for RetainingHandler<H> {
     fn handle(&mut self, event: &Event<T>) {
         self.handler.handle(event);
     }
@@ -74,8 +74,8 @@ impl<T, H: Handler<T>> Handler<T> for Holding<H> {
 
 impl State {
     /// Keeps an informer going, if it is not for good: one that was made just now (`is_new`) is not.
-    pub(super) fn hold(&mut self, factory: &Arc<Inner>, identity: &Identity, is_new: bool) -> Arc<Hold> {
-        let new = || Arc::new(Hold { factory: Arc::downgrade(factory), identity: identity.clone() });
+    pub(super) fn hold(&mut self, factory: &Arc<Inner>, identity: &Identity, is_new: bool) -> Arc<InformerRef> {
+        let new = || Arc::new(InformerRef { factory: Arc::downgrade(factory), identity: identity.clone() });
         if is_new {
             let hold = new();
             self.holds.insert(identity.clone(), Arc::downgrade(&hold));
@@ -112,7 +112,7 @@ impl Inner {
     }
 }
 
-impl Drop for Hold {
+impl Drop for InformerRef {
     fn drop(&mut self) {
         if let Some(factory) = self.factory.upgrade() {
             factory.unused(&self.identity);
@@ -120,13 +120,13 @@ impl Drop for Hold {
     }
 }
 
-impl<T> Clone for InUse<T> {
+impl<T> Clone for RefCountedInformer<T> {
     fn clone(&self) -> Self {
         Self { informer: self.informer.clone(), hold: Arc::clone(&self.hold) }
     }
 }
 
-impl<T> fmt::Debug for InUse<T> {
+impl<T> fmt::Debug for RefCountedInformer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("InUse").field(&self.informer).finish()
     }

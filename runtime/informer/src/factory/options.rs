@@ -9,7 +9,7 @@ use super::kinds::Kinds;
 use super::selectors::{Selectors, both};
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
-use crate::settings::{Settings, Transform};
+use crate::settings::{InformerSettings, Transform};
 use crate::shards::{ShardSet, Shards};
 
 /// What the informers of a factory have in common.
@@ -65,10 +65,10 @@ impl Default for FactoryOptions {
 }
 
 impl FactoryOptions {
-    pub(super) fn settings(&self, kind: &ResourceKind) -> Settings {
+    pub(super) fn settings(&self, kind: &ResourceKind) -> InformerSettings {
         let Self { resync, keep_managed_fields, byte_budget, .. } = *self;
         let of_kind = self.kinds.get(&kind.group_resource());
-        Settings {
+        InformerSettings {
             resync,
             keep_managed_fields: of_kind.and_then(|it| it.keep_managed_fields).unwrap_or(keep_managed_fields),
             byte_budget: of_kind.and_then(|it| it.byte_budget).or(byte_budget),

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use windlass_object::Dynamic;
 
 use super::*;
-use crate::error::{InformerError, Lag};
+use crate::error::{InformerError, UnsyncedReason};
 use crate::testing::*;
 
 mod definitions;
@@ -27,7 +27,7 @@ fn rig() -> (Rig, Arc<Server>) {
 /// A server for ConfigMaps; of all else nothing is ever heard.
 struct Partly(Arc<Server>, Arc<Script>);
 
-impl Sources for Partly {
+impl SourceProvider for Partly {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn crate::ListerWatcher> {
         match kind.plural.as_ref() {
             "configmaps" => Only(Arc::clone(&self.0)).source(kind, selection),
@@ -82,13 +82,13 @@ async fn waiting_for_sync_names_each_laggard_and_why() {
     rig.factory.typed::<Secret>();
     rig.factory.typed::<Namespace>();
     let behind = rig.factory.wait_for_sync(None).await.unwrap_err();
-    assert!(behind.laggards.iter().all(|it| it.lag == Lag::NotStarted) && behind.laggards.len() == 3);
+    assert!(behind.laggards.iter().all(|it| it.lag == UnsyncedReason::NotStarted) && behind.laggards.len() == 3);
     let answers = (0..100).map(|_| Answer::List(Err(refusal(500, "InternalError"))));
     let failing = Script::new(&rig.env, answers);
     rig.factory.start(Arc::new(Partly(server, failing)));
     let behind = rig.factory.wait_for_sync(Some(Duration::from_secs(10))).await.unwrap_err();
     let lags: Vec<_> = behind.laggards.iter().map(|it| (it.kind.plural.as_ref(), it.lag.clone())).collect();
-    let [("namespaces", Lag::Failing { .. }), ("secrets", Lag::Failing { last_error })] = lags.as_slice()
+    let [("namespaces", UnsyncedReason::Failing { .. }), ("secrets", UnsyncedReason::Failing { last_error })] = lags.as_slice()
     else {
         panic!("{lags:?}");
     };
@@ -117,7 +117,7 @@ async fn a_source_that_hangs_or_fails_slows_nobody_but_its_own_informer() {
 /// A sound server for the first who asks, and a defect for everyone after.
 struct FirstOnly(Arc<Server>, Arc<Script>, Mutex<bool>);
 
-impl Sources for FirstOnly {
+impl SourceProvider for FirstOnly {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn crate::ListerWatcher> {
         match std::mem::replace(&mut *self.2.lock().unwrap(), true) {
             false => Only(Arc::clone(&self.0)).source(kind, selection),
@@ -136,15 +136,15 @@ async fn an_informer_that_died_is_found_although_another_of_the_same_kind_and_se
     let defect = Script::new(&rig.env, [Answer::Watch(Ok(vec![]))]);
     rig.factory.start(Arc::new(FirstOnly(server, defect, Mutex::new(false))));
     rig.settle().await;
-    assert_eq!(rig.factory.stuck(), [(kind, Selection::default())]);
+    assert_eq!(rig.factory.stopped_reflectors(), [(kind, Selection::default())]);
     assert!(rig.informer.is_following() != dynamic.is_following());
     rig.factory.shutdown().await;
-    assert_eq!(rig.factory.stuck(), []);
+    assert_eq!(rig.factory.stopped_reflectors(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
     let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
     server.set("a", "first");
@@ -154,15 +154,15 @@ async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
     let gate = Mutex::new(gate);
     let slow = move |_: &ConfigMap| {
         began.send(()).unwrap();
-        ended.send(gate.lock().unwrap().recv_timeout(PATIENCE)).unwrap();
+        ended.send(gate.lock().unwrap().recv_timeout(TIMEOUT)).unwrap();
         None::<String>
     };
     let _index = informer.lister().index(slow);
     factory.start(Arc::new(Only(server)));
-    busy.recv_timeout(PATIENCE).unwrap();
-    assert!(informer.is_running() && informer.is_following() && factory.stuck().is_empty());
+    busy.recv_timeout(TIMEOUT).unwrap();
+    assert!(informer.is_running() && informer.is_following() && factory.stopped_reflectors().is_empty());
     let_go.send(()).unwrap();
-    assert_eq!(outcome.recv_timeout(PATIENCE), Ok(Ok(())), "nobody had to wait for the batch");
+    assert_eq!(outcome.recv_timeout(TIMEOUT), Ok(Ok(())), "nobody had to wait for the batch");
     factory.shutdown().await;
 }
 
@@ -206,7 +206,7 @@ async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
     let script = Script::new(&rig.env, []);
     rig.start(&script);
     let (waited, ()) = future::join(rig.factory.wait_for_sync(None), rig.factory.shutdown()).await;
-    assert_eq!(waited.unwrap_err().laggards[0].lag, Lag::Stopped);
+    assert_eq!(waited.unwrap_err().laggards[0].lag, UnsyncedReason::Stopped);
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,10 +250,10 @@ async fn an_informer_that_takes_no_step_for_two_windows_is_told_as_silent_and_on
     for minute in 0..6 {
         server.set("a", &minute.to_string());
         rig.env.sleep(Duration::from_secs(60)).await;
-        assert_eq!(rig.factory.silent(), [], "one that waits for an answer is not stuck yet");
+        assert_eq!(rig.factory.stalled(), [], "one that waits for an answer is not stuck yet");
     }
     rig.env.sleep(Duration::from_secs(60)).await;
     server.set("a", "heard of");
-    let silent: Vec<String> = rig.factory.silent().iter().map(|(kind, _)| kind.plural.to_string()).collect();
-    assert_eq!((silent, rig.factory.stuck()), (vec!["secrets".to_owned()], Vec::new()));
+    let silent: Vec<String> = rig.factory.stalled().iter().map(|(kind, _)| kind.plural.to_string()).collect();
+    assert_eq!((silent, rig.factory.stopped_reflectors()), (vec!["secrets".to_owned()], Vec::new()));
 }

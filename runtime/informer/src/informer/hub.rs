@@ -11,9 +11,9 @@ use futures_util::future::{self, BoxFuture, Shared};
 use windlass_env::Task;
 use windlass_object::ObjectKey;
 
-use crate::delta_fifo::Audience;
+use crate::delta_fifo::ResyncTarget;
 use crate::erased::Object;
-use crate::error::Lag;
+use crate::error::UnsyncedReason;
 use crate::handler::Handler;
 use crate::indexer::{IndexFunction, IndexId};
 use crate::processor::{Listener, Processor, Replay};
@@ -23,7 +23,7 @@ use crate::store::{Applied, Change, Snapshot, StoreWriter};
 /// How many objects of a snapshot are prepared at once for a handler that is told all of them.
 const CHUNK: usize = 64;
 
-pub(crate) struct Hub {
+pub(crate) struct InformerState {
     pub(crate) writer: StoreWriter<Object>,
     /// The indexes that can be shared, by their functions, and how many share each.
     pub(super) shared_indexes: BTreeMap<TypeId, (IndexId, usize)>,
@@ -35,10 +35,10 @@ pub(crate) struct Hub {
 }
 
 /// The end of an informer's tasks, for any number of waiters.
-pub(super) type Ended = Shared<BoxFuture<'static, ()>>;
+pub(super) type ShutdownFuture = Shared<BoxFuture<'static, ()>>;
 
 /// A handler that has no task yet.
-pub(super) struct Waiting {
+pub(super) struct PendingHandler {
     pub(super) listener: Arc<Listener<Object>>,
     pub(super) handler: Box<dyn Handler<Object>>,
     pub(super) resync: Option<Duration>,
@@ -46,23 +46,23 @@ pub(super) struct Waiting {
 
 pub(super) enum Phase {
     /// Not started: these handlers have no tasks yet.
-    Created(Vec<Waiting>),
+    Created(Vec<PendingHandler>),
     Running(Vec<Task<()>>),
-    Stopped(Ended),
+    Stopped(ShutdownFuture),
 }
 
 impl Phase {
     /// Why there is no list, if that is for want of tasks.
-    pub(super) fn lag(&self) -> Option<Lag> {
+    pub(super) fn lag(&self) -> Option<UnsyncedReason> {
         match self {
-            Phase::Created(_) => Some(Lag::NotStarted),
-            Phase::Stopped(_) => Some(Lag::Stopped),
+            Phase::Created(_) => Some(UnsyncedReason::NotStarted),
+            Phase::Stopped(_) => Some(UnsyncedReason::Stopped),
             Phase::Running(_) => None,
         }
     }
 
     /// Moves to the last phase. What it returns ends when every task has; with it the handlers that had none.
-    pub(super) fn stop(&mut self) -> (Ended, Vec<Waiting>) {
+    pub(super) fn stop(&mut self) -> (ShutdownFuture, Vec<PendingHandler>) {
         let mut never_ran = Vec::new();
         let ended: BoxFuture<'static, ()> = match std::mem::replace(self, Phase::Created(Vec::new())) {
             Phase::Stopped(ended) => ended.boxed(),
@@ -84,7 +84,7 @@ impl Phase {
     }
 }
 
-impl Hub {
+impl InformerState {
     /// Lets a handler in. What it is told from here on is what follows the snapshot it is given: no gap, no
     /// overlap.
     pub(super) fn attach(&mut self, listener: &Arc<Listener<Object>>, task: Option<Task<()>>) {
@@ -108,7 +108,7 @@ impl Hub {
             match applied {
                 Applied::Filled => self.fill(),
                 Applied::Changes(changes) => self.tell(changes),
-                Applied::Again(audience) => self.look_again(audience),
+                Applied::Resync(audience) => self.look_again(audience),
             }
         }
         if self.writer.snapshot().progress().synced {
@@ -140,7 +140,7 @@ impl Hub {
         self.processor.fill(|| replay(Arc::clone(&snapshot)));
     }
 
-    fn look_again(&mut self, audience: Audience) {
+    fn look_again(&mut self, audience: ResyncTarget) {
         let snapshot = self.writer.snapshot();
         self.processor.resync(audience, || replay(Arc::clone(&snapshot)));
     }

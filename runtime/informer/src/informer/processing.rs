@@ -8,21 +8,21 @@ use windlass_env::Task;
 use windlass_object::ObjectKey;
 
 use super::Informer;
-use super::hub::Waiting;
+use super::hub::PendingHandler;
 use crate::delta_fifo::Batch;
 use crate::erased::Object;
-use crate::store::{Applied, Known, Snapshot};
+use crate::store::{Applied, PartitionContents, Snapshot};
 use crate::sync::yield_now;
 
 /// Receives the key of an object that changed.
-pub(crate) type Witness = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
+pub(crate) type ChangeObserver = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
 impl Informer {
     pub(super) fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
         let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
         self.spawn("processing loop", async move {
             let _alive = alive;
-            let known = Known { store: &inner.store, head: inner.codec.head };
+            let known = PartitionContents { store: &inner.store, head: inner.codec.head };
             while inner.fifo.pop(&known, |batch| inner.process(batch)).await.is_ok() {
                 yield_now().await;
             }
@@ -34,8 +34,8 @@ impl Informer {
     }
 
     /// The task of a handler, with the timer of its resyncs. That is the handler's own, so relists do not restart it.
-    pub(super) fn spawn_handler(&self, waiting: Waiting) -> Task<()> {
-        let Waiting { listener, handler, resync } = waiting;
+    pub(super) fn spawn_handler(&self, waiting: PendingHandler) -> Task<()> {
+        let PendingHandler { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
         let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.audience());
         let told = listener.run(handler);
@@ -94,7 +94,7 @@ impl Informer {
             return Vec::new();
         }
         match applied {
-            Applied::Again(_) => Vec::new(),
+            Applied::Resync(_) => Vec::new(),
             Applied::Filled => snapshot.objects().keys().cloned().collect(),
             Applied::Changes(changes) => changes.iter().map(|change| change.key.clone()).collect(),
         }

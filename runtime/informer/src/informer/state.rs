@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use windlass_env::Instant;
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 use windlass_object::ResourceVersion;
 
 use super::Informer;
-use crate::error::{Lag, Laggard, NotSynced};
-use crate::partition::{Partition, Site};
-use crate::presence::Presence;
+use crate::error::{UnsyncedReason, UnsyncedInformer, NotSynced};
+use crate::partition::{Partition, ObjectLocation};
+use crate::availability::KindAvailability;
 use crate::reflector::{STUCK_AFTER, WatchErrorHandler};
 use crate::store::Progress;
 use crate::sync;
@@ -30,7 +30,7 @@ impl Informer {
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub async fn synced(&self) -> bool {
-        let synced = sync::synced(self.progress.observe());
+        let synced = sync::synced(self.progress.subscribe());
         let stopped = self.stop.cancelled();
         matches!(future::select(pin!(synced), pin!(stopped)).await, Either::Left((true, _)))
     }
@@ -61,13 +61,13 @@ impl Informer {
     /// Dropping the future withdraws the wait.
     pub async fn members_synced(&self) -> bool {
         let Some(members) = &self.members else { return self.synced().await };
-        let mut progress = self.progress.observe();
+        let mut progress = self.progress.subscribe();
         let come = async {
             let listed = |progress: &Progress| {
                 progress.synced && members.current().iter().all(|part| progress.has_come(part))
             };
             // What is wanted may change without a word from here, but then something is listed or leaves.
-            progress.wait_until(listed).await.is_ok()
+            progress.wait_for(listed).await.is_ok()
         };
         let stopped = self.stop.cancelled();
         matches!(future::select(pin!(come), pin!(stopped)).await, Either::Left((true, _)))
@@ -75,7 +75,7 @@ impl Informer {
 
     /// Whether the source serves the kind, as far as is known. Of many namespaces, one that must not be read comes
     /// first.
-    pub fn presence(&self) -> Presence {
+    pub fn presence(&self) -> KindAvailability {
         self.following.board.presence()
     }
 
@@ -96,8 +96,8 @@ impl Informer {
     }
 
     /// How far the store has come, as it goes on.
-    pub fn version_changes(&self) -> Observer<Progress> {
-        self.progress.observe()
+    pub fn version_changes(&self) -> Receiver<Progress> {
+        self.progress.subscribe()
     }
 
     /// What the informer last failed at, if nothing has succeeded since.
@@ -141,14 +141,14 @@ impl Informer {
     }
 
     /// Returns whether the informer follows objects at `site`, or will: a namespace that joins counts before it is followed.
-    pub fn expects<'a>(&self, site: impl Into<Site<'a>>) -> bool {
+    pub fn expects<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
         self.members.as_ref().is_none_or(|members| members.expects(site.into()))
     }
 
     /// Why there is no initial list yet, for each part that has none.
-    pub fn laggards(&self) -> Vec<Laggard> {
+    pub fn laggards(&self) -> Vec<UnsyncedInformer> {
         let (kind, selection) = (self.kind(), self.selection());
-        let one = |lag| vec![Laggard { kind: kind.clone(), selection: selection.clone(), lag }];
+        let one = |lag| vec![UnsyncedInformer { kind: kind.clone(), selection: selection.clone(), lag }];
         // Not waited for: an index function may be called under the lock, and not return. What runs has been started.
         let idle = match self.hub.try_lock() {
             Ok(hub) => hub.phase.lag(),
@@ -162,36 +162,36 @@ impl Informer {
         let parts = self.following.followers();
         let behind =
             parts.into_iter().map(|(partition, _)| partition).filter(|part| !progress.has_come(part));
-        let laggard = |partition: Partition| Laggard {
+        let laggard = |partition: Partition| UnsyncedInformer {
             kind: kind.clone(),
             selection: self.selection_of(&partition),
             lag: self.lag_of(&partition),
         };
-        let laggards: Vec<Laggard> = behind.map(laggard).collect();
-        if laggards.is_empty() { one(Lag::Listing) } else { laggards }
+        let laggards: Vec<UnsyncedInformer> = behind.map(laggard).collect();
+        if laggards.is_empty() { one(UnsyncedReason::Listing) } else { laggards }
     }
 
-    fn lag_of(&self, partition: &Partition) -> Lag {
+    fn lag_of(&self, partition: &Partition) -> UnsyncedReason {
         if let Some(refusal) = self.budget.refused(partition) {
-            return Lag::OverBudget(refusal);
+            return UnsyncedReason::OverBudget(refusal);
         }
         match (self.following.board.of(partition), self.following.error_of(partition)) {
-            (Presence::Absent, _) => Lag::Absent,
-            (Presence::Forbidden(denial), _) => Lag::Forbidden(denial),
-            (_, Some(last_error)) => Lag::Failing { last_error },
-            (_, None) => Lag::Listing,
+            (KindAvailability::Absent, _) => UnsyncedReason::Absent,
+            (KindAvailability::Forbidden(denial), _) => UnsyncedReason::Forbidden(denial),
+            (_, Some(last_error)) => UnsyncedReason::Failing { last_error },
+            (_, None) => UnsyncedReason::Listing,
         }
     }
 
     /// Whether there is nothing to wait for: the initial list is there, or there will be none for want of a definition.
     pub(crate) fn is_settled(&self) -> bool {
-        self.has_synced() || self.presence() == Presence::Absent
+        self.has_synced() || self.presence() == KindAvailability::Absent
     }
 
     /// Waits until there is nothing to wait for; also ends when the informer does.
     pub(crate) async fn settled(&self) {
         let mut presence = self.following.board.observe();
-        let absent = presence.wait_until(|presence| *presence == Presence::Absent);
+        let absent = presence.wait_for(|presence| *presence == KindAvailability::Absent);
         future::select(pin!(self.synced()), pin!(absent)).await;
     }
 

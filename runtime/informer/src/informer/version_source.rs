@@ -9,8 +9,8 @@ use futures_util::future::{self, BoxFuture};
 use windlass_object::ResourceVersion;
 
 use super::Informer;
-use super::following::RefreshTicket;
-use crate::partition::Site;
+use super::reflector_set::RefreshTicket;
+use crate::partition::ObjectLocation;
 use crate::reflector::Urgency;
 use crate::sync;
 
@@ -25,7 +25,7 @@ pub trait VersionSource: Send + Sync {
     /// Everything at `site` up to this version is in the store. The same as [`version`](Self::version) unless namespaces
     /// or shards are followed one by one, each with its own version: then also `None` for one that is not followed, or
     /// has not been listed.
-    fn version_in(&self, site: Site<'_>) -> Option<ResourceVersion> {
+    fn version_in(&self, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
         let _ = site;
         self.version()
     }
@@ -35,7 +35,7 @@ pub trait VersionSource: Send + Sync {
     /// for one that is not followed: of it, nothing will ever be seen.
     fn reached_in<'a>(
         &'a self,
-        site: Site<'a>,
+        site: ObjectLocation<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
@@ -56,7 +56,7 @@ pub trait VersionSource: Send + Sync {
     /// Requests coalesce: one list serves all requests that came before it began. Lists on request are spaced: after a
     /// list that took `t`, the next one begins no earlier than `10 * t` later, at least 1 s and at most 60 s. Their pages
     /// bypass the client's rate limit.
-    fn request_refresh(&self, site: Site<'_>) -> RefreshTicket;
+    fn request_refresh(&self, site: ObjectLocation<'_>) -> RefreshTicket;
 
     /// Returns whether the lists of a ticket are in the store.
     fn refresh_state(&self, ticket: &RefreshTicket) -> RefreshState;
@@ -89,10 +89,10 @@ pub enum RefreshState {
 
 impl Informer {
     /// Waits until everything up to `wanted` is in the store of the part that holds what is at `site`.
-    async fn reached_at(&self, site: Site<'_>, wanted: ResourceVersion) -> bool {
+    async fn reached_at(&self, site: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
         // A part may be known to be wanted before it has joined.
-        let joins = |site: Site<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
-        sync::reached_in(self.progress.observe(), site, wanted, joins).await
+        let joins = |site: ObjectLocation<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
+        sync::reached_in(self.progress.subscribe(), site, wanted, joins).await
     }
 }
 
@@ -110,16 +110,16 @@ impl VersionSource for Informer {
     }
 
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool> {
-        self.reached_in(Site::default(), wanted, within)
+        self.reached_in(ObjectLocation::default(), wanted, within)
     }
 
-    fn version_in(&self, site: Site<'_>) -> Option<ResourceVersion> {
+    fn version_in(&self, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
         self.progress.get().version_in(site).cloned()
     }
 
     fn reached_in<'a>(
         &'a self,
-        site: Site<'a>,
+        site: ObjectLocation<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
@@ -127,7 +127,7 @@ impl VersionSource for Informer {
         self.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
     }
 
-    fn request_refresh(&self, site: Site<'_>) -> RefreshTicket {
+    fn request_refresh(&self, site: ObjectLocation<'_>) -> RefreshTicket {
         self.request_lists(site, Urgency::Spaced)
     }
 
@@ -149,7 +149,7 @@ impl VersionSource for Informer {
     }
 
     fn refreshed(&self) -> BoxFuture<'_, ()> {
-        let ticket = self.request_lists(Site::default(), Urgency::Urgent);
+        let ticket = self.request_lists(ObjectLocation::default(), Urgency::Urgent);
         async move {
             if !self.is_running() {
                 return future::pending().await;

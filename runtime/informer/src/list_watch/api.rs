@@ -11,7 +11,7 @@ use windlass_client::{
 use windlass_env::Instant;
 use windlass_object::{GroupResource, RawList, ResourceKind};
 
-use super::{ListRequest, ListerWatcher, Selection, Sources, WatchListRequest, WatchRequest};
+use super::{ListRequest, ListerWatcher, Selection, SourceProvider, WatchListRequest, WatchRequest};
 use crate::shards::Shards;
 
 /// The API server as the source of everything.
@@ -19,14 +19,14 @@ use crate::shards::Shards;
 /// Lists come as streams where the server can do that (WatchList) and keeps to it; where it does not, or refuses,
 /// lists come in pages. A resource that disappointed once is listed in pages for some hours, by all informers.
 #[derive(Clone, Debug)]
-pub struct ApiSources {
+pub struct ApiServerSources {
     client: RawClient,
-    streams: Streams,
+    streams: WatchListPolicy,
 }
 
 /// Which lists are asked for as streams.
 #[derive(Clone, Debug)]
-enum Streams {
+enum WatchListPolicy {
     /// None.
     Never,
     /// All but those of these resources, each until then.
@@ -37,7 +37,7 @@ enum Streams {
 #[derive(Debug)]
 struct ApiSource {
     client: RawClient,
-    streams: Streams,
+    streams: WatchListPolicy,
     kind: ResourceKind,
     selection: Selection,
 }
@@ -50,32 +50,32 @@ const DISAPPOINTED: RequestError =
     RequestError::Unsupported("the server's lists of this resource do not come as streams");
 const PAGED: RequestError = RequestError::Unsupported("lists are asked for in pages only");
 
-impl ApiSources {
+impl ApiServerSources {
     /// The API server this client talks to.
     pub fn new(client: RawClient) -> Self {
-        Self { client, streams: Streams::Unless(Arc::default()) }
+        Self { client, streams: WatchListPolicy::Unless(Arc::default()) }
     }
 
     /// The same, whose lists are never asked for as streams.
     #[must_use]
     pub fn paged(self) -> Self {
-        Self { streams: Streams::Never, ..self }
+        Self { streams: WatchListPolicy::Never, ..self }
     }
 }
 
-impl Sources for ApiSources {
+impl SourceProvider for ApiServerSources {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
-        let ApiSources { client, streams } = self.clone();
+        let ApiServerSources { client, streams } = self.clone();
         let client = client.with_progress(RequestProgress::default());
         Arc::new(ApiSource { client, streams, kind: kind.clone(), selection: selection.clone() })
     }
 }
 
-impl Streams {
+impl WatchListPolicy {
     fn offered(&self, resource: &GroupResource, now: Instant) -> Result<(), RequestError> {
         match self {
-            Streams::Never => Err(PAGED),
-            Streams::Unless(refused) => {
+            WatchListPolicy::Never => Err(PAGED),
+            WatchListPolicy::Unless(refused) => {
                 let refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
                 let still = refused.get(resource).is_some_and(|until| now < *until);
                 if still { Err(DISAPPOINTED) } else { Ok(()) }
@@ -84,7 +84,7 @@ impl Streams {
     }
 
     fn disappointed(&self, resource: GroupResource, now: Instant) {
-        if let Streams::Unless(refused) = self {
+        if let WatchListPolicy::Unless(refused) = self {
             let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
             refused.insert(resource, now + STREAMLESS);
         }

@@ -22,7 +22,7 @@ use futures_util::stream;
 use serde::Serialize;
 use serde_json::Value;
 use windlass_client::{FrameStream, RequestError, VersionMatch};
-use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::watch_channel::{Receiver, Sender, channel};
 use windlass_env::{Env, Instant};
 use windlass_object::{Frame, ObjectKey, RawList, ResourceVersion, WireError, json, wire};
 
@@ -80,12 +80,12 @@ struct Shared {
     env: Env,
     state: Mutex<State>,
     /// How much has happened that watches have to look at.
-    happenings: Publisher<u64>,
+    happenings: Sender<u64>,
 }
 
 struct State {
     version: u64,
-    objects: BTreeMap<ObjectKey, Held>,
+    objects: BTreeMap<ObjectKey, StoredObject>,
     /// What happened last, in order.
     history: VecDeque<Entry>,
     history_limit: usize,
@@ -94,11 +94,11 @@ struct State {
     /// Changes up to this version are forgotten.
     forgotten: u64,
     /// The last time that all watches ended, and how.
-    cut: Cut,
+    cut: Disconnection,
     watches: usize,
 }
 
-struct Held {
+struct StoredObject {
     version: u64,
     raw: Bytes,
 }
@@ -111,7 +111,7 @@ struct Entry {
 }
 
 #[derive(Clone, Default)]
-struct Cut {
+struct Disconnection {
     count: u64,
     error: Option<RequestError>,
 }
@@ -135,10 +135,10 @@ impl ChannelSource {
             history_limit: changes,
             left: 0,
             forgotten: 0,
-            cut: Cut::default(),
+            cut: Disconnection::default(),
             watches: 0,
         };
-        let shared = Shared { env: env.clone(), state: Mutex::new(state), happenings: cell(0).0 };
+        let shared = Shared { env: env.clone(), state: Mutex::new(state), happenings: channel(0).0 };
         Self { shared: Arc::new(shared), selection: Selection::default() }
     }
 
@@ -214,9 +214,9 @@ impl ChannelSource {
     }
 
     /// Ends every watch: with this error, or without one as if its time were up.
-    pub fn cut(&self, error: Option<RequestError>) {
+    pub fn end_watches(&self, error: Option<RequestError>) {
         let mut state = self.shared.lock();
-        state.cut = Cut { count: state.cut.count + 1, error };
+        state.cut = Disconnection { count: state.cut.count + 1, error };
         drop(state);
         self.shared.happened();
     }
@@ -253,7 +253,7 @@ impl ChannelSource {
         state.watches += 1;
         let cut = state.cut.count;
         drop(state);
-        let (source, happenings) = (self.clone(), self.shared.happenings.observe());
+        let (source, happenings) = (self.clone(), self.shared.happenings.subscribe());
         let until = self.shared.env.now() + timeout;
         let reader = Reader { source, happenings, read, cut, until, over: false };
         stream::unfold(reader, |mut reader| async { reader.next().await.map(|next| (next, reader)) }).boxed()
@@ -263,7 +263,7 @@ impl ChannelSource {
 /// One watch, as its stream sees it.
 struct Reader {
     source: ChannelSource,
-    happenings: Observer<u64>,
+    happenings: Receiver<u64>,
     /// How many of all entries it has passed.
     read: u64,
     /// How many cuts there had been when it was opened.
@@ -321,7 +321,7 @@ impl Drop for Reader {
 
 impl Shared {
     fn happened(&self) {
-        self.happenings.update(|happenings| *happenings += 1);
+        self.happenings.send_modify(|happenings| *happenings += 1);
     }
 
     /// No code of others runs under this lock, so poison cannot mean a broken feed.
@@ -343,7 +343,7 @@ impl State {
             return Ok(ResourceVersion::new(&held.version.to_string()));
         }
         self.version += 1;
-        let held = Held { version: self.version, raw: raw.clone() };
+        let held = StoredObject { version: self.version, raw: raw.clone() };
         let frame = match self.objects.insert(key.clone(), held) {
             Some(_) => Frame::Modified(raw),
             None => Frame::Added(raw),
@@ -409,7 +409,7 @@ fn stamped(mut object: Value, version: u64) -> Result<(ObjectKey, Bytes), FeedEr
         metadata.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
     }
     let raw = Bytes::from(object.to_string());
-    Ok((wire::head(&raw)?.key, raw))
+    Ok((wire::object_header(&raw)?.key, raw))
 }
 
 #[async_trait]

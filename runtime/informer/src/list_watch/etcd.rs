@@ -39,9 +39,9 @@ use self::wire::{
 use super::{ListRequest, ListerWatcher, Selection, WatchRequest, refusals};
 
 /// How long one answer may take, and how long etcd may be silent for beyond the next question about its progress.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often etcd is asked how far it has come: cheap, and what is lost by a reconnect is then half a minute's.
-const PROGRESS_EVERY: Duration = Duration::from_secs(30);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Makes objects of what etcd stores.
 pub trait EtcdDecoder: Send + Sync + 'static {
@@ -95,12 +95,12 @@ impl EtcdSource {
         let prefix = format!("{}/", prefix.trim_end_matches('/')).into();
         let decoder = Arc::new(decoder);
         let selection = Selection::default();
-        Self { env: env.clone(), channel, prefix, selection, decoder, progress_every: PROGRESS_EVERY }
+        Self { env: env.clone(), channel, prefix, selection, decoder, progress_every: PROGRESS_INTERVAL }
     }
 
     /// The same, which asks etcd this often how far it has come: by default twice a minute.
     #[must_use]
-    pub fn asking_for_progress_every(self, progress_every: Duration) -> Self {
+    pub fn with_progress_interval(self, progress_every: Duration) -> Self {
         Self { progress_every, ..self }
     }
 
@@ -139,7 +139,7 @@ impl EtcdSource {
         &self,
         call: impl Future<Output = Result<T, tonic::Status>>,
     ) -> Result<T, RequestError> {
-        let answer = self.env.timeout(PATIENCE, call).await.map_err(|_| RequestError::Deadline)?;
+        let answer = self.env.timeout(TIMEOUT, call).await.map_err(|_| RequestError::Deadline)?;
         answer.map_err(|status| refused(&status))
     }
 
@@ -233,7 +233,7 @@ impl ListerWatcher for EtcdSource {
         };
         let answers = self.in_time(wire::watch(self.channel.clone(), self.questions(create))).await?;
         let now = self.env.now();
-        let watched = Watched {
+        let watched = EtcdWatch {
             source: self.clone(),
             answers,
             after,
@@ -243,13 +243,13 @@ impl ListerWatcher for EtcdSource {
             until: now + request.timeout,
             over: false,
         };
-        let next = |mut watched: Watched| async { watched.next().await.map(|next| (next, watched)) };
+        let next = |mut watched: EtcdWatch| async { watched.next().await.map(|next| (next, watched)) };
         Ok(stream::unfold(watched, next).boxed())
     }
 }
 
 /// One watch, as its stream sees it.
-struct Watched {
+struct EtcdWatch {
     source: EtcdSource,
     answers: Streaming<WatchResponse>,
     /// What is told is later than this.
@@ -261,7 +261,7 @@ struct Watched {
     over: bool,
 }
 
-impl Watched {
+impl EtcdWatch {
     async fn next(&mut self) -> Option<Result<Frame, RequestError>> {
         loop {
             if let Some(frame) = self.told.pop_front() {
@@ -271,7 +271,7 @@ impl Watched {
                 return None;
             }
             let env = self.source.env.clone();
-            let silent = self.heard + self.source.progress_every + PATIENCE;
+            let silent = self.heard + self.source.progress_every + TIMEOUT;
             let within = self.until.min(silent).saturating_duration_since(env.now());
             let answer = env.timeout(within, self.answers.message()).await;
             self.heard = env.now();
@@ -514,7 +514,7 @@ mod tests {
         let kind = ResourceKind::of::<k8s_openapi::api::core::v1::ConfigMap>();
         for value in ["7", "no JSON", "", "k8s\0\n"] {
             let raw = source.item(&kv("/things/ns/a", value, 3, 9)).unwrap();
-            assert_eq!(windlass_object::wire::head(&raw).unwrap().key.to_string(), "ns/a");
+            assert_eq!(windlass_object::wire::object_header(&raw).unwrap().key.to_string(), "ns/a");
             assert!(Dynamic::new(kind.clone()).decoder().decode(&raw).is_err(), "{value}");
         }
     }
@@ -548,11 +548,11 @@ mod tests {
         assert!(not_before(Some("9"), 9).is_ok() && not_before(None, 0).is_ok());
     }
 
-    fn watched(answers: Streaming<WatchResponse>, after: i64) -> Watched {
+    fn watched(answers: Streaming<WatchResponse>, after: i64) -> EtcdWatch {
         let (source, env) = (source(&Selection::default()), Env::virtual_time(1));
-        let (heard, until) = (env.now(), env.now() + PATIENCE);
+        let (heard, until) = (env.now(), env.now() + TIMEOUT);
         let (bookmarks, over) = (true, false);
-        Watched { source, answers, after, bookmarks, told: VecDeque::new(), heard, until, over }
+        EtcdWatch { source, answers, after, bookmarks, told: VecDeque::new(), heard, until, over }
     }
 
     fn no_answers() -> Streaming<WatchResponse> {

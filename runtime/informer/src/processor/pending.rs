@@ -3,7 +3,7 @@
 //! Guarantees:
 //! - Every state on the path is told, in order and each from the one before it. Whoever reads the store may
 //!   have acted on any of them, so none is worth less for being followed by another.
-//! - At most [`MOST_STATES`] states wait. Beyond that, states in between are dropped, the oldest first, and
+//! - At most [`MAX_STATES`] states wait. Beyond that, states in between are dropped, the oldest first, and
 //!   the updates around them become one. The first state (what was told last, or else the addition), the
 //!   newest ones and the deletion stay. This is the one thing a slow handler can miss.
 
@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 
 use windlass_object::{ObjectKey, Uid};
 
-use crate::handler::{Cause, Event, Observation};
+use crate::handler::{Cause, Event, DeletionEvidence};
 
 /// How many states of one object wait for a handler at most, its deletion included. More than an ordinary
 /// object goes through in its life, so what is dropped are steps of something that changes all the time; and
 /// few enough that many objects may wait.
-pub(super) const MOST_STATES: usize = 16;
+pub(super) const MAX_STATES: usize = 16;
 
 /// The untold changes of one object, that is of one key and UID.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Pending<T> {
 #[derive(Debug)]
 enum Step<T> {
     Present(T, Cause),
-    Gone(T, Observation, Cause),
+    Gone(T, DeletionEvidence, Cause),
 }
 
 impl<T: Clone> Pending<T> {
@@ -76,7 +76,7 @@ impl<T: Clone> Pending<T> {
             self.path.pop_back();
         }
         self.path.push_back(step);
-        let fits = self.path.len() <= MOST_STATES;
+        let fits = self.path.len() <= MAX_STATES;
         if !fits {
             self.shorten();
         }

@@ -6,9 +6,9 @@ use futures_util::FutureExt as _;
 use proptest::prelude::*;
 use windlass_metrics::Metrics;
 
-use super::pending::MOST_STATES;
+use super::pending::MAX_STATES;
 use super::*;
-use crate::handler::{Delivery, Observation};
+use crate::handler::{Delivery, DeletionEvidence};
 
 type Told = Event<u32>;
 
@@ -49,7 +49,7 @@ fn resynced<T: Clone>(object: T) -> Event<T> {
 }
 
 fn deleted<T>(last: T) -> Event<T> {
-    Event::Deleted { last, observed: Observation::Seen, cause: Cause::Watch }
+    Event::Deleted { last, observed: DeletionEvidence::Seen, cause: Cause::Watch }
 }
 
 fn enqueue<T: Clone + Send + Sync + 'static>(listener: &Listener<T>, name: &str, uid: &str, event: Event<T>) {
@@ -68,10 +68,10 @@ fn everything<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Vec<E
 /// What the handler is told next, which may be that there is nothing to look at again; `None` if nothing waits.
 fn work<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Option<Vec<Event<T>>> {
     Some(match listener.next().now_or_never()?? {
-        Work::Tell(pending) => pending.into_events().collect(),
-        Work::Replay(objects) => additions(objects).collect(),
-        Work::Resync(objects) => resyncs(objects).collect(),
-        Work::Missed => Vec::new(),
+        HandlerWork::Tell(pending) => pending.into_events().collect(),
+        HandlerWork::Replay(objects) => additions(objects).collect(),
+        HandlerWork::Resync(objects) => resyncs(objects).collect(),
+        HandlerWork::Missed => Vec::new(),
     })
 }
 
@@ -173,7 +173,7 @@ fn as_many_states_wait_as_are_promised() {
 #[test]
 fn beyond_the_bound_the_oldest_states_in_between_are_dropped_and_nothing_else() {
     let told = everything(&waiting_history(20));
-    assert_eq!(told.len(), MOST_STATES);
+    assert_eq!(told.len(), MAX_STATES);
     assert_eq!(told[..3], [added(1), updated(1, 6), updated(6, 7)]);
     assert_eq!(told.last(), Some(&updated(19, 20)));
 }
@@ -186,7 +186,7 @@ fn beyond_the_bound_the_next_update_still_starts_from_what_was_told_and_the_dele
     }
     enqueue(&listener, "a", "u", deleted(20));
     let told = everything(&listener);
-    assert_eq!(told.len(), MOST_STATES);
+    assert_eq!(told.len(), MAX_STATES);
     assert_eq!(told[..2], [updated(0, 6), updated(6, 7)]);
     assert_eq!(told[14..], [updated(19, 20), deleted(20)]);
 }
@@ -200,7 +200,7 @@ fn an_object_that_comes_and_goes_under_one_uid_stays_within_the_bound_and_ends_a
         enqueue(&listener, "a", "u", added(version + 1));
     }
     let told = everything(&listener);
-    assert!(told.len() <= MOST_STATES, "{told:?}");
+    assert!(told.len() <= MAX_STATES, "{told:?}");
     assert_eq!(told[told.len() - 2..], [deleted(49), added(50)]);
     let is_deletion = |event: &Told| matches!(event, Event::Deleted { .. });
     assert!(told.windows(2).all(|pair| is_deletion(&pair[0]) != is_deletion(&pair[1])), "{told:?}");
@@ -543,8 +543,8 @@ impl Model {
 fn most_states(listener: &Listener<u32>) -> usize {
     let queue = listener.lock();
     let states = queue.waiting.values().map(|work| match work {
-        Work::Tell(pending) => pending.states(),
-        Work::Replay(_) | Work::Resync(_) | Work::Missed => 0,
+        HandlerWork::Tell(pending) => pending.states(),
+        HandlerWork::Replay(_) | HandlerWork::Resync(_) | HandlerWork::Missed => 0,
     });
     states.max().unwrap_or_default()
 }
@@ -562,11 +562,11 @@ fn blocked_handler_keeps_a_bounded_number_of_objects_that_came_and_went() {
         enqueue(&listener, &name, &name, updated(number, number + 1));
         enqueue(&listener, &name, &name, deleted(number + 1));
         let queue = listener.lock();
-        assert!(queue.waiting.len() <= MOST_UNSEEN + 3 && queue.latest.len() <= MOST_UNSEEN + 3);
+        assert!(queue.waiting.len() <= MAX_UNSEEN + 3 && queue.latest.len() <= MAX_UNSEEN + 3);
     }
     let told = everything(&listener);
     assert!(told.contains(&deleted(1)) && told.contains(&added(2)));
-    assert_eq!(told.len(), 2 + 3 * MOST_UNSEEN, "the newest are told in full");
+    assert_eq!(told.len(), 2 + 3 * MAX_UNSEEN, "the newest are told in full");
     assert_eq!(told.last(), Some(&deleted(100_000)));
 }
 
@@ -584,7 +584,7 @@ fn handler_is_told_once_that_it_missed_objects_and_then_of_the_rest() {
     }
     let (sender, told) = std::sync::mpsc::channel();
     let listener = synced_listener(Delivery::Coalesced);
-    for number in 0..2 * u32::try_from(MOST_UNSEEN).expect("a few") {
+    for number in 0..2 * u32::try_from(MAX_UNSEEN).expect("a few") {
         let name = number.to_string();
         enqueue(&listener, &name, &name, added(number));
         enqueue(&listener, &name, &name, deleted(number));
@@ -593,7 +593,7 @@ fn handler_is_told_once_that_it_missed_objects_and_then_of_the_rest() {
         Box::pin(Arc::clone(&listener).run(Box::new(crate::filtered(|_: &u32| true, Counting(sender)))));
     while running.as_mut().now_or_never().is_none() && !listener.lock().waiting.is_empty() {}
     let told: Vec<_> = told.try_iter().collect();
-    assert_eq!((told[0], told.len()), ("missed", 1 + 2 * MOST_UNSEEN));
+    assert_eq!((told[0], told.len()), ("missed", 1 + 2 * MAX_UNSEEN));
 }
 
 #[test]
@@ -611,7 +611,7 @@ proptest! {
     fn a_handler_is_told_every_state_the_store_went_through(steps in steps()) {
         let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
-            while most_states(&listener) == MOST_STATES {
+            while most_states(&listener) == MAX_STATES {
                 model.apply(Step::Tell, &listener);
             }
             model.apply(step, &listener);
@@ -631,7 +631,7 @@ proptest! {
             let states = most_states(&listener);
             // A resync that waits parts what happened before it from what happened after.
             prop_assert!(waiting <= 2 * (model.deleted.len() + 3), "{waiting} objects wait");
-            prop_assert!(states <= MOST_STATES, "{states} states of one object wait");
+            prop_assert!(states <= MAX_STATES, "{states} states of one object wait");
         }
         for event in everything(&listener) {
             model.told(&event);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use windlass_client::{RequestError, one_line_with_rule};
-use windlass_env::caught_now;
+use windlass_env::catch_panic_sync;
 use windlass_object::ResourceVersion;
 
 /// Is told of everything that goes wrong between an informer and its source, and of what the informer is about to do.
@@ -24,18 +24,18 @@ pub struct WatchFailure {
     /// The informer: its kind, and what it selects if that is not everything.
     pub informer: Arc<str>,
     /// What it was doing.
-    pub during: During,
+    pub during: WatchOperation,
     /// What went wrong.
     pub error: RequestError,
     /// What it does next.
-    pub next: NextStep,
+    pub next: NextAction,
     /// After which wait.
     pub after: Duration,
 }
 
 /// What an informer was doing when something went wrong.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum During {
+pub enum WatchOperation {
     /// It listed in pages.
     List,
     /// It listed by a stream.
@@ -48,7 +48,7 @@ pub enum During {
 
 /// What an informer does after something went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NextStep {
+pub enum NextAction {
     /// It reads everything anew: the newest state, or one no older than this version.
     Read {
         /// The version, unless the newest state is read.
@@ -75,8 +75,8 @@ impl WatchErrorHandler for LogWatchErrors {
     fn failed(&self, failure: &WatchFailure) {
         let WatchFailure { informer, during, error, next, after } = failure;
         // Balancers and proxies cut watches all day: an informer that goes on from where it was has missed nothing.
-        if *during == During::Watch
-            && matches!((error, next), (RequestError::Transport(_), NextStep::Watch { .. }))
+        if *during == WatchOperation::Watch
+            && matches!((error, next), (RequestError::Transport(_), NextAction::Watch { .. }))
         {
             return tracing::debug!(%informer, %error, ?after, "a watch was cut off; it is resumed");
         }
@@ -85,22 +85,22 @@ impl WatchErrorHandler for LogWatchErrors {
     }
 }
 
-impl fmt::Display for During {
+impl fmt::Display for WatchOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            During::List => "list",
-            During::WatchList => "list by a stream",
-            During::OpeningWatch | During::Watch => "watch",
+            WatchOperation::List => "list",
+            WatchOperation::WatchList => "list by a stream",
+            WatchOperation::OpeningWatch | WatchOperation::Watch => "watch",
         })
     }
 }
 
-impl fmt::Display for NextStep {
+impl fmt::Display for NextAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NextStep::Read { not_older_than: None } => f.write_str("list the newest state"),
-            NextStep::Read { not_older_than: Some(version) } => write!(f, "list, not older than {version}"),
-            NextStep::Watch { from } => write!(f, "watch from {from} on"),
+            NextAction::Read { not_older_than: None } => f.write_str("list the newest state"),
+            NextAction::Read { not_older_than: Some(version) } => write!(f, "list, not older than {version}"),
+            NextAction::Watch { from } => write!(f, "watch from {from} on"),
         }
     }
 }
@@ -140,7 +140,7 @@ impl Trouble {
     /// Tells the handler; `false` if it panicked.
     pub(super) fn announce(&self, failure: &WatchFailure) -> bool {
         let handler = Arc::clone(&lock(&self.0.handler));
-        caught_now(|| handler.failed(failure)).is_ok()
+        catch_panic_sync(|| handler.failed(failure)).is_ok()
     }
 }
 

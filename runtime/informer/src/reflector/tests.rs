@@ -13,8 +13,8 @@ use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
 
 use super::*;
-use crate::budget::Budget;
-use crate::presence::Board;
+use crate::budget::ByteBudget;
+use crate::availability::AvailabilityTracker;
 use crate::testing::*;
 use crate::{FactoryOptions, VersionSource as _};
 
@@ -119,7 +119,7 @@ async fn a_watch_window_is_drawn_anew_within_its_bounds() {
     let watches = (0..4).map(|_| played(vec![Play::Wait(Duration::from_secs(2))]));
     let (_rig, script) = play([listed(1, &[])].into_iter().chain(watches).chain([stalls()]).collect()).await;
     let windows = script.windows();
-    assert!(windows.iter().all(|window| (SHORTEST_WINDOW..LONGEST_WINDOW).contains(window)), "{windows:?}");
+    assert!(windows.iter().all(|window| (MIN_WINDOW..MAX_WINDOW).contains(window)), "{windows:?}");
     assert!(windows.windows(2).all(|pair| pair[0] != pair[1]), "{windows:?}");
 }
 
@@ -456,8 +456,8 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
     }
     let fifo = Arc::new(DeltaFifo::new());
     let metrics = Metrics::new().informer("", "v1", "configmaps");
-    let budget = Arc::new(Budget::new(None, metrics.clone()));
-    let reflector = Reflector::new(Parts {
+    let budget = Arc::new(ByteBudget::new(None, metrics.clone()));
+    let reflector = Reflector::new(ReflectorParams {
         partition: Partition::Whole,
         informer: "configmaps".into(),
         stream: "test".to_owned(),
@@ -468,10 +468,10 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         env: env.clone(),
         metrics,
         trouble: Trouble::default(),
-        refresh: Refresh::new(),
-        admission: Admission { keep_managed_fields: false, transform: None, budget },
-        sighting: Board::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>(), None),
-        pulse: Pulse::new(windlass_client::RequestProgress::default()),
+        refresh: RelistHandle::new(),
+        admission: IngestOptions { keep_managed_fields: false, transform: None, budget },
+        sighting: AvailabilityTracker::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>(), None),
+        pulse: Heartbeat::new(windlass_client::RequestProgress::default()),
     });
     let task = env.spawn("reflector", reflector.run());
     env.sleep(LONG).await;
@@ -632,14 +632,14 @@ async fn every_failure_is_told_with_what_comes_next_and_when() {
     rig.start(&script);
     rig.env.sleep(LONG).await;
     let told = told.lock().unwrap().clone();
-    let newest = || NextStep::Read { not_older_than: None };
-    let from = |version| NextStep::Watch { from: at(version) };
+    let newest = || NextAction::Read { not_older_than: None };
+    let from = |version| NextAction::Watch { from: at(version) };
     let expected = [
-        (During::WatchList, newest()),
-        (During::List, newest()),
-        (During::OpeningWatch, from(5)),
-        (During::Watch, newest()),
-        (During::Watch, from(9)),
+        (WatchOperation::WatchList, newest()),
+        (WatchOperation::List, newest()),
+        (WatchOperation::OpeningWatch, from(5)),
+        (WatchOperation::Watch, newest()),
+        (WatchOperation::Watch, from(9)),
     ];
     let steps: Vec<_> = told.iter().map(|failure| (failure.during, failure.next.clone())).collect();
     assert_eq!(steps, expected);

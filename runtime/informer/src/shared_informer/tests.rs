@@ -17,9 +17,9 @@ use windlass_object::{LabelSelector, ObjectKey, ResourceKind, ResourceVersion, T
 
 use super::*;
 use crate::erased::Codec;
-use crate::settings::Settings;
+use crate::settings::InformerSettings;
 use crate::testing::*;
-use crate::{Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, Sources, VersionSource};
+use crate::{Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, SourceProvider, VersionSource};
 
 /// A running informer over a server that holds these objects.
 async fn running(names: &[&str]) -> (Rig, Arc<Server>, Log) {
@@ -247,7 +247,7 @@ async fn a_slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bo
     server.delete("a");
     let last = server.set("a", "last");
     let mut progress = informer.version_changes();
-    progress.wait_until(|progress| progress.version == Some(at(last))).await.unwrap();
+    progress.wait_for(|progress| progress.version == Some(at(last))).await.unwrap();
     while quick.take().last().map(String::as_str) != Some("+a@103=last Watch") {
         tokio::task::yield_now().await;
     }
@@ -323,7 +323,7 @@ async fn quarantined_object_returns_when_a_list_has_it_readable() {
     assert_eq!(rig.counts().decode_failures.get(), 1, "a failure at one version is reported once");
     assert!(rig.refreshed_within(LONG).await);
     rig.settle().await;
-    assert_eq!((rig.held(), rig.lister.quarantined().len()), (vec!["a@2=first".to_owned()], 0));
+    assert_eq!((rig.held(), rig.lister.undecodable().len()), (vec!["a@2=first".to_owned()], 0));
     assert_eq!(log.take(), ["+a@2=first Relist"]);
 }
 
@@ -371,11 +371,11 @@ async fn an_undecodable_object_is_counted_named_quarantined_retried_when_it_chan
     rig.settle().await;
     assert_eq!(rig.held(), ["a@1=first", "c@3=first"]);
     assert_eq!((rig.lister.get(&key("b")).is_err(), rig.counts().decode_failures.get()), (true, 1));
-    let quarantined = rig.lister.quarantined().remove(0);
+    let quarantined = rig.lister.undecodable().remove(0);
     assert_eq!((quarantined.key, quarantined.version), (key("b"), Some(at(2))));
     server.set("b", "repaired");
     rig.settle().await;
-    assert_eq!((rig.held().len(), rig.lister.quarantined().len()), (3, 0));
+    assert_eq!((rig.held().len(), rig.lister.undecodable().len()), (3, 0));
     assert_eq!(log.take(), ["+a@1=first InitialList", "+c@3=first InitialList", "+b@4=repaired Watch"]);
 }
 
@@ -390,7 +390,7 @@ async fn an_object_that_turns_undecodable_is_not_served_as_it_was() {
     assert_eq!(rig.informer.version(), Some(at(version)));
     server.delete("a");
     rig.settle().await;
-    assert_eq!((log.take(), rig.lister.quarantined().len()), (vec![], 0));
+    assert_eq!((log.take(), rig.lister.undecodable().len()), (vec![], 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -574,7 +574,7 @@ async fn metrics_tell_how_many_objects_are_held_and_at_which_version() {
 async fn an_environment_that_is_killed_stops_the_informer_and_leaves_its_objects_readable() {
     let (rig, server, log) = running(&["a"]).await;
     rig.env.kill();
-    rig.env.tasks_ended().await;
+    rig.env.wait_for_tasks().await;
     server.set("b", "unheard");
     assert_eq!((log.take().len(), rig.held().len(), server.watchers()), (1, 1, 0));
 }
@@ -585,7 +585,7 @@ fn an_informer_is_named_for_what_it_holds() {
     let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
     let codec = Codec::of(Typed::<ConfigMap>::new());
     let informer =
-        crate::Informer::new(&env, &Metrics::new(), "f", codec, selection, Settings::default(), None);
+        crate::Informer::new(&env, &Metrics::new(), "f", codec, selection, InformerSettings::default(), None);
     assert_eq!(&*informer.name, "configmaps.v1 (namespace web, labels a=b)");
     assert!(informer.is_filtered());
 }
@@ -608,7 +608,7 @@ async fn a_start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_r
         assert!(!first, "no source yet");
         Arc::<Server>::clone(&server)
     };
-    let sources: Arc<dyn Sources> = Arc::new(sources);
+    let sources: Arc<dyn SourceProvider> = Arc::new(sources);
     let start = || rig.informer.informer.start(Arc::clone(&sources));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(start)).is_err());
     assert!(!rig.informer.is_running());

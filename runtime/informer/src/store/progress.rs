@@ -11,15 +11,15 @@
 //! - A part that goes back in time begins a new epoch for all; the others count again when they have been listed anew.
 //! - No question and no change but a new epoch looks at every part: there may be thousands.
 
-use windlass_object::{Head, ResourceVersion};
+use windlass_object::{ObjectHeader, ResourceVersion};
 
-use self::parts::{AtSite, Parts};
+use self::partitions::{LocationProgress, CoverageScope};
 pub(super) use self::tracker::Tracker;
-use super::Trust;
+use super::VersionTrust;
 use crate::handler::Cause;
-use crate::partition::{Partition, Site};
+use crate::partition::{Partition, ObjectLocation};
 
-mod parts;
+mod partitions;
 mod tracker;
 
 /// How far a store has come.
@@ -39,12 +39,12 @@ pub struct Progress {
 
 /// What an informer follows. The default: one list that is all there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coverage(Parts);
+pub struct Coverage(CoverageScope);
 
 /// What to make of a list that arrived.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reading {
-    pub(super) trust: Trust,
+pub(super) struct ListHandling {
+    pub(super) trust: VersionTrust,
     pub(super) cause: Cause,
 }
 
@@ -53,63 +53,63 @@ impl Progress {
     /// reached: waiting for it would never end. So does any version where nothing is followed.
     pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
         match &self.coverage.0 {
-            Parts::Many(parts) if parts.len() == 0 => self.synced,
-            Parts::Many(parts) => parts.sums.behind == 0 && reached(self.version.as_ref(), wanted),
-            Parts::Whole { unserved, .. } => !unserved && reached(self.version.as_ref(), wanted),
+            CoverageScope::Many(parts) if parts.len() == 0 => self.synced,
+            CoverageScope::Many(parts) => parts.sums.behind == 0 && reached(self.version.as_ref(), wanted),
+            CoverageScope::Whole { unserved, .. } => !unserved && reached(self.version.as_ref(), wanted),
         }
     }
 
     /// Whether everything up to `wanted` has arrived of the part that holds what is at `site`; of every part, if that is
     /// everywhere. Of what is not followed nothing will ever arrive, so it counts as reached.
-    pub fn has_reached_in<'a>(&self, site: impl Into<Site<'a>>, wanted: &ResourceVersion) -> bool {
+    pub fn has_reached_in<'a>(&self, site: impl Into<ObjectLocation<'a>>, wanted: &ResourceVersion) -> bool {
         match self.coverage.at(site.into()) {
-            AtSite::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
-            AtSite::Unfollowed => true,
-            AtSite::Everywhere => self.has_reached(wanted),
+            LocationProgress::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
+            LocationProgress::Unfollowed => true,
+            LocationProgress::Everywhere => self.has_reached(wanted),
         }
     }
 
     /// Up to which version everything has arrived of the part that holds what is at `site`. `None` also if that part is
     /// not followed or has not been listed.
-    pub fn version_in<'a>(&self, site: impl Into<Site<'a>>) -> Option<&ResourceVersion> {
+    pub fn version_in<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> Option<&ResourceVersion> {
         match self.coverage.at(site.into()) {
-            AtSite::With(part) if part.counts(self.epoch) => part.version.as_ref(),
-            AtSite::With(_) | AtSite::Unfollowed => None,
-            AtSite::Everywhere => self.version.as_ref(),
+            LocationProgress::With(part) if part.counts(self.epoch) => part.version.as_ref(),
+            LocationProgress::With(_) | LocationProgress::Unfollowed => None,
+            LocationProgress::Everywhere => self.version.as_ref(),
         }
     }
 
     /// Returns whether no followed part contains objects at `site`.
-    pub fn is_unfollowed<'a>(&self, site: impl Into<Site<'a>>) -> bool {
-        matches!(self.coverage.at(site.into()), AtSite::Unfollowed)
+    pub fn is_unfollowed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
+        matches!(self.coverage.at(site.into()), LocationProgress::Unfollowed)
     }
 
     /// Whether the list of the part that holds what is at `site` is in the store.
-    pub fn has_listed<'a>(&self, site: impl Into<Site<'a>>) -> bool {
+    pub fn has_listed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
         match (&self.coverage.0, self.coverage.at(site.into())) {
-            (Parts::Whole { unserved, .. }, _) => self.synced && !unserved,
-            (Parts::Many(_), AtSite::With(part)) => part.counts(self.epoch),
-            (Parts::Many(_), AtSite::Unfollowed) => false,
-            (Parts::Many(parts), AtSite::Everywhere) => parts.sums.behind == 0,
+            (CoverageScope::Whole { unserved, .. }, _) => self.synced && !unserved,
+            (CoverageScope::Many(_), LocationProgress::With(part)) => part.counts(self.epoch),
+            (CoverageScope::Many(_), LocationProgress::Unfollowed) => false,
+            (CoverageScope::Many(parts), LocationProgress::Everywhere) => parts.sums.behind == 0,
         }
     }
 
     /// Whether a part has no first list to wait for any more.
     pub(crate) fn has_come(&self, partition: &Partition) -> bool {
         match (&self.coverage.0, partition) {
-            (Parts::Many(parts), Partition::Namespace(_) | Partition::Shard(_)) => {
+            (CoverageScope::Many(parts), Partition::Namespace(_) | Partition::Shard(_)) => {
                 parts.get(partition).is_some_and(|part| part.counts(self.epoch))
             }
-            (Parts::Many(_), Partition::Whole) => self.synced,
-            (Parts::Whole { .. }, Partition::Whole) => self.synced,
-            (Parts::Whole { unserved, .. }, _) => self.synced && !unserved,
+            (CoverageScope::Many(_), Partition::Whole) => self.synced,
+            (CoverageScope::Whole { .. }, Partition::Whole) => self.synced,
+            (CoverageScope::Whole { unserved, .. }, _) => self.synced && !unserved,
         }
     }
 
     /// Whether nothing moved since `earlier`, a state of the same informer.
     pub(crate) fn is_still(&self, earlier: &Progress) -> bool {
         let parts = match (&self.coverage.0, &earlier.coverage.0) {
-            (Parts::Many(now), Parts::Many(then)) => now.sums.turn == then.sums.turn,
+            (CoverageScope::Many(now), CoverageScope::Many(then)) => now.sums.turn == then.sums.turn,
             (now, then) => now == then,
         };
         let whole = |it: &Progress| (it.epoch, it.synced, it.version.clone());
@@ -117,28 +117,28 @@ impl Progress {
     }
 
     /// The part that an object belongs to; none if that is not followed.
-    pub(crate) fn part_of(&self, head: &Head) -> Option<Partition> {
+    pub(crate) fn part_of(&self, head: &ObjectHeader) -> Option<Partition> {
         match &self.coverage.0 {
-            Parts::Whole { .. } => Some(Partition::Whole),
-            Parts::Many(parts) => parts.name_of(head),
+            CoverageScope::Whole { .. } => Some(Partition::Whole),
+            CoverageScope::Many(parts) => parts.name_of(head),
         }
     }
 
     /// Whether an object belongs to what is followed.
-    pub(crate) fn covers(&self, head: &Head) -> bool {
+    pub(crate) fn covers(&self, head: &ObjectHeader) -> bool {
         match &self.coverage.0 {
-            Parts::Whole { .. } => true,
-            Parts::Many(parts) => parts.of(head).is_some(),
+            CoverageScope::Whole { .. } => true,
+            CoverageScope::Many(parts) => parts.of(head).is_some(),
         }
     }
 
     /// Whether an object's state came before what is held of its part, so that whatever became of the object since is
     /// known. Versions that cannot be compared, also because they are of different epochs, leave that open, and so does
     /// the same version: not every source gives each to one object only.
-    pub(super) fn is_past(&self, head: &Head) -> bool {
+    pub(super) fn is_past(&self, head: &ObjectHeader) -> bool {
         let held = match &self.coverage.0 {
-            Parts::Whole { held, .. } => held.as_ref(),
-            Parts::Many(parts) => {
+            CoverageScope::Whole { held, .. } => held.as_ref(),
+            CoverageScope::Many(parts) => {
                 parts.of(head).filter(|part| part.counts(self.epoch)).and_then(|part| part.held.as_ref())
             }
         };
@@ -147,8 +147,8 @@ impl Progress {
 
     pub(crate) fn follows(&self, partition: &Partition) -> bool {
         match (&self.coverage.0, partition) {
-            (Parts::Whole { .. }, Partition::Whole) => true,
-            (Parts::Many(parts), partition) => parts.get(partition).is_some(),
+            (CoverageScope::Whole { .. }, Partition::Whole) => true,
+            (CoverageScope::Many(parts), partition) => parts.get(partition).is_some(),
             _ => false,
         }
     }
@@ -157,17 +157,17 @@ impl Progress {
     /// back in time since this one was listed.
     pub(crate) fn trusts(&self, partition: &Partition) -> bool {
         match &self.coverage.0 {
-            Parts::Many(parts) => parts.get(partition).is_none_or(|part| part.epoch == self.epoch),
-            Parts::Whole { .. } => true,
+            CoverageScope::Many(parts) => parts.get(partition).is_none_or(|part| part.epoch == self.epoch),
+            CoverageScope::Whole { .. } => true,
         }
     }
 }
 
 impl Coverage {
-    fn at(&self, site: Site<'_>) -> AtSite<'_> {
+    fn at(&self, site: ObjectLocation<'_>) -> LocationProgress<'_> {
         match &self.0 {
-            Parts::Many(parts) => parts.at(site),
-            Parts::Whole { .. } => AtSite::Everywhere,
+            CoverageScope::Many(parts) => parts.at(site),
+            CoverageScope::Whole { .. } => LocationProgress::Everywhere,
         }
     }
 }

@@ -12,17 +12,17 @@ type Writer = StoreWriter<Arc<Map>>;
 
 fn writer() -> Writer {
     let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
-    StoreWriter::new(Arc::new(Store::new()), head, Arc::new(Budget::new(None, metrics)))
+    StoreWriter::new(Arc::new(Store::new()), head, Arc::new(ByteBudget::new(None, metrics)))
 }
 
-fn head(map: &Arc<Map>) -> Head {
-    Head::of(&map.metadata)
+fn head(map: &Arc<Map>) -> ObjectHeader {
+    ObjectHeader::of(&map.metadata)
 }
 
 fn item(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
     let raw = object(name, uid, version, "v");
     let decoded = Typed::<Map>::new().decoder().decode(&raw).expect("a sound object");
-    Item { head: wire::head(&raw).expect("a sound head"), body: Body::Decoded(Arc::new(decoded)), bytes: 1 }
+    Item { head: wire::object_header(&raw).expect("a sound head"), body: Body::Decoded(Arc::new(decoded)), bytes: 1 }
 }
 
 fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
@@ -30,11 +30,11 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 }
 
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
-    let known = Known { store: &writer.store, head };
+    let known = PartitionContents { store: &writer.store, head };
     let vanished = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
+    let deltas = vanished.into_iter().map(Delta::DeletedFinalStateUnknown).chain(items.into_iter().map(Delta::Replaced));
     let initial = !writer.tracker.progress().synced;
-    let list = ListFacts { partition: Partition::Whole, version: at(version), consistent, initial };
+    let list = ListMetadata { partition: Partition::Whole, version: at(version), consistent, initial };
     told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
 }
 
@@ -49,7 +49,7 @@ fn bookmark(version: ResourceVersion) -> Delta<Arc<Map>> {
 fn told(applied: Applied<Arc<Map>>) -> Vec<String> {
     match applied {
         Applied::Filled => vec!["filled".to_owned()],
-        Applied::Again(audience) => vec![format!("again {audience:?}")],
+        Applied::Resync(audience) => vec![format!("again {audience:?}")],
         Applied::Changes(changes) => changes.iter().map(|change| brief_event(&change.event)).collect(),
     }
 }
@@ -230,7 +230,7 @@ fn every_namespace_has_a_past_of_its_own() {
     };
     let listed = |writer: &mut Writer, part: usize, version: u64| {
         let partition = parts[part].clone();
-        let list = ListFacts { partition, version: at(version), consistent: true, initial: false };
+        let list = ListMetadata { partition, version: at(version), consistent: true, initial: false };
         writer.apply(Batch::Replacement { deltas: Vec::new(), list });
     };
     writer.apply(Batch::Joined(parts.to_vec()));
@@ -245,7 +245,7 @@ fn every_namespace_has_a_past_of_its_own() {
     // Who leaves and comes back has no past before its list.
     writer.apply(Batch::Emptied {
         partition: parts[1].clone(),
-        departure: Departure::Deselected,
+        departure: RemovalReason::Deselected,
         vanished: vec![ObjectKey::namespaced("other", "a")],
     });
     writer.apply(Batch::Joined(vec![parts[1].clone()]));
@@ -257,14 +257,14 @@ fn a_resync_changes_nothing() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1)]);
     let before = writer.store.snapshot();
-    assert_eq!(told(writer.apply(Batch::Resync(Audience::Only(3)))), ["again Only(3)"]);
+    assert_eq!(told(writer.apply(Batch::Resync(ResyncTarget::Only(3)))), ["again Only(3)"]);
     assert!(Arc::ptr_eq(&before, &writer.store.snapshot()));
 }
 
 #[test]
 fn the_books_say_what_is_held_whatever_happened_to_it() {
     let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
-    let budget = Arc::new(Budget::new(Some(1000), metrics.clone()));
+    let budget = Arc::new(ByteBudget::new(Some(1000), metrics.clone()));
     let mut writer = StoreWriter::new(Arc::new(Store::new()), head, budget);
     let sized = |name: &str, uid: &str, version: u64, bytes: u32| Item { bytes, ..item(name, uid, version) };
     let held = || metrics.bytes.get();
@@ -330,10 +330,10 @@ fn two_shards() -> [Partition; 2] {
 }
 
 fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
-    let known = Known { store: &writer.store, head };
+    let known = PartitionContents { store: &writer.store, head };
     let vanished = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
-    let list = ListFacts { partition: part.clone(), version: at(version), consistent: true, initial: false };
+    let deltas = vanished.into_iter().map(Delta::DeletedFinalStateUnknown).chain(items.into_iter().map(Delta::Replaced));
+    let list = ListMetadata { partition: part.clone(), version: at(version), consistent: true, initial: false };
     told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
 }
 

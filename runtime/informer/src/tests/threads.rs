@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{Head, ObjectKey};
+use windlass_object::{ObjectHeader, ObjectKey};
 
-use crate::delta_fifo::{Audience, Batch, Body, Delta, DeltaFifo, Item, KnownObjects};
+use crate::delta_fifo::{ResyncTarget, Batch, Body, Delta, DeltaFifo, Item, KnownObjects};
 use crate::handler::{Cause, Delivery, Event};
 use crate::partition::Partition;
-use crate::processor::{Detach as _, HandlerState, Listener};
-use crate::share::Share;
+use crate::processor::{HandlerControl as _, HandlerState, Listener};
+use crate::share::GaugeShare;
 use crate::testing::{at, key};
 
 /// How many changes there are. An interpreter takes a thousand times as long; it is to see many orders of a few changes
@@ -32,7 +32,7 @@ fn wait<F: Future>(env: &Env, future: F) -> F::Output {
 }
 
 fn item(n: u32) -> Item<u32> {
-    let head = Head { key: key("a"), uid: None, version: Some(at(n.into())) };
+    let head = ObjectHeader { key: key("a"), uid: None, version: Some(at(n.into())) };
     Item { head, body: Body::Decoded(n), bytes: 1 }
 }
 
@@ -78,7 +78,7 @@ fn what_one_thread_queues_another_pops_in_order_and_who_waits_for_space_gets_it(
             });
             fifo.close();
         });
-        scope.spawn(|| (0..ROUNDS / 2).for_each(|_| fifo.resync(Audience::Everyone)));
+        scope.spawn(|| (0..ROUNDS / 2).for_each(|_| fifo.resync(ResyncTarget::Everyone)));
         // Nothing is popped before the producer waits, so that it has to be woken.
         while !held_back.load(Ordering::Relaxed) {
             std::thread::yield_now();
@@ -130,7 +130,7 @@ fn a_handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up
                 Event::Deleted { .. } => panic!("nothing was deleted"),
             }
         }
-        let synced = wait(env, listener.state().wait_until(|state| *state == HandlerState::Synced));
+        let synced = wait(env, listener.state().wait_for(|state| *state == HandlerState::Synced));
         assert_eq!(synced, Ok(HandlerState::Synced));
         listener.detach();
     });
@@ -186,7 +186,7 @@ fn a_handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
 #[test]
 fn a_gauge_that_many_threads_share_parts_of_is_the_sum_of_what_each_told_last() {
     let gauge = METRICS.informer("", "v1", "gauges").objects;
-    let (one, other) = (Share::of(&gauge), Share::of(&gauge));
+    let (one, other) = (GaugeShare::of(&gauge), GaugeShare::of(&gauge));
     std::thread::scope(|scope| {
         for part in [2, 3] {
             let (one, other) = (&one, &other);

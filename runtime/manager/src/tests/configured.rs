@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use windlass_admin::{About, Access, AdminConfig, Holdings, Tls};
+use windlass_admin::{ComponentInfo, Access, AdminConfig, OwnershipReport, Tls};
 use windlass_client::Identities;
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, ElectionConfig};
 use windlass_informer::{KindOptions, NamespaceSet};
 
 use crate::configuration::about;
-use crate::feature_gates::{FeatureGate, FeatureGates, Stage};
+use crate::feature_gates::{FeatureGate, FeatureGates, ShardStage};
 use crate::{CacheOptions, ControllerSelection, ManagerConfig};
 
 /// A configuration that has everything a configuration can have.
@@ -56,7 +56,7 @@ fn served(config: &mut ManagerConfig) -> &mut AdminConfig {
 }
 
 fn gates() -> FeatureGates {
-    let (stage, since) = (Stage::Beta, "v1.0");
+    let (stage, since) = (ShardStage::Beta, "v1.0");
     FeatureGates::new([FeatureGate { name: "Gate", stage, default: true, locked: false, since }])
         .expect("one")
 }
@@ -84,12 +84,12 @@ const CHANGES: &[Change] = &[
     ("admin.address", |config| served(config).address = ([127, 0, 0, 9], 99).into()),
     ("admin.tls", |config| served(config).tls = Tls::Plain),
     ("admin.tls", |config| {
-        served(config).tls = Tls::Kept { folder: PathBuf::from("/other"), name: "pair".to_owned() };
+        served(config).tls = Tls::Persisted { folder: PathBuf::from("/other"), name: "pair".to_owned() };
     }),
     ("admin.tls", |config| {
         served(config).tls = Tls::Files { certificate: PathBuf::from("/crt"), key: PathBuf::from("/key") };
     }),
-    ("admin.access", |config| served(config).access = Access::Open),
+    ("admin.access", |config| served(config).access = Access::Anonymous),
     ("admin.access.always_allow", |config| {
         reviewed(config, |allow, _, _, _| allow.push("/other".to_owned()));
     }),
@@ -135,7 +135,7 @@ fn reviewed(
     config: &mut ManagerConfig,
     change: impl FnOnce(&mut Vec<String>, &mut Duration, &mut Duration, &mut Duration),
 ) {
-    let Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl } =
+    let Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl } =
         &mut served(config).access
     else {
         panic!("reviewed");
@@ -145,8 +145,8 @@ fn reviewed(
 
 /// What the pages show of a configuration.
 fn shown(config: &ManagerConfig) -> Value {
-    let About { component, flags, configuration, holdings: _ } =
-        about(config, config.election("default").as_ref(), Holdings::default());
+    let ComponentInfo { component, flags, configuration, holdings: _ } =
+        about(config, config.election("default").as_ref(), OwnershipReport::default());
     json!([component, flags, configuration])
 }
 

@@ -25,7 +25,7 @@ async fn readiness_fails_while_server_rejects_credentials() {
     });
     let (env, metrics, uri) = (Env::virtual_time(1), Metrics::new(), Uri::from_static("http://api"));
     let clients =
-        Clients::over_service(env, service, uri, ClientOptions::default(), &metrics, Arc::new(OpenFence));
+        Clients::from_service(env, service, uri, ClientOptions::default(), &metrics, Arc::new(OpenFence));
     let (clients, health) = (clients.expect("clients"), Health::new(metrics));
     add_credentials(&health, &clients);
     let pods: Api<Pod> = Api::all(clients.for_election().expect("a client"));

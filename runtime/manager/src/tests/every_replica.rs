@@ -42,7 +42,7 @@ impl Controller for Herald {
 impl World {
     /// A replica that runs the herald, and the scribe while it leads.
     fn start_herald(&self, config: ManagerConfig) -> Replica {
-        let env = self.env.incarnation(&config.identity, 0);
+        let env = self.env.with_incarnation(&config.identity, 0);
         let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..config };
         let manager = self.manager(&env, config);
         self.run(env, manager.register(Registration::of::<Herald>()).register(Registration::of::<Scribe>()))
@@ -81,7 +81,7 @@ async fn every_replica_controller_stops_with_its_process_after_its_reconcile() {
     assert_eq!(world.seen_by("two"), json!("begun"));
     two.stops().await;
     assert_eq!(world.seen_by("two"), json!("done"), "the reconcile that ran has finished");
-    world.api.put("/api/v1/namespaces/shop/configmaps/late", json!({}));
+    world.api.upsert("/api/v1/namespaces/shop/configmaps/late", json!({}));
     world.pass(60).await;
     let late = world.api.object("/api/v1/namespaces/shop/configmaps/late").expect("the map");
     assert_eq!(late["data"]["two"], Value::Null);
@@ -96,7 +96,7 @@ async fn every_replica_controller_takes_no_key_while_led_ones_drain() {
     assert_eq!(world.scribbled(), json!(begun_by("one")));
     one.trigger.fire();
     world.pass(1).await;
-    world.api.put("/api/v1/namespaces/shop/configmaps/late", json!({}));
+    world.api.upsert("/api/v1/namespaces/shop/configmaps/late", json!({}));
     assert!(one.ended().await.is_ok());
     assert_eq!((world.scribbled(), world.seen_by("one")), (json!(done_by("one")), json!("done")));
     let late = world.api.object("/api/v1/namespaces/shop/configmaps/late").expect("the map");
@@ -108,7 +108,7 @@ async fn every_replica_controller_stops_when_the_lease_is_lost() {
     let world = World::new();
     let one = world.start_herald(ManagerConfig::new("one"));
     world.pass(3).await;
-    world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
+    world.api.upsert(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     assert!(matches!(one.ended().await, Err(ManagerError::LeaseLost { .. })));
     let work = world.work();
     world.pass(60).await;
@@ -129,7 +129,7 @@ async fn second_signal_aborts_every_replica_controllers_at_once() {
 #[tokio::test(start_paused = true)]
 async fn reconcile_on_every_replica_that_does_not_end_is_aborted_and_named() {
     let world = World::new();
-    let env = world.env.incarnation("one", 0);
+    let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(1), ..ManagerConfig::new("one") };
     let manager = world.manager(&env, config).register(Registration::of::<Herald>());
     let one = world.run(env, manager);
@@ -143,8 +143,8 @@ async fn reconcile_on_every_replica_that_does_not_end_is_aborted_and_named() {
 async fn every_replica_controller_sees_all_keys_of_all_shards() {
     let world = World::new();
     for number in 0..12 {
-        world.api.put(&format!("/api/v1/namespaces/n{number}"), json!({}));
-        world.api.put(&format!("/api/v1/namespaces/n{number}/configmaps/web"), json!({}));
+        world.api.upsert(&format!("/api/v1/namespaces/n{number}"), json!({}));
+        world.api.upsert(&format!("/api/v1/namespaces/n{number}/configmaps/web"), json!({}));
     }
     let config = |name| ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new(name) };
     let (one, two) = (world.start_herald(config("one")), world.start_herald(config("two")));
@@ -162,8 +162,8 @@ async fn every_replica_controller_sees_all_keys_of_all_shards() {
 #[tokio::test(start_paused = true)]
 async fn every_replica_controller_without_its_caches_delays_nothing() {
     let world = World::new();
-    world.fail("secrets", What::Unavailable);
-    let env = world.env.incarnation("one", 0);
+    world.fail("secrets", FaultAction::Unavailable);
+    let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { cache_sync: CacheSync::Forever, ..ManagerConfig::new("one") };
     let waiting = Registration::of::<Herald>().tuned(|setup| drop(setup.watch::<Secret>()));
     let early = Registration::task("early", RunsOn::EveryReplica, |_| async { Ok::<(), BoxError>(()) });

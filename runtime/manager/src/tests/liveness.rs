@@ -8,7 +8,7 @@ use super::*;
 const WINDOW: Duration = Duration::from_secs(200);
 
 /// How often a probe asks here.
-const PROBED_EVERY: Duration = Duration::from_secs(10);
+const PROBED_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reconciles each key for as long as told, at the pace of its clock.
 struct Sluggish {
@@ -53,7 +53,7 @@ impl Replica {
             if let Some((check, why)) = self.ailing().into_iter().next() {
                 return Some((since(&world.env, begun), check, why));
             }
-            world.env.sleep(PROBED_EVERY).await;
+            world.env.sleep(PROBED_INTERVAL).await;
         }
         None
     }
@@ -63,7 +63,7 @@ impl Replica {
         let begun = world.env.now();
         while !self.ailing().is_empty() {
             assert!(since(&world.env, begun) < Duration::from_secs(7200), "{:?}", self.ailing());
-            world.env.sleep(PROBED_EVERY).await;
+            world.env.sleep(PROBED_INTERVAL).await;
         }
         since(&world.env, begun)
     }
@@ -77,18 +77,18 @@ async fn a_watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_un
     let replica = world.start_both(ManagerConfig { client, ..alone() });
     world.pass(60).await;
     assert_eq!((replica.ailing(), replica.ready()), (vec![], true));
-    world.fail("secrets", What::RequestLost { silently: true });
+    world.fail("secrets", FaultAction::RequestLost { silently: true });
     let (after, check, why) = replica.first_ailment(&world, WINDOW * 4).await.expect("it is stuck");
     assert_eq!(check, "watches");
     assert!(why.starts_with("the informer of secrets") && why.contains("has got nowhere for 40"), "{why}");
     // What was open lasted for up to a window more.
-    assert!((WINDOW * 2..=WINDOW * 3 + PROBED_EVERY).contains(&after), "{after:?}");
+    assert!((WINDOW * 2..=WINDOW * 3 + PROBED_INTERVAL).contains(&after), "{after:?}");
     assert_eq!(replica.ailing().len(), 1, "the other watch is quiet, and nothing has died");
     let shown = replica.health.report(Probe::Live);
     assert!(shown.details().contains("[-]watches failed: reason withheld\n"), "{}", shown.details());
     world.api.meddle(|_| None);
     let recovered = replica.recovers(&world).await;
-    assert!((WINDOW..=WINDOW * 2 + PROBED_EVERY).contains(&recovered), "as the request ends: {recovered:?}");
+    assert!((WINDOW..=WINDOW * 2 + PROBED_INTERVAL).contains(&recovered), "as the request ends: {recovered:?}");
     assert_eq!(replica.first_ailment(&world, WINDOW * 4).await, None, "and it stays well");
     replica.stops().await;
 }
@@ -97,10 +97,10 @@ async fn a_watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_un
 async fn a_quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_away() {
     for what in [
         None,
-        Some(What::BookmarksMissing),
-        Some(What::WatchStalled),
-        Some(What::RequestLost { silently: true }),
-        Some(What::Unavailable),
+        Some(FaultAction::BookmarksMissing),
+        Some(FaultAction::WatchStalled),
+        Some(FaultAction::RequestLost { silently: true }),
+        Some(FaultAction::Unavailable),
     ] {
         let world = World::new();
         let replica = world.start_both(alone());
@@ -157,10 +157,10 @@ async fn a_long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_th
     let world = World::new();
     let replica = world.start_controller(alone(), sluggish(minutes(40), None));
     let (after, check, why) = replica.first_ailment(&world, minutes(60)).await.expect("it is stuck");
-    assert!((minutes(30)..=minutes(30) + PROBED_EVERY * 2).contains(&after), "{after:?}");
+    assert!((minutes(30)..=minutes(30) + PROBED_INTERVAL * 2).contains(&after), "{after:?}");
     assert_eq!(check, "sluggish");
     assert!(why.starts_with("shop/web has been reconciled for "), "{why}");
     let recovered = replica.recovers(&world).await;
-    assert!(recovered <= minutes(10) + PROBED_EVERY, "as it ends: {recovered:?}");
+    assert!(recovered <= minutes(10) + PROBED_INTERVAL, "as it ends: {recovered:?}");
     replica.dies().await;
 }

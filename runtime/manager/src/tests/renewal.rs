@@ -51,10 +51,10 @@ fn of_short_leases() -> ManagerConfig {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for_longer_than_its_deadline() {
     let env = Env::system("one");
-    let api = Scene::new(&env, Plan { seed: 3, faults: Vec::new() });
-    api.put("/api/v1/namespaces/shop", json!({}));
+    let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() });
+    api.upsert("/api/v1/namespaces/shop", json!({}));
     for name in ["a", "b", "c", "d"] {
-        api.put(&format!("/api/v1/namespaces/shop/configmaps/{name}"), json!({}));
+        api.upsert(&format!("/api/v1/namespaces/shop/configmaps/{name}"), json!({}));
     }
     let world = World::of(env.clone(), api);
     let manager = world.manager(&env, of_short_leases()).register(Registration::of::<Hog>());
@@ -96,7 +96,7 @@ async fn until(env: &Env, what: &str, holds: impl Fn() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thread_for_longer() {
     let env = Env::system("one");
-    let world = World::of(env.clone(), Scene::new(&env, Plan { seed: 3, faults: Vec::new() }));
+    let world = World::of(env.clone(), FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() }));
     let config = ManagerConfig { shards: NonZeroU16::new(2), ..of_short_leases() };
     let manager = world.manager(&env, config).register(Registration::of::<Hog>());
     let (trigger, signals) = ShutdownSignals::manual();
@@ -106,8 +106,8 @@ async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thr
     let before = world.held_by("one");
     // Enough for both, and for more threads than there are.
     for number in 0..8 {
-        world.api.put(&format!("/api/v1/namespaces/shop-{number}"), json!({}));
-        world.api.put(&format!("/api/v1/namespaces/shop-{number}/configmaps/web"), json!({}));
+        world.api.upsert(&format!("/api/v1/namespaces/shop-{number}"), json!({}));
+        world.api.upsert(&format!("/api/v1/namespaces/shop-{number}/configmaps/web"), json!({}));
     }
     let done = metrics.reconcile("hog").total.success;
     until(&env, "the reconciles end", || done.get() >= 8).await;
@@ -149,8 +149,8 @@ fn blocked_by(barrier: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_back_before() {
     let env = Env::system("one");
-    let api = Scene::new(&env, Plan { seed: 3, faults: Vec::new() });
-    api.put("/api/v1/namespaces/shop", json!({}));
+    let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() });
+    api.upsert("/api/v1/namespaces/shop", json!({}));
     let world = World::of(env.clone(), api);
     let (gate, called) = (Arc::new(Barrier::new(2)), Arc::default());
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(1), ..ManagerConfig::new("one") };
@@ -162,7 +162,7 @@ async fn a_stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_b
         assert!(env.now() < soon, "it does not lead");
         env.sleep(Duration::from_millis(20)).await;
     }
-    world.api.put(MAP, json!({}));
+    world.api.upsert(MAP, json!({}));
     while !called.load(Ordering::SeqCst) {
         assert!(env.now() < soon, "the mapper is not called");
         env.sleep(Duration::from_millis(20)).await;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, UNDECLARED, Writer};
-use windlass_informer::Index;
+use windlass_informer::IndexSnapshot;
 
 use super::*;
 use crate::AddError;
@@ -43,7 +43,7 @@ fn diarist(name: &'static str, group: RunsOn, story: &Story) -> Registration {
 
 impl World {
     fn manager_of_scribe(&self, identity: &str) -> (Env, Manager) {
-        let env = self.env.incarnation(identity, 0);
+        let env = self.env.with_incarnation(identity, 0);
         let config =
             ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..ManagerConfig::new(identity) };
         let manager = self.manager(&env, config).register(Registration::of::<Scribe>());
@@ -194,7 +194,7 @@ async fn one_that_does_not_end_within_the_shutdown_timeout_is_aborted_and_named_
  {
     for (group, holder) in [(RunsOn::Leader, "one"), (RunsOn::EveryReplica, "")] {
         let world = World::new();
-        let env = world.env.incarnation("one", 0);
+        let env = world.env.with_incarnation("one", 0);
         let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
         let stubborn = Registration::task("stubborn", group, |_| async { std::future::pending().await });
         let manager = world.manager(&env, config).register(stubborn);
@@ -240,7 +240,7 @@ async fn caches_wait_for_all_that_must_be_ready_before_them_each_in_its_time() {
     let (env, manager) = world.manager_of_scribe("one");
     let one = world
         .start_manager((env, manager.register(slow("a", 3)).register(slow("b", 0)).register(slow("c", 1))));
-    let listed = || world.api.sent().iter().any(|asked| asked.resource == "configmaps");
+    let listed = || world.api.sent_requests().iter().any(|asked| asked.resource == "configmaps");
     world.pass(2).await;
     assert!(!listed() && !one.ready());
     world.pass(2).await;
@@ -322,7 +322,7 @@ async fn runnable_sends_what_it_declares_and_roles_contain_it() {
 /// tells users.
 struct Reader {
     maps: Lister<ConfigMap>,
-    by_scribe: Index<ConfigMap, String>,
+    by_scribe: IndexSnapshot<ConfigMap, String>,
     fed: Lister<ConfigMap>,
     map: Writer<ConfigMap>,
     story: Story,
@@ -395,11 +395,11 @@ async fn new_leaders_runnable_starts_on_caches_that_reflect_the_last_leader() {
     let one = world.start("one");
     world.pass(5).await;
     let story = Story::default();
-    let env = world.env.incarnation("two", 0);
+    let env = world.env.with_incarnation("two", 0);
     let manager = world.manager(&env, ManagerConfig::new("two"));
     let two = world.start_manager((env, manager.register(Registration::runnable::<Reader>(story.clone()))));
     world.pass(2).await;
-    world.fail("configmaps", What::Coalesced { within_ms: 3000 });
+    world.fail("configmaps", FaultAction::Coalesced { within_ms: 3000 });
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.pass(2).await;
@@ -411,8 +411,8 @@ async fn new_leaders_runnable_starts_on_caches_that_reflect_the_last_leader() {
 #[tokio::test(start_paused = true)]
 async fn runnable_without_its_caches_delays_nothing_and_fails_when_time_is_up() {
     let world = World::new();
-    world.fail("secrets", What::Unavailable);
-    let env = world.env.incarnation("one", 0);
+    world.fail("secrets", FaultAction::Unavailable);
+    let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig {
         shutdown_timeout: Duration::from_secs(30),
         cache_sync: CacheSync::Within(Duration::from_secs(120)),
@@ -466,7 +466,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
     let one = world.start_manager((env, manager.register(patcher(RunsOn::Leader, &story))));
     world.pass(5).await;
     assert_eq!(story.told(), Vec::<String>::new());
-    world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
+    world.api.upsert(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     assert!(matches!(one.ended().await, Err(ManagerError::LeaseLost { .. })));
     let writes = world.work();
     world.pass(60).await;
@@ -494,7 +494,7 @@ async fn an_error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end
 #[tokio::test(start_paused = true)]
 async fn with_a_shutdown_timeout_of_zero_runnables_are_waited_for_without_end() {
     let world = World::new();
-    let env = world.env.incarnation("one", 0);
+    let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::ZERO, ..ManagerConfig::new("one") };
     let slow = Registration::task("slow", RunsOn::Leader, |cx| async move {
         cx.stopped().await;
@@ -514,7 +514,7 @@ async fn with_a_shutdown_timeout_of_zero_runnables_are_waited_for_without_end() 
 #[tokio::test(start_paused = true)]
 async fn what_ended_the_work_is_told_before_what_did_not_stop_after_it() {
     let world = World::new();
-    let env = world.env.incarnation("one", 0);
+    let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
     let fails = Registration::task("fails", RunsOn::Leader, |cx| async move {
         cx.env().sleep(Duration::from_secs(1)).await;

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use k8s_openapi::api::core::v1::Node;
 use windlass_controller::RunsOn;
-use windlass_object::shard::{Division, ShardId, hash};
+use windlass_object::shard::{ShardMap, ShardId, hash};
 use windlass_sharding::{DIVISION_ANNOTATION, ShardTable};
 
 use super::*;
@@ -105,7 +105,7 @@ impl Tenants {
     fn new() -> Self {
         let world = World::new();
         for number in 0..NAMESPACES {
-            world.api.put(&format!("/api/v1/namespaces/tenant-{number}"), json!({}));
+            world.api.upsert(&format!("/api/v1/namespaces/tenant-{number}"), json!({}));
         }
         let mut this = Self { world, diary: Diary::default(), asked: 0 };
         this.ask();
@@ -122,7 +122,7 @@ impl Tenants {
         for number in 0..NAMESPACES {
             let mut data = self.world.api.object(&map(number)).map_or(json!({}), |map| map["data"].clone());
             data["wanted"] = json!(self.asked.to_string());
-            self.world.api.put(&map(number), json!({ "data": data }));
+            self.world.api.upsert(&map(number), json!({ "data": data }));
         }
     }
 
@@ -130,7 +130,7 @@ impl Tenants {
     fn fill(&self, tenant: usize, count: usize) {
         for number in 0..count {
             let path = format!("/api/v1/namespaces/tenant-{tenant}/configmaps/idle-{number}");
-            self.world.api.put(&path, json!({ "data": { "wanted": "", "done": "" } }));
+            self.world.api.upsert(&path, json!({ "data": { "wanted": "", "done": "" } }));
         }
     }
 
@@ -139,7 +139,7 @@ impl Tenants {
             .clone()
     }
 
-    fn division(&self) -> Division {
+    fn division(&self) -> ShardMap {
         self.plan()[DIVISION_ANNOTATION].as_str().expect("told").parse().expect("a division")
     }
 
@@ -299,8 +299,8 @@ async fn a_replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_wit
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
     // The Leases that it holds cannot be renewed by it.
-    let agent = |asked: &windlass_api_server::faults::Asked| asked.resource == "leases" && asked.is_write();
-    tenants.world.api.meddle(move |asked| agent(asked).then_some(What::Partition));
+    let agent = |asked: &windlass_api_server::faults::RequestSummary| asked.resource == "leases" && asked.is_write();
+    tenants.world.api.meddle(move |asked| agent(asked).then_some(FaultAction::Partition));
     tenants.world.pass(20).await;
     let turns = tenants.diary.lock().expect("not poisoned").len();
     tenants.ask();
@@ -324,7 +324,7 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
     let lost = |tenant: usize| division.shard_of(hash(&format!("tenant-{tenant}"))) == ShardId(1);
     assert!((0..NAMESPACES).any(lost) && !(0..NAMESPACES).all(lost), "both sides have tenants");
     let terms = [0, 2, 3].map(|shard| tenants.term(shard));
-    tenants.world.api.meddle(|asked| (asked.name == "windlass-shard-1").then_some(What::Partition));
+    tenants.world.api.meddle(|asked| (asked.name == "windlass-shard-1").then_some(FaultAction::Partition));
     tenants.world.pass(20).await;
     tenants.ask();
     tenants.world.pass(20).await;
@@ -345,7 +345,7 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
 #[tokio::test(start_paused = true)]
 async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all() {
     let tenants = Tenants::new();
-    let env = tenants.world.env.incarnation("one", 0);
+    let env = tenants.world.env.with_incarnation("one", 0);
     let manager = tenants.world.manager(&env, four_shards("one")).register(porter(&tenants.diary));
     let (explainer, pages) = (manager.explainer().clone(), manager.pages().clone());
     let one = tenants.world.run(env, manager);
@@ -423,7 +423,7 @@ struct Observed {
 
 impl Observed {
     fn start(tenants: &Tenants) -> Self {
-        let env = tenants.world.env.incarnation("one", 0);
+        let env = tenants.world.env.with_incarnation("one", 0);
         let manager = tenants.world.manager(&env, four_calm_shards("one")).register(porter(&tenants.diary));
         let pages = manager.pages().clone();
         Self { replica: tenants.world.run(env, manager), pages }
@@ -544,7 +544,7 @@ async fn a_look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothin
     let one = Observed::start(&tenants);
     tenants.world.pass(60).await;
     let lists = |limit: &str| {
-        let sent = tenants.world.api.sent();
+        let sent = tenants.world.api.sent_requests();
         sent.iter().filter(|asked| asked.verb == Some(Verb::List) && asked.uri.ends_with(limit)).count()
     };
     let (looks, counts) = (lists("limit=1"), lists("limit=500"));
@@ -554,7 +554,7 @@ async fn a_look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothin
     tenants.fill(3, 300);
     tenants.world.api.meddle(|asked| {
         let is_list = asked.resource == "configmaps" && asked.verb == Some(Verb::List);
-        is_list.then_some(What::InternalError)
+        is_list.then_some(FaultAction::InternalError)
     });
     tenants.world.pass(600).await;
     assert_eq!(one.heavy(), "0", "nobody could know");
@@ -620,7 +620,7 @@ async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_d
 {
     let world = World::new();
     for number in 0..24 {
-        world.api.put(&format!("/api/v1/nodes/node-{number}"), json!({}));
+        world.api.upsert(&format!("/api/v1/nodes/node-{number}"), json!({}));
     }
     let seen_by = || {
         let mut seen = BTreeMap::<String, usize>::new();
@@ -660,7 +660,7 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
     world.pass(30).await;
     assert!(two.ready());
     two.dies().await;
-    let env = world.env.incarnation("three", 0);
+    let env = world.env.with_incarnation("three", 0);
     let led = Registration::task("led", RunsOn::Leader, |_| async { Ok(()) });
     let manager = world.manager(&env, four_shards("three")).register(led);
     let (_trigger, signals) = ShutdownSignals::manual();

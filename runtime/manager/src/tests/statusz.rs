@@ -17,7 +17,7 @@ impl World {
     /// A replica of this configuration that serves its pages.
     fn show(&self, config: ManagerConfig) -> Shown {
         let admin = AdminConfig::local((Ipv4Addr::LOCALHOST, 0).into());
-        let env = self.env.incarnation(&config.identity, 0);
+        let env = self.env.with_incarnation(&config.identity, 0);
         let manager = self.manager(&env, ManagerConfig { admin: Some(admin), ..config });
         let manager = manager.register(Registration::of::<Scribe>());
         let pages = manager.pages().clone();
@@ -58,7 +58,7 @@ impl Shown {
 #[tokio::test(start_paused = true)]
 async fn an_elected_replica_shows_its_lease_and_who_holds_it() {
     let world = World::new();
-    world.fail("leases", What::Unavailable);
+    world.fail("leases", FaultAction::Unavailable);
     let one = world.show(ManagerConfig::new("one"));
     world.pass(5).await;
     assert_eq!(one.held(), ["Lease default/windlass: nobody is known to hold it"]);
@@ -79,7 +79,7 @@ async fn a_replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
     let world = World::new();
     let one = world.show(ManagerConfig::new("one"));
     world.pass(5).await;
-    world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
+    world.api.upsert(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     let Shown { replica, pages } = one;
     assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
     assert_eq!(held(&pages), ["Lease default/windlass: lost"]);
@@ -106,7 +106,7 @@ async fn replicas_that_share_show_the_shards_that_each_holds_and_how_far_it_is_w
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_shares_and_holds_nothing_says_so() {
     let world = World::new();
-    world.fail("leases", What::Unavailable);
+    world.fail("leases", FaultAction::Unavailable);
     let one = world.show(ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("one") });
     world.pass(5).await;
     assert_eq!(one.held(), ["Shards: none, of 4"]);

@@ -45,9 +45,9 @@ impl HashRange {
 
 /// A part of the ring of hashes, in as few ranges as can be: ascending, disjoint and never touching.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ranges(Vec<HashRange>);
+pub struct HashRanges(Vec<HashRange>);
 
-impl Ranges {
+impl HashRanges {
     /// No hash at all.
     pub const fn none() -> Self {
         Self(Vec::new())
@@ -70,7 +70,7 @@ impl Ranges {
     }
 
     /// Whether some hash is in both.
-    pub fn overlaps(&self, other: &Ranges) -> bool {
+    pub fn overlaps(&self, other: &HashRanges) -> bool {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(one), Some(another)) = (ours.peek(), theirs.peek()) {
             if u128::from(one.start) >= another.end {
@@ -86,7 +86,7 @@ impl Ranges {
 
     /// What is in either.
     #[must_use]
-    pub fn union(&self, other: &Ranges) -> Ranges {
+    pub fn union(&self, other: &HashRanges) -> HashRanges {
         self.iter().chain(other.iter()).collect()
     }
 
@@ -101,14 +101,14 @@ impl Ranges {
     }
 }
 
-impl From<HashRange> for Ranges {
+impl From<HashRange> for HashRanges {
     fn from(range: HashRange) -> Self {
         Self(vec![range])
     }
 }
 
 /// In any order, and overlapping as they like.
-impl FromIterator<HashRange> for Ranges {
+impl FromIterator<HashRange> for HashRanges {
     fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
         let mut sorted: Vec<HashRange> = ranges.into_iter().collect();
         sorted.sort_unstable();
@@ -137,7 +137,7 @@ impl fmt::Debug for HashRange {
 }
 
 /// The ranges with a comma between them; nothing for no hash at all.
-impl fmt::Display for Ranges {
+impl fmt::Display for HashRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, range) in self.0.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
@@ -147,38 +147,38 @@ impl fmt::Display for Ranges {
     }
 }
 
-impl fmt::Debug for Ranges {
+impl fmt::Debug for HashRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.0).finish()
     }
 }
 
 impl FromStr for HashRange {
-    type Err = ParseRangesError;
+    type Err = ParseHashRangesError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let malformed = || ParseRangesError::Malformed(text.into());
+        let malformed = || ParseHashRangesError::Malformed(text.into());
         let (start, end) = text.split_once('-').ok_or_else(malformed)?;
         let bounds = (parse_bound(start).ok_or_else(malformed)?, parse_bound(end).ok_or_else(malformed)?);
-        let empty = || ParseRangesError::Empty(text.into());
+        let empty = || ParseHashRangesError::Empty(text.into());
         let start = u64::try_from(bounds.0).map_err(|_| empty())?;
         HashRange::new(start, bounds.1).ok_or_else(empty)
     }
 }
 
-impl FromStr for Ranges {
-    type Err = ParseRangesError;
+impl FromStr for HashRanges {
+    type Err = ParseHashRangesError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
-            return Ok(Ranges::none());
+            return Ok(HashRanges::none());
         }
         let written = text.split(',').map(str::parse).collect::<Result<Vec<HashRange>, _>>()?;
         let apart = |pair: &[HashRange]| pair[0].end.cmp(&u128::from(pair[1].start)) == Ordering::Less;
         if written.windows(2).all(apart) {
             Ok(Self(written))
         } else {
-            Err(ParseRangesError::Order(text.into()))
+            Err(ParseHashRangesError::Order(text.into()))
         }
     }
 }
@@ -197,7 +197,7 @@ pub fn parse_bound(text: &str) -> Option<u128> {
 /// A text that names no ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ParseRangesError {
+pub enum ParseHashRangesError {
     /// Not two bounds with a dash between them.
     #[error(
         "{0:?} is not a range of hashes: 0x and 16 lower-case hex digits, a dash, and the same again (or 0x10000000000000000)"
@@ -224,14 +224,14 @@ mod tests {
             .prop_filter_map("not empty", |(start, end)| HashRange::new(start, end))
     }
 
-    fn any_ranges() -> impl Strategy<Value = Ranges> {
+    fn any_ranges() -> impl Strategy<Value = HashRanges> {
         prop::collection::vec(any_range(), 0..6).prop_map(|ranges| ranges.into_iter().collect())
     }
 
     proptest! {
         #[test]
         fn ranges_are_read_back_as_they_were_written(ranges in any_ranges()) {
-            prop_assert_eq!(ranges.to_string().parse::<Ranges>().unwrap(), ranges);
+            prop_assert_eq!(ranges.to_string().parse::<HashRanges>().unwrap(), ranges);
         }
 
         #[test]
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_not_written_as_ranges_are_is_refused() {
-        let parsed = |text: &str| text.parse::<Ranges>().unwrap_err();
+        let parsed = |text: &str| text.parse::<HashRanges>().unwrap_err();
         let malformed = [
             "0x0-0x1",
             "0x000000000000000A-0x00000000000000ff",
@@ -272,12 +272,12 @@ mod tests {
             "0x0000000000000000-0x00000000000000ff,",
         ];
         for text in malformed {
-            assert!(matches!(parsed(text), ParseRangesError::Malformed(_)), "{text}");
+            assert!(matches!(parsed(text), ParseHashRangesError::Malformed(_)), "{text}");
         }
         for text in ["0x0000000000000001-0x0000000000000001", "0x10000000000000000-0x10000000000000000"] {
-            assert!(matches!(parsed(text), ParseRangesError::Empty(_)), "{text}");
+            assert!(matches!(parsed(text), ParseHashRangesError::Empty(_)), "{text}");
         }
         let touching = "0x0000000000000000-0x0000000000000001,0x0000000000000001-0x0000000000000002";
-        assert!(matches!(parsed(touching), ParseRangesError::Order(_)));
+        assert!(matches!(parsed(touching), ParseHashRangesError::Order(_)));
     }
 }

@@ -1,6 +1,6 @@
 //! How a part of the ring is requested: the query parameter `shardSelector` of lists and watches.
 
-use super::ranges::{HashRange, Ranges};
+use super::ranges::{HashRange, HashRanges};
 use crate::Scope;
 
 /// The field whose hash assigns an object to a shard. A selector has one field.
@@ -32,7 +32,7 @@ impl ShardField {
 
 /// Returns the selector of these ranges as API servers write it. `None` if there are none: an empty selector would select
 /// everything.
-pub fn selector(field: ShardField, ranges: &Ranges) -> Option<String> {
+pub fn selector(field: ShardField, ranges: &HashRanges) -> Option<String> {
     let field = field.as_str();
     let call =
         |range: HashRange| format!("shardRange({field}, '{:#018x}', '{:#018x}')", range.start(), range.end());
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn ranges_are_asked_for_in_the_words_of_api_servers() {
-        let upper = Ranges::from(HashRange::new(1 << 63, 1 << 64).unwrap());
+        let upper = HashRanges::from(HashRange::new(1 << 63, 1 << 64).unwrap());
         assert_eq!(
             selector(ShardField::Uid, &upper).unwrap(),
             "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')"
@@ -61,6 +61,6 @@ mod tests {
 
     #[test]
     fn no_selector_is_made_of_no_ranges_since_it_would_select_everything() {
-        assert_eq!(selector(ShardField::Namespace, &Ranges::none()), None);
+        assert_eq!(selector(ShardField::Namespace, &HashRanges::none()), None);
     }
 }

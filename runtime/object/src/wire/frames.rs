@@ -7,7 +7,7 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{OfObject, PROTOBUF_MAGIC, WireError, excerpt, head, status};
+use super::{OfObject, PROTOBUF_MAGIC, WireError, excerpt, object_header, status};
 use crate::ResourceVersion;
 
 /// One event of a watch, its object not decoded.
@@ -35,7 +35,7 @@ pub enum Frame {
 /// Names the object and shows nothing else of it.
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut change = |name: &str, raw: &Bytes| match head(raw) {
+        let mut change = |name: &str, raw: &Bytes| match object_header(raw) {
             Ok(head) => f.debug_tuple(name).field(&head).finish(),
             Err(error) => f.debug_tuple(name).field(&error).finish(),
         };
@@ -198,7 +198,7 @@ struct RawFrame<'a> {
 }
 
 /// How much of the name of an unknown type is kept, in bytes.
-const LONGEST_TYPE: usize = 40;
+const MAX_TYPE: usize = 40;
 
 fn frame(line: &Bytes) -> Result<Frame, WireError> {
     let OfObject(raw): OfObject<RawFrame<'_>> =
@@ -210,7 +210,7 @@ fn frame(line: &Bytes) -> Result<Frame, WireError> {
         "DELETED" => Ok(Frame::Deleted(object)),
         "BOOKMARK" => bookmark(&object),
         "ERROR" => Ok(Frame::Error(Box::new(status(500, &object)))),
-        unknown => Ok(Frame::Unknown(excerpt(unknown.as_bytes(), LONGEST_TYPE).into())),
+        unknown => Ok(Frame::Unknown(excerpt(unknown.as_bytes(), MAX_TYPE).into())),
     }
 }
 
@@ -236,7 +236,7 @@ fn bookmark(object: &[u8]) -> Result<Frame, WireError> {
     let OfObject(RawBookmark { metadata: OfObject(metadata) }) =
         serde_json::from_slice(object).map_err(|error| WireError::malformed("bookmark", &error))?;
     let end = metadata.annotations.as_ref().and_then(|annotations| annotations.get(INITIAL_EVENTS_END));
-    let version = ResourceVersion::told(&metadata.resource_version);
+    let version = ResourceVersion::from_response(&metadata.resource_version);
     Ok(Frame::Bookmark {
         version: version.ok_or_else(|| WireError::Malformed {
             what: "bookmark",
@@ -452,6 +452,6 @@ mod tests {
         );
         let frames = read(&mut decoder);
         let [Frame::Modified(raw)] = frames.as_slice() else { panic!("{frames:?}") };
-        assert_eq!(crate::wire::head(raw).unwrap().key.to_string(), "a");
+        assert_eq!(crate::wire::object_header(raw).unwrap().key.to_string(), "a");
     }
 }

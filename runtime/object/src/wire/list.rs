@@ -13,7 +13,7 @@ use crate::{ObjectKey, ResourceVersion, Uid};
 
 /// What can be said about an object without decoding it: enough to quarantine, to delete and to choose a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Head {
+pub struct ObjectHeader {
     /// Namespace and name.
     pub key: ObjectKey,
     /// Its identity, where it carries a readable one.
@@ -22,13 +22,13 @@ pub struct Head {
     pub version: Option<ResourceVersion>,
 }
 
-impl Head {
-    /// The head of an object with this metadata. It equals what [`head`] reads from the bytes of that object.
+impl ObjectHeader {
+    /// The head of an object with this metadata. It equals what [`object_header`] reads from the bytes of that object.
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
             key: ObjectKey::of(meta),
             uid: meta.uid.as_deref().map(Into::into),
-            version: meta.resource_version.as_deref().and_then(ResourceVersion::told),
+            version: meta.resource_version.as_deref().and_then(ResourceVersion::from_response),
         }
     }
 }
@@ -38,7 +38,7 @@ impl Head {
 /// # Errors
 ///
 /// When the bytes are not a JSON object, or name no object.
-pub fn head(raw: &[u8]) -> Result<Head, WireError> {
+pub fn object_header(raw: &[u8]) -> Result<ObjectHeader, WireError> {
     expect_json(raw)?;
     let object: RawObject<'_> =
         serde_json::from_slice(raw).map_err(|error| WireError::malformed("object", &error))?;
@@ -46,14 +46,14 @@ pub fn head(raw: &[u8]) -> Result<Head, WireError> {
 }
 
 /// What metadata says of the object.
-pub(super) fn head_of(meta: RawMeta<'_>) -> Result<Head, WireError> {
+pub(super) fn head_of(meta: RawMeta<'_>) -> Result<ObjectHeader, WireError> {
     let name = text(meta.name).filter(|name| !name.is_empty());
     let name =
         name.ok_or_else(|| WireError::Malformed { what: "object", reason: "it has no name".into() })?;
-    Ok(Head {
+    Ok(ObjectHeader {
         key: ObjectKey::new(text(meta.namespace).as_deref(), &name),
         uid: text(meta.uid).map(|uid| uid.as_ref().into()),
-        version: text(meta.resource_version).and_then(|version| ResourceVersion::told(&version)),
+        version: text(meta.resource_version).and_then(|version| ResourceVersion::from_response(&version)),
     })
 }
 
@@ -96,7 +96,7 @@ pub fn list(body: Bytes) -> Result<RawList, WireError> {
     let items =
         page.items.ok_or_else(|| WireError::Malformed { what: "list", reason: "it has no items".into() })?;
     Ok(RawList {
-        version: meta.resource_version.and_then(|it| ResourceVersion::told(&it)),
+        version: meta.resource_version.and_then(|it| ResourceVersion::from_response(&it)),
         continue_token: meta.continue_token.filter(|it| !it.is_empty()).map(Cow::into_owned),
         remaining: meta.remaining_item_count.and_then(|count| count.try_into().ok()),
         items: items.0.into_iter().map(|item| body.slice_ref(item.get().as_bytes())).collect(),
@@ -183,8 +183,8 @@ mod tests {
             br#"{"metadata":{"resourceVersion":"1"},"items":[7,{"metadata":{"name":"a"}}]}"#,
         ))
         .unwrap();
-        assert!(head(&page.items[0]).is_err());
-        assert_eq!(head(&page.items[1]).unwrap().key, ObjectKey::cluster("a"));
+        assert!(object_header(&page.items[0]).is_err());
+        assert_eq!(object_header(&page.items[1]).unwrap().key, ObjectKey::cluster("a"));
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn the_format_is_told_by_the_first_bytes() {
         assert_eq!(list(Bytes::from_static(b"k8s\0\n\x0a")), Err(WireError::ProtobufUnsupported));
-        assert_eq!(head(b"k8s\0\n\x0a"), Err(WireError::ProtobufUnsupported));
+        assert_eq!(object_header(b"k8s\0\n\x0a"), Err(WireError::ProtobufUnsupported));
         let page = list(Bytes::from_static(b"<html>502 Bad Gateway</html>"));
         assert_eq!(page, Err(WireError::NotJson { excerpt: "<html>502 Bad Gateway</html>".into() }));
         assert!(list(Bytes::from_static(b" \n{\"items\":[]}")).is_ok());
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_head_is_read_whatever_the_body_holds() {
         let raw = br#"{"spec":{"containers":7},"metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"9","labels":3},"status":[]}"#;
-        let head = head(raw).unwrap();
+        let head = object_header(raw).unwrap();
         assert_eq!(head.key, ObjectKey::namespaced("n", "ab"));
         assert_eq!((head.uid, head.version), (Some("u".into()), Some(ResourceVersion::new("9"))));
     }
@@ -222,15 +222,15 @@ mod tests {
     #[test]
     fn unreadable_fields_of_a_head_count_as_absent() {
         let head =
-            head(br#"{"metadata":{"name":"a","namespace":null,"uid":7,"resourceVersion":{}}}"#).unwrap();
-        assert_eq!(head, Head { key: ObjectKey::cluster("a"), uid: None, version: None });
+            object_header(br#"{"metadata":{"name":"a","namespace":null,"uid":7,"resourceVersion":{}}}"#).unwrap();
+        assert_eq!(head, ObjectHeader { key: ObjectKey::cluster("a"), uid: None, version: None });
     }
 
     #[test]
     fn words_of_requests_are_no_versions_of_anything() {
         for word in ["", "0"] {
             let raw = format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{word}"}}}}"#);
-            assert_eq!(head(raw.as_bytes()).unwrap().version, None, "{word:?}");
+            assert_eq!(object_header(raw.as_bytes()).unwrap().version, None, "{word:?}");
             let page = format!(r#"{{"metadata":{{"resourceVersion":"{word}"}},"items":[]}}"#);
             assert_eq!(list(page.into()).unwrap().version, None, "{word:?}");
         }
@@ -255,7 +255,7 @@ mod tests {
             "[]",
             "7",
         ] {
-            assert!(head(raw.as_bytes()).is_err(), "{raw}");
+            assert!(object_header(raw.as_bytes()).is_err(), "{raw}");
         }
     }
 }

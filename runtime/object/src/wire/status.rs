@@ -8,7 +8,7 @@ use kube::core::{
 use super::{OfObject, PROTOBUF_MAGIC, excerpt};
 
 /// How much of a plain-text refusal is kept, in bytes: enough for a proxy's sentence, not for its whole page.
-const LONGEST_TEXT: usize = 1024;
+const MAX_TEXT: usize = 1024;
 
 /// The status in the body of a refused request; always one, whatever the body is.
 ///
@@ -36,7 +36,7 @@ fn from_text(code: u16, body: &[u8]) -> Status {
         format!("the server answered {code} in protobuf, which was not asked for")
     } else {
         // A proxy's page has many lines.
-        excerpt(body, LONGEST_TEXT).split_whitespace().collect::<Vec<_>>().join(" ")
+        excerpt(body, MAX_TEXT).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     Status {
         status: Some(StatusSummary::Failure),
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_page_of_text_is_cut() {
-        assert_eq!(status(502, &[b'x'; 5000]).message.len(), LONGEST_TEXT + "...".len());
+        assert_eq!(status(502, &[b'x'; 5000]).message.len(), MAX_TEXT + "...".len());
     }
 
     #[test]

@@ -7,11 +7,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::{Fence as _, FenceState, RawClient};
-use windlass_election::{ElectionConfig, Written};
-use windlass_env::cell::Observer;
+use windlass_election::{ElectionConfig, WrittenVersions};
+use windlass_env::watch_channel::Receiver;
 use windlass_env::{Env, Task};
 use windlass_metrics::Metrics;
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 use windlass_object::{GroupResource, ResourceVersion};
 
 use super::{ShardElector, ShardEvent, ShardsOverview};
@@ -36,23 +36,23 @@ fn elector(env: &Env, server: &ApiServer, shards: u16, metrics: &Metrics) -> Sha
 struct Process {
     env: Env,
     metrics: Metrics,
-    overview: Observer<ShardsOverview>,
+    overview: Receiver<ShardsOverview>,
     task: Task<Vec<ShardEvent>>,
-    stop: windlass_env::cell::Publisher<bool>,
+    stop: windlass_env::watch_channel::Sender<bool>,
 }
 
 impl Process {
     fn start(world: &Env, server: &ApiServer, name: &str, shards: u16) -> Self {
-        let (env, metrics) = (world.incarnation(name, 0), Metrics::new());
+        let (env, metrics) = (world.with_incarnation(name, 0), Metrics::new());
         let mut elector = elector(&env, server, shards, &metrics);
         let overview = elector.overview();
-        let (stop, mut stopped) = windlass_env::cell::cell(false);
+        let (stop, mut stopped) = windlass_env::watch_channel::channel(false);
         let task = env.spawn("shards", async move {
             let mut events = Vec::new();
             loop {
                 let event = tokio::select! {
                     biased;
-                    _ = stopped.wait_until(|stop| *stop) => break,
+                    _ = stopped.wait_for(|stop| *stop) => break,
                     event = elector.next() => event,
                 };
                 if let ShardEvent::HandoffRequested { shard } | ShardEvent::Lost { shard, .. } = &event {
@@ -71,14 +71,14 @@ impl Process {
     }
 }
 
-fn written() -> Written {
-    Written::from([(GroupResource::new("", "pods"), ResourceVersion::new("7"))])
+fn written() -> WrittenVersions {
+    WrittenVersions::from([(GroupResource::new("", "pods"), ResourceVersion::new("7"))])
 }
 
 #[tokio::test(start_paused = true)]
 async fn processes_share_shards_and_leave_no_lease_behind() {
     let world = Env::virtual_time(1);
-    let server = ApiServer::new(&world.incarnation("server", 0), ApiServerOptions::default());
+    let server = ApiServer::new(&world.with_incarnation("server", 0), ApiServerOptions::default());
     let first = Process::start(&world, &server, "first", 4);
     world.sleep(seconds(5)).await;
     assert_eq!(first.held(), 4);
@@ -136,12 +136,12 @@ async fn processes_share_shards_and_leave_no_lease_behind() {
 #[tokio::test(start_paused = true)]
 async fn each_term_has_its_own_fence_that_release_closes() {
     let world = Env::virtual_time(2);
-    let server = ApiServer::new(&world.incarnation("server", 0), ApiServerOptions::default());
-    let mut elector = elector(&world.incarnation("one", 0), &server, 1, &Metrics::new());
+    let server = ApiServer::new(&world.with_incarnation("server", 0), ApiServerOptions::default());
+    let mut elector = elector(&world.with_incarnation("one", 0), &server, 1, &Metrics::new());
     let ShardEvent::Acquired { shard, ranges, fence, .. } = elector.next().await else {
         panic!("nothing else can come first")
     };
-    assert!(shard == ShardId(0) && ranges == Ranges::whole());
+    assert!(shard == ShardId(0) && ranges == HashRanges::whole());
     assert_eq!(elector.health()(), Ok(()));
     // Dropped again and again, at any await, it goes on.
     for _ in 0..400 {

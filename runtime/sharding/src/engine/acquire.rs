@@ -2,7 +2,7 @@
 
 use windlass_election::lease::{ElectionAction, TimePoint, WritePurpose};
 use windlass_env::Instant;
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 
 use super::message::{Effect, EngineOutput, RequestTarget};
 use super::state::{Engine, ListWatchState, OwnedShard, OwnershipStage};
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// Returns whether neither another holder nor unfinished work of this replica is on these ranges.
-    fn is_clear(&self, shard: ShardId, ranges: &Ranges, now: Instant, output: &mut EngineOutput) -> bool {
+    fn is_clear(&self, shard: ShardId, ranges: &HashRanges, now: Instant, output: &mut EngineOutput) -> bool {
         let has_own_work = self
             .owned
             .iter()
@@ -191,7 +191,7 @@ impl Engine {
     fn expire_conflicts(
         &mut self,
         shard: ShardId,
-        ranges: &Ranges,
+        ranges: &HashRanges,
         at: &TimePoint,
         output: &mut EngineOutput,
     ) {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use windlass_election::lease::{LeaseError, LeaseWrite};
-use windlass_election::{LossReason, Predecessor};
+use windlass_election::{LossReason, PreviousHolder};
 use windlass_env::Instant;
 use windlass_object::ResourceVersion;
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 
 /// The subject of a request. At most one request is in flight for each.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub(crate) enum Effect {
     /// Close the watch.
     StopWatch,
     /// Open a fence, and notify the owner.
-    Acquired { shard: ShardId, ranges: Ranges, deadline: Instant, predecessor: Predecessor },
+    Acquired { shard: ShardId, ranges: HashRanges, deadline: Instant, predecessor: PreviousHolder },
     /// Extend the deadline of the shard's fence.
     Extend { shard: ShardId, deadline: Instant },
     /// Request the owner to stop its work on the shard.

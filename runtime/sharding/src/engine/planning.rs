@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_election::lease::{LeaseWrite, ObservedLease, TimePoint, WriteContext, WritePurpose};
 use windlass_env::Instant;
-use windlass_object::shard::{Division, HeavyNamespace, ShardId};
+use windlass_object::shard::{ShardMap, HeavyNamespace, ShardId};
 
 use super::message::{EngineOutput, Request, RequestTarget};
 use super::state::Engine;
@@ -25,7 +25,7 @@ pub enum ProposalOutcome {
 
 impl Engine {
     /// Proposes a division instead of the plan's.
-    pub(crate) fn propose(&mut self, division: Division, mut heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
+    pub(crate) fn propose(&mut self, division: ShardMap, mut heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
         // A parsed plan has them in this order.
         heavy.sort_by(|one, other| one.name.cmp(&other.name));
         let Some(plan) = self.plan.as_ref().filter(|_| self.is_active(ShardId(0))) else {
@@ -83,7 +83,7 @@ impl Engine {
     fn first_plan(&self) -> Plan {
         let seen = self.cache.shards.values().filter_map(|shard| shard.state.view().seen());
         let last = seen.filter_map(|seen| generation(&seen.lease.metadata)).max().unwrap_or(0);
-        Plan { generation: last + 1, division: Division::even(self.wanted), heavy: Vec::new() }
+        Plan { generation: last + 1, division: ShardMap::even(self.wanted), heavy: Vec::new() }
     }
 
     fn next_plan(&self, now: Instant) -> Option<Plan> {
@@ -99,10 +99,10 @@ impl Engine {
     }
 
     /// Returns an even division into another number of shards, once every live member wants that number.
-    fn agreed_division(&self, plan: &Plan, now: Instant) -> Option<Division> {
+    fn agreed_division(&self, plan: &Plan, now: Instant) -> Option<ShardMap> {
         let wanted = self.wanted;
         let is_agreed = self.cache.live_members(now).values().all(|number| *number == Some(wanted.get()));
-        (is_agreed && wanted != plan.division.len()).then(|| Division::even(wanted))
+        (is_agreed && wanted != plan.division.len()).then(|| ShardMap::even(wanted))
     }
 
     fn plan_metadata(&self) -> ObjectMeta {

@@ -1,9 +1,9 @@
 //! Releases: requested by the owner, of withdrawn claims, and of Leases that name this replica by mistake.
 
 use windlass_election::lease::{LeaseState, TimePoint, WritePurpose};
-use windlass_election::{ElectionError, Written};
+use windlass_election::{ElectionError, WrittenVersions};
 use windlass_env::Instant;
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 
 use super::message::{EngineOutput, RequestTarget};
 use super::state::{Engine, OwnedShard, OwnershipStage};
@@ -19,7 +19,7 @@ enum ReleaseAction {
 
 impl Engine {
     /// Begins to release a shard whose work has stopped.
-    pub(crate) fn release(&mut self, shard: ShardId, written: Option<&Written>, now: Instant) {
+    pub(crate) fn release(&mut self, shard: ShardId, written: Option<&WrittenVersions>, now: Instant) {
         self.completed_releases.remove(&shard);
         let Some(owned) = self.owned.get_mut(&shard) else {
             self.completed_releases.insert(shard, Ok(()));
@@ -65,7 +65,7 @@ impl Engine {
         for shard in strays {
             if self.is_free(RequestTarget::Shard(shard), now, output) {
                 let stage = OwnershipStage::Releasing { written: None, since: now, begun: now };
-                self.owned.insert(shard, OwnedShard { generation: 0, ranges: Ranges::none(), stage });
+                self.owned.insert(shard, OwnedShard { generation: 0, ranges: HashRanges::none(), stage });
             }
         }
     }
@@ -86,7 +86,7 @@ impl Engine {
     fn continue_release(
         &mut self,
         shard: ShardId,
-        written: Option<&Written>,
+        written: Option<&WrittenVersions>,
         begun: Instant,
         at: &TimePoint,
         output: &mut EngineOutput,

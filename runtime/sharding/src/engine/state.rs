@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_election::lease::{LeaseError, LeaseParams, LeaseState, TimePoint, WriteContext, WritePurpose};
-use windlass_election::{ElectionError, LossReason, Written};
+use windlass_election::{ElectionError, LossReason, WrittenVersions};
 use windlass_env::{Instant, Rng};
 use windlass_object::ResourceVersion;
-use windlass_object::shard::{Division, HeavyNamespace, Ranges, ShardId};
+use windlass_object::shard::{ShardMap, HeavyNamespace, HashRanges, ShardId};
 
 use super::message::{Effect, EngineOutput, Request, RequestTarget};
 use crate::lease_cache::LeaseCache;
@@ -24,7 +24,7 @@ const JITTER: f64 = 1.2;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedShard {
     pub(super) generation: u64,
-    pub(super) ranges: Ranges,
+    pub(super) ranges: HashRanges,
     pub(crate) stage: OwnershipStage,
 }
 
@@ -43,12 +43,12 @@ pub(crate) enum OwnershipStage {
     /// The lease is lost and the fence closed, and the owner has not released the shard yet.
     Lost { since: Instant },
     /// The work has stopped, and the Lease is being released. `since` is when the handoff was requested.
-    Releasing { written: Option<Written>, since: Instant, begun: Instant },
+    Releasing { written: Option<WrittenVersions>, since: Instant, begun: Instant },
 }
 
 impl OwnedShard {
     /// Returns a shard whose claim is about to be sent.
-    pub(super) fn claiming(generation: u64, ranges: Ranges) -> Self {
+    pub(super) fn claiming(generation: u64, ranges: HashRanges) -> Self {
         Self { generation, ranges, stage: OwnershipStage::Claiming }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) enum ListWatchState {
 }
 
 /// A division that the owner proposed, and the namespaces that it cannot balance.
-pub(super) type Proposal = (Division, Vec<HeavyNamespace>);
+pub(super) type ProposalOutcome = (ShardMap, Vec<HeavyNamespace>);
 
 /// One replica in an election of shards.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ pub(crate) struct Engine {
     pub(super) plan: Option<Plan>,
     /// The version of the Lease that was last parsed as a plan.
     pub(super) plan_version: Option<String>,
-    pub(super) proposal: Option<Proposal>,
+    pub(super) proposal: Option<ProposalOutcome>,
     pub(crate) owned: BTreeMap<ShardId, OwnedShard>,
     in_flight: BTreeMap<RequestTarget, InFlight>,
     last_request_id: u64,
@@ -261,7 +261,7 @@ impl Engine {
         &mut self,
         target: RequestTarget,
         purpose: WritePurpose,
-        written: Option<&Written>,
+        written: Option<&WrittenVersions>,
         within: Duration,
         at: &TimePoint,
         output: &mut EngineOutput,

@@ -7,7 +7,7 @@ mod world;
 
 use std::num::NonZeroU16;
 
-use windlass_object::shard::{Division, hash};
+use windlass_object::shard::{ShardMap, hash};
 
 use self::world::{MILLI, SECOND, Wire, World, members, probes};
 use crate::engine::ProposalOutcome;
@@ -160,7 +160,7 @@ async fn proposed_plan_moves_all_replicas_with_previous_holders() {
     for seed in 0..20 {
         let mut world = at_rest(seed, 4, &[100, 80, 120]);
         let weights = (0..40).map(|number| (format!("tenant-{number}"), 1 + number % 7)).collect();
-        let (division, heavy) = Division::weighted(NonZeroU16::new(4).expect("four"), &weights);
+        let (division, heavy) = ShardMap::weighted(NonZeroU16::new(4).expect("four"), &weights);
         let shown = world.predecessors.len();
         let proposals: Vec<ProposalOutcome> = world
             .replicas
@@ -287,7 +287,7 @@ fn inject(world: &mut World, shards: u16) {
             // Few different weights, so that ranges repeat.
             let heavier = rng.below(3);
             let weights = (0..12).map(|number| (format!("tenant-{number}"), 1 + number * heavier)).collect();
-            let (division, heavy) = Division::weighted(NonZeroU16::new(shards).expect("some"), &weights);
+            let (division, heavy) = ShardMap::weighted(NonZeroU16::new(shards).expect("some"), &weights);
             for replica in &mut world.replicas {
                 replica.engine.propose(division.clone(), heavy.clone());
             }

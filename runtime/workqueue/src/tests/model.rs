@@ -11,7 +11,7 @@ use windlass_metrics::Metrics;
 
 use super::{at, ms, try_get};
 use crate::schedule::{AGED_AFTER, AGED_SHARE};
-use crate::{Add, Due, Item, ParkReason, Parked, Priority, Queue, RateLimiter, When, Whereabouts};
+use crate::{AddOptions, Delayed, Item, ParkReason, Parked, Priority, Queue, RateLimiter, AddDelay, KeyStatus};
 
 /// Keys below three belong to one tenant, the others to another.
 const KEYS: u8 = 6;
@@ -327,13 +327,13 @@ impl Model {
         }
     }
 
-    fn whereabouts(&self, key: u8) -> Whereabouts {
+    fn whereabouts(&self, key: u8) -> KeyStatus {
         let waiting = self.waiting(key).or(self.again.get(&key).copied());
         let due = self.delayed.get(&key);
-        Whereabouts {
-            waiting: waiting.map(|(priority, added)| crate::Waiting { since: at(added), priority }),
-            held: None,
-            due: due.map(|due| Due { at: at(due.at), is_retry: !due.appointment }),
+        KeyStatus {
+            waiting: waiting.map(|(priority, added)| crate::Queued { since: at(added), priority }),
+            processing: None,
+            due: due.map(|due| Delayed { at: at(due.at), is_retry: !due.appointment }),
             parked: self.parked.get(&key).copied(),
         }
     }
@@ -358,11 +358,11 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
     match op {
         Op::Add(key, priority, asked) => {
             let when = match asked {
-                Asked::Now => When::Now,
-                Asked::After(delay) => When::After(ms(delay)),
-                Asked::RateLimited => When::RateLimited,
+                Asked::Now => AddDelay::Now,
+                Asked::After(delay) => AddDelay::After(ms(delay)),
+                Asked::RateLimited => AddDelay::RateLimited,
             };
-            queue.add_with(key, Add { priority, when });
+            queue.add_with(key, AddOptions { priority, when });
             model.add_as(key, priority, asked);
         }
         Op::AddAll(keys, priority) => {
@@ -373,7 +373,7 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             assert_eq!(queue.cancel_delayed(&key), model.delayed.remove(&key).is_some());
         }
         Op::Withdraw(from) => {
-            queue.withdraw(|key| *key >= from);
+            queue.remove(|key| *key >= from);
             model.withdraw(from);
         }
         Op::Forget(key) => {
@@ -386,7 +386,7 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
         }
         Op::Get => held.extend(get(queue, model)),
         Op::Turn(key) => {
-            queue.add_with(key, Add::now().priority(Priority::HIGH));
+            queue.add_with(key, AddOptions::now().priority(Priority::HIGH));
             model.add(key, Priority::HIGH);
             if let Some(item) = get(queue, model) {
                 model.done(*item.key());
@@ -428,16 +428,16 @@ proptest! {
             for op in ops.into_iter().flatten() {
                 apply(&env, &queue, &mut model, &mut held, op).await;
                 assert_eq!(queue.len(), model.ready());
-                assert_eq!(queue.drained().now_or_never().is_some(), model.drained());
+                assert_eq!(queue.wait_drained().now_or_never().is_some(), model.drained());
                 assert_eq!(metrics.adds.get(), model.adds);
                 assert_eq!(metrics.retries.get(), model.retries);
                 let depth = i64::try_from(model.ready() + model.again.len()).unwrap();
                 assert_eq!(metrics.depth.get(), depth);
                 for key in 0..KEYS {
                     assert_eq!(queue.attempts(&key), model.attempts.get(&key).copied().unwrap_or(0));
-                    let Whereabouts { held, .. } = queue.whereabouts(&key);
-                    assert_eq!(held.is_some(), model.held.contains(&key));
-                    assert_eq!(Whereabouts { held: None, ..queue.whereabouts(&key) }, model.whereabouts(key));
+                    let KeyStatus { processing, .. } = queue.key_status(&key);
+                    assert_eq!(processing.is_some(), model.held.contains(&key));
+                    assert_eq!(KeyStatus { processing: None, ..queue.key_status(&key) }, model.whereabouts(key));
                 }
                 for reason in REASONS {
                     let parked = model.parked.iter().filter(|(_, parked)| parked.reason == reason);

@@ -4,14 +4,14 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 
 use super::{ms, nothing_ready, ready, started};
-use crate::{Add, ParkReason, Parked, Priority, Queue};
+use crate::{AddOptions, ParkReason, Parked, Priority, Queue};
 
 const CLOSED: ParkReason = ParkReason("closed");
 const BROKEN: ParkReason = ParkReason("broken");
 
 /// Adds `key` at `priority` and parks it.
 fn park(queue: &Queue<&'static str>, key: &'static str, priority: Priority, reason: ParkReason) {
-    queue.add_with(key, Add::now().priority(priority));
+    queue.add_with(key, AddOptions::now().priority(priority));
     ready(queue).park(reason);
 }
 
@@ -21,7 +21,7 @@ async fn parked_key_is_handed_out_once_released_at_its_priority() {
     park(&queue, "a", Priority::HIGH, CLOSED);
     assert!(nothing_ready(&queue));
     let parked = Some(Parked { reason: CLOSED, priority: Priority::HIGH });
-    assert_eq!(queue.whereabouts(&"a").parked, parked);
+    assert_eq!(queue.key_status(&"a").parked, parked);
     queue.release(&"a", BROKEN);
     assert!(nothing_ready(&queue), "released for another reason");
     queue.release(&"a", CLOSED);
@@ -38,7 +38,7 @@ async fn add_queues_parked_key_at_the_higher_priority() {
     let (env, queue) = started();
     for (parked, added) in [(Priority::HIGH, Priority::LOW), (Priority::LOW, Priority::HIGH)] {
         park(&queue, "a", parked, CLOSED);
-        queue.add_with("a", Add::after(ms(5)).priority(added));
+        queue.add_with("a", AddOptions::after(ms(5)).priority(added));
         assert!(nothing_ready(&queue));
         env.sleep(ms(5)).await;
         assert_eq!(ready(&queue).priority(), Priority::HIGH);
@@ -48,7 +48,7 @@ async fn add_queues_parked_key_at_the_higher_priority() {
 #[tokio::test(start_paused = true)]
 async fn key_added_while_held_is_queued_although_its_worker_parks_it() {
     let (_env, queue) = started();
-    queue.add_with("before", Add::now().priority(Priority::HIGH));
+    queue.add_with("before", AddOptions::now().priority(Priority::HIGH));
     let item = ready(&queue);
     queue.add("before");
     item.park(CLOSED);
@@ -69,7 +69,7 @@ async fn parked_keys_of_a_reason_are_listed_in_order() {
         park(&queue, key, Priority::NORMAL, reason);
     }
     assert_eq!((queue.parked(CLOSED), queue.parked(BROKEN)), (vec!["a", "b"], vec!["c"]));
-    queue.withdraw(|key| *key != "a");
+    queue.remove(|key| *key != "a");
     assert_eq!((queue.parked(CLOSED), queue.parked(BROKEN)), (vec!["a"], vec![]));
 }
 
@@ -79,9 +79,9 @@ async fn withdrawn_key_is_not_parked_by_its_worker() {
     queue.add("a");
     let item = ready(&queue);
     item.park(CLOSED);
-    queue.withdraw(|_| true);
+    queue.remove(|_| true);
     drop(item);
-    assert_eq!(queue.whereabouts(&"a"), crate::Whereabouts::default());
+    assert_eq!(queue.key_status(&"a"), crate::KeyStatus::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +94,7 @@ async fn shut_down_drops_parked_keys_so_that_a_drain_ends() {
     queue.shut_down();
     late.park(CLOSED);
     drop((held, late));
-    queue.drained().await;
+    queue.wait_drained().await;
     assert!(queue.get().await.is_none());
 }
 

@@ -6,7 +6,7 @@ use windlass_env::Env;
 
 use super::{all_ready, ms, nothing_ready, ready, started};
 use crate::schedule::{AGED_AFTER, AGED_SHARE};
-use crate::{Add, Priority, Queue};
+use crate::{AddOptions, Priority, Queue};
 
 const HIGH: Priority = Priority::HIGH;
 const NORMAL: Priority = Priority::NORMAL;
@@ -27,7 +27,7 @@ async fn a_higher_priority_comes_first_and_within_one_the_order_of_arrival_holds
     for (key, priority) in
         [("a", LOW), ("b", NORMAL), ("c", HIGH), ("d", Priority(7)), ("e", HIGH), ("f", LOW)]
     {
-        queue.add_with(key, Add::now().priority(priority));
+        queue.add_with(key, AddOptions::now().priority(priority));
     }
     assert_eq!(all_ready(&queue), ["c", "e", "d", "b", "a", "f"]);
 }
@@ -40,7 +40,7 @@ async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
         let queue = numbers(&env);
         for n in 0..1_000 {
             for (level, priority) in (0..).zip(LEVELS) {
-                queue.add_with(level * 1_000 + n, Add::after(delay).priority(Priority(priority)));
+                queue.add_with(level * 1_000 + n, AddOptions::after(delay).priority(Priority(priority)));
             }
         }
         env.sleep(delay).await;
@@ -53,9 +53,9 @@ async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
 async fn a_waiting_key_is_raised_to_the_back_of_the_higher_priority() {
     let (_env, queue) = started();
     queue.add("raised");
-    queue.add_with("first", Add::now().priority(HIGH));
-    queue.add_with("raised", Add::now().priority(HIGH));
-    queue.add_with("last", Add::now().priority(HIGH));
+    queue.add_with("first", AddOptions::now().priority(HIGH));
+    queue.add_with("raised", AddOptions::now().priority(HIGH));
+    queue.add_with("last", AddOptions::now().priority(HIGH));
     queue.add("normal");
     assert_eq!(queue.len(), 4, "raised, not doubled");
     assert_eq!(all_ready(&queue), ["first", "raised", "last", "normal"]);
@@ -64,8 +64,8 @@ async fn a_waiting_key_is_raised_to_the_back_of_the_higher_priority() {
 #[tokio::test(start_paused = true)]
 async fn a_waiting_key_is_never_lowered() {
     let (_env, queue) = started();
-    queue.add_with("a", Add::now().priority(HIGH));
-    queue.add_with("a", Add::now().priority(LOW));
+    queue.add_with("a", AddOptions::now().priority(HIGH));
+    queue.add_with("a", AddOptions::now().priority(LOW));
     queue.add("b");
     let item = ready(&queue);
     assert_eq!((*item.key(), item.priority()), ("a", HIGH));
@@ -74,11 +74,11 @@ async fn a_waiting_key_is_never_lowered() {
 #[tokio::test(start_paused = true)]
 async fn the_priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
     let (_env, queue) = started();
-    queue.add_with("a", Add::now().priority(HIGH));
+    queue.add_with("a", AddOptions::now().priority(HIGH));
     let held = ready(&queue);
-    queue.add_with("a", Add::now().priority(LOW));
-    queue.add_with("a", Add::now().priority(Priority(-1)));
-    queue.add_with("a", Add::now().priority(LOW));
+    queue.add_with("a", AddOptions::now().priority(LOW));
+    queue.add_with("a", AddOptions::now().priority(Priority(-1)));
+    queue.add_with("a", AddOptions::now().priority(LOW));
     queue.add("b");
     drop(held);
     assert_eq!(*ready(&queue).key(), "b", "the turn that is over lends its priority to nobody");
@@ -88,9 +88,9 @@ async fn the_priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_for() {
     let (env, queue) = started();
-    queue.add_with("a", Add::after(ms(20)).priority(HIGH));
-    queue.add_with("a", Add::after(ms(10)).priority(LOW));
-    queue.add_with("a", Add::after(ms(30)).priority(Priority(1_000)));
+    queue.add_with("a", AddOptions::after(ms(20)).priority(HIGH));
+    queue.add_with("a", AddOptions::after(ms(10)).priority(LOW));
+    queue.add_with("a", AddOptions::after(ms(30)).priority(Priority(1_000)));
     env.sleep(ms(10)).await;
     let item = ready(&queue);
     assert_eq!((*item.key(), item.priority()), ("a", Priority(1_000)));
@@ -99,16 +99,16 @@ async fn a_delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_fo
 #[tokio::test(start_paused = true)]
 async fn an_add_that_supersedes_a_retry_is_as_urgent_as_the_retry_was() {
     let (_env, queue) = started();
-    queue.add_with("a", Add::rate_limited().priority(HIGH));
-    queue.add_with("a", Add::now().priority(LOW));
+    queue.add_with("a", AddOptions::rate_limited().priority(HIGH));
+    queue.add_with("a", AddOptions::now().priority(LOW));
     assert_eq!(ready(&queue).priority(), HIGH);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_comes_due_raises_itself_if_it_waits_already() {
     let (env, queue) = started();
-    queue.add_with("a", Add::after(ms(5)).priority(HIGH));
-    queue.add_with("a", Add::now().priority(LOW));
+    queue.add_with("a", AddOptions::after(ms(5)).priority(HIGH));
+    queue.add_with("a", AddOptions::now().priority(LOW));
     queue.add("b");
     env.sleep(ms(5)).await;
     assert_eq!(all_ready(&queue), ["a", "b"]);
@@ -151,9 +151,9 @@ async fn a_low_priority_is_never_starved_however_many_higher_keys_keep_coming() 
 async fn aged_level_whose_next_key_waits_longest_has_the_turn() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
-    queue.add_with(1, Add::now().priority(Priority(-2)));
+    queue.add_with(1, AddOptions::now().priority(Priority(-2)));
     env.sleep(ms(1)).await;
-    queue.add_with(2, Add::now().priority(Priority(-1)));
+    queue.add_with(2, AddOptions::now().priority(Priority(-1)));
     env.sleep(AGED_AFTER).await;
     queue.add_all(10..30, NORMAL);
     let order: Vec<u32> = (0..18).map(|_| next(&queue)).collect();
@@ -176,7 +176,7 @@ async fn a_flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
 async fn priorities_are_strict_until_a_key_has_waited_ten_seconds() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
-    queue.add_with(1, Add::now().priority(LOW));
+    queue.add_with(1, AddOptions::now().priority(LOW));
     queue.add_all(10..40, NORMAL);
     env.sleep(AGED_AFTER - ms(1)).await;
     assert!((10..30).all(|expected| next(&queue) == expected));
@@ -191,7 +191,7 @@ async fn any_number_of_priorities_may_come_and_go() {
     let queue = numbers(&env);
     for round in 0..3 {
         let priority = |key: u32| Priority(i32::try_from(key * 37 % 100).unwrap_or_default() + round);
-        (0..100).for_each(|key| queue.add_with(key, Add::now().priority(priority(key))));
+        (0..100).for_each(|key| queue.add_with(key, AddOptions::now().priority(priority(key))));
         let handed: Vec<Priority> = (0..100).map(|_| priority(next(&queue))).collect();
         assert!(handed.is_sorted_by(|a, b| a >= b), "{handed:?}");
     }
@@ -202,7 +202,7 @@ async fn a_tenant_whose_keys_are_raised_does_not_starve_another_of_low_priority(
     let env = Env::virtual_time(1);
     let queue: Queue<String> = Queue::new(env.clone(), "test", None);
     queue.fair_by(|key: &String| key.split('/').next().unwrap_or_default());
-    let add = |key: String, priority| queue.add_with(key, Add::now().priority(priority));
+    let add = |key: String, priority| queue.add_with(key, AddOptions::now().priority(priority));
     add("busy/0".into(), LOW);
     add("other/0".into(), LOW);
     for second in 1..=2 * AGED_AFTER.as_secs() {

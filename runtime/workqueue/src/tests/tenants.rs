@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_env::Env;
 
 use super::{all_ready, before_the_slash, ready, shared, started};
-use crate::{Add, Priority, Queue};
+use crate::{AddOptions, Priority, Queue};
 
 /// A key as controllers have it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,8 +51,8 @@ async fn a_priority_comes_before_a_tenants_turn() {
     let queue = shared(&Env::virtual_time(1));
     queue.add("a/low");
     queue.add("b/low");
-    queue.add_with("a/1", Add::now().priority(Priority::HIGH));
-    queue.add_with("a/2", Add::now().priority(Priority::HIGH));
+    queue.add_with("a/1", AddOptions::now().priority(Priority::HIGH));
+    queue.add_with("a/2", AddOptions::now().priority(Priority::HIGH));
     assert_eq!(all_ready(&queue), ["a/1", "a/2", "a/low", "b/low"]);
 }
 
@@ -69,7 +69,7 @@ async fn a_tenant_who_comes_back_stands_at_the_end_of_the_round() {
 async fn a_raised_key_leaves_its_tenants_others_where_they_were() {
     let queue = shared(&Env::virtual_time(1));
     ["a/1", "a/2", "a/3", "b/1"].into_iter().for_each(|key| queue.add(key));
-    queue.add_with("a/2", Add::now().priority(Priority::HIGH));
+    queue.add_with("a/2", AddOptions::now().priority(Priority::HIGH));
     assert_eq!(all_ready(&queue), ["a/2", "a/1", "b/1", "a/3"]);
 }
 
@@ -120,7 +120,7 @@ async fn panic_in_fair_by_loses_only_the_add_that_caused_it() {
         before_the_slash(key)
     });
     queue.add("a/1");
-    assert!(windlass_env::caught_now(|| queue.add("broken")).is_err());
+    assert!(windlass_env::catch_panic_sync(|| queue.add("broken")).is_err());
     assert!(!queue.cancel_delayed(&"broken"));
     queue.add("a/2");
     assert_eq!(all_ready(&queue), ["a/1", "a/2"]);

@@ -84,7 +84,7 @@ fn a_run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
         let adders: Vec<_> = (0..KEYS).map(|key| scope.spawn(move || add(key))).collect();
         adders.into_iter().for_each(|adder| adder.join().expect("it only adds"));
         queue.shut_down();
-        wait(&env, queue.drained());
+        wait(&env, queue.wait_drained());
     });
     let seen = work.map(|one| one.seen.into_inner());
     assert_eq!(seen, [ROUNDS; 2], "an add was lost");
@@ -140,7 +140,7 @@ fn everybody_who_waits_on_a_thread_is_told_of_the_end_and_the_drain_waits_for_wh
             for _ in 0..2 {
                 scope.spawn(|| assert!(wait(&env, queue.get()).is_none()));
                 scope.spawn(|| {
-                    wait(&env, queue.drained());
+                    wait(&env, queue.wait_drained());
                     assert!(given_back.load(Ordering::Relaxed), "the drain ended too early");
                 });
             }

@@ -10,7 +10,7 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 
 use super::{Journal, all_ready, ms, nothing_ready, noting_worker, ready, started, try_get};
-use crate::{Add, Priority, Queue, per_key_limiter};
+use crate::{AddOptions, Priority, Queue, per_key_limiter};
 
 #[tokio::test(start_paused = true)]
 async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_after_shut_down() {
@@ -37,7 +37,7 @@ async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_
     env.sleep(ms(51)).await;
     queue.shut_down();
     queue.add(1_000);
-    env.tasks_ended().await;
+    env.wait_for_tasks().await;
     let runs = runs.lock().unwrap();
     assert_eq!((queue.len(), runs.len(), runs.get(&1_000)), (0, 50, None));
 }
@@ -66,7 +66,7 @@ async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_dur
     }
     yield_now().await;
     queue.shut_down();
-    env.tasks_ended().await;
+    env.wait_for_tasks().await;
     let again = runs.lock().unwrap().values().filter(|times| **times == 2).count();
     assert_eq!(again, 10, "those that were held when the queue was shut down had been added again");
     assert_eq!(runs.lock().unwrap().len(), 50);
@@ -91,10 +91,10 @@ async fn shut_down_does_not_wait_for_what_is_held_and_ends_a_drain_that_somebody
     ["foo", "bar"].into_iter().for_each(|key| queue.add(key));
     let held = [ready(&queue), ready(&queue)];
     queue.shut_down();
-    assert!(env.timeout(ms(1), queue.drained()).await.is_err(), "both are held");
+    assert!(env.timeout(ms(1), queue.wait_drained()).await.is_err(), "both are held");
     assert!(matches!(try_get(&queue), Some(None)), "but nobody gets more");
     drop(held);
-    queue.drained().await;
+    queue.wait_drained().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,9 +102,9 @@ async fn a_drain_waits_for_what_is_queued_also_when_nothing_is_in_flight() {
     let (env, queue) = started();
     queue.add("queued");
     queue.shut_down();
-    assert!(env.timeout(ms(1), queue.drained()).await.is_err(), "client-go's returns here");
+    assert!(env.timeout(ms(1), queue.wait_drained()).await.is_err(), "client-go's returns here");
     assert_eq!(all_ready(&queue), ["queued"]);
-    queue.drained().await;
+    queue.wait_drained().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,14 +116,14 @@ async fn several_who_drain_are_told_in_the_order_in_which_they_came_and_who_give
         let (inner, queue, journal) = (env.clone(), queue.clone(), journal.clone());
         drop(env.spawn(name, async move {
             let patience = if name == "second" { ms(1) } else { ms(1_000) };
-            let outcome = inner.timeout(patience, queue.drained()).await;
+            let outcome = inner.timeout(patience, queue.wait_drained()).await;
             journal.note(format!("{name} {}", outcome.is_ok()));
         }));
     }
     env.sleep(ms(5)).await;
     queue.shut_down();
     drop(ready(&queue));
-    env.tasks_ended().await;
+    env.wait_for_tasks().await;
     assert_eq!(journal.lines(), ["second false", "first true", "third true"]);
 }
 
@@ -135,7 +135,7 @@ async fn after_a_shut_down_what_is_queued_is_handed_out_and_nobody_hangs() {
     queue.add_after("foo", Duration::from_secs(1));
     let journal = Journal::default();
     noting_worker(&env, &queue, &journal, "w");
-    env.tasks_ended().await;
+    env.wait_for_tasks().await;
     assert_eq!(journal.lines(), ["w baz 0", "w ends"]);
 }
 
@@ -194,11 +194,11 @@ async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
         metrics.encode().lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned))
     };
     let (none, one) = (Some("0".to_owned()), Some("1".to_owned()));
-    queue.add_with("foo", Add::after(Duration::from_secs(3600)));
+    queue.add_with("foo", AddOptions::after(Duration::from_secs(3600)));
     assert_eq!((depth(0), metrics.workqueue("test").depth.get()), (None, 0));
-    queue.add_with("foo", Add::now().priority(Priority(1)));
+    queue.add_with("foo", AddOptions::now().priority(Priority(1)));
     assert_eq!((depth(1), metrics.workqueue("test").depth.get()), (one.clone(), 1));
-    queue.add_with("foo", Add::now().priority(Priority(2)));
+    queue.add_with("foo", AddOptions::now().priority(Priority(2)));
     assert_eq!((depth(1), depth(2)), (none.clone(), one));
     assert_eq!(metrics.workqueue("test").adds.get(), 1, "raised, not added");
     let held = ready(&queue);
@@ -222,7 +222,7 @@ async fn a_large_queue_of_random_priorities_and_delays_can_be_emptied() {
     for round in 0..20 {
         for key in 0..1_000 {
             let roll = i32::try_from(rng.below(100)).unwrap_or_default();
-            let add = if roll < 10 { Add::after(ms(rng.below(10))) } else { Add::now() };
+            let add = if roll < 10 { AddOptions::after(ms(rng.below(10))) } else { AddOptions::now() };
             queue.add_with(key, add.priority(Priority(roll)));
         }
         env.sleep(ms(10)).await;

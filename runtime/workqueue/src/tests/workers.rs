@@ -59,7 +59,7 @@ proptest! {
             }
             env.sleep(ms(60)).await;
             queue.shut_down();
-            env.tasks_ended().await;
+            env.wait_for_tasks().await;
             assert_eq!(*handed.lock().unwrap(), expected);
         });
     }
@@ -112,7 +112,7 @@ proptest! {
             }
             env.sleep(ms(1_000)).await;
             queue.shut_down();
-            queue.drained().await;
+            queue.wait_drained().await;
             for task in tasks {
                 assert_eq!(task.await, Ok(()));
             }
@@ -150,9 +150,9 @@ async fn on_real_threads_every_key_is_run_and_none_by_two() {
     }
     env.sleep(ms(5)).await;
     queue.shut_down();
-    let drained = env.timeout(Duration::from_secs(60), queue.drained()).await;
+    let drained = env.timeout(Duration::from_secs(60), queue.wait_drained()).await;
     assert!(drained.is_ok(), "a wakeup was lost: {queue:?}");
-    env.tasks_ended().await;
+    env.wait_for_tasks().await;
     let (held, runs) = &*ledger.lock().unwrap();
     assert!(held.is_empty());
     assert!((KEYS..=KEYS * ROUNDS).contains(runs), "{runs}");

@@ -41,8 +41,8 @@ mod state;
 mod tenants;
 #[path = "../../src/waiters.rs"]
 mod waiters;
-#[path = "../../src/whereabouts.rs"]
-mod whereabouts;
+#[path = "../../src/key_status.rs"]
+mod key_status;
 
 /// The lock that loom schedules.
 mod sync {
@@ -58,12 +58,12 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use windlass_env::Env;
 
-pub use crate::add::{Add, Priority, When};
+pub use crate::add::{AddDelay, AddOptions, Priority};
 pub use crate::key::Key;
 pub use crate::limiter::RateLimiter;
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
-pub use crate::whereabouts::{Due, Waiting, Whereabouts};
+pub use crate::key_status::{Delayed, Queued, KeyStatus};
 
 /// Runs `scenario` in every order in which no thread is interrupted more than `interruptions` times.
 fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
@@ -214,7 +214,7 @@ fn an_add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
             move || while block_on(queue.get()).is_some() {}
         });
         queue.shut_down();
-        block_on(queue.drained());
+        block_on(queue.wait_drained());
         assert_eq!(queue.len(), 0);
         adder.join().unwrap();
         worker.join().unwrap();
@@ -239,7 +239,7 @@ fn a_drain_ends_only_after_a_key_that_was_added_again_has_run_again() {
         });
         let holder = thread::spawn(move || drop(held));
         queue.shut_down();
-        block_on(queue.drained());
+        block_on(queue.wait_drained());
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         holder.join().unwrap();
         worker.join().unwrap();

@@ -10,19 +10,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::asked::Asked;
+use super::request_summary::RequestSummary;
 
 /// The records of a run, the newest of them at least. Clones are one journal.
 #[derive(Clone)]
 pub struct Journal {
-    kept: Arc<Mutex<Kept>>,
-    witness: Option<Arc<dyn Witness>>,
+    kept: Arc<Mutex<JournalBuffer>>,
+    witness: Option<Arc<dyn JournalObserver>>,
 }
 
 /// Sees every record as it is made.
-pub trait Witness: Send + Sync {
+pub trait JournalObserver: Send + Sync {
     /// One record. It must not write to the journal.
-    fn saw(&self, record: &Record);
+    fn on_record(&self, record: &Record);
 }
 
 /// One thing that happened.
@@ -31,14 +31,14 @@ pub struct Record {
     /// True virtual time since the start.
     pub at: Duration,
     /// To whom.
-    pub who: Who,
+    pub who: ProcessId,
     /// What.
-    pub what: Happening,
+    pub what: RecordKind,
 }
 
 /// One life of one instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Who {
+pub struct ProcessId {
     /// The instance.
     pub instance: Arc<str>,
     /// Which of its lives.
@@ -47,20 +47,20 @@ pub struct Who {
 
 /// What happened. Requests are numbered.
 #[derive(Clone, Debug)]
-pub enum Happening {
+pub enum RecordKind {
     /// A request left its sender.
     Sent {
         /// Its number.
         id: u64,
         /// What it asks for.
-        asked: Arc<Asked>,
+        asked: Arc<RequestSummary>,
     },
     /// The server answered it: whatever effect it had, it has now.
     Served {
         /// The number.
         id: u64,
         /// What it asked for.
-        asked: Arc<Asked>,
+        asked: Arc<RequestSummary>,
         /// The answer's code.
         code: u16,
         /// The answer's body, for writes.
@@ -71,7 +71,7 @@ pub enum Happening {
         /// The number.
         id: u64,
         /// What it asked for.
-        asked: Arc<Asked>,
+        asked: Arc<RequestSummary>,
         /// The answer's code.
         code: u16,
     },
@@ -87,7 +87,7 @@ pub enum Happening {
         /// The watch's number.
         id: u64,
         /// What it watches.
-        asked: Arc<Asked>,
+        asked: Arc<RequestSummary>,
         /// The event as sent.
         frame: Bytes,
     },
@@ -102,7 +102,7 @@ pub enum Happening {
     Note(String),
 }
 
-struct Kept {
+struct JournalBuffer {
     records: VecDeque<Record>,
     capacity: usize,
     made: u64,
@@ -110,15 +110,15 @@ struct Kept {
 
 impl Journal {
     /// A journal that keeps the newest `capacity` records.
-    pub fn new(capacity: usize, witness: Option<Arc<dyn Witness>>) -> Self {
-        let kept = Kept { records: VecDeque::new(), capacity, made: 0 };
+    pub fn new(capacity: usize, witness: Option<Arc<dyn JournalObserver>>) -> Self {
+        let kept = JournalBuffer { records: VecDeque::new(), capacity, made: 0 };
         Journal { kept: Arc::new(Mutex::new(kept)), witness }
     }
 
     /// Adds a record.
     pub fn record(&self, record: Record) {
         if let Some(witness) = &self.witness {
-            witness.saw(&record);
+            witness.on_record(&record);
         }
         let mut kept = self.lock();
         kept.made += 1;
@@ -145,7 +145,7 @@ impl Journal {
         self.lock().records.iter().map(|record| format!("{record}\n")).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, JournalBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -156,7 +156,7 @@ impl fmt::Debug for Journal {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.instance, self.life)
     }
@@ -169,25 +169,25 @@ impl fmt::Display for Record {
     }
 }
 
-impl fmt::Display for Happening {
+impl fmt::Display for RecordKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Happening::Sent { id, asked } => write!(f, "-> #{id} {} {}", asked.method, asked.uri),
-            Happening::Served { id, code, body, .. } => {
+            RecordKind::Sent { id, asked } => write!(f, "-> #{id} {} {}", asked.method, asked.uri),
+            RecordKind::Served { id, code, body, .. } => {
                 write!(f, "== #{id} {code}")?;
                 // Who was made, and at which version, is what one looks for in a trace.
                 serde_json::from_slice::<Value>(body)
                     .map_or(Ok(()), |object| write!(f, " {}", brief(&object)))
             }
-            Happening::Answered { id, code, .. } => write!(f, "<- #{id} {code}"),
-            Happening::Struck { id, how } => write!(f, "!! #{id} {how}"),
-            Happening::Told { id, frame, .. } => {
+            RecordKind::Answered { id, code, .. } => write!(f, "<- #{id} {code}"),
+            RecordKind::Struck { id, how } => write!(f, "!! #{id} {how}"),
+            RecordKind::Told { id, frame, .. } => {
                 let event: Value = serde_json::from_slice(frame).unwrap_or_default();
                 let kind = event["type"].as_str().unwrap_or("?");
                 write!(f, "<~ #{id} {kind} {}", brief(&event["object"]))
             }
-            Happening::Ended { id } => write!(f, "<~ #{id} end"),
-            Happening::Broken(text) | Happening::Note(text) => f.write_str(text),
+            RecordKind::Ended { id } => write!(f, "<~ #{id} end"),
+            RecordKind::Broken(text) | RecordKind::Note(text) => f.write_str(text),
         }
     }
 }

@@ -8,9 +8,9 @@ use serde_json::Value;
 use windlass_env::Env;
 
 use super::connection::Bounds;
-use super::journal::{Happening, Journal, Who};
-use super::line::Line;
-use super::plan::Plan;
+use super::journal::{RecordKind, Journal, ProcessId};
+use super::link::Link;
+use super::plan::FaultPlan;
 use super::server::Server;
 use super::shared::Shared;
 
@@ -22,7 +22,7 @@ pub struct Network {
 
 impl Network {
     /// Wires before this server. Stale replicas stop when their time has come, in a task of `world`.
-    pub fn new(world: &Env, server: Arc<dyn Server>, plan: Plan, journal: Journal) -> Self {
+    pub fn new(world: &Env, server: Arc<dyn Server>, plan: FaultPlan, journal: Journal) -> Self {
         let shared = Arc::new(Shared::new(world, server, plan, journal));
         shared.keep_stale_replicas();
         Network { shared }
@@ -32,7 +32,7 @@ impl Network {
     ///
     /// # Panics
     /// If this life has a line already: both would draw the same random numbers.
-    pub fn line(&self, sender: &Env) -> Line {
+    pub fn line(&self, sender: &Env) -> Link {
         self.line_within(sender, Duration::MAX)
     }
 
@@ -40,17 +40,17 @@ impl Network {
     /// rates leave between the end of a fence and the end of its lease.
     ///
     /// # Panics
-    /// As [`Network::line`].
-    pub fn line_within(&self, sender: &Env, lateness: Duration) -> Line {
-        Line::new(&self.shared, sender, self.shared.threats(sender), (true, Bounds::within(lateness)))
+    /// As [`Network::link`].
+    pub fn line_within(&self, sender: &Env, lateness: Duration) -> Link {
+        Link::new(&self.shared, sender, self.shared.threats(sender), (true, Bounds::within(lateness)))
     }
 
     /// A line that no fault strikes, for the user who looks on. Its writes are not counted.
     ///
     /// # Panics
-    /// As [`Network::line`].
-    pub fn sound_line(&self, sender: &Env) -> Line {
-        Line::new(&self.shared, sender, Vec::new(), (false, Bounds::default()))
+    /// As [`Network::link`].
+    pub fn reliable_link(&self, sender: &Env) -> Link {
+        Link::new(&self.shared, sender, Vec::new(), (false, Bounds::default()))
     }
 
     /// How many writes left processes so far, without leases and events.
@@ -59,7 +59,7 @@ impl Network {
     }
 
     /// What goes wrong here.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &FaultPlan {
         &self.shared.plan
     }
 
@@ -80,8 +80,8 @@ impl Network {
 
     /// Adds a note to the journal.
     pub fn note(&self, who: &Env, text: impl Into<String>) {
-        let who = Who { instance: who.instance().into(), life: who.life() };
-        self.shared.record(who, Happening::Note(text.into()));
+        let who = ProcessId { instance: who.instance().into(), life: who.incarnation() };
+        self.shared.record(who, RecordKind::Note(text.into()));
     }
 }
 

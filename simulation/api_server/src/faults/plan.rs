@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::asked::Asked;
+use super::request_summary::RequestSummary;
 
 /// Everything that goes wrong in one run. Prints itself as a line that can be pasted into a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct FaultPlan {
     /// What every random choice follows from.
     pub seed: u64,
     /// The faults, in no particular order.
@@ -35,12 +35,12 @@ pub struct Fault {
     #[serde(default = "always", skip_serializing_if = "is_always")]
     pub permille: u16,
     /// What goes wrong.
-    pub what: What,
+    pub what: FaultAction,
 }
 
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum FaultAction {
     /// A request is lost before it takes effect. Its sender hears of a broken connection, or nothing.
     RequestLost {
         /// Whether the sender hears nothing.
@@ -149,7 +149,7 @@ pub enum What {
     /// The process stands still from `from_ms` to `until_ms`, as after SIGSTOP and before SIGCONT: nothing of it runs, and
     /// its clock goes on. What it has sent arrives. Carried out by whoever runs it.
     Pause,
-    /// The machine of the process is suspended from `from_ms` to `until_ms`, as by its hypervisor: as [`What::Pause`], but
+    /// The machine of the process is suspended from `from_ms` to `until_ms`, as by its hypervisor: as [`FaultAction::Pause`], but
     /// its monotonic clock stops too, and its wall clock advances. Carried out by the caller that runs the process.
     Suspend,
     /// The process dies at its n-th write, counted from 1 without leases and events; with no instance named, at the
@@ -188,10 +188,10 @@ fn is_always(permille: &u16) -> bool {
     *permille >= ALWAYS
 }
 
-impl Plan {
+impl FaultPlan {
     /// A plan in which nothing goes wrong.
     pub fn quiet(seed: u64) -> Self {
-        Plan { seed, faults: Vec::new() }
+        FaultPlan { seed, faults: Vec::new() }
     }
 
     /// The plan that was printed.
@@ -208,7 +208,7 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for FaultPlan {
     /// The line that can be pasted into a test.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
@@ -225,7 +225,7 @@ impl fmt::Display for Fault {
 
 impl Fault {
     /// A fault that strikes everything from the start, for this long.
-    pub fn during(until: Duration, what: What) -> Self {
+    pub fn during(until: Duration, what: FaultAction) -> Self {
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         Fault { from_ms: 0, until_ms, instance: None, resource: None, permille: ALWAYS, what }
     }
@@ -238,13 +238,13 @@ impl Fault {
 
     /// The same, for one sender.
     #[must_use]
-    pub fn of(self, instance: &str) -> Self {
+    pub fn for_instance(self, instance: &str) -> Self {
         Fault { instance: Some(instance.to_owned()), ..self }
     }
 
     /// The same, for requests on one resource.
     #[must_use]
-    pub fn on(self, resource: &str) -> Self {
+    pub fn for_resource(self, resource: &str) -> Self {
         Fault { resource: Some(resource.to_owned()), ..self }
     }
 
@@ -263,7 +263,7 @@ impl Fault {
         (self.begins()..self.ends()).contains(&now)
     }
 
-    pub(super) fn matches(&self, asked: &Asked) -> bool {
+    pub(super) fn matches(&self, asked: &RequestSummary) -> bool {
         self.resource.as_deref().is_none_or(|resource| resource == asked.resource)
     }
 

@@ -3,18 +3,18 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use super::asked::Asked;
+use super::request_summary::RequestSummary;
 use crate::body::Body;
-use crate::status::{Cause, Named, Status};
+use crate::status::{Cause, ResourceName, Status};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-fn named(asked: &Asked) -> Named<'_> {
-    Named { group: &asked.group, resource: &asked.resource }
+fn named(asked: &RequestSummary) -> ResourceName<'_> {
+    ResourceName { group: &asked.group, resource: &asked.resource }
 }
 
-pub(super) fn conflict(asked: &Asked) -> Status {
+pub(super) fn conflict(asked: &RequestSummary) -> Status {
     Status::conflict(named(asked), &asked.name, MODIFIED)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn expired() -> Status {
     Status::expired("The resourceVersion for the provided watch is too old.")
 }
 
-pub(super) fn namespace_terminating(asked: &Asked) -> Status {
+pub(super) fn namespace_terminating(asked: &RequestSummary) -> Status {
     let namespace = &asked.namespace;
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let mut status = Status::forbidden(named(asked), "new", &why);
@@ -56,13 +56,13 @@ pub(super) fn namespace_terminating(asked: &Asked) -> Status {
     status
 }
 
-pub(super) fn quota_exceeded(asked: &Asked) -> Status {
+pub(super) fn quota_exceeded(asked: &RequestSummary) -> Status {
     let what = &asked.resource;
     let why = format!("exceeded quota: quota, requested: {what}=1, used: {what}=1, limited: {what}=1");
     Status::forbidden(named(asked), "new", &why)
 }
 
-pub(super) fn forbidden(asked: &Asked) -> Status {
+pub(super) fn forbidden(asked: &RequestSummary) -> Status {
     let name = if asked.name.is_empty() { "new" } else { &asked.name };
     Status::forbidden(named(asked), name, "denied by a webhook")
 }
@@ -73,7 +73,7 @@ pub(super) fn json(status: &Status) -> Bytes {
 }
 
 pub(super) fn response(status: &Status) -> Response<Body> {
-    let mut response = Response::new(Body::whole(json(status)));
+    let mut response = Response::new(Body::from_bytes(json(status)));
     *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

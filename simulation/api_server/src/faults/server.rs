@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::body::Body;
 use crate::rights::{DenialObserver, Grant};
-use crate::server::Used;
+use crate::server::RecordedAccess;
 
 /// What a network needs of the server at its end.
 pub trait Server: Send + Sync + 'static {
@@ -40,7 +40,7 @@ pub trait Server: Send + Sync + 'static {
     }
 
     /// What users did: see [`ApiServer::used`](crate::ApiServer::used). Empty if the server does not record it.
-    fn used(&self) -> BTreeSet<Used> {
+    fn used(&self) -> BTreeSet<RecordedAccess> {
         BTreeSet::new()
     }
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_env::Env;
 
-use super::asked::Asked;
-use super::fate::Threat;
-use super::journal::{Happening, Journal, Record, Who};
-use super::plan::{Fault, Plan, What};
+use super::request_summary::RequestSummary;
+use super::effects::ActiveFault;
+use super::journal::{RecordKind, Journal, Record, ProcessId};
+use super::plan::{Fault, FaultPlan, FaultAction};
 use super::server::Server;
 
 /// How long a request may be under way that was sent while there was a stale replica.
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     /// Whose time is true, and whose tasks the wires are.
     pub(super) world: Env,
     pub(super) server: Arc<dyn Server>,
-    pub(super) plan: Plan,
+    pub(super) plan: FaultPlan,
     pub(super) journal: Journal,
     requests: AtomicU64,
     writes: Mutex<Writes>,
@@ -39,7 +39,7 @@ struct Writes {
 }
 
 impl Shared {
-    pub(super) fn new(world: &Env, server: Arc<dyn Server>, plan: Plan, journal: Journal) -> Self {
+    pub(super) fn new(world: &Env, server: Arc<dyn Server>, plan: FaultPlan, journal: Journal) -> Self {
         Shared {
             world: world.clone(),
             server,
@@ -55,7 +55,7 @@ impl Shared {
     /// Starts a task for each stale replica of the plan.
     pub(super) fn keep_stale_replicas(self: &Arc<Self>) {
         let stopping = self.plan.faults.iter().enumerate();
-        for (index, fault) in stopping.filter(|(_, fault)| fault.what == What::StaleReplica) {
+        for (index, fault) in stopping.filter(|(_, fault)| fault.what == FaultAction::StaleReplica) {
             let replica = Arc::clone(self).stale_replica(index, fault.begins(), fault.ends());
             drop(self.world.spawn("stale replica", replica));
         }
@@ -65,7 +65,7 @@ impl Shared {
         self.world.now().since_origin()
     }
 
-    pub(super) fn record(&self, who: Who, what: Happening) {
+    pub(super) fn record(&self, who: ProcessId, what: RecordKind) {
         self.journal.record(Record { at: self.now(), who, what });
     }
 
@@ -79,7 +79,7 @@ impl Shared {
     }
 
     /// Counts a write; tells whether its sender dies of it, and whether it takes effect nevertheless.
-    pub(super) fn count_write(&self, instance: &Arc<str>, asked: &Asked) -> Option<bool> {
+    pub(super) fn count_write(&self, instance: &Arc<str>, asked: &RequestSummary) -> Option<bool> {
         if !asked.is_work() {
             return None;
         }
@@ -91,7 +91,7 @@ impl Shared {
         let own = *own;
         drop(writes);
         self.plan.faults.iter().find_map(|fault| {
-            let What::CrashAtWrite { write, after_effect } = fault.what else { return None };
+            let FaultAction::CrashAtWrite { write, after_effect } = fault.what else { return None };
             let count = if fault.instance.is_some() { own } else { all };
             (fault.concerns(instance) && count == write).then_some(after_effect)
         })
@@ -130,7 +130,7 @@ impl Shared {
         replicas().remove(&index);
     }
 
-    pub(super) fn threats(&self, sender: &Env) -> Vec<Threat> {
+    pub(super) fn threats(&self, sender: &Env) -> Vec<ActiveFault> {
         let mut taken: BTreeMap<String, u64> = BTreeMap::new();
         let concerned =
             self.plan.faults.iter().enumerate().filter(|(_, fault)| fault.concerns(sender.instance()));
@@ -142,14 +142,14 @@ impl Shared {
                 let twins = taken.entry(content.clone()).or_default();
                 *twins += 1;
                 let rng = self.stream(sender, &format!("fault {twins} {content}"));
-                Threat { index, fault: Fault::clone(fault), rng }
+                ActiveFault { index, fault: Fault::clone(fault), rng }
             })
             .collect()
     }
 
     /// A stream of the world's, so that the sender's own draws are what they would be without faults.
     pub(super) fn stream(&self, sender: &Env, what: &str) -> windlass_env::Rng {
-        self.world.rng(&format!("wire of {}/{}: {what}", sender.instance(), sender.life()))
+        self.world.rng(&format!("wire of {}/{}: {what}", sender.instance(), sender.incarnation()))
     }
 
     fn counts(&self) -> MutexGuard<'_, Writes> {

@@ -20,7 +20,7 @@ struct World {
     env: Env,
     sender: Env,
     network: Network,
-    line: Line,
+    line: Link,
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -28,7 +28,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// An hour of one fault.
-fn hour_of(what: What) -> Vec<Fault> {
+fn hour_of(what: FaultAction) -> Vec<Fault> {
     vec![Fault::during(seconds(3600), what)]
 }
 
@@ -39,15 +39,15 @@ impl World {
 
     fn seeded(seed: u64, faults: Vec<Fault>) -> Self {
         let env = Env::virtual_time(seed);
-        let server = ApiServer::new(&env.incarnation("server", 0), ApiServerOptions::default());
+        let server = ApiServer::new(&env.with_incarnation("server", 0), ApiServerOptions::default());
         let journal = Journal::new(usize::MAX, None);
-        let network = Network::new(&env, Arc::new(server), Plan { seed, faults }, journal);
-        let sender = env.incarnation("a", 0);
+        let network = Network::new(&env, Arc::new(server), FaultPlan { seed, faults }, journal);
+        let sender = env.with_incarnation("a", 0);
         let line = network.line(&sender);
         World { env, sender, network, line }
     }
 
-    async fn send(&self, method: &str, path: &str, body: Value) -> Result<Response<Body>, LineError> {
+    async fn send(&self, method: &str, path: &str, body: Value) -> Result<Response<Body>, LinkError> {
         let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(path).header("content-type", kind);
@@ -125,12 +125,12 @@ async fn without_faults_a_line_carries_both_ways_and_takes_a_few_milliseconds() 
 async fn refusals_come_in_the_servers_words_and_without_effect() {
     let one = format!("{MAPS}/one");
     let cases = [
-        (What::Conflict, "PUT", 409, "Conflict"),
-        (What::TooManyRequests { retry_after_seconds: 3 }, "POST", 429, "TooManyRequests"),
-        (What::InternalError, "POST", 500, "InternalError"),
-        (What::Unavailable, "GET", 503, "ServiceUnavailable"),
-        (What::NamespaceTerminating, "POST", 403, "Forbidden"),
-        (What::QuotaExceeded, "POST", 403, "Forbidden"),
+        (FaultAction::Conflict, "PUT", 409, "Conflict"),
+        (FaultAction::TooManyRequests { retry_after_seconds: 3 }, "POST", 429, "TooManyRequests"),
+        (FaultAction::InternalError, "POST", 500, "InternalError"),
+        (FaultAction::Unavailable, "GET", 503, "ServiceUnavailable"),
+        (FaultAction::NamespaceTerminating, "POST", 403, "Forbidden"),
+        (FaultAction::QuotaExceeded, "POST", 403, "Forbidden"),
     ];
     for (what, method, code, reason) in cases {
         let world = World::with(hour_of(what.clone()));
@@ -147,7 +147,7 @@ async fn refusals_come_in_the_servers_words_and_without_effect() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_on_its_way_out_is_named_as_the_cause() {
-    let world = World::with(hour_of(What::NamespaceTerminating));
+    let world = World::with(hour_of(FaultAction::NamespaceTerminating));
     let status = body(world.send("POST", MAPS, map("one")).await.expect("an answer")).await;
     assert_eq!(status["details"]["causes"][0]["reason"], "NamespaceTerminating");
 }
@@ -155,17 +155,17 @@ async fn a_namespace_on_its_way_out_is_named_as_the_cause() {
 #[tokio::test(start_paused = true)]
 async fn what_is_lost_before_has_no_effect_and_what_is_lost_after_has() {
     let cases = [
-        (What::RequestLost { silently: false }, false),
-        (What::RequestLost { silently: true }, false),
-        (What::ResponseLost { silently: false }, true),
-        (What::ResponseLost { silently: true }, true),
-        (What::Partition, false),
+        (FaultAction::RequestLost { silently: false }, false),
+        (FaultAction::RequestLost { silently: true }, false),
+        (FaultAction::ResponseLost { silently: false }, true),
+        (FaultAction::ResponseLost { silently: true }, true),
+        (FaultAction::Partition, false),
     ];
     for (what, took_effect) in cases {
         let world = World::with(hour_of(what.clone()));
         let answer = world.env.timeout(seconds(60), world.send("POST", MAPS, map("one"))).await;
         assert!(!matches!(answer, Ok(Ok(_))), "{what:?}");
-        let silent = matches!(what, What::Partition) || format!("{what:?}").contains("true");
+        let silent = matches!(what, FaultAction::Partition) || format!("{what:?}").contains("true");
         assert_eq!(answer.is_err(), silent, "{what:?}");
         assert_eq!(world.exists("one"), took_effect, "{what:?}");
     }
@@ -173,13 +173,13 @@ async fn what_is_lost_before_has_no_effect_and_what_is_lost_after_has() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_the_server_is_told_after_the_effect() {
-    let world = World::with(hour_of(What::TimedOut));
+    let world = World::with(hour_of(FaultAction::TimedOut));
     assert_eq!(world.create("one").await, 504);
     assert!(world.exists("one"));
 }
 
 /// Whether a create takes effect whose sender drops it after `dropped_after`, under this fault.
-async fn takes_effect(fault: What, path: &str, dropped_after: Duration) -> bool {
+async fn takes_effect(fault: FaultAction, path: &str, dropped_after: Duration) -> bool {
     let world = World::with(hour_of(fault));
     let sending = world.send("POST", path, map("one"));
     assert!(world.env.timeout(dropped_after, sending).await.is_err(), "nothing is answered by then");
@@ -189,7 +189,7 @@ async fn takes_effect(fault: What, path: &str, dropped_after: Duration) -> bool 
 
 #[tokio::test(start_paused = true)]
 async fn reset_stops_a_request_in_transit_unless_it_is_in_the_network() {
-    let delayed = What::RequestDelayed { by_ms: 20_000 };
+    let delayed = FaultAction::RequestDelayed { by_ms: 20_000 };
     let arrives = arrival(&delayed).await;
     let almost = arrives - Duration::from_millis(90);
     assert!(!takes_effect(delayed.clone(), MAPS, Duration::from_millis(1)).await);
@@ -198,7 +198,7 @@ async fn reset_stops_a_request_in_transit_unless_it_is_in_the_network() {
 
 #[tokio::test(start_paused = true)]
 async fn reset_stops_processing_unless_it_ends_within_half_a_second() {
-    let slow = What::SlowServer { by_ms: 5_000 };
+    let slow = FaultAction::SlowServer { by_ms: 5_000 };
     let effect = arrival(&slow).await;
     assert!(!takes_effect(slow.clone(), MAPS, effect - Duration::from_millis(600)).await);
     assert!(takes_effect(slow, MAPS, effect - Duration::from_millis(400)).await);
@@ -206,21 +206,21 @@ async fn reset_stops_processing_unless_it_ends_within_half_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn reset_of_a_half_open_connection_stops_nothing() {
-    assert!(takes_effect(What::HalfOpen, MAPS, Duration::from_millis(1)).await);
+    assert!(takes_effect(FaultAction::HalfOpen, MAPS, Duration::from_millis(1)).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn client_that_does_not_connect_in_time_sends_nothing() {
-    let slow = What::SlowConnect { by_ms: 5_000 };
+    let slow = FaultAction::SlowConnect { by_ms: 5_000 };
     let arrives = arrival(&slow).await;
     assert!(!takes_effect(slow, MAPS, arrives - Duration::from_millis(50)).await);
 }
 
 /// When a create takes effect under this fault, if its sender waits.
-async fn arrival(fault: &What) -> Duration {
+async fn arrival(fault: &FaultAction) -> Duration {
     let world = World::with(hour_of(fault.clone()));
     assert_eq!(world.create("one").await, 201);
-    let served = |record: &Record| matches!(record.what, Happening::Served { .. }).then_some(record.at);
+    let served = |record: &Record| matches!(record.what, RecordKind::Served { .. }).then_some(record.at);
     let at = world.network.journal().records().iter().find_map(served).expect("it was served");
     assert!((seconds(1)..seconds(50)).contains(&at), "the seed draws a long time: {at:?}");
     at
@@ -228,7 +228,7 @@ async fn arrival(fault: &What) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn killed_sender_leaves_only_what_is_in_the_network() {
-    let world = World::with(hour_of(What::RequestDelayed { by_ms: 5_000 }));
+    let world = World::with(hour_of(FaultAction::RequestDelayed { by_ms: 5_000 }));
     let (line, request) =
         (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
     let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
@@ -243,7 +243,7 @@ async fn killed_sender_leaves_only_what_is_in_the_network() {
 
 #[tokio::test(start_paused = true)]
 async fn paused_sender_resets_nothing() {
-    let world = World::with(hour_of(What::RequestDelayed { by_ms: 5_000 }));
+    let world = World::with(hour_of(FaultAction::RequestDelayed { by_ms: 5_000 }));
     let (line, request) =
         (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
     let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
@@ -256,7 +256,7 @@ async fn paused_sender_resets_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn write_times_out_without_effect_when_processing_outlasts_its_timeout() {
-    let world = World::with(hour_of(What::SlowServer { by_ms: 5_000 }));
+    let world = World::with(hour_of(FaultAction::SlowServer { by_ms: 5_000 }));
     let (_, sent) = (world.env.now(), world.env.now());
     assert_eq!(world.code("POST", &format!("{MAPS}?timeout=500ms"), map("one")).await, 504);
     let took = world.env.now().saturating_duration_since(sent);
@@ -266,7 +266,7 @@ async fn write_times_out_without_effect_when_processing_outlasts_its_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn write_with_a_timeout_is_never_later_than_tcp_permits() {
-    let world = World::with(hour_of(What::RequestDelayed { by_ms: 600_000 }));
+    let world = World::with(hour_of(FaultAction::RequestDelayed { by_ms: 600_000 }));
     let sent = world.env.now();
     assert_eq!(world.code("POST", &format!("{MAPS}?timeout=10s"), map("one")).await, 201);
     assert!(world.env.now().saturating_duration_since(sent) < seconds(6));
@@ -275,7 +275,7 @@ async fn write_with_a_timeout_is_never_later_than_tcp_permits() {
 #[tokio::test(start_paused = true)]
 async fn answer_takes_longer_the_larger_it_is() {
     let took = async |ms_per_megabyte| {
-        let world = World::with(hour_of(What::SlowTransfer { ms_per_megabyte }));
+        let world = World::with(hour_of(FaultAction::SlowTransfer { ms_per_megabyte }));
         let mut large = map("large");
         large["data"] = json!({ "value": "x".repeat(500_000) });
         let sent = world.env.now();
@@ -288,9 +288,9 @@ async fn answer_takes_longer_the_larger_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn dead_server_loses_answers_and_silences_watches() {
-    let dies = Fault::during(seconds(30), What::ServerDies).from(seconds(10));
+    let dies = Fault::during(seconds(30), FaultAction::ServerDies).from(seconds(10));
     let world = World::with(vec![dies]);
-    let others = world.network.sound_line(&world.env.incarnation("user", 0));
+    let others = world.network.reliable_link(&world.env.with_incarnation("user", 0));
     let changes = async {
         world.env.sleep(seconds(20)).await;
         let answer = world.env.timeout(seconds(5), world.create("one")).await;
@@ -306,7 +306,7 @@ async fn dead_server_loses_answers_and_silences_watches() {
 
 #[tokio::test(start_paused = true)]
 async fn held_watch_delivers_late_while_requests_are_answered() {
-    let held = Fault::during(seconds(240), What::WatchHeld).on("configmaps");
+    let held = Fault::during(seconds(240), FaultAction::WatchHeld).for_resource("configmaps");
     let world = World::with(vec![held]);
     let changes = async {
         world.env.sleep(seconds(10)).await;
@@ -321,7 +321,7 @@ async fn held_watch_delivers_late_while_requests_are_answered() {
 #[tokio::test(start_paused = true)]
 async fn a_process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
     for after_effect in [false, true] {
-        let world = World::with(hour_of(What::CrashAtWrite { write: 2, after_effect }));
+        let world = World::with(hour_of(FaultAction::CrashAtWrite { write: 2, after_effect }));
         assert_eq!(world.create("one").await, 201);
         assert!(world.env.timeout(seconds(1), world.create("two")).await.is_err());
         assert!(!world.sender.alive());
@@ -333,15 +333,15 @@ async fn a_process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
 #[tokio::test(start_paused = true)]
 async fn a_process_dies_at_its_nth_write_although_another_fault_takes_the_effect_away() {
     let thieves = [
-        What::RequestLost { silently: false },
-        What::RequestLost { silently: true },
-        What::Partition,
-        What::Unavailable,
-        What::QuotaExceeded,
+        FaultAction::RequestLost { silently: false },
+        FaultAction::RequestLost { silently: true },
+        FaultAction::Partition,
+        FaultAction::Unavailable,
+        FaultAction::QuotaExceeded,
     ];
     for thief in thieves {
         let mut faults = hour_of(thief.clone());
-        faults.extend(hour_of(What::CrashAtWrite { write: 1, after_effect: true }));
+        faults.extend(hour_of(FaultAction::CrashAtWrite { write: 1, after_effect: true }));
         let world = World::with(faults);
         let answer = world.env.timeout(seconds(1), world.create("one")).await;
         assert!(answer.is_err() && !world.sender.alive(), "{thief:?}: {answer:?}");
@@ -353,12 +353,12 @@ async fn a_process_dies_at_its_nth_write_although_another_fault_takes_the_effect
 
 #[tokio::test(start_paused = true)]
 async fn faults_strike_whom_and_what_and_when_they_are_for() {
-    let unavailable = || Fault::during(seconds(100), What::Unavailable);
+    let unavailable = || Fault::during(seconds(100), FaultAction::Unavailable);
     let cases = [
-        (unavailable().of("a"), 503),
-        (unavailable().of("b"), 201),
-        (unavailable().on("configmaps"), 503),
-        (unavailable().on("pods"), 201),
+        (unavailable().for_instance("a"), 503),
+        (unavailable().for_instance("b"), 201),
+        (unavailable().for_resource("configmaps"), 503),
+        (unavailable().for_resource("pods"), 201),
         (unavailable().from(seconds(50)), 201),
         (unavailable().permille(0), 201),
     ];
@@ -373,10 +373,10 @@ async fn faults_strike_whom_and_what_and_when_they_are_for() {
 #[tokio::test(start_paused = true)]
 async fn watches_end_break_expire_or_fall_silent() {
     let cases = [
-        (What::WatchClosed, "ADDED one", Some(true)),
-        (What::WatchReset, "ADDED one", Some(false)),
-        (What::WatchExpired, "ERROR -", Some(true)),
-        (What::WatchStalled, "ADDED one", None),
+        (FaultAction::WatchClosed, "ADDED one", Some(true)),
+        (FaultAction::WatchReset, "ADDED one", Some(false)),
+        (FaultAction::WatchExpired, "ERROR -", Some(true)),
+        (FaultAction::WatchStalled, "ADDED one", None),
     ];
     for (what, last, end) in cases {
         let world = World::with(hour_of(what.clone()));
@@ -388,7 +388,7 @@ async fn watches_end_break_expire_or_fall_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_watch_tells_nothing_more() {
-    let world = World::with(hour_of(What::WatchStalled));
+    let world = World::with(hour_of(FaultAction::WatchStalled));
     let changes = async {
         world.env.sleep(seconds(400)).await;
         world.create("late").await;
@@ -402,7 +402,7 @@ async fn a_stalled_watch_tells_nothing_more() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_may_come_twice() {
-    let world = World::with(hour_of(What::EventDuplicated));
+    let world = World::with(hour_of(FaultAction::EventDuplicated));
     world.create("one").await;
     assert_eq!(world.watch(seconds(5)).await.0, ["ADDED one", "ADDED one"]);
 }
@@ -411,7 +411,7 @@ async fn an_event_may_come_twice() {
 #[tokio::test(start_paused = true)]
 async fn events_come_late_and_in_the_order_of_what_happened() {
     const NAMES: [&str; 8] = ["c", "a", "d", "b", "h", "f", "g", "e"];
-    let world = World::with(hour_of(What::WatchDelayed { by_ms: 10_000 }));
+    let world = World::with(hour_of(FaultAction::WatchDelayed { by_ms: 10_000 }));
     let changes = async {
         world.env.sleep(seconds(1)).await;
         for name in NAMES {
@@ -429,7 +429,7 @@ async fn events_come_late_and_in_the_order_of_what_happened() {
 
 #[tokio::test(start_paused = true)]
 async fn what_came_and_went_meanwhile_is_not_shown_and_a_bookmark_stands_for_it() {
-    let world = World::with(hour_of(What::Coalesced { within_ms: 2_000 }));
+    let world = World::with(hour_of(FaultAction::Coalesced { within_ms: 2_000 }));
     let changes = async {
         world.env.sleep(seconds(1)).await;
         world.create("stays").await;
@@ -452,7 +452,7 @@ async fn an_initial_list_may_lack_its_end_bookmark() {
     let initial = format!(
         "{MAPS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     );
-    for (faults, bookmarks) in [(Vec::new(), 1), (hour_of(What::EndBookmarkMissing), 0)] {
+    for (faults, bookmarks) in [(Vec::new(), 1), (hour_of(FaultAction::EndBookmarkMissing), 0)] {
         let world = World::with(faults);
         let response = world.send("GET", &initial, Value::Null).await.expect("a watch");
         let frames = response.into_body().into_data_stream().take_until(world.env.sleep(seconds(5)));
@@ -465,7 +465,7 @@ async fn an_initial_list_may_lack_its_end_bookmark() {
 
 #[tokio::test(start_paused = true)]
 async fn a_poisoned_object_has_no_type_and_keeps_its_name() {
-    let world = World::with(hour_of(What::Poison { name: "bad".into() }));
+    let world = World::with(hour_of(FaultAction::Poison { name: "bad".into() }));
     world.create("bad").await;
     world.create("good").await;
     let list = body(world.send("GET", MAPS, Value::Null).await.expect("a list")).await;
@@ -481,7 +481,7 @@ async fn a_poisoned_object_has_no_type_and_keeps_its_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stale_replica_lists_and_watches_the_past() {
-    let world = World::with(vec![Fault::during(seconds(100), What::StaleReplica).from(seconds(10))]);
+    let world = World::with(vec![Fault::during(seconds(100), FaultAction::StaleReplica).from(seconds(10))]);
     world.create("old").await;
     world.env.sleep(seconds(20)).await;
     world.create("new").await;
@@ -501,8 +501,8 @@ async fn a_stale_replica_lists_and_watches_the_past() {
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_holds_events_of_an_open_watch_back_until_it_heals() {
-    let world = World::with(vec![Fault::during(seconds(70), What::Partition).from(seconds(10))]);
-    let others = world.network.sound_line(&world.env.incarnation("user", 0));
+    let world = World::with(vec![Fault::during(seconds(70), FaultAction::Partition).from(seconds(10))]);
+    let others = world.network.reliable_link(&world.env.with_incarnation("user", 0));
     let changes = async {
         world.env.sleep(seconds(30)).await;
         let request = Request::post(MAPS).header("content-type", "application/json");
@@ -526,9 +526,9 @@ async fn history(seed: u64, faults: Vec<Fault>) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn one_seed_gives_one_history_and_a_fault_taken_out_leaves_the_draws_of_others_alone() {
-    let unavailable = Fault::during(seconds(600), What::Unavailable).permille(300);
+    let unavailable = Fault::during(seconds(600), FaultAction::Unavailable).permille(300);
     let broken =
-        Fault::during(seconds(600), What::RequestLost { silently: false }).permille(300).on("configmaps");
+        Fault::during(seconds(600), FaultAction::RequestLost { silently: false }).permille(300).for_resource("configmaps");
     let both = || vec![broken.clone(), unavailable.clone()];
     assert_eq!(history(3, both()).await, history(3, both()).await);
     assert_ne!(history(3, both()).await, history(4, both()).await);
@@ -565,7 +565,7 @@ fn requests_are_classified_as_the_api_server_classifies_them() {
     for (method, uri, expected) in cases {
         let (parts, ()) =
             Request::builder().method(method).uri(uri).body(()).expect("a request").into_parts();
-        let it = Asked::of(&parts);
+        let it = RequestSummary::of(&parts);
         let found = format!(
             "{:?} {} {} {} {} {}",
             it.verb, it.group, it.resource, it.namespace, it.name, it.subresource
@@ -576,10 +576,10 @@ fn requests_are_classified_as_the_api_server_classifies_them() {
 
 #[test]
 fn a_plan_prints_itself_as_a_line_of_rust() {
-    let fault = Fault::during(seconds(9), What::RequestDelayed { by_ms: 7 }).of("a").on("pods").permille(50);
-    let plan = Plan { seed: 3, faults: vec![fault, Fault::during(seconds(1), What::Crash)] };
+    let fault = Fault::during(seconds(9), FaultAction::RequestDelayed { by_ms: 7 }).for_instance("a").for_resource("pods").permille(50);
+    let plan = FaultPlan { seed: 3, faults: vec![fault, Fault::during(seconds(1), FaultAction::Crash)] };
     let text = plan.to_string();
     let json = text.strip_prefix("Plan::from_json(r##\"").and_then(|it| it.strip_suffix("\"##)"));
-    assert_eq!(Plan::from_json(json.expect("a call")).expect("a plan"), plan);
+    assert_eq!(FaultPlan::from_json(json.expect("a call")).expect("a plan"), plan);
     assert_eq!(plan.end(), seconds(9));
 }

@@ -14,12 +14,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_env::Instant;
 
-use super::asked::Asked;
-use super::fate::Threat;
-use super::journal::Happening;
-use super::plan::{Fault, What};
+use super::request_summary::RequestSummary;
+use super::effects::ActiveFault;
+use super::journal::RecordKind;
+use super::plan::{Fault, FaultAction};
 use super::refusals;
-use super::sender::SenderEnd;
+use super::sender::LinkEndpoint;
 use crate::body::{Body, BodyError};
 
 /// A fault that ends a watch strikes within this time of its opening: clients open them anew every few minutes.
@@ -29,24 +29,24 @@ const HORIZON: Duration = Duration::from_secs(300);
 const END_BOOKMARK: &str = "k8s.io/initial-events-end";
 
 /// The events of one watch.
-pub(super) struct Watched {
-    line: Arc<SenderEnd>,
+pub(super) struct FaultyWatch {
+    line: Arc<LinkEndpoint>,
     id: u64,
-    asked: Arc<Asked>,
+    asked: Arc<RequestSummary>,
     source: Body,
     /// The beginning of an event whose end has not come yet.
     begun: BytesMut,
     /// What is under way, in order, with the true time of its arrival.
-    under_way: VecDeque<(Duration, Cargo)>,
-    strike: Option<(Duration, What)>,
+    under_way: VecDeque<(Duration, StreamItem)>,
+    strike: Option<(Duration, FaultAction)>,
     timer: Option<(Duration, BoxFuture<'static, ()>)>,
     source_ended: bool,
     state: State,
     poisoned: Vec<String>,
 }
 
-enum Cargo {
-    Event(Bytes, Head),
+enum StreamItem {
+    Event(Bytes, EventHeader),
     End,
     Cut,
 }
@@ -61,7 +61,7 @@ enum State {
 
 /// What faults want to know of an event; only read off when one is about.
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Head {
+struct EventHeader {
     #[serde(rename = "type", default)]
     kind: String,
     #[serde(default)]
@@ -88,43 +88,43 @@ struct MetaHead {
 
 /// What the faults of this moment do to one event.
 #[derive(Default)]
-struct Treatment {
+struct EventFaults {
     late: Duration,
     twice: bool,
     coalesced: bool,
     no_bookmarks: bool,
     no_end_bookmark: bool,
     /// What ends the watch in the place of this event.
-    end: Option<What>,
+    end: Option<FaultAction>,
 }
 
-impl Treatment {
-    fn suffer(&mut self, threat: &mut Threat) {
+impl EventFaults {
+    fn suffer(&mut self, threat: &mut ActiveFault) {
         match threat.fault.what {
-            What::WatchDelayed { by_ms } => self.late += threat.delay(by_ms),
-            What::EventDuplicated => self.twice = true,
-            What::Coalesced { within_ms } => {
+            FaultAction::WatchDelayed { by_ms } => self.late += threat.delay(by_ms),
+            FaultAction::EventDuplicated => self.twice = true,
+            FaultAction::Coalesced { within_ms } => {
                 self.coalesced = true;
                 self.late += Duration::from_millis(within_ms);
             }
-            What::BookmarksMissing => self.no_bookmarks = true,
-            What::EndBookmarkMissing => self.no_end_bookmark = true,
+            FaultAction::BookmarksMissing => self.no_bookmarks = true,
+            FaultAction::EndBookmarkMissing => self.no_end_bookmark = true,
             _ => {}
         }
     }
 }
 
-impl Watched {
+impl FaultyWatch {
     pub(super) fn new(
-        line: &Arc<SenderEnd>,
+        line: &Arc<LinkEndpoint>,
         id: u64,
-        asked: &Arc<Asked>,
+        asked: &Arc<RequestSummary>,
         source: Body,
         poisoned: Vec<String>,
     ) -> Self {
         let now = line.network.now();
         let strike = first_strike(&mut line.chance().threats, asked, now);
-        Watched {
+        FaultyWatch {
             line: Arc::clone(line),
             id,
             asked: Arc::clone(asked),
@@ -149,13 +149,13 @@ impl Watched {
                         self.take(bytes);
                     }
                 }
-                Poll::Ready(Some(Err(BodyError::Cut))) => self.finish(Cargo::Cut),
-                Poll::Ready(None) => self.finish(Cargo::End),
+                Poll::Ready(Some(Err(BodyError::Truncated))) => self.finish(StreamItem::Cut),
+                Poll::Ready(None) => self.finish(StreamItem::End),
             }
         }
     }
 
-    fn finish(&mut self, cargo: Cargo) {
+    fn finish(&mut self, cargo: StreamItem) {
         self.source_ended = true;
         self.send(cargo, Duration::ZERO);
     }
@@ -181,7 +181,7 @@ impl Watched {
         let frame = if self.poisoned.is_empty() { frame } else { poison_frame(&frame, &self.poisoned) };
         let looked_at = treatment.coalesced || treatment.no_bookmarks || treatment.no_end_bookmark;
         let head =
-            if looked_at { serde_json::from_slice(&frame).unwrap_or_default() } else { Head::default() };
+            if looked_at { serde_json::from_slice(&frame).unwrap_or_default() } else { EventHeader::default() };
         if head.kind == "BOOKMARK" {
             let ends_list = contains(&frame, END_BOOKMARK);
             if if ends_list { treatment.no_end_bookmark } else { treatment.no_bookmarks } {
@@ -190,24 +190,24 @@ impl Watched {
         }
         if treatment.coalesced && head.kind == "DELETED" && self.forget(&head) {
             if self.asked.names("allowWatchBookmarks") {
-                self.send(Cargo::Event(bookmark(&head), Head::default()), treatment.late);
+                self.send(StreamItem::Event(bookmark(&head), EventHeader::default()), treatment.late);
             }
             return;
         }
         if treatment.twice {
             self.line.struck(self.id, "an event comes twice");
-            self.send(Cargo::Event(frame.clone(), head.clone()), treatment.late);
+            self.send(StreamItem::Event(frame.clone(), head.clone()), treatment.late);
         }
-        self.send(Cargo::Event(frame, head), treatment.late);
+        self.send(StreamItem::Event(frame, head), treatment.late);
     }
 
     /// Takes the states of a deleted object off the way. Whether it will never have been seen at all.
-    fn forget(&mut self, deleted: &Head) -> bool {
-        let same = |cargo: &Cargo| matches!(cargo, Cargo::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
+    fn forget(&mut self, deleted: &EventHeader) -> bool {
+        let same = |cargo: &StreamItem| matches!(cargo, StreamItem::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
         let added = self
             .under_way
             .iter()
-            .any(|(_, cargo)| same(cargo) && matches!(cargo, Cargo::Event(_, head) if head.kind == "ADDED"));
+            .any(|(_, cargo)| same(cargo) && matches!(cargo, StreamItem::Event(_, head) if head.kind == "ADDED"));
         if added {
             self.line.struck(self.id, "an object came and went unseen");
             self.under_way.retain(|(_, cargo)| !same(cargo));
@@ -216,24 +216,24 @@ impl Watched {
     }
 
     /// Nothing overtakes what was sent before it.
-    fn send(&mut self, cargo: Cargo, late: Duration) {
+    fn send(&mut self, cargo: StreamItem, late: Duration) {
         let leg = self.line.chance().leg();
         let arrival = self.line.delivered_at(&self.asked, self.line.network.now() + leg + late);
         let arrival = self.under_way.back().map_or(arrival, |(last, _)| arrival.max(*last));
         self.under_way.push_back((arrival, cargo));
     }
 
-    fn treatment(&self) -> Treatment {
-        let (now, mut treatment) = (self.line.network.now(), Treatment::default());
+    fn treatment(&self) -> EventFaults {
+        let (now, mut treatment) = (self.line.network.now(), EventFaults::default());
         let mut chance = self.line.chance();
         let about_events = |fault: &Fault| {
             matches!(
                 fault.what,
-                What::WatchDelayed { .. }
-                    | What::EventDuplicated
-                    | What::Coalesced { .. }
-                    | What::BookmarksMissing
-                    | What::EndBookmarkMissing
+                FaultAction::WatchDelayed { .. }
+                    | FaultAction::EventDuplicated
+                    | FaultAction::Coalesced { .. }
+                    | FaultAction::BookmarksMissing
+                    | FaultAction::EndBookmarkMissing
             ) && fault.is_on(now)
                 && fault.matches(&self.asked)
         };
@@ -248,32 +248,32 @@ impl Watched {
             treatment.end = Some(threat.fault.what.clone()).filter(ends_watches);
         }
         if chance.cut {
-            treatment.end = Some(What::WatchReset);
+            treatment.end = Some(FaultAction::WatchReset);
         }
         treatment
     }
 
-    fn struck(&mut self, what: &What) {
+    fn struck(&mut self, what: &FaultAction) {
         self.line.struck(self.id, format!("{what:?}"));
         let cargo = match what {
-            What::WatchStalled => {
+            FaultAction::WatchStalled => {
                 self.state = State::Stalled;
                 return;
             }
-            What::WatchExpired => {
+            FaultAction::WatchExpired => {
                 let status = refusals::json(&refusals::expired());
                 let event =
                     format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", String::from_utf8_lossy(&status));
                 self.under_way.clear();
-                self.under_way.push_back((Duration::ZERO, Cargo::Event(event.into(), Head::default())));
-                Cargo::End
+                self.under_way.push_back((Duration::ZERO, StreamItem::Event(event.into(), EventHeader::default())));
+                StreamItem::End
             }
-            What::WatchReset => {
+            FaultAction::WatchReset => {
                 self.under_way.clear();
-                Cargo::Cut
+                StreamItem::Cut
             }
             // What is under way still arrives.
-            _ => Cargo::End,
+            _ => StreamItem::End,
         };
         self.source_ended = true;
         let arrival = self.under_way.back().map_or(Duration::ZERO, |(last, _)| *last);
@@ -281,23 +281,23 @@ impl Watched {
     }
 
     /// What has arrived by now.
-    fn arrived(&mut self, now: Duration) -> Option<Cargo> {
+    fn arrived(&mut self, now: Duration) -> Option<StreamItem> {
         let due = self.under_way.front().is_some_and(|(arrival, _)| *arrival <= now);
         if due { self.under_way.pop_front().map(|(_, cargo)| cargo) } else { None }
     }
 
-    fn hand_over(&mut self, cargo: Cargo) -> Option<Result<Bytes, BodyError>> {
+    fn hand_over(&mut self, cargo: StreamItem) -> Option<Result<Bytes, BodyError>> {
         match cargo {
-            Cargo::Event(frame, _) => {
+            StreamItem::Event(frame, _) => {
                 let (id, asked) = (self.id, Arc::clone(&self.asked));
-                self.line.record(Happening::Told { id, asked, frame: frame.clone() });
+                self.line.record(RecordKind::Told { id, asked, frame: frame.clone() });
                 return Some(Ok(frame));
             }
-            Cargo::End | Cargo::Cut => {}
+            StreamItem::End | StreamItem::Cut => {}
         }
         self.state = State::Over;
-        self.line.record(Happening::Ended { id: self.id });
-        if matches!(cargo, Cargo::Cut) { Some(Err(BodyError::Cut)) } else { None }
+        self.line.record(RecordKind::Ended { id: self.id });
+        if matches!(cargo, StreamItem::Cut) { Some(Err(BodyError::Truncated)) } else { None }
     }
 
     /// Waits for the next arrival or strike. Whether there is something to be done already.
@@ -319,7 +319,7 @@ impl Watched {
     }
 }
 
-impl Stream for Watched {
+impl Stream for FaultyWatch {
     type Item = Result<Bytes, BodyError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -347,28 +347,28 @@ impl Stream for Watched {
     }
 }
 
-fn ends_watches(what: &What) -> bool {
-    matches!(what, What::WatchStalled | What::WatchClosed | What::WatchReset | What::WatchExpired)
+fn ends_watches(what: &FaultAction) -> bool {
+    matches!(what, FaultAction::WatchStalled | FaultAction::WatchClosed | FaultAction::WatchReset | FaultAction::WatchExpired)
 }
 
 /// The first fault that ends or silences a watch opened now.
-fn first_strike(threats: &mut [Threat], asked: &Asked, now: Duration) -> Option<(Duration, What)> {
+fn first_strike(threats: &mut [ActiveFault], asked: &RequestSummary, now: Duration) -> Option<(Duration, FaultAction)> {
     let ending = |fault: &Fault| {
-        (ends_watches(&fault.what) || fault.what == What::ServerDies)
+        (ends_watches(&fault.what) || fault.what == FaultAction::ServerDies)
             && fault.matches(asked)
             && fault.ends() > now
             && fault.begins() < now + HORIZON
     };
-    let mut first: Option<(Duration, What)> = None;
+    let mut first: Option<(Duration, FaultAction)> = None;
     for threat in threats.iter_mut().filter(|threat| ending(&threat.fault)) {
         if !threat.strikes() {
             continue;
         }
-        if threat.fault.what == What::ServerDies {
+        if threat.fault.what == FaultAction::ServerDies {
             if threat.fault.begins() >= now
                 && first.as_ref().is_none_or(|(at, _)| threat.fault.begins() < *at)
             {
-                first = Some((threat.fault.begins(), What::WatchStalled));
+                first = Some((threat.fault.begins(), FaultAction::WatchStalled));
             }
             continue;
         }
@@ -384,7 +384,7 @@ fn first_strike(threats: &mut [Threat], asked: &Asked, now: Duration) -> Option<
 }
 
 /// The bookmark in the place of an object that was never seen.
-fn bookmark(head: &Head) -> Bytes {
+fn bookmark(head: &EventHeader) -> Bytes {
     let ObjectHead { api_version, kind, metadata } = &head.object;
     let object = json!({
         "kind": kind, "apiVersion": api_version, "metadata": { "resourceVersion": metadata.version },

@@ -17,7 +17,7 @@ const READ: &str = "application/json, application/yaml, application/vnd.kubernet
 
 /// In which form an object or a list is to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ResponseForm {
     /// As it is.
     Whole,
     /// As rows.
@@ -122,24 +122,24 @@ impl<'a> Clause<'a> {
         (!plain).then_some((self.as_kind, self.group, self.version))
     }
 
-    fn form(&self) -> Option<Form> {
-        let Some((kind, group, version)) = self.conversion() else { return Some(Form::Whole) };
+    fn form(&self) -> Option<ResponseForm> {
+        let Some((kind, group, version)) = self.conversion() else { return Some(ResponseForm::Whole) };
         let meta = match (group, version) {
             ("meta.k8s.io", "v1") => Meta::V1,
             ("meta.k8s.io", "v1beta1") => Meta::V1Beta1,
             _ => return None,
         };
         match kind {
-            "Table" => Some(Form::Table(meta)),
-            "PartialObjectMetadata" => Some(Form::Partial(meta)),
-            "PartialObjectMetadataList" => Some(Form::PartialList(meta)),
+            "Table" => Some(ResponseForm::Table(meta)),
+            "PartialObjectMetadata" => Some(ResponseForm::Partial(meta)),
+            "PartialObjectMetadataList" => Some(ResponseForm::PartialList(meta)),
             _ => None,
         }
     }
 }
 
 /// The form in which objects are to be answered.
-pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<Form, Status> {
+pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<ResponseForm, Status> {
     let clauses = accepted(headers);
     let mut spoken = clauses.iter().filter(|clause| clause.takes_json()).peekable();
     // Only the paths of built-in kinds are watched over by upstream's router, which is asked first.
@@ -259,22 +259,22 @@ mod tests {
     fn the_first_form_that_can_be_made_is_made() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         let cases = [
-            ("application/json", Some(Form::Whole)),
-            ("", Some(Form::Whole)),
-            ("*/*", Some(Form::Whole)),
-            ("application/*", Some(Form::Whole)),
-            (table, Some(Form::Table(Meta::V1))),
-            ("application/vnd.kubernetes.protobuf,application/json", Some(Form::Whole)),
+            ("application/json", Some(ResponseForm::Whole)),
+            ("", Some(ResponseForm::Whole)),
+            ("*/*", Some(ResponseForm::Whole)),
+            ("application/*", Some(ResponseForm::Whole)),
+            (table, Some(ResponseForm::Table(Meta::V1))),
+            ("application/vnd.kubernetes.protobuf,application/json", Some(ResponseForm::Whole)),
             ("application/vnd.kubernetes.protobuf", None),
             ("application/json;as=Nothing;v=v1;g=meta.k8s.io", None),
-            ("application/json;as=Nothing;v=v1;g=meta.k8s.io, application/json;q=0.5", Some(Form::Whole)),
+            ("application/json;as=Nothing;v=v1;g=meta.k8s.io, application/json;q=0.5", Some(ResponseForm::Whole)),
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-                Some(Form::PartialList(Meta::V1)),
+                Some(ResponseForm::PartialList(Meta::V1)),
             ),
             (
                 "application/json;q=0.1, application/json;as=Table;v=v1;g=meta.k8s.io",
-                Some(Form::Table(Meta::V1)),
+                Some(ResponseForm::Table(Meta::V1)),
             ),
         ];
         for (header, expected) in cases {

@@ -27,18 +27,18 @@ type Messages = BTreeMap<String, BTreeMap<u64, Field>>;
 struct Field {
     /// The name in JSON; none if what is inside stands in its place.
     name: Option<&'static str>,
-    many: Many,
-    of: Of,
+    many: Cardinality,
+    of: FieldType,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Many {
+enum Cardinality {
     One,
     List,
     Map,
 }
 
-enum Of {
+enum FieldType {
     Text,
     Bytes,
     Bool,
@@ -48,7 +48,7 @@ enum Of {
 }
 
 /// One value as it lies on the wire.
-enum Wire<'a> {
+enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -74,16 +74,16 @@ pub(crate) fn read(body: &[u8]) -> Result<Value, WireError> {
     let (mut kind, mut raw) = (&[][..], &[][..]);
     for (number, value) in fields(outer)? {
         match (number, value) {
-            (1, Wire::Bytes(bytes)) => kind = bytes,
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (1, WireValue::Bytes(bytes)) => kind = bytes,
+            (2, WireValue::Bytes(bytes)) => raw = bytes,
             _ => {}
         }
     }
     let (mut version, mut name) = (String::new(), String::new());
     for (number, value) in fields(kind)? {
         match (number, value) {
-            (1, Wire::Bytes(bytes)) => version = text(bytes),
-            (2, Wire::Bytes(bytes)) => name = text(bytes),
+            (1, WireValue::Bytes(bytes)) => version = text(bytes),
+            (2, WireValue::Bytes(bytes)) => name = text(bytes),
             _ => {}
         }
     }
@@ -112,14 +112,14 @@ fn message_value(name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, V
     let Some(described) = messages().get(name) else { return Ok(found) };
     for (number, wire) in fields(bytes)? {
         let Some(field) = described.get(&number) else { continue };
-        if field.many == Many::Map {
+        if field.many == Cardinality::Map {
             let (key, value) = entry(field, wire, depth)?;
             let map = found.entry(field.name.unwrap_or_default()).or_insert_with(|| json!({}));
             map[key] = value;
             continue;
         }
         match (field.name, value(&field.of, wire, depth)?) {
-            (Some(name), value) if field.many == Many::List => {
+            (Some(name), value) if field.many == Cardinality::List => {
                 let list = found.entry(name).or_insert_with(|| json!([]));
                 list.as_array_mut().into_iter().for_each(|list| list.push(value.clone()));
             }
@@ -133,28 +133,28 @@ fn message_value(name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, V
     Ok(found)
 }
 
-fn entry(field: &Field, wire: Wire<'_>, depth: usize) -> Result<(String, Value), WireError> {
-    let Wire::Bytes(bytes) = wire else { return Err(WireError::Malformed) };
+fn entry(field: &Field, wire: WireValue<'_>, depth: usize) -> Result<(String, Value), WireError> {
+    let WireValue::Bytes(bytes) = wire else { return Err(WireError::Malformed) };
     let (mut key, mut found) = (String::new(), None);
     for (number, wire) in fields(bytes)? {
         match (number, wire) {
-            (1, Wire::Bytes(bytes)) => key = text(bytes),
+            (1, WireValue::Bytes(bytes)) => key = text(bytes),
             (2, wire) => found = Some(value(&field.of, wire, depth)?),
             _ => {}
         }
     }
-    let empty = || value(&field.of, Wire::Bytes(&[]), depth);
+    let empty = || value(&field.of, WireValue::Bytes(&[]), depth);
     Ok((key, found.map_or_else(empty, Ok)?))
 }
 
-fn value(of: &Of, wire: Wire<'_>, depth: usize) -> Result<Value, WireError> {
+fn value(of: &FieldType, wire: WireValue<'_>, depth: usize) -> Result<Value, WireError> {
     Ok(match (of, wire) {
-        (Of::Text, Wire::Bytes(bytes)) => json!(text(bytes)),
-        (Of::Bytes, Wire::Bytes(bytes)) => json!(BASE64_STANDARD.encode(bytes)),
-        (Of::Bool, Wire::Number(number)) => json!(number != 0),
-        (Of::Integer, Wire::Number(number)) => json!(number.cast_signed()),
-        (Of::Double, Wire::Number(number)) => json!(f64::from_bits(number)),
-        (Of::Message(name), Wire::Bytes(bytes)) => message(name, bytes, depth)?,
+        (FieldType::Text, WireValue::Bytes(bytes)) => json!(text(bytes)),
+        (FieldType::Bytes, WireValue::Bytes(bytes)) => json!(BASE64_STANDARD.encode(bytes)),
+        (FieldType::Bool, WireValue::Number(number)) => json!(number != 0),
+        (FieldType::Integer, WireValue::Number(number)) => json!(number.cast_signed()),
+        (FieldType::Double, WireValue::Number(number)) => json!(f64::from_bits(number)),
+        (FieldType::Message(name), WireValue::Bytes(bytes)) => message(name, bytes, depth)?,
         _ => return Err(WireError::Malformed),
     })
 }
@@ -180,14 +180,14 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
             })
         }
         _ => match messages().get(name).and_then(|it| it.get(&1)) {
-            Some(Field { name: None, many: Many::List, of }) => list(of, bytes, depth),
+            Some(Field { name: None, many: Cardinality::List, of }) => list(of, bytes, depth),
             _ => plain().map(Value::Object),
         },
     }
 }
 
 /// A message that is a list in JSON.
-fn list(of: &Of, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
+fn list(of: &FieldType, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
     let items = fields(bytes)?.into_iter().map(|(_, wire)| value(of, wire, depth));
     items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
@@ -195,7 +195,7 @@ fn list(of: &Of, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
 /// JSON in bytes. No bytes are null, as in Go.
 fn raw(bytes: &[u8]) -> Result<Value, WireError> {
     let found = fields(bytes)?.into_iter().find_map(|(number, wire)| match (number, wire) {
-        (1, Wire::Bytes(bytes)) if !bytes.is_empty() => Some(bytes),
+        (1, WireValue::Bytes(bytes)) if !bytes.is_empty() => Some(bytes),
         _ => None,
     });
     let Some(json) = found else { return Ok(Value::Null) };
@@ -242,22 +242,22 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The fields of a message, in the order in which they were written.
-fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, WireError> {
+fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, WireValue<'_>)>, WireError> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let tag = number(&mut bytes)?;
         let wire = match tag & 7 {
-            0 => Wire::Number(number(&mut bytes)?),
+            0 => WireValue::Number(number(&mut bytes)?),
             1 => {
                 let (value, rest) = bytes.split_first_chunk::<8>().ok_or(WireError::Truncated)?;
                 bytes = rest;
-                Wire::Number(u64::from_le_bytes(*value))
+                WireValue::Number(u64::from_le_bytes(*value))
             }
             2 => {
                 let length = usize::try_from(number(&mut bytes)?).map_err(|_| WireError::Truncated)?;
                 let (value, rest) = bytes.split_at_checked(length).ok_or(WireError::Truncated)?;
                 bytes = rest;
-                Wire::Bytes(value)
+                WireValue::Bytes(value)
             }
             _ => return Err(WireError::Malformed),
         };
@@ -308,19 +308,19 @@ fn messages() -> &'static Messages {
 impl Field {
     fn parse(package: &str, name: &'static str, of: &'static str) -> Field {
         let (many, of) = match (of.strip_prefix("[]"), of.strip_prefix("{}")) {
-            (Some(of), _) => (Many::List, of),
-            (_, Some(of)) => (Many::Map, of),
-            _ => (Many::One, of),
+            (Some(of), _) => (Cardinality::List, of),
+            (_, Some(of)) => (Cardinality::Map, of),
+            _ => (Cardinality::One, of),
         };
         let of = match of.strip_prefix('.') {
-            Some(name) if name.contains('.') => Of::Message(name.to_owned()),
-            Some(name) => Of::Message(format!("{package}.{name}")),
+            Some(name) if name.contains('.') => FieldType::Message(name.to_owned()),
+            Some(name) => FieldType::Message(format!("{package}.{name}")),
             None => match of {
-                "bytes" => Of::Bytes,
-                "bool" => Of::Bool,
-                "int32" | "int64" => Of::Integer,
-                "double" => Of::Double,
-                _ => Of::Text,
+                "bytes" => FieldType::Bytes,
+                "bool" => FieldType::Bool,
+                "int32" | "int64" => FieldType::Integer,
+                "double" => FieldType::Double,
+                _ => FieldType::Text,
             },
         };
         Field { name: (name != "-").then_some(name), many, of }
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(described, lines);
         for (name, fields) in messages() {
             for field in fields.values() {
-                if let Of::Message(of) = &field.of {
+                if let FieldType::Message(of) = &field.of {
                     assert!(messages().contains_key(of), "{name} speaks of {of}");
                 }
             }

@@ -31,7 +31,7 @@ pub struct ListOptions {
 
 /// A list, or a page of one.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListResponse {
     /// The objects, by namespace and name.
     pub items: Vec<Arc<Stored>>,
     /// The revision of which all pages are.
@@ -69,7 +69,7 @@ pub fn list(
     collection: &Collection,
     selection: &Selection,
     options: &ListOptions,
-) -> Result<Listed, Status> {
+) -> Result<ListResponse, Status> {
     options.check()?;
     let (source, start) = options.source(selection)?;
     let snapshot = source.read(view, collection).map_err(|error| refuse(error, start.as_ref(), selection))?;
@@ -175,13 +175,13 @@ impl Source {
     }
 }
 
-fn page(snapshot: &Snapshot, selection: &Selection, start: Option<Token>, limit: u64) -> Listed {
+fn page(snapshot: &Snapshot, selection: &Selection, start: Option<Token>, limit: u64) -> ListResponse {
     let mut seen = 0;
     let range = selection.range(&snapshot.objects, start.map(|it| it.start));
     let mut rest = range.inspect(|_| seen += 1);
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     let items: Vec<_> = rest.by_ref().filter(|it| selection.selects(it)).take(most).cloned().collect();
-    let mut listed = Listed { items, revision: snapshot.revision, continue_: None, remaining: None };
+    let mut listed = ListResponse { items, revision: snapshot.revision, continue_: None, remaining: None };
     // A page that is not full has seen all there is.
     let (true, Some(last)) = (listed.items.len() == most, listed.items.last()) else { return listed };
     let more = rest.next().is_some();

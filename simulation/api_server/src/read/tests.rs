@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use windlass_env::Env;
 
 use super::*;
-use crate::storage::{Change, Collection, Expected, Key, Memory, Storage};
+use crate::storage::{Change, Collection, Precondition, Key, InMemoryStorage, Storage};
 
 /// A storage, a live view of it, and short words for writing.
 struct World {
     env: Env,
-    storage: Arc<Memory>,
+    storage: Arc<InMemoryStorage>,
     view: ReadView,
 }
 
@@ -43,10 +43,10 @@ fn labelled(text: &str) -> Selection {
 
 impl World {
     fn new() -> World {
-        World::of(Memory::default())
+        World::of(InMemoryStorage::default())
     }
 
-    fn of(storage: Memory) -> World {
+    fn of(storage: InMemoryStorage) -> World {
         let (env, storage) = (Env::virtual_time(1), Arc::new(storage));
         let view = ReadView::live(Arc::clone(&storage) as Arc<dyn Storage>, env.rng("watches"));
         World { env, storage, view }
@@ -55,14 +55,14 @@ impl World {
     /// Creates the pod, or replaces it, whichever fits.
     fn put(&self, name: &str, labels: &Value) -> u64 {
         let held = self.storage.get(&pods(), &key(name));
-        let expected = held.map_or(Expected::Absent, |it| Expected::Revision(it.revision));
+        let expected = held.map_or(Precondition::Absent, |it| Precondition::Revision(it.revision));
         let change = Change::Put(pod(name, labels, "Running"));
         self.storage.commit(&pods(), &key(name), expected, change).unwrap().revision
     }
 
     fn delete(&self, name: &str) -> u64 {
         let held = self.storage.get(&pods(), &key(name)).unwrap();
-        let (expected, change) = (Expected::Revision(held.revision), Change::Delete(held.value.clone()));
+        let (expected, change) = (Precondition::Revision(held.revision), Change::Delete(held.value.clone()));
         self.storage.commit(&pods(), &key(name), expected, change).unwrap().revision
     }
 
@@ -70,6 +70,6 @@ impl World {
     fn elsewhere(&self) -> u64 {
         let (nodes, change) = (Collection::new("", "nodes"), Change::Put(pod("n", &json!({}), "")));
         let key = Key::new("", format!("node-{}", self.storage.revision()));
-        self.storage.commit(&nodes, &key, Expected::Absent, change).unwrap().revision
+        self.storage.commit(&nodes, &key, Precondition::Absent, change).unwrap().revision
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{self, Either};
-use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::watch_channel::{Receiver, Sender, channel};
 use windlass_env::{Env, Rng};
 
 use crate::storage::{Collection, Snapshot, Storage, StorageError};
@@ -21,13 +21,13 @@ pub struct ReadView(Arc<Inner>);
 
 struct Inner {
     storage: Arc<dyn Storage>,
-    freshness: Publisher<Freshness>,
+    freshness: Sender<ViewMode>,
     /// From which the length of watches is drawn whose clients did not ask for one.
     chance: Mutex<Rng>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Freshness {
+pub(super) enum ViewMode {
     Live,
     Frozen {
         at: u64,
@@ -39,12 +39,12 @@ pub(super) enum Freshness {
 impl ReadView {
     /// A view that sees every write. `chance` is a stream of the view's own.
     pub fn live(storage: Arc<dyn Storage>, chance: Rng) -> ReadView {
-        ReadView::build(storage, chance, Freshness::Live)
+        ReadView::build(storage, chance, ViewMode::Live)
     }
 
     /// A view that stays at a revision until it is thawed.
     pub fn frozen(storage: Arc<dyn Storage>, revision: u64, chance: Rng) -> ReadView {
-        ReadView::build(storage, chance, Freshness::Frozen { at: revision, within: u64::MAX })
+        ReadView::build(storage, chance, ViewMode::Frozen { at: revision, within: u64::MAX })
     }
 
     /// The storage behind the view.
@@ -59,8 +59,8 @@ impl ReadView {
     pub fn revision(&self) -> u64 {
         let current = self.0.storage.revision();
         match self.0.freshness.get() {
-            Freshness::Live => current,
-            Freshness::Frozen { at, within } => {
+            ViewMode::Live => current,
+            ViewMode::Frozen { at, within } => {
                 at.max(current.saturating_sub(within)).max(self.0.storage.floor()).min(current)
             }
         }
@@ -68,7 +68,7 @@ impl ReadView {
 
     /// Whether writes are hidden.
     pub fn is_frozen(&self) -> bool {
-        self.0.freshness.get() != Freshness::Live
+        self.0.freshness.get() != ViewMode::Live
     }
 
     /// Stays at the revision it shows.
@@ -79,22 +79,22 @@ impl ReadView {
     /// Stays at the revision it shows, but never falls further behind than so many revisions.
     pub fn freeze_within(&self, revisions: u64) {
         let at = self.revision();
-        self.0.freshness.set(Freshness::Frozen { at, within: revisions });
+        self.0.freshness.set(ViewMode::Frozen { at, within: revisions });
     }
 
     /// Sees every write again; its watches tell what they missed.
     pub fn thaw(&self) {
-        self.0.freshness.set(Freshness::Live);
+        self.0.freshness.set(ViewMode::Live);
     }
 
     /// How long a watch lasts whose client did not say: between thirty minutes and an hour, as upstream.
     pub(super) fn watch_length(&self) -> Duration {
-        const LEAST: Duration = Duration::from_secs(30 * 60);
-        self.0.chance.lock().unwrap_or_else(PoisonError::into_inner).between(LEAST, 2 * LEAST)
+        const MIN: Duration = Duration::from_secs(30 * 60);
+        self.0.chance.lock().unwrap_or_else(PoisonError::into_inner).between(MIN, 2 * MIN)
     }
 
-    pub(super) fn observe_freshness(&self) -> Observer<Freshness> {
-        self.0.freshness.observe()
+    pub(super) fn observe_freshness(&self) -> Receiver<ViewMode> {
+        self.0.freshness.subscribe()
     }
 
     /// The collection at the revision that the view shows.
@@ -141,8 +141,8 @@ impl ReadView {
         env.timeout(limit, wait).await.is_ok()
     }
 
-    fn build(storage: Arc<dyn Storage>, chance: Rng, freshness: Freshness) -> ReadView {
-        let (freshness, _) = cell(freshness);
+    fn build(storage: Arc<dyn Storage>, chance: Rng, freshness: ViewMode) -> ReadView {
+        let (freshness, _) = channel(freshness);
         ReadView(Arc::new(Inner { storage, freshness, chance: Mutex::new(chance) }))
     }
 }

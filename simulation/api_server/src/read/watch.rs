@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use futures_util::{Stream, stream};
-use windlass_env::cell::Observer;
+use windlass_env::watch_channel::Receiver;
 use windlass_env::{Env, Instant};
 
 use super::list::{FRESH_WITHIN, RETRY_SECONDS};
 use super::version::{self, forbidden, invalid_options, unknown_match};
-use super::view::Freshness;
+use super::view::ViewMode;
 use super::{ReadView, Selection};
 use crate::status::Status;
 use crate::storage::{Collection, StorageError, Stored, Transition};
@@ -83,8 +83,8 @@ struct Watch {
     next_bookmark: Option<Instant>,
     deadline: Instant,
     pending: VecDeque<WatchEvent>,
-    writes: Observer<u64>,
-    freshness: Observer<Freshness>,
+    writes: Receiver<u64>,
+    freshness: Receiver<ViewMode>,
     /// Kept from wait to wait: arming a timer costs more than looking at one.
     timer: Option<(Instant, Timer)>,
 }
@@ -92,7 +92,7 @@ struct Watch {
 type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How often a watch tells how far it is, as upstream.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long before its end a watch tells how far it is, so that its successor misses little, as upstream.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
@@ -272,7 +272,7 @@ impl Watch {
         if !self.bookmarks {
             return;
         }
-        let regular = now + BOOKMARK_EVERY;
+        let regular = now + BOOKMARK_INTERVAL;
         let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END);
         self.next_bookmark = Some(last.map_or(regular, |it| it.min(regular))).filter(|it| *it > now);
     }

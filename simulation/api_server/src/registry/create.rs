@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::invalid::FieldErrors;
 use super::kinds::{self, Kind};
-use super::request::{Answer, Target, WriteOptions, Written};
-use super::transform::{self, Managing};
-use super::writer::Writer;
+use super::request::{ResponseObject, Target, WriteOptions, WriteResponse};
+use super::transform::{self, FieldManagerContext};
+use super::writer::WriteTransaction;
 use super::{convert, meta, names, quota, reviews, value};
 use crate::status::{Cause, Status};
 
@@ -18,19 +18,19 @@ const LETTERS: usize = 5;
 /// How often a taken name is replaced by another.
 const ATTEMPTS: usize = 8;
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// What posting means: an object, or what a subresource does with it.
     pub(crate) fn post(
         &mut self,
         to: &Target,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         if to.is_subresource() {
             return self.post_below(to, body, options);
         }
         if let Some(answer) = reviews::answer(self, to, &body, &options.user) {
-            return Ok(Written { answer: Answer::Value(answer?), created: true, warnings: Vec::new() });
+            return Ok(WriteResponse { answer: ResponseObject::Value(answer?), created: true, warnings: Vec::new() });
         }
         let mut object = body;
         let warnings = self.read_body(to, &mut object, options)?;
@@ -50,7 +50,7 @@ impl Writer<'_> {
         to: &Target,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         self.kind_of(&to.resource).reset_for_create(&mut object, self.has_status(to));
         self.manage(to, &Value::Null, &mut object, options);
         self.create_managed(to, object, options)
@@ -62,7 +62,7 @@ impl Writer<'_> {
         to: &Target,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         if self.definition(&to.resource).is_some_and(|it| it.is_terminating()) {
             let mut status = Status::method_not_allowed(to.named(), "create");
             status.message = "create not allowed while custom resource definition is terminating".to_owned();
@@ -92,7 +92,7 @@ impl Writer<'_> {
         kind: &'static Kind,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let prefix = value::text(&object, &["metadata", "generateName"]);
         let name = self.generated_name(prefix);
         value::set(&mut object, &["metadata", "name"], name.clone());
@@ -116,7 +116,7 @@ impl Writer<'_> {
         kind: &'static Kind,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         self.fill_metadata(to, kind, &mut object);
         (kind.prepare_create)(self, &mut object)?;
         let warnings = (kind.warnings)(&object);
@@ -129,7 +129,7 @@ impl Writer<'_> {
         quota::charge(self, &to.resource, &object, options.dry_run)?;
         let answer = self.insert(&to.resource, object, options.dry_run)?;
         (kind.after_create)(self, answer.value(), options.dry_run)?;
-        Ok(Written { answer, created: true, warnings })
+        Ok(WriteResponse { answer, created: true, warnings })
     }
 
     /// What the body is, checked against the path and decoded. Returns warnings.
@@ -154,7 +154,7 @@ impl Writer<'_> {
 
     /// Who manages which field, after the write.
     pub(crate) fn manage(&self, to: &Target, old: &Value, object: &mut Value, options: &WriteOptions) {
-        let managing = Managing {
+        let managing = FieldManagerContext {
             manager: &options.field_manager,
             subresource: &to.subresource,
             now: self.env.wall(),
@@ -222,7 +222,7 @@ impl Writer<'_> {
             return Ok(());
         }
         let namespaces = convert::collection(&*self.built_in("", "v1", "namespaces")?);
-        let named = crate::status::Named { group: "", resource: "namespaces" };
+        let named = crate::status::ResourceName { group: "", resource: "namespaces" };
         let found = self.find(&namespaces, "", &to.namespace);
         let namespace = found.ok_or_else(|| Status::not_found(named, &to.namespace))?;
         if value::text(&namespace.value, &["status", "phase"]) != "Terminating" {

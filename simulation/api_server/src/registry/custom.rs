@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_schema::Catalogue;
+use windlass_schema::Catalog;
 use windlass_schema::custom::{self, CustomKind};
 
 use super::definition::{Definition, cause};
 use super::invalid::FieldErrors;
 use super::request::{DeleteOptions, Target};
-use super::writer::Writer;
+use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
 use crate::storage::Collection;
@@ -23,7 +23,7 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
 /// Serves what the stored definitions define. One that cannot be served does not stand in the way of the others.
-pub(crate) fn load(writer: &mut Writer<'_>) {
+pub(crate) fn load(writer: &mut WriteTransaction<'_>) {
     for stored in writer.all(&definitions(), "") {
         if let Err(status) = serve(writer, &stored.value, false) {
             tracing::error!(definition = %stored.key, message = status.message, "a stored definition is not served");
@@ -42,7 +42,7 @@ pub(crate) fn defaults(object: &mut Value) {
 }
 
 /// Accepts the names of a definition, and says so in its status.
-pub(crate) fn accept(writer: &mut Writer<'_>, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn accept(writer: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
     custom::default_definition(object);
     let status = match conflict(writer, object) {
         None => custom::accepted_status(object, &writer.now()),
@@ -59,7 +59,7 @@ pub(crate) fn accept(writer: &mut Writer<'_>, object: &mut Value) -> Result<(), 
 }
 
 /// Which name another definition of the group has taken. Where there are several, upstream tells the last.
-fn conflict(writer: &Writer<'_>, object: &Value) -> Option<(&'static str, String)> {
+fn conflict(writer: &WriteTransaction<'_>, object: &Value) -> Option<(&'static str, String)> {
     let (group, plural) = names(object);
     let others: Vec<&Value> = writer
         .served
@@ -143,7 +143,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors
 }
 
 /// Serves what a definition defines.
-pub(crate) fn serve(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
+pub(crate) fn serve(writer: &mut WriteTransaction<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
     if dry_run || !is_established(object) {
         return Ok(());
     }
@@ -168,7 +168,7 @@ pub(crate) fn serve(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> R
 
 /// Follows the deletion of a definition that has just been marked: its objects are deleted as anybody would delete
 /// them, and it stays until none is left.
-pub(crate) fn terminate(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
+pub(crate) fn terminate(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
     if writer.served.custom.contains_key(&(group.clone(), plural.clone())) {
         serve(writer, object, false)?;
@@ -177,7 +177,7 @@ pub(crate) fn terminate(writer: &mut Writer<'_>, object: &Value) -> Result<(), S
     finish(writer, &group, &plural)
 }
 
-fn delete_instances(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
+fn delete_instances(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
     let Some(definition) = writer.served.custom.get(&(group, plural)).cloned() else { return Ok(()) };
     let Some(version) = definition.kind.storage().or(definition.kind.versions.first()) else { return Ok(()) };
@@ -199,7 +199,7 @@ fn delete_instances(writer: &mut Writer<'_>, object: &Value) -> Result<(), Statu
 }
 
 /// A definition that is being deleted goes with its last object.
-pub(crate) fn finish(writer: &mut Writer<'_>, group: &str, plural: &str) -> Result<(), Status> {
+pub(crate) fn finish(writer: &mut WriteTransaction<'_>, group: &str, plural: &str) -> Result<(), Status> {
     let Some(resource) =
         writer.served.catalogue.resource(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2).cloned()
     else {
@@ -251,7 +251,7 @@ fn terminating(object: &mut Value, status: &str, reason: &str, message: &str, no
 }
 
 /// Serves it no longer. Who waited for its names gets them.
-pub(crate) fn withdraw(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
+pub(crate) fn withdraw(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
     let mut served = (*writer.served).clone();
     if served.custom.remove(&(group.clone(), plural.clone())).is_none() {
@@ -265,13 +265,13 @@ pub(crate) fn withdraw(writer: &mut Writer<'_>, object: &Value) -> Result<(), St
 }
 
 /// Serves what a changed definition defines. Who waited for names that it gave up gets them.
-pub(crate) fn serve_changed(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
+pub(crate) fn serve_changed(writer: &mut WriteTransaction<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
     serve(writer, object, dry_run)?;
     if dry_run { Ok(()) } else { accept_waiting(writer, &names(object).0) }
 }
 
 /// Looks at the definitions of a group again whose names were taken.
-fn accept_waiting(writer: &mut Writer<'_>, group: &str) -> Result<(), Status> {
+fn accept_waiting(writer: &mut WriteTransaction<'_>, group: &str) -> Result<(), Status> {
     let resource = writer.built_in(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2)?;
     for stored in writer.all(&definitions(), "") {
         if names(&stored.value).0 != group || is_established(&stored.value) {
@@ -292,7 +292,7 @@ fn names(object: &Value) -> (String, String) {
     (text(&["spec", "group"]), text(&["spec", "names", "plural"]))
 }
 
-fn forget(catalogue: &mut Catalogue, group: &str, plural: &str) {
+fn forget(catalogue: &mut Catalog, group: &str, plural: &str) {
     let versions: Vec<String> = catalogue
         .iter()
         .filter(|it| it.group == group && it.plural == plural)

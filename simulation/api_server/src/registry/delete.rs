@@ -6,11 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::kinds::{Dependents, Kind};
-use super::request::{Answer, DeleteOptions, Deleted, Propagation, Target};
-use super::writer::{Writer, seconds};
+use super::request::{ResponseObject, DeleteOptions, DeleteResponse, Propagation, Target};
+use super::writer::{WriteTransaction, seconds};
 use super::{convert, custom, value};
 use crate::read::{ListOptions, Selection};
-use crate::status::{Named, Status};
+use crate::status::{ResourceName, Status};
 use crate::storage::Stored;
 
 const ORPHAN: &str = "orphan";
@@ -28,9 +28,9 @@ enum Grace {
     Runs(i64),
 }
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// Deletes the object, or begins to.
-    pub(crate) fn delete(&mut self, at: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+    pub(crate) fn delete(&mut self, at: &Target, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
         if at.is_subresource() {
             return Err(Status::method_not_allowed(at.named(), "delete"));
         }
@@ -58,7 +58,7 @@ impl Writer<'_> {
         selection: &Selection,
         list: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<Vec<Answer>, Status> {
+    ) -> Result<Vec<ResponseObject>, Status> {
         let namespace = selection.namespace.as_deref().unwrap_or_default();
         let mut found = self.all(&convert::collection(&at.resource), namespace);
         found.retain(|it| selection.matches(it));
@@ -70,7 +70,7 @@ impl Writer<'_> {
             let (namespace, name) = (stored.key.namespace.to_string(), stored.key.name.to_string());
             let one = Target { namespace, name, ..at.clone() };
             match self.delete(&one, options) {
-                Ok(_) => answers.push(Answer::Stored(stored)),
+                Ok(_) => answers.push(ResponseObject::Stored(stored)),
                 Err(status) if status.code == 404 => {}
                 Err(status) => return Err(status),
             }
@@ -94,14 +94,14 @@ impl Writer<'_> {
         at: &Target,
         old: &Arc<Stored>,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
+    ) -> Result<DeleteResponse, Status> {
         check_preconditions(at, &old.value, options)?;
         let kind = self.kind_of(&at.resource);
         let now = self.env.wall();
         let mut object = old.value.clone();
         let grace = begin_grace(kind, &mut object, options, now);
         if matches!(grace, Grace::Pending) {
-            return Ok(self.answer(at, kind, Answer::Stored(Arc::clone(old)), false, options));
+            return Ok(self.answer(at, kind, ResponseObject::Stored(Arc::clone(old)), false, options));
         }
         let finalizers = finalizers_after(kind, &object, options);
         value::set(&mut object, &["metadata", "finalizers"], finalizers.clone());
@@ -114,8 +114,8 @@ impl Writer<'_> {
             Grace::Runs(_) => {
                 // Watches see that it is being deleted, and then that it is gone.
                 return match self.replace(&at.resource, old, object, options.dry_run)? {
-                    Answer::Stored(marked) => self.delete_now(at, kind, &marked, options),
-                    would_be @ Answer::Value(_) => Ok(self.answer(at, kind, would_be, true, options)),
+                    ResponseObject::Stored(marked) => self.delete_now(at, kind, &marked, options),
+                    would_be @ ResponseObject::Value(_) => Ok(self.answer(at, kind, would_be, true, options)),
                 };
             }
             _ if waits => mark(&mut object, now),
@@ -131,23 +131,23 @@ impl Writer<'_> {
         kind: &Kind,
         old: &Arc<Stored>,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
+    ) -> Result<DeleteResponse, Status> {
         if options.dry_run {
-            return Ok(self.answer(at, kind, Answer::Stored(Arc::clone(old)), true, options));
+            return Ok(self.answer(at, kind, ResponseObject::Stored(Arc::clone(old)), true, options));
         }
         let last = self.erase(&at.resource, old, old.value.clone())?;
         self.gone(at, &last.value)?;
-        Ok(self.answer(at, kind, Answer::Stored(last), true, options))
+        Ok(self.answer(at, kind, ResponseObject::Stored(last), true, options))
     }
 
     fn answer(
         &self,
         at: &Target,
         kind: &Kind,
-        answer: Answer,
+        answer: ResponseObject,
         gone: bool,
         options: &DeleteOptions,
-    ) -> Deleted {
+    ) -> DeleteResponse {
         if gone && !kind.returns_deleted {
             let uid = value::text(answer.value(), &["metadata", "uid"]);
             let mut details =
@@ -157,7 +157,7 @@ impl Writer<'_> {
             }
             value::set(&mut details, &["uid"], uid);
             let status = "Success";
-            return Deleted::Status(json!({
+            return DeleteResponse::Status(json!({
                 "kind": "Status",
                 "apiVersion": "v1",
                 "metadata": {},
@@ -165,7 +165,7 @@ impl Writer<'_> {
                 "details": details,
             }));
         }
-        Deleted::Object { answer, accepted: !gone && options.orphan_dependents == Some(false) }
+        DeleteResponse::Object { answer, accepted: !gone && options.orphan_dependents == Some(false) }
     }
 
     /// The first deletion of a namespace makes it terminate. It goes when nothing is left in it.
@@ -174,11 +174,11 @@ impl Writer<'_> {
         at: &Target,
         old: &Arc<Stored>,
         options: &DeleteOptions,
-    ) -> Result<Option<Deleted>, Status> {
+    ) -> Result<Option<DeleteResponse>, Status> {
         check_early_preconditions(at, &old.value, options)?;
         if value::has(&old.value, &["metadata", "deletionTimestamp"]) {
             let waits = !value::is_empty(&old.value, &["spec", "finalizers"]);
-            let answer = || Deleted::Object { answer: Answer::Stored(Arc::clone(old)), accepted: false };
+            let answer = || DeleteResponse::Object { answer: ResponseObject::Stored(Arc::clone(old)), accepted: false };
             return Ok(waits.then(answer));
         }
         let mut object = old.value.clone();
@@ -191,7 +191,7 @@ impl Writer<'_> {
             value::set(&mut object, &["metadata", "finalizers"], kept);
         }
         let answer = self.replace(&at.resource, old, object, options.dry_run)?;
-        Ok(Some(Deleted::Object { answer, accepted: options.orphan_dependents == Some(false) }))
+        Ok(Some(DeleteResponse::Object { answer, accepted: options.orphan_dependents == Some(false) }))
     }
 
     /// The first deletion of a definition makes it terminate. It goes when nothing is left of its kind.
@@ -200,7 +200,7 @@ impl Writer<'_> {
         at: &Target,
         old: &Arc<Stored>,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
+    ) -> Result<DeleteResponse, Status> {
         check_early_preconditions(at, &old.value, options)?;
         let mut object = old.value.clone();
         custom::mark(&mut object, &self.now());
@@ -208,7 +208,7 @@ impl Writer<'_> {
         if !options.dry_run {
             custom::terminate(self, answer.value())?;
         }
-        Ok(Deleted::Object { answer, accepted: false })
+        Ok(DeleteResponse::Object { answer, accepted: false })
     }
 }
 
@@ -235,7 +235,7 @@ pub(crate) fn check_preconditions(
     options: &DeleteOptions,
 ) -> Result<(), Status> {
     // Upstream names the kind here, where it names the resource elsewhere.
-    let named = Named { group: &at.resource.group, resource: &at.resource.kind };
+    let named = ResourceName { group: &at.resource.group, resource: &at.resource.kind };
     let refuse = |what: &str, given: &str, found: &str, perhaps: &str| {
         let why = format!(
             "the {what} in the precondition ({given}) does not match the {what} in record ({found}). The object might \

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::request::{Target, WriteOptions};
-use super::writer::Writer;
+use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
 
@@ -24,7 +24,7 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 ];
 
 /// Makes what is not there yet.
-pub(crate) fn make(writer: &mut Writer<'_>) -> Result<(), Status> {
+pub(crate) fn make(writer: &mut WriteTransaction<'_>) -> Result<(), Status> {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         ensure(writer, ("", "v1", "namespaces"), name, namespace)?;
@@ -53,7 +53,7 @@ pub(crate) fn make(writer: &mut Writer<'_>) -> Result<(), Status> {
 }
 
 fn ensure(
-    writer: &mut Writer<'_>,
+    writer: &mut WriteTransaction<'_>,
     (group, version, plural): (&str, &str, &str),
     name: &str,
     object: Value,

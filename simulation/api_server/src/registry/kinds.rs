@@ -1,7 +1,7 @@
 //! What sets one kind apart from the others: a table of facts and functions.
 
 mod batch;
-pub(crate) mod below;
+pub(crate) mod subresource_update;
 mod cluster;
 mod config;
 mod definitions;
@@ -20,9 +20,9 @@ use windlass_schema::ResourceInfo;
 
 use super::invalid::FieldErrors;
 use super::names::{self, NameRule};
-use super::served::Served;
+use super::served::ServedResources;
 use super::value;
-use super::writer::Writer;
+use super::writer::WriteTransaction;
 use crate::status::Status;
 
 /// What becomes of dependents if the deletion does not say.
@@ -40,11 +40,11 @@ pub(crate) enum Dependents {
 pub(crate) type Path = &'static [&'static str];
 
 /// What a kind does before a new object is validated.
-type Prepare = fn(&mut Writer<'_>, &mut Value) -> Result<(), Status>;
+type Prepare = fn(&mut WriteTransaction<'_>, &mut Value) -> Result<(), Status>;
 /// What a kind says of an object beside what it was.
 type Compare = fn(&Value, &Value, &mut FieldErrors);
 /// What follows from a write.
-type Follow = fn(&mut Writer<'_>, &Value, bool) -> Result<(), Status>;
+type Follow = fn(&mut WriteTransaction<'_>, &Value, bool) -> Result<(), Status>;
 
 /// The facts and functions of one kind.
 pub(crate) struct Kind {
@@ -73,7 +73,7 @@ pub(crate) struct Kind {
     /// What a new object gets, once name and UID are known.
     pub(crate) prepare_create: Prepare,
     /// What an update gets, or loses.
-    pub(crate) prepare_update: fn(&mut Writer<'_>, &mut Value, &Value) -> Result<(), Status>,
+    pub(crate) prepare_update: fn(&mut WriteTransaction<'_>, &mut Value, &Value) -> Result<(), Status>,
     /// What a write of the status gets, or loses. The text is the time.
     pub(crate) prepare_status: fn(&mut Value, &Value, &str),
     /// What a creation is warned of.
@@ -89,7 +89,7 @@ pub(crate) struct Kind {
     /// What follows from an update.
     pub(crate) after_update: Follow,
     /// What follows from a deletion.
-    pub(crate) after_delete: fn(&mut Writer<'_>, &Value) -> Result<(), Status>,
+    pub(crate) after_delete: fn(&mut WriteTransaction<'_>, &Value) -> Result<(), Status>,
 }
 
 /// A kind without anything of its own.
@@ -132,7 +132,7 @@ static WEBHOOKS: Kind = Kind { generation: &[&["webhooks"]], unconditional_updat
 static POLICIES: Kind = Kind { generation: &[&["spec"]], unconditional_update: false, ..NAMED };
 
 /// What the kind of a resource does.
-pub(crate) fn kind_of(served: &Served, resource: &ResourceInfo) -> &'static Kind {
+pub(crate) fn kind_of(served: &ServedResources, resource: &ResourceInfo) -> &'static Kind {
     match served.definition(resource) {
         Some(_) => &CUSTOM,
         None => of(&resource.group, &resource.plural),

@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 
 use super::create::in_namespace;
 use super::kinds::Kind;
-use super::request::{FieldValidation, PatchKind, Target, WriteOptions, Written};
-use super::transform::{self, Managing};
+use super::request::{FieldValidation, PatchKind, Target, WriteOptions, WriteResponse};
+use super::transform::{self, FieldManagerContext};
 use super::update::check_identity;
-use super::writer::Writer;
+use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// Patches the object, or the part of it that a subresource stands for.
     pub(crate) fn patch(
         &mut self,
@@ -22,7 +22,7 @@ impl Writer<'_> {
         kind: PatchKind,
         patch: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         if to.subresource == "scale" {
             return self.patch_scale(to, kind, patch, options);
         }
@@ -41,7 +41,7 @@ impl Writer<'_> {
         old: &Arc<Stored>,
         patch: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let before = convert::serve(&old.value, &to.resource).into_owned();
         let custom = self.definition(&to.resource).is_some();
         if custom && kind == PatchKind::Strategic {
@@ -91,7 +91,7 @@ impl Writer<'_> {
         old: Option<&Arc<Stored>>,
         applied: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let mut applied = applied.clone();
         named(&applied)?;
         transform::identify(
@@ -105,7 +105,7 @@ impl Writer<'_> {
             return Err(to.not_found());
         }
         let before = old.map(|it| convert::serve(&it.value, &to.resource).into_owned());
-        let managing = Managing {
+        let managing = FieldManagerContext {
             manager: &options.field_manager,
             subresource: &to.subresource,
             now: self.env.wall(),
@@ -146,7 +146,7 @@ impl Writer<'_> {
         to: &Target,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let uid = value::text(&object, &["metadata", "uid"]);
         if !uid.is_empty() {
             let why = format!(

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_schema::ResourceInfo;
 
-use super::writer::Writer;
+use super::writer::WriteTransaction;
 use super::{convert, quantity, value};
-use crate::status::{Named, Status};
+use crate::status::{ResourceName, Status};
 use crate::storage::Stored;
 
 /// The kinds of the core group that quotas count by their plural names too.
@@ -27,7 +27,7 @@ const NAMED: [&str; 7] = [
 
 /// Charges a new object to the quotas of its namespace, or refuses it.
 pub(crate) fn charge(
-    writer: &Writer<'_>,
+    writer: &WriteTransaction<'_>,
     resource: &ResourceInfo,
     object: &Value,
     dry_run: bool,
@@ -55,7 +55,7 @@ pub(crate) fn charge(
 /// What one object asks of quotas.
 fn asked(resource: &ResourceInfo, object: &Value) -> BTreeMap<String, i64> {
     let mut asked = BTreeMap::new();
-    let name = Named { group: &resource.group, resource: &resource.plural };
+    let name = ResourceName { group: &resource.group, resource: &resource.plural };
     asked.insert(format!("count/{name}"), 1);
     if resource.group.is_empty() && NAMED.contains(&resource.plural.as_str()) {
         asked.insert(resource.plural.clone(), 1);
@@ -95,7 +95,7 @@ fn charge_one(
     let unknown: Vec<_> = limits.iter().filter(|it| used(it.0).is_none()).map(|it| it.0.as_str()).collect();
     let quota_name = &quota.key.name;
     let refuse = |why: &str| {
-        let named = Named { group: &resource.group, resource: &resource.plural };
+        let named = ResourceName { group: &resource.group, resource: &resource.plural };
         Err(Status::forbidden(named, value::text(object, &["metadata", "name"]), why))
     };
     if !unknown.is_empty() {

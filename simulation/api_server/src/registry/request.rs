@@ -65,9 +65,9 @@ pub enum PatchKind {
 
 /// The answer to a write.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WriteResponse {
     /// What goes back.
-    pub answer: Answer,
+    pub answer: ResponseObject,
     /// Whether something new was made: 201 instead of 200.
     pub created: bool,
     /// What `Warning` headers tell.
@@ -76,7 +76,7 @@ pub struct Written {
 
 /// What goes back to the client.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum ResponseObject {
     /// What is stored, in the version it is stored in (`Registry::serve` gives the version asked for).
     Stored(Arc<Stored>),
     /// Something made for the answer, in the version asked for.
@@ -113,13 +113,13 @@ pub struct DeleteOptions {
 
 /// The answer to a deletion.
 #[derive(Clone, Debug)]
-pub enum Deleted {
+pub enum DeleteResponse {
     /// It is gone: 200 with a `Success` status.
     Status(Value),
     /// It is being deleted (or its kind answers with what it was): 200 (202 if `accepted`) with the object.
     Object {
         /// What stands there now.
-        answer: Answer,
+        answer: ResponseObject,
         /// Whether the deletion goes on after the answer.
         accepted: bool,
     },
@@ -135,23 +135,23 @@ impl Target {
         Status::not_found(self.named(), &self.name)
     }
 
-    pub(crate) fn named(&self) -> crate::status::Named<'_> {
-        crate::status::Named { group: &self.resource.group, resource: &self.resource.plural }
+    pub(crate) fn named(&self) -> crate::status::ResourceName<'_> {
+        crate::status::ResourceName { group: &self.resource.group, resource: &self.resource.plural }
     }
 }
 
-impl Written {
-    pub(crate) fn updated(answer: Answer) -> Written {
-        Written { answer, created: false, warnings: Vec::new() }
+impl WriteResponse {
+    pub(crate) fn updated(answer: ResponseObject) -> WriteResponse {
+        WriteResponse { answer, created: false, warnings: Vec::new() }
     }
 }
 
-impl Answer {
+impl ResponseObject {
     /// The object.
     pub fn value(&self) -> &Value {
         match self {
-            Answer::Stored(stored) => &stored.value,
-            Answer::Value(value) => value,
+            ResponseObject::Stored(stored) => &stored.value,
+            ResponseObject::Value(value) => value,
         }
     }
 }

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::invalid::FieldErrors;
 use super::request::Target;
-use super::writer::Writer;
+use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
 
 /// The answer, if the resource is one of these.
 pub(crate) fn answer(
-    writer: &Writer<'_>,
+    writer: &WriteTransaction<'_>,
     to: &Target,
     body: &Value,
     user: &str,

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use super::definition::Paths;
 use super::invalid::FieldErrors;
-use super::request::{Answer, PatchKind, Target, WriteOptions, Written};
-use super::served::Served;
+use super::request::{ResponseObject, PatchKind, Target, WriteOptions, WriteResponse};
+use super::served::ServedResources;
 use super::update::uid_text;
-use super::writer::{MODIFIED, Writer};
+use super::writer::{MODIFIED, WriteTransaction};
 use super::{convert, labels, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
 
 /// The scale of an object.
-pub(crate) fn of(served: &Served, to: &Target, object: &Value) -> Result<Value, Status> {
+pub(crate) fn of(served: &ServedResources, to: &Target, object: &Value) -> Result<Value, Status> {
     let paths = paths(served, to)?;
     let count = |path: &[String]| value::integer(object, &borrowed(path)).unwrap_or_default();
     let mut scale = json!({
@@ -45,14 +45,14 @@ pub(crate) fn of(served: &Served, to: &Target, object: &Value) -> Result<Value, 
     Ok(scale)
 }
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// Sets the replicas by a whole scale.
     pub(crate) fn put_scale(
         &mut self,
         to: &Target,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let old = self.scaled(to)?;
         let name = value::text(&body, &["metadata", "name"]);
         if name != to.name {
@@ -75,7 +75,7 @@ impl Writer<'_> {
         kind: PatchKind,
         patch: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let old = self.scaled(to)?;
         let before = of(&self.served, to, &old.value)?;
         // A scale has no lists, so applying and merging are one.
@@ -94,7 +94,7 @@ impl Writer<'_> {
         old: &Arc<Stored>,
         scale: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let wanted = value::at(scale, &["spec", "replicas"]);
         if !(wanted.is_i64() || wanted.is_null()) {
             let why = format!(
@@ -120,11 +120,11 @@ impl Writer<'_> {
         self.manage(to, &before, &mut object, options);
         let whole = Target { subresource: String::new(), ..to.clone() };
         let written = self.update(&whole, old, object, options, false)?;
-        Ok(Written::updated(Answer::Value(of(&self.served, to, written.answer.value())?)))
+        Ok(WriteResponse::updated(ResponseObject::Value(of(&self.served, to, written.answer.value())?)))
     }
 }
 
-fn paths(served: &Served, to: &Target) -> Result<Paths, Status> {
+fn paths(served: &ServedResources, to: &Target) -> Result<Paths, Status> {
     if let Some(definition) = served.definition(&to.resource) {
         return definition.scale(&to.resource.version).ok_or_else(Status::no_such_path);
     }

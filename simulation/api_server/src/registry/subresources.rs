@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 
 use super::create::success;
 use super::delete::check_preconditions;
-use super::request::{Answer, DeleteOptions, Propagation, Target, WriteOptions, Written};
+use super::request::{ResponseObject, DeleteOptions, Propagation, Target, WriteOptions, WriteResponse};
 use super::update::uid_text;
-use super::writer::{MODIFIED, Writer};
+use super::writer::{MODIFIED, WriteTransaction};
 use super::{convert, labels, value};
-use crate::status::{Cause, Named, Status};
+use crate::status::{Cause, ResourceName, Status};
 use crate::storage::Stored;
 
 /// How many evictions may wait for the disruption controller.
 const DISRUPTED_LIMIT: usize = 2000;
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// What posting to a subresource does.
     pub(crate) fn post_below(
         &mut self,
         to: &Target,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         match (to.resource.plural.as_str(), to.subresource.as_str()) {
             ("pods", "binding") => self.bind(&to.namespace, &to.name, &body, options),
             ("pods", "eviction") => self.evict(to, &body, options),
@@ -39,13 +39,13 @@ impl Writer<'_> {
         pod: &str,
         binding: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let pods = self.built_in("", "v1", "pods")?;
         if value::text(binding, &["metadata", "name"]) != pod {
             return Err(Status::bad_request("name in URL does not match name in Binding object"));
         }
         check_binding_target(binding)?;
-        let named = Named { group: "", resource: "pods" };
+        let named = ResourceName { group: "", resource: "pods" };
         let found = self.find(&convert::collection(&pods), namespace, pod);
         let old = found.ok_or_else(|| Status::not_found(named, pod))?;
         let to = Target {
@@ -56,7 +56,7 @@ impl Writer<'_> {
         };
         check_binding_preconditions(&to, binding, &old)?;
         let refuse =
-            |why: String| Err(Status::conflict(Named { group: "", resource: "pods/binding" }, pod, &why));
+            |why: String| Err(Status::conflict(ResourceName { group: "", resource: "pods/binding" }, pod, &why));
         let mut object = old.value.clone();
         if value::has(&object, &["metadata", "deletionTimestamp"]) {
             return refuse(format!("pod {pod} is being deleted, cannot be assigned to a host"));
@@ -79,11 +79,11 @@ impl Writer<'_> {
         let condition = json!({"type": "PodScheduled", "status": "True"});
         set_condition(&mut object, condition, &now);
         self.replace(&pods, &old, object, options.dry_run)?;
-        Ok(Written { answer: Answer::Value(success(201)), created: true, warnings: Vec::new() })
+        Ok(WriteResponse { answer: ResponseObject::Value(success(201)), created: true, warnings: Vec::new() })
     }
 
     /// Deletes a pod unless a disruption budget stands against it.
-    fn evict(&mut self, to: &Target, eviction: &Value, options: &WriteOptions) -> Result<Written, Status> {
+    fn evict(&mut self, to: &Target, eviction: &Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
         if value::text(eviction, &["metadata", "name"]) != to.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }
@@ -102,7 +102,7 @@ impl Writer<'_> {
             deletion.resource_version = Some(pod.revision.to_string());
         }
         self.delete(&whole, &deletion)?;
-        Ok(Written { answer: Answer::Value(success(201)), created: true, warnings: Vec::new() })
+        Ok(WriteResponse { answer: ResponseObject::Value(success(201)), created: true, warnings: Vec::new() })
     }
 
     fn mark_disrupted(&mut self, to: &Target, pod: &Arc<Stored>) -> Result<Arc<Stored>, Status> {
@@ -116,8 +116,8 @@ impl Writer<'_> {
         });
         set_condition(&mut object, condition, &now);
         match self.replace(&to.resource, pod, object, false)? {
-            Answer::Stored(stored) => Ok(stored),
-            Answer::Value(_) => Ok(Arc::clone(pod)),
+            ResponseObject::Stored(stored) => Ok(stored),
+            ResponseObject::Value(_) => Ok(Arc::clone(pod)),
         }
     }
 
@@ -242,7 +242,7 @@ fn after_disruption(budget: &Stored, pod: &str, now: &str) -> Result<Value, Stat
         let why = format!("The disruption budget {name} is still being processed by the server.");
         return Err(too_many_disruptions(10, why));
     }
-    let named = Named { group: "policy", resource: "poddisruptionbudget" };
+    let named = ResourceName { group: "policy", resource: "poddisruptionbudget" };
     let allowed = count("disruptionsAllowed");
     if allowed < 0 {
         return Err(Status::forbidden(named, name, "pdb disruptions allowed is negative"));

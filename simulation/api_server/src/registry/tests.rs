@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_env::Env;
-use windlass_schema::Catalogue;
+use windlass_schema::Catalog;
 
-use super::{DeleteOptions, Deleted, FieldValidation, PatchKind, Registry, Target, WriteOptions, value};
+use super::{DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Registry, Target, WriteOptions, value};
 use crate::status::Status;
-use crate::storage::{Memory, MemoryOptions, Storage};
+use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
 
 /// A registry over an empty storage, with everything that is served by default.
 struct World {
@@ -26,8 +26,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let storage: Arc<dyn Storage> = Arc::new(Memory::new(MemoryOptions::default()));
-        let registry = Registry::new(&Env::system("test"), Arc::clone(&storage), Catalogue::built_in());
+        let storage: Arc<dyn Storage> = Arc::new(InMemoryStorage::new(MemoryOptions::default()));
+        let registry = Registry::new(&Env::system("test"), Arc::clone(&storage), Catalog::built_in());
         World { storage, registry }
     }
 
@@ -65,7 +65,7 @@ impl World {
         Ok(written.answer.value().clone())
     }
 
-    fn delete(&self, path: &str, name: &str, options: &DeleteOptions) -> Result<Deleted, Status> {
+    fn delete(&self, path: &str, name: &str, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
         self.registry.delete(&self.at(path, name), options)
     }
 

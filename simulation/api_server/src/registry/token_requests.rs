@@ -6,19 +6,19 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::invalid::FieldErrors;
-use super::request::{Answer, Target, WriteOptions, Written};
+use super::request::{ResponseObject, Target, WriteOptions, WriteResponse};
 use super::tokens::Owner;
-use super::writer::{Writer, seconds};
+use super::writer::{WriteTransaction, seconds};
 use super::{convert, value};
-use crate::status::{Named, Status};
+use crate::status::{ResourceName, Status};
 use crate::storage::Collection;
 
 /// How long a token lasts if nothing else is asked: an hour, as upstream's.
 const LIFETIME: i64 = 3600;
 /// The shortest lifetime that can be asked for.
-const SHORTEST: i64 = 600;
+const MIN: i64 = 600;
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// The user that a token was made out for, unless it has expired or its account is gone.
     pub(crate) fn user(&self, token: &str) -> Option<String> {
         let now = self.env.wall();
@@ -36,7 +36,7 @@ impl Writer<'_> {
         };
         let (name, uid) = (value::text(bound, &["name"]), value::text(bound, &["uid"]));
         let found = self.find(&Collection::new("", plural), namespace, name);
-        let named = Named { group: "", resource: plural };
+        let named = ResourceName { group: "", resource: plural };
         let found = found.ok_or_else(|| Status::not_found(named, name))?;
         if uid.is_empty() || uid == value::text(&found.value, &["metadata", "uid"]) {
             return Ok(());
@@ -45,7 +45,7 @@ impl Writer<'_> {
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
              been deleted and then recreated"
         );
-        Err(Status::conflict(Named { group: "", resource: value::text(bound, &["kind"]) }, name, &why))
+        Err(Status::conflict(ResourceName { group: "", resource: value::text(bound, &["kind"]) }, name, &why))
     }
 
     /// `serviceaccounts/token`.
@@ -54,12 +54,12 @@ impl Writer<'_> {
         to: &Target,
         mut request: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let account = self.find(&convert::collection(&to.resource), &to.namespace, &to.name);
         let account = account.ok_or_else(|| to.not_found())?;
         self.check_bound(&to.namespace, value::at(&request, &["spec", "boundObjectRef"]))?;
         let asked = value::integer(&request, &["spec", "expirationSeconds"]).unwrap_or(LIFETIME);
-        if asked < SHORTEST {
+        if asked < MIN {
             let mut errors = FieldErrors::default();
             let detail = "may not specify a duration less than 10 minutes";
             errors.invalid("spec.expirationSeconds", asked, detail);
@@ -91,6 +91,6 @@ impl Writer<'_> {
         value::default(&mut request, &["spec", "boundObjectRef"], Value::Null);
         value::set(&mut request, &["status"], json!({"token": token, "expirationTimestamp": seconds(until)}));
         drop(account);
-        Ok(Written { answer: Answer::Value(request), created: true, warnings: Vec::new() })
+        Ok(WriteResponse { answer: ResponseObject::Value(request), created: true, warnings: Vec::new() })
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use windlass_patch::apply::{self, ApplyError, FieldSet, Manager};
 use windlass_patch::{PatchError, json, strategic};
 use windlass_schema::check::{self, Decoded, Strictness};
-use windlass_schema::{Catalogue, ResourceInfo, Schema};
+use windlass_schema::{Catalog, ResourceInfo, Schema};
 
 use super::convert;
 use super::definition::Definition;
@@ -14,7 +14,7 @@ use super::value;
 use crate::status::{Cause, Details, Status};
 
 /// Who writes, through what, and when.
-pub(crate) struct Managing<'a> {
+pub(crate) struct FieldManagerContext<'a> {
     /// The field manager.
     pub(crate) manager: &'a str,
     /// The subresource; empty for the object itself.
@@ -27,7 +27,7 @@ pub(crate) struct Managing<'a> {
 
 /// Checks that a body is of the kind and version of the path, and says so in it if it did not.
 pub(crate) fn identify(
-    catalogue: &Catalogue,
+    catalogue: &Catalog,
     resource: &ResourceInfo,
     custom: bool,
     object: &mut Value,
@@ -47,7 +47,7 @@ pub(crate) fn identify(
 
 /// Checks that an object says that it is of the kind and version of the path.
 pub(crate) fn identity(
-    catalogue: &Catalogue,
+    catalogue: &Catalog,
     resource: &ResourceInfo,
     custom: bool,
     object: &Value,
@@ -116,7 +116,7 @@ fn judge(
     if let Some(error) = decoded.errors.first() {
         return refuse(&error.message);
     }
-    let complaints = decoded.complaints(duplicates);
+    let complaints = decoded.error_messages(duplicates);
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             refuse(&check::strict_decoding_error(&complaints))
@@ -178,7 +178,7 @@ pub(crate) fn apply(
     resource: &ResourceInfo,
     before: Option<&Value>,
     applied: &Value,
-    managing: &Managing<'_>,
+    managing: &FieldManagerContext<'_>,
     force: bool,
 ) -> Result<Value, Status> {
     let (manager, resets) = (manager(managing, force), FieldSet::of_fields(&managing.resets));
@@ -202,7 +202,7 @@ pub(crate) fn apply(
 }
 
 /// Notes whose the fields are that a write changed.
-pub(crate) fn manage(resource: &ResourceInfo, old: &Value, object: &mut Value, managing: &Managing<'_>) {
+pub(crate) fn manage(resource: &ResourceInfo, old: &Value, object: &mut Value, managing: &FieldManagerContext<'_>) {
     let empty = Value::Object(serde_json::Map::new());
     let old = if old.is_null() { &empty } else { old };
     let resets = FieldSet::of_fields(&managing.resets);
@@ -214,7 +214,7 @@ pub(crate) fn keep_times(before: &Value, after: &mut Value) {
     apply::keep_times(before, after);
 }
 
-fn manager(managing: &Managing<'_>, force: bool) -> Manager {
+fn manager(managing: &FieldManagerContext<'_>, force: bool) -> Manager {
     let subresource = Some(managing.subresource.to_owned()).filter(|it| !it.is_empty());
     Manager { name: managing.manager.to_owned(), subresource, force }
 }

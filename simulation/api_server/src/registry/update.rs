@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use super::create::in_namespace;
 use super::invalid::FieldErrors;
-use super::kinds::{Kind, below};
-use super::request::{Answer, Target, WriteOptions, Written};
-use super::writer::{MODIFIED, Writer};
+use super::kinds::{Kind, subresource_update};
+use super::request::{ResponseObject, Target, WriteOptions, WriteResponse};
+use super::writer::{MODIFIED, WriteTransaction};
 use super::{convert, meta, names, transform, value};
 use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// Replaces the object, or the part of it that a subresource stands for.
     pub(crate) fn put(
         &mut self,
         to: &Target,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         if to.subresource == "scale" {
             return self.put_scale(to, body, options);
         }
@@ -48,7 +48,7 @@ impl Writer<'_> {
         mut object: Value,
         options: &WriteOptions,
         manage: bool,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         let kind = self.kind_of(&to.resource);
         let before = convert::serve(&old.value, &to.resource).into_owned();
         self.reset_for_update(to, kind, &mut object, &before);
@@ -75,12 +75,12 @@ impl Writer<'_> {
         let answer = if value::text(&old.value, &["apiVersion"]) != value::text(&object, &["apiVersion"])
             && unchanged(&object, &before)
         {
-            Answer::Stored(Arc::clone(old))
+            ResponseObject::Stored(Arc::clone(old))
         } else {
             self.replace(&to.resource, old, object, options.dry_run)?
         };
         (kind.after_update)(self, answer.value(), options.dry_run)?;
-        Ok(Written::updated(answer))
+        Ok(WriteResponse::updated(answer))
     }
 
     fn put_missing(
@@ -88,7 +88,7 @@ impl Writer<'_> {
         to: &Target,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         if to.is_subresource() || !self.kind_of(&to.resource).create_on_update {
             return Err(to.not_found());
         }
@@ -115,7 +115,7 @@ impl Writer<'_> {
                 }
             }
             "finalize" => keep_all_but(object, before, &["apiVersion", "kind", "metadata", "spec"]),
-            _ => below::limit(to, object, before, &self.now()),
+            _ => subresource_update::limit(to, object, before, &self.now()),
         }
         if to.resource.plural == "namespaces" && to.subresource.is_empty() {
             value::keep(object, before, &["spec", "finalizers"]);
@@ -186,7 +186,7 @@ impl Writer<'_> {
         match to.subresource.as_str() {
             "" => (kind.validate_update)(object, before, &mut errors),
             "status" => (kind.validate_status)(object, before, &mut errors),
-            _ => below::validate(to, object, before, &mut errors),
+            _ => subresource_update::validate(to, object, before, &mut errors),
         }
         errors.refuse(&resource.group, &resource.kind, &to.name)
     }
@@ -206,13 +206,13 @@ impl Writer<'_> {
         old: &Arc<Stored>,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResponse, Status> {
         if options.dry_run {
-            return Ok(Written::updated(Answer::Value(object)));
+            return Ok(WriteResponse::updated(ResponseObject::Value(object)));
         }
         self.erase(&to.resource, old, old.value.clone())?;
         self.gone(to, &old.value)?;
-        Ok(Written::updated(Answer::Value(object)))
+        Ok(WriteResponse::updated(ResponseObject::Value(object)))
     }
 }
 

@@ -9,19 +9,19 @@ use windlass_env::{Env, Rng};
 use windlass_schema::ResourceInfo;
 
 use super::definition::Definition;
-use super::request::{Answer, Target};
-use super::served::Served;
+use super::request::{ResponseObject, Target};
+use super::served::ServedResources;
 use super::tokens::Tokens;
 use super::{autoscalers, convert, value};
-use crate::status::{Named, Status};
-use crate::storage::{Change, Collection, Expected, Key, Storage, StorageError, Stored};
+use crate::status::{ResourceName, Status};
+use crate::storage::{Change, Collection, Precondition, Key, Storage, StorageError, Stored};
 
 /// The holder of the registry's lock.
-pub(crate) struct Writer<'a> {
+pub(crate) struct WriteTransaction<'a> {
     pub(crate) env: &'a Env,
     pub(crate) storage: &'a Arc<dyn Storage>,
-    pub(crate) live: &'a Mutex<Arc<Served>>,
-    pub(crate) served: Arc<Served>,
+    pub(crate) live: &'a Mutex<Arc<ServedResources>>,
+    pub(crate) served: Arc<ServedResources>,
     pub(crate) tokens: &'a Mutex<Tokens>,
     pub(crate) state: MutexGuard<'a, State>,
 }
@@ -41,7 +41,7 @@ pub(crate) fn seconds(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-impl Writer<'_> {
+impl WriteTransaction<'_> {
     /// The wall time in whole seconds.
     pub(crate) fn now(&self) -> String {
         seconds(self.env.wall())
@@ -84,7 +84,7 @@ impl Writer<'_> {
     }
 
     /// Stores a new object. With `dry_run` it is returned as it would be.
-    pub(crate) fn insert(&self, of: &ResourceInfo, object: Value, dry_run: bool) -> Result<Answer, Status> {
+    pub(crate) fn insert(&self, of: &ResourceInfo, object: Value, dry_run: bool) -> Result<ResponseObject, Status> {
         let collection = convert::collection(of);
         let place = key(
             value::text(&object, &["metadata", "namespace"]),
@@ -92,12 +92,12 @@ impl Writer<'_> {
         );
         if dry_run {
             return match self.storage.get(&collection, &place) {
-                None => Ok(Answer::Value(object)),
+                None => Ok(ResponseObject::Value(object)),
                 Some(found) => Err(exists(of, &place, Some(&found))),
             };
         }
         let change = Change::Put(kept(object, None));
-        self.commit(of, &collection, &place, Expected::Absent, change).map(Answer::Stored)
+        self.commit(of, &collection, &place, Precondition::Absent, change).map(ResponseObject::Stored)
     }
 
     /// Stores what an object has become. What did not change keeps its version.
@@ -107,16 +107,16 @@ impl Writer<'_> {
         old: &Arc<Stored>,
         mut object: Value,
         dry_run: bool,
-    ) -> Result<Answer, Status> {
+    ) -> Result<ResponseObject, Status> {
         value::set(&mut object, &["metadata", "resourceVersion"], old.revision.to_string());
         if object == old.value {
-            return Ok(Answer::Stored(Arc::clone(old)));
+            return Ok(ResponseObject::Stored(Arc::clone(old)));
         }
         if dry_run {
-            return Ok(Answer::Value(object));
+            return Ok(ResponseObject::Value(object));
         }
-        let (object, expected) = (kept(object, Some(&old.value)), Expected::Revision(old.revision));
-        self.commit(of, &convert::collection(of), &old.key, expected, Change::Put(object)).map(Answer::Stored)
+        let (object, expected) = (kept(object, Some(&old.value)), Precondition::Revision(old.revision));
+        self.commit(of, &convert::collection(of), &old.key, expected, Change::Put(object)).map(ResponseObject::Stored)
     }
 
     /// Removes an object, whose last state is told to watches.
@@ -126,12 +126,12 @@ impl Writer<'_> {
         old: &Arc<Stored>,
         last: Value,
     ) -> Result<Arc<Stored>, Status> {
-        let expected = Expected::Revision(old.revision);
+        let expected = Precondition::Revision(old.revision);
         self.commit(of, &convert::collection(of), &old.key, expected, Change::Delete(last))
     }
 
     /// Makes something else what is served.
-    pub(crate) fn publish(&mut self, served: Served) {
+    pub(crate) fn publish(&mut self, served: ServedResources) {
         self.served = Arc::new(served);
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.served);
     }
@@ -155,10 +155,10 @@ impl Writer<'_> {
         of: &ResourceInfo,
         collection: &Collection,
         place: &Key,
-        expected: Expected,
+        expected: Precondition,
         change: Change,
     ) -> Result<Arc<Stored>, Status> {
-        let named = Named { group: &of.group, resource: &of.plural };
+        let named = ResourceName { group: &of.group, resource: &of.plural };
         self.storage.commit(collection, place, expected, change).map_err(|error| match error {
             StorageError::Exists { .. } => exists(of, place, self.storage.get(collection, place).as_deref()),
             StorageError::Missing { .. } => Status::not_found(named, &place.name),
@@ -185,7 +185,7 @@ fn kept(object: Value, old: Option<&Value>) -> Value {
 }
 
 fn exists(of: &ResourceInfo, place: &Key, found: Option<&Stored>) -> Status {
-    let mut status = Status::already_exists(Named { group: &of.group, resource: &of.plural }, &place.name);
+    let mut status = Status::already_exists(ResourceName { group: &of.group, resource: &of.plural }, &place.name);
     if found.is_some_and(|it| value::has(&it.value, &["metadata", "deletionTimestamp"])) {
         status.message = format!("object is being deleted: {}", status.message);
     }

@@ -14,7 +14,7 @@ use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 
 use super::*;
-use crate::{ApiServerOptions, Used};
+use crate::{ApiServerOptions, RecordedAccess};
 
 /// What a request is answered with: code, media type, body.
 type Answered = (u16, String, Value);
@@ -122,8 +122,8 @@ async fn what_is_done_is_recorded_with_who_did_it() {
     assert!(maps.get_opt("none").await.expect("asked").is_none());
     let (code, ..) = ask(&server, "GET", "/api/v1/namespaces/default/pods/x/status", Value::Null).await;
     assert_eq!(code, 404);
-    let used: Vec<_> = server.used().into_iter().collect();
-    let expected = |user: &str, resource: &str| Used {
+    let used: Vec<_> = server.recorded_accesses().into_iter().collect();
+    let expected = |user: &str, resource: &str| RecordedAccess {
         user: user.into(),
         verb: Verb::Get,
         group: String::new(),
@@ -174,7 +174,7 @@ async fn update_that_creates_takes_the_right_to_create() {
     assert_eq!(ask(&keeper, "PUT", path, gone).await.0, 409, "it would create nothing");
     server.restrict("keeper", vec![grant(Verb::Create)]);
     assert_eq!(ask(&keeper, "PUT", path, lease).await.0, 201);
-    assert!(server.used().iter().any(|used| used.verb == Verb::Create && used.resource == "leases"));
+    assert!(server.recorded_accesses().iter().any(|used| used.verb == Verb::Create && used.resource == "leases"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,12 +36,12 @@ impl Document {
     }
 
     /// The same, not taken apart.
-    pub(super) fn folded(&self) -> Document {
+    pub(super) fn unparsed(&self) -> Document {
         Document { value: OnceLock::new(), bytes: self.bytes.clone() }
     }
 
     /// Whether it is not taken apart.
-    pub(crate) fn is_folded(&self) -> bool {
+    pub(crate) fn is_unparsed(&self) -> bool {
         self.value.get().is_none()
     }
 
@@ -228,7 +228,7 @@ mod tests {
             "n": null, "t": "text", "i": -3, "u": 3, "l": [[], [["in"]]],
         });
         let open = Document::encode(value.clone());
-        let folded = open.folded();
+        let folded = open.unparsed();
         let pointers = [
             "",
             "/",
@@ -265,8 +265,8 @@ mod tests {
         }
         assert!(matches!(open.read(), Cow::Borrowed(read) if *read == value));
         assert_eq!(*folded.read(), value);
-        assert!(folded.is_folded());
+        assert!(folded.is_unparsed());
         assert_eq!(*folded, value);
-        assert!(!folded.is_folded(), "but who dereferences it takes it apart");
+        assert!(!folded.is_unparsed(), "but who dereferences it takes it apart");
     }
 }

@@ -18,7 +18,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::memory::State;
-use super::{Collection, Key, Memory, MemoryOptions, Stored};
+use super::{Collection, Key, InMemoryStorage, MemoryOptions, Stored};
 
 /// Why a snapshot could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ struct Read<'a> {
     object: &'a RawValue,
 }
 
-impl Memory {
+impl InMemoryStorage {
     /// Writes all objects, as they are now, to a file. Writes go on meanwhile.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the file cannot be read, is of another format, or damaged.
-    pub fn restore_from(path: &Path, options: MemoryOptions) -> Result<Memory, SnapshotError> {
+    pub fn restore_from(path: &Path, options: MemoryOptions) -> Result<InMemoryStorage, SnapshotError> {
         let read = |source| SnapshotError::File { path: path.to_owned(), verb: "read", source };
         let damaged = |line, why| SnapshotError::Damaged { path: path.to_owned(), line, why };
         let mut lines = BufReader::new(File::open(path).map_err(read)?).lines();
@@ -133,7 +133,7 @@ impl Memory {
             restore(&mut state, &text.map_err(read)?).map_err(|why| damaged(line, why))?;
         }
         match line - 1 == header.objects {
-            true => Ok(Memory::of(state, options)),
+            true => Ok(InMemoryStorage::of(state, options)),
             false => Err(damaged(line, format!("it ends after {} of {} objects", line - 1, header.objects))),
         }
     }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use imbl::OrdMap;
 use serde_json::Value;
-use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::watch_channel::{Receiver, Sender, channel};
 
-use super::{Change, Collection, Expected, Key, Snapshot, Storage, StorageError, Stored, Transition};
+use super::{Change, Collection, Precondition, Key, Snapshot, Storage, StorageError, Stored, Transition};
 
-/// How much [`Memory`] keeps.
+/// How much [`InMemoryStorage`] keeps.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
     /// How many writes are remembered.
@@ -25,11 +25,11 @@ pub struct MemoryOptions {
 }
 
 /// Objects in memory.
-pub struct Memory {
+pub struct InMemoryStorage {
     options: MemoryOptions,
     state: Mutex<State>,
     /// Of writes to any collection; the shelves have their own, so that a write wakes only whom it concerns.
-    news: Publisher<u64>,
+    news: Sender<u64>,
 }
 
 /// The order of writes, and what they left.
@@ -38,18 +38,18 @@ pub(super) struct State {
     origin: u64,
     revision: u64,
     floor: u64,
-    shelves: BTreeMap<Collection, Shelf>,
+    shelves: BTreeMap<Collection, CollectionState>,
     /// To which collection each remembered write went: the first to revision `floor + 1`, and so on.
     order: VecDeque<Collection>,
 }
 
 /// One collection.
-struct Shelf {
+struct CollectionState {
     objects: OrdMap<Key, Arc<Stored>>,
     log: VecDeque<Arc<Transition>>,
     /// The revision of the latest write that was forgotten.
     forgotten: u64,
-    news: Arc<Publisher<u64>>,
+    news: Arc<Sender<u64>>,
 }
 
 /// The revision of a server to which nothing has been written. Zero means "any" to clients.
@@ -68,15 +68,15 @@ impl Default for MemoryOptions {
     }
 }
 
-impl Memory {
+impl InMemoryStorage {
     /// An empty storage.
-    pub fn new(options: MemoryOptions) -> Memory {
-        Memory::of(State::restored(FIRST), options)
+    pub fn new(options: MemoryOptions) -> InMemoryStorage {
+        InMemoryStorage::of(State::restored(FIRST), options)
     }
 
-    pub(super) fn of(state: State, options: MemoryOptions) -> Memory {
-        let (news, _) = cell(state.revision);
-        Memory { options, state: Mutex::new(state), news }
+    pub(super) fn of(state: State, options: MemoryOptions) -> InMemoryStorage {
+        let (news, _) = channel(state.revision);
+        InMemoryStorage { options, state: Mutex::new(state), news }
     }
 
     /// The revision, and every object there is at it.
@@ -94,13 +94,13 @@ impl Memory {
     }
 }
 
-impl Default for Memory {
+impl Default for InMemoryStorage {
     fn default() -> Self {
-        Memory::new(MemoryOptions::default())
+        InMemoryStorage::new(MemoryOptions::default())
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for InMemoryStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
         f.debug_struct("Memory")
@@ -111,7 +111,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-impl Storage for Memory {
+impl Storage for InMemoryStorage {
     fn revision(&self) -> u64 {
         self.lock().revision
     }
@@ -137,7 +137,7 @@ impl Storage for Memory {
         &self,
         collection: &Collection,
         key: &Key,
-        expected: Expected,
+        expected: Precondition,
         change: Change,
     ) -> Result<Arc<Stored>, StorageError> {
         let (stored, news) = self.lock().commit(collection, key, expected, change, self.options.history)?;
@@ -180,10 +180,10 @@ impl Storage for Memory {
         Ok(())
     }
 
-    fn observe(&self, collection: Option<&Collection>) -> Observer<u64> {
+    fn observe(&self, collection: Option<&Collection>) -> Receiver<u64> {
         match collection {
-            Some(collection) => self.lock().shelf(collection).news.observe(),
-            None => self.news.observe(),
+            Some(collection) => self.lock().shelf(collection).news.subscribe(),
+            None => self.news.subscribe(),
         }
     }
 }
@@ -236,10 +236,10 @@ impl State {
         &mut self,
         collection: &Collection,
         key: &Key,
-        expected: Expected,
+        expected: Precondition,
         change: Change,
         history: usize,
-    ) -> Result<(Arc<Stored>, Arc<Publisher<u64>>), StorageError> {
+    ) -> Result<(Arc<Stored>, Arc<Sender<u64>>), StorageError> {
         let revision = self.revision + 1;
         let shelf = self.shelf(collection);
         let before = shelf.expect(key, expected)?;
@@ -289,22 +289,22 @@ impl State {
     }
 
     /// Where a remembered write went.
-    fn shelf_of(&mut self, revision: u64) -> Option<&mut Shelf> {
+    fn shelf_of(&mut self, revision: u64) -> Option<&mut CollectionState> {
         let at = revision.checked_sub(self.floor + 1)?;
         let collection = self.order.get(usize::try_from(at).ok()?)?;
         self.shelves.get_mut(collection)
     }
 
-    fn shelf(&mut self, collection: &Collection) -> &mut Shelf {
-        self.shelves.entry(collection.clone()).or_insert_with(|| Shelf::new(self.origin))
+    fn shelf(&mut self, collection: &Collection) -> &mut CollectionState {
+        self.shelves.entry(collection.clone()).or_insert_with(|| CollectionState::new(self.origin))
     }
 }
 
-impl Shelf {
+impl CollectionState {
     /// An empty one. What was on it before the origin is forgotten.
-    fn new(origin: u64) -> Shelf {
-        let (news, _) = cell(origin);
-        Shelf { objects: OrdMap::new(), log: VecDeque::new(), forgotten: origin, news: Arc::new(news) }
+    fn new(origin: u64) -> CollectionState {
+        let (news, _) = channel(origin);
+        CollectionState { objects: OrdMap::new(), log: VecDeque::new(), forgotten: origin, news: Arc::new(news) }
     }
 
     fn objects_at(&self, revision: u64) -> OrdMap<Key, Arc<Stored>> {
@@ -319,17 +319,17 @@ impl Shelf {
         objects
     }
 
-    fn expect(&self, key: &Key, expected: Expected) -> Result<Option<Arc<Stored>>, StorageError> {
+    fn expect(&self, key: &Key, expected: Precondition) -> Result<Option<Arc<Stored>>, StorageError> {
         match (expected, self.objects.get(key)) {
-            (Expected::Absent, None) => Ok(None),
-            (Expected::Absent, Some(held)) => {
+            (Precondition::Absent, None) => Ok(None),
+            (Precondition::Absent, Some(held)) => {
                 Err(StorageError::Exists { key: key.clone(), found: held.revision })
             }
-            (Expected::Revision(_), None) => Err(StorageError::Missing { key: key.clone() }),
-            (Expected::Revision(expected), Some(held)) if expected != held.revision => {
+            (Precondition::Revision(_), None) => Err(StorageError::Missing { key: key.clone() }),
+            (Precondition::Revision(expected), Some(held)) if expected != held.revision => {
                 Err(StorageError::Conflict { key: key.clone(), expected, found: held.revision })
             }
-            (Expected::Revision(_), Some(held)) => Ok(Some(Arc::clone(held))),
+            (Precondition::Revision(_), Some(held)) => Ok(Some(Arc::clone(held))),
         }
     }
 

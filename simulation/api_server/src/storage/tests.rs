@@ -26,22 +26,22 @@ fn pod(name: &str, note: u64) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "note": note})
 }
 
-fn create(storage: &Memory, collection: &Collection, name: &str) -> u64 {
+fn create(storage: &InMemoryStorage, collection: &Collection, name: &str) -> u64 {
     let change = Change::Put(pod(name, 0));
-    storage.commit(collection, &key(name), Expected::Absent, change).unwrap().revision
+    storage.commit(collection, &key(name), Precondition::Absent, change).unwrap().revision
 }
 
 /// Creates the object, or replaces it, whichever fits.
-fn put(storage: &Memory, name: &str, note: u64) -> u64 {
+fn put(storage: &InMemoryStorage, name: &str, note: u64) -> u64 {
     let held = storage.get(&pods(), &key(name));
-    let expected = held.map_or(Expected::Absent, |it| Expected::Revision(it.revision));
+    let expected = held.map_or(Precondition::Absent, |it| Precondition::Revision(it.revision));
     storage.commit(&pods(), &key(name), expected, Change::Put(pod(name, note))).unwrap().revision
 }
 
-fn delete(storage: &Memory, name: &str) -> Option<u64> {
+fn delete(storage: &InMemoryStorage, name: &str) -> Option<u64> {
     let held = storage.get(&pods(), &key(name))?;
     let change = Change::Delete(held.value.clone());
-    let expected = Expected::Revision(held.revision);
+    let expected = Precondition::Revision(held.revision);
     Some(storage.commit(&pods(), &key(name), expected, change).unwrap().revision)
 }
 
@@ -50,13 +50,13 @@ fn notes(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     snapshot.objects.iter().map(|(key, stored)| (key.name.to_string(), note(stored))).collect()
 }
 
-fn remembering(history: usize) -> Memory {
-    Memory::new(MemoryOptions { history })
+fn remembering(history: usize) -> InMemoryStorage {
+    InMemoryStorage::new(MemoryOptions { history })
 }
 
 #[test]
 fn every_write_takes_one_revision_over_all_collections_and_says_so_in_value_and_bytes() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     assert_eq!(storage.revision(), 1, "zero means any to clients");
     assert_eq!(create(&storage, &pods(), "a"), 2);
     assert_eq!(create(&storage, &nodes(), "a"), 3);
@@ -71,25 +71,25 @@ fn every_write_takes_one_revision_over_all_collections_and_says_so_in_value_and_
 
 #[test]
 fn a_write_that_is_refused_uses_up_no_revision() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     let at = create(&storage, &pods(), "a");
     let (a, b) = (key("a"), key("b"));
     let cases = [
-        (&a, Expected::Absent, pod("a", 1), StorageError::Exists { key: a.clone(), found: at }),
-        (&b, Expected::Revision(at), pod("b", 1), StorageError::Missing { key: b.clone() }),
+        (&a, Precondition::Absent, pod("a", 1), StorageError::Exists { key: a.clone(), found: at }),
+        (&b, Precondition::Revision(at), pod("b", 1), StorageError::Missing { key: b.clone() }),
         (
             &a,
-            Expected::Revision(1),
+            Precondition::Revision(1),
             pod("a", 1),
             StorageError::Conflict { key: a.clone(), expected: 1, found: at },
         ),
-        (&b, Expected::Absent, json!([1]), StorageError::NotAnObject { key: b.clone() }),
-        (&b, Expected::Absent, json!({"kind": "Pod"}), StorageError::NotAnObject { key: b.clone() }),
+        (&b, Precondition::Absent, json!([1]), StorageError::NotAnObject { key: b.clone() }),
+        (&b, Precondition::Absent, json!({"kind": "Pod"}), StorageError::NotAnObject { key: b.clone() }),
     ];
     for (key, expected, value, refusal) in cases {
         assert_eq!(storage.commit(&pods(), key, expected, Change::Put(value)).unwrap_err(), refusal);
     }
-    let nothing = storage.commit(&pods(), &b, Expected::Absent, Change::Delete(pod("b", 1)));
+    let nothing = storage.commit(&pods(), &b, Precondition::Absent, Change::Delete(pod("b", 1)));
     assert_eq!(nothing.unwrap_err(), StorageError::Missing { key: b });
     assert_eq!(storage.revision(), at);
     assert!(storage.changes(&pods(), at, at + 9, 9).unwrap().is_empty());
@@ -143,14 +143,14 @@ proptest! {
 
 #[test]
 fn what_is_yet_to_come_cannot_be_read() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     let refusal = storage.read(&pods(), Some(2)).unwrap_err();
     assert_eq!(refusal, StorageError::Future { asked: 2, current: 1 });
 }
 
 #[test]
 fn compaction_forgets_what_was_before_and_nothing_else() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     for name in ["a", "b", "c"] {
         create(&storage, &pods(), name);
     }
@@ -170,7 +170,7 @@ fn compaction_forgets_what_was_before_and_nothing_else() {
 
 #[test]
 fn changes_come_in_order_in_batches_and_of_one_collection() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     for name in ["a", "b", "c", "d"] {
         create(&storage, &pods(), name);
         create(&storage, &nodes(), name);
@@ -187,7 +187,7 @@ fn changes_come_in_order_in_batches_and_of_one_collection() {
 
 #[test]
 fn readers_share_what_was_encoded_once() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     put(&storage, "a", 1);
     put(&storage, "a", 2);
     let held = storage.get(&pods(), &key("a")).unwrap();
@@ -209,7 +209,7 @@ impl Wake for Bell {
 
 #[test]
 fn observers_wake_in_registration_order_and_only_for_their_collection() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     let rung = Arc::new(Mutex::new(Vec::new()));
     let mut observers: Vec<_> = (0..6)
         .map(|at| if at == 3 { storage.observe(Some(&nodes())) } else { storage.observe(Some(&pods())) })
@@ -228,15 +228,15 @@ fn observers_wake_in_registration_order_and_only_for_their_collection() {
     assert_eq!(any.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(3)));
 }
 
-fn restore(path: &Path) -> Result<Memory, SnapshotError> {
-    Memory::restore_from(path, MemoryOptions::default())
+fn restore(path: &Path) -> Result<InMemoryStorage, SnapshotError> {
+    InMemoryStorage::restore_from(path, MemoryOptions::default())
 }
 
 #[test]
 fn a_restored_storage_goes_on_where_the_snapshot_was_taken() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     put(&storage, "a", 1);
     put(&storage, "b", 2);
     create(&storage, &nodes(), "n");
@@ -259,7 +259,7 @@ fn a_restored_storage_goes_on_where_the_snapshot_was_taken() {
 
 #[test]
 fn restore_undoes_later_writes_and_assigns_their_revisions_again() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     put(&storage, "a", 1);
     put(&storage, "b", 1);
     let backup = storage.revision();
@@ -282,7 +282,7 @@ fn restore_undoes_later_writes_and_assigns_their_revisions_again() {
 fn files_that_are_no_snapshots_are_refused_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     put(&storage, "a", 1);
     put(&storage, "b", 1);
     storage.snapshot_to(&path).unwrap();
@@ -310,7 +310,7 @@ fn files_that_are_no_snapshots_are_refused_and_named() {
 fn a_snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     put(&storage, "a", 1);
     storage.snapshot_to(&path).unwrap();
     let before = fs::read(&path).unwrap();
@@ -324,12 +324,12 @@ fn a_snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
 
 #[test]
 fn what_is_remembered_for_long_is_not_kept_taken_apart() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     for note in 0..400 {
         put(&storage, "a", note);
     }
     let log = storage.changes(&pods(), 1, u64::MAX, usize::MAX).unwrap();
-    let apart = |it: &Arc<Stored>| !it.value.is_folded();
+    let apart = |it: &Arc<Stored>| !it.value.is_unparsed();
     let unfolded: Vec<_> = log.iter().filter(|it| apart(it.now())).map(|it| it.revision()).collect();
     assert_eq!((unfolded.len(), unfolded.last()), (128, Some(&401)));
     let old = &log[9];
@@ -342,31 +342,31 @@ fn what_is_remembered_for_long_is_not_kept_taken_apart() {
 
 #[test]
 fn an_object_that_is_not_written_for_long_is_not_kept_taken_apart() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     put(&storage, "idle", 7);
     let before = storage.get(&pods(), &key("idle")).unwrap();
     for note in 0..1200 {
         put(&storage, "busy", note);
     }
     let idle = storage.get(&pods(), &key("idle")).unwrap();
-    assert!(idle.value.is_folded() && !before.value.is_folded());
+    assert!(idle.value.is_unparsed() && !before.value.is_unparsed());
     assert_eq!((&*idle.value, idle.bytes.as_ptr()), (&*before.value, before.bytes.as_ptr()));
     let busy = storage.get(&pods(), &key("busy")).unwrap();
-    assert!(!busy.value.is_folded(), "what is in use is not touched");
+    assert!(!busy.value.is_unparsed(), "what is in use is not touched");
     assert_eq!(delete(&storage, "idle"), Some(1203));
 }
 
 /// Whether all that is kept of pods is not taken apart.
-fn all_folded(storage: &Memory) -> bool {
+fn all_folded(storage: &InMemoryStorage) -> bool {
     let objects = storage.read(&pods(), None).unwrap().objects;
-    !objects.is_empty() && objects.values().all(|it| it.value.is_folded())
+    !objects.is_empty() && objects.values().all(|it| it.value.is_unparsed())
 }
 
 #[test]
 fn what_is_restored_is_not_taken_apart_and_reading_it_leaves_it_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     for name in ["a", "b"] {
         create(&storage, &pods(), name);
     }
@@ -384,13 +384,13 @@ fn what_is_restored_is_not_taken_apart_and_reading_it_leaves_it_so() {
 
 #[test]
 fn what_is_told_late_of_someone_who_leaves_is_not_kept_taken_apart() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     for note in 0..200 {
         put(&storage, "a", note);
     }
     let log = storage.changes(&pods(), 1, u64::MAX, usize::MAX).unwrap();
     assert_eq!(log[9].leaving().value.read()["note"], 8);
-    assert!(log[9].leaving().value.is_folded() && log[9].before().is_some_and(|it| it.value.is_folded()));
+    assert!(log[9].leaving().value.is_unparsed() && log[9].before().is_some_and(|it| it.value.is_unparsed()));
 }
 
 /// A pod in which lists and objects are nested that deep.
@@ -403,10 +403,10 @@ fn nested(depth: usize) -> Value {
 
 #[test]
 fn what_readers_could_not_read_is_refused() {
-    let storage = Memory::default();
+    let storage = InMemoryStorage::default();
     let deep = key("deep");
     for depth in [125, 127, 128, 1000] {
-        let refused = storage.commit(&pods(), &deep, Expected::Absent, Change::Put(nested(depth)));
+        let refused = storage.commit(&pods(), &deep, Precondition::Absent, Change::Put(nested(depth)));
         assert_eq!(refused.unwrap_err(), StorageError::TooDeep { key: deep.clone() }, "{depth}");
         assert!(Stored::new(deep.clone(), 1, nested(depth)).is_none());
     }
@@ -417,8 +417,8 @@ fn what_readers_could_not_read_is_refused() {
 fn the_deepest_that_is_kept_is_read_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
-    let storage = Memory::default();
-    storage.commit(&pods(), &key("deep"), Expected::Absent, Change::Put(nested(124))).unwrap();
+    let storage = InMemoryStorage::default();
+    storage.commit(&pods(), &key("deep"), Precondition::Absent, Change::Put(nested(124))).unwrap();
     let held = storage.get(&pods(), &key("deep")).unwrap();
     let bytes = std::str::from_utf8(&held.bytes).unwrap();
     let table = format!("{{\"rows\":[{{\"object\":{bytes}}}]}}");

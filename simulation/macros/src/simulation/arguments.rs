@@ -37,7 +37,7 @@ pub(super) enum Campaign<'a> {
     /// One, without faults.
     Once,
     /// Under plans that are drawn.
-    Random(Drawn<'a>),
+    Random(RandomPlans<'a>),
     /// Two for each write.
     Crashes,
     /// Under this plan.
@@ -45,7 +45,7 @@ pub(super) enum Campaign<'a> {
 }
 
 /// What is drawn.
-pub(super) struct Drawn<'a> {
+pub(super) struct RandomPlans<'a> {
     pub(super) faults: Faults<'a>,
     /// For how long faults go on.
     pub(super) span: Option<(Unit, &'a Expr)>,
@@ -157,7 +157,7 @@ impl Arguments {
             )?;
             return Ok(Campaign::Once);
         };
-        Ok(Campaign::Random(Drawn { faults, span, plans }))
+        Ok(Campaign::Random(RandomPlans { faults, span, plans }))
     }
 
     /// Whether rights are exact.

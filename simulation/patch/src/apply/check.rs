@@ -1,11 +1,11 @@
 //! Whether an applied configuration fits its type, in upstream's words.
 
 use serde_json::Value;
-use windlass_schema::{ListNode, ListType, Shape};
+use windlass_schema::{ListNode, ListType, NodeType};
 
-use super::element::Element;
-use super::go;
-use super::place::Place;
+use super::element::PathElement;
+use super::go_format;
+use super::place::SchemaCursor;
 use super::set::FieldSet;
 
 /// What is wrong, and where.
@@ -16,7 +16,7 @@ type Finding = (String, String);
 /// # Errors
 ///
 /// All that is wrong, as one message.
-pub(super) fn check(place: Place<'_>, value: &Value, duplicates: bool) -> Result<(), String> {
+pub(super) fn check(place: SchemaCursor<'_>, value: &Value, duplicates: bool) -> Result<(), String> {
     let mut findings = Vec::new();
     Check { duplicates, findings: &mut findings }.value(place, value, "");
     let texts: Vec<_> = findings
@@ -41,13 +41,13 @@ impl Check<'_> {
         self.findings.push((path.to_owned(), text));
     }
 
-    fn value(&mut self, place: Place<'_>, value: &Value, path: &str) {
+    fn value(&mut self, place: SchemaCursor<'_>, value: &Value, path: &str) {
         if value.is_null() {
             return;
         }
         match (place.shape(), value) {
-            (Shape::Any | Shape::Ref(_), _) => {}
-            (Shape::Object(_), Value::Object(fields)) => {
+            (NodeType::Any | NodeType::Ref(_), _) => {}
+            (NodeType::Object(_), Value::Object(fields)) => {
                 for (name, value) in fields {
                     let path = format!("{path}.{name}");
                     match place.known_field(name) {
@@ -57,11 +57,11 @@ impl Check<'_> {
                     }
                 }
             }
-            (Shape::Object(_), _) => {
-                self.report(path, format!("expected map, got &{{{}}}", go::plain(value)));
+            (NodeType::Object(_), _) => {
+                self.report(path, format!("expected map, got &{{{}}}", go_format::plain(value)));
             }
-            (Shape::List(list), Value::Array(items)) => self.items(place, list, items, path),
-            (Shape::List(_), _) => self.report(path, format!("expected list, got &{{{}}}", go::plain(value))),
+            (NodeType::List(list), Value::Array(items)) => self.items(place, list, items, path),
+            (NodeType::List(_), _) => self.report(path, format!("expected list, got &{{{}}}", go_format::plain(value))),
             (shape, _) => {
                 if let Some(text) = scalar(shape, value) {
                     self.report(path, text);
@@ -70,11 +70,11 @@ impl Check<'_> {
         }
     }
 
-    fn items(&mut self, place: Place<'_>, list: &ListNode, items: &[Value], path: &str) {
+    fn items(&mut self, place: SchemaCursor<'_>, list: &ListNode, items: &[Value], path: &str) {
         let mut seen = FieldSet::new();
         for (index, item) in items.iter().enumerate() {
             let element = if list.list_type == ListType::Atomic {
-                Element::Index(i64::try_from(index).unwrap_or(i64::MAX))
+                PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
             } else {
                 match place.item_element(list, item) {
                     Ok(element) => element,
@@ -91,19 +91,19 @@ impl Check<'_> {
     }
 }
 
-fn scalar(shape: &Shape, value: &Value) -> Option<String> {
+fn scalar(shape: &NodeType, value: &Value) -> Option<String> {
     match shape {
-        Shape::Integer(_) | Shape::Number => (!value.is_number())
-            .then(|| format!("expected numeric (int or float), got {}", go::type_name(value))),
-        Shape::Boolean => {
-            (!value.is_boolean()).then(|| format!("expected boolean, got &{{{}}}", go::plain(value)))
+        NodeType::Integer(_) | NodeType::Number => (!value.is_number())
+            .then(|| format!("expected numeric (int or float), got {}", go_format::type_name(value))),
+        NodeType::Boolean => {
+            (!value.is_boolean()).then(|| format!("expected boolean, got &{{{}}}", go_format::plain(value)))
         }
-        Shape::String(format) if format.as_deref().is_none_or(|format| format == "byte") => {
+        NodeType::String(format) if format.as_deref().is_none_or(|format| format == "byte") => {
             let text =
-                || format!("expected string, got &value.valueUnstructured{{Value:{}}}", go::syntax(value));
+                || format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_format::syntax(value));
             (!value.is_string()).then(text)
         }
         _ => (value.is_object() || value.is_array())
-            .then(|| format!("expected any scalar, got &{{{}}}", go::plain(value))),
+            .then(|| format!("expected any scalar, got &{{{}}}", go_format::plain(value))),
     }
 }

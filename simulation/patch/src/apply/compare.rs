@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use windlass_schema::ListNode;
 
-use super::element::{Element, same};
-use super::place::{Form, Place};
+use super::element::{PathElement, same};
+use super::place::{FieldOwnership, SchemaCursor};
 use super::set::FieldSet;
 
 /// What changed.
@@ -43,7 +43,7 @@ impl Difference {
         self.modified.union(&self.added)
     }
 
-    fn put(&mut self, element: &Element, modified: bool, below: Difference) {
+    fn put(&mut self, element: &PathElement, modified: bool, below: Difference) {
         self.added.put(element, false, below.added);
         self.modified.put(element, modified, below.modified);
         self.removed.put(element, false, below.removed);
@@ -51,23 +51,23 @@ impl Difference {
 }
 
 /// What changed from one object to another.
-pub(super) fn between(place: Place<'_>, before: &Value, after: &Value) -> Difference {
+pub(super) fn between(place: SchemaCursor<'_>, before: &Value, after: &Value) -> Difference {
     values(place, before, after).1
 }
 
 /// Whether the place itself changed, and what changed below it. Callers have seen that the values differ.
-fn values(place: Place<'_>, before: &Value, after: &Value) -> (bool, Difference) {
+fn values(place: SchemaCursor<'_>, before: &Value, after: &Value) -> (bool, Difference) {
     let whole = |before: &Value, after: &Value| (!same(before, after), Difference::default());
     let empty = Map::new();
     match (place.form(before), place.form(after)) {
-        (Form::Items(list), _) | (_, Form::Items(list)) => {
+        (FieldOwnership::Items(list), _) | (_, FieldOwnership::Items(list)) => {
             let (left, right) = (array(before), array(after));
             if left.is_empty() && right.is_empty() {
                 return whole(before, after);
             }
             items(place, list, left, right).map_or_else(|| whole(before, after), |below| (false, below))
         }
-        (Form::Fields, _) | (_, Form::Fields) => {
+        (FieldOwnership::Fields, _) | (_, FieldOwnership::Fields) => {
             let left = before.as_object().unwrap_or(&empty);
             let right = after.as_object().unwrap_or(&empty);
             if left.is_empty() && right.is_empty() {
@@ -78,7 +78,7 @@ fn values(place: Place<'_>, before: &Value, after: &Value) -> (bool, Difference)
             let itself = place.is_anything() && (other(before) || other(after));
             (itself, fields(place, left, right))
         }
-        (Form::Whole, Form::Whole) => whole(before, after),
+        (FieldOwnership::Whole, FieldOwnership::Whole) => whole(before, after),
     }
 }
 
@@ -86,7 +86,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn fields(place: Place<'_>, before: &Map<String, Value>, after: &Map<String, Value>) -> Difference {
+fn fields(place: SchemaCursor<'_>, before: &Map<String, Value>, after: &Map<String, Value>) -> Difference {
     let mut out = Difference::default();
     let (mut left, mut right) = (before.iter().peekable(), after.iter().peekable());
     loop {
@@ -102,7 +102,7 @@ fn fields(place: Place<'_>, before: &Map<String, Value>, after: &Map<String, Val
             (Some((name, one)), Some((_, other))) if one != other => {
                 let (itself, below) = values(place.field(name), one, other);
                 if itself || !below.is_empty() {
-                    out.put(&Element::field(name), itself, below);
+                    out.put(&PathElement::field(name), itself, below);
                 }
             }
             (Some((name, one)), None) => one_sided(place, name, one, Side::Before, &mut out),
@@ -119,30 +119,30 @@ enum Side {
 }
 
 /// A field that only one side has. Where upstream's types always write it, its absence is its zero value.
-fn one_sided(place: Place<'_>, name: &str, value: &Value, side: Side, out: &mut Difference) {
+fn one_sided(place: SchemaCursor<'_>, name: &str, value: &Value, side: Side, out: &mut Difference) {
     let field = place.field(name);
     if let Some(zero) = field.absent() {
         let (before, after) = if side == Side::Before { (value, &zero) } else { (&zero, value) };
         let (itself, below) = values(field, before, after);
         if itself || !below.is_empty() {
-            out.put(&Element::field(name), itself, below);
+            out.put(&PathElement::field(name), itself, below);
         }
         return;
     }
     let set = if side == Side::Before { &mut out.removed } else { &mut out.added };
-    set.put(&Element::field(name), true, everything(field, value));
+    set.put(&PathElement::field(name), true, everything(field, value));
 }
 
 /// All paths below a value that is there on one side only.
-fn everything(place: Place<'_>, value: &Value) -> FieldSet {
+fn everything(place: SchemaCursor<'_>, value: &Value) -> FieldSet {
     let mut out = FieldSet::new();
     match (place.form(value), value) {
-        (Form::Fields, Value::Object(fields)) => {
+        (FieldOwnership::Fields, Value::Object(fields)) => {
             for (name, value) in fields {
-                out.put(&Element::field(name), true, everything(place.field(name), value));
+                out.put(&PathElement::field(name), true, everything(place.field(name), value));
             }
         }
-        (Form::Items(list), Value::Array(items)) => {
+        (FieldOwnership::Items(list), Value::Array(items)) => {
             let Some(sorted) = sorted(place, list, items) else { return out };
             for (element, items) in sorted {
                 let below = match items.as_slice() {
@@ -159,18 +159,18 @@ fn everything(place: Place<'_>, value: &Value) -> FieldSet {
 
 /// The items by their steps; none if one cannot be told apart.
 fn sorted<'v>(
-    place: Place<'_>,
+    place: SchemaCursor<'_>,
     list: &ListNode,
     items: &'v [Value],
-) -> Option<BTreeMap<Element, Vec<&'v Value>>> {
-    let mut out: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
+) -> Option<BTreeMap<PathElement, Vec<&'v Value>>> {
+    let mut out: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for item in items {
         out.entry(place.item_element(list, item).ok()?).or_default().push(item);
     }
     Some(out)
 }
 
-fn items(place: Place<'_>, list: &ListNode, before: &[Value], after: &[Value]) -> Option<Difference> {
+fn items(place: SchemaCursor<'_>, list: &ListNode, before: &[Value], after: &[Value]) -> Option<Difference> {
     let (left, mut right) = (sorted(place, list, before)?, sorted(place, list, after)?);
     let item = place.items(list);
     let mut out = Difference::default();
@@ -185,7 +185,7 @@ fn items(place: Place<'_>, list: &ListNode, before: &[Value], after: &[Value]) -
 }
 
 /// Items of one step. Those that are there twice are owned as one.
-fn matching(item: Place<'_>, element: &Element, before: &[&Value], after: &[&Value], out: &mut Difference) {
+fn matching(item: SchemaCursor<'_>, element: &PathElement, before: &[&Value], after: &[&Value], out: &mut Difference) {
     match (before, after) {
         ([one], [other]) if one == other => {}
         ([one], [other]) => {

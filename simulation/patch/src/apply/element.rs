@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
 
-use super::go;
+use super::go_format;
 
 /// One step of a path. Steps are ordered as upstream orders them: fields, keys, values, places.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Element {
+pub enum PathElement {
     /// A field of a struct or a key of a map.
     Field(Arc<str>),
     /// The item of a list whose key fields have these values; sorted by name.
@@ -36,10 +36,10 @@ pub enum ElementError {
     Malformed(String),
 }
 
-impl Element {
+impl PathElement {
     /// The step to a field.
-    pub fn field(name: &str) -> Element {
-        Element::Field(name.into())
+    pub fn field(name: &str) -> PathElement {
+        PathElement::Field(name.into())
     }
 
     /// Reads the form of `fieldsV1`.
@@ -47,22 +47,22 @@ impl Element {
     /// # Errors
     ///
     /// [`ElementError`], if it is none.
-    pub fn parse(text: &str) -> Result<Element, ElementError> {
+    pub fn parse(text: &str) -> Result<PathElement, ElementError> {
         let malformed = || ElementError::Malformed(text.to_owned());
         let (kind, rest) = match text.as_bytes() {
             [kind, b':', ..] => (*kind, &text[2..]),
             _ => return Err(malformed()),
         };
         match kind {
-            b'f' => Ok(Element::Field(rest.into())),
-            b'v' => serde_json::from_str(rest).map(|it| Element::Value(Scalar(it))).map_err(|_| malformed()),
-            b'i' => rest.parse().map(Element::Index).map_err(|_| malformed()),
+            b'f' => Ok(PathElement::Field(rest.into())),
+            b'v' => serde_json::from_str(rest).map(|it| PathElement::Value(Scalar(it))).map_err(|_| malformed()),
+            b'i' => rest.parse().map(PathElement::Index).map_err(|_| malformed()),
             b'k' => {
                 let keys: Map<String, Value> = serde_json::from_str(rest).map_err(|_| malformed())?;
                 let mut keys: Vec<(Arc<str>, Scalar)> =
                     keys.into_iter().map(|(name, value)| (Arc::from(name), Scalar(value))).collect();
                 keys.sort_by(|one, other| one.0.cmp(&other.0));
-                Ok(Element::Key(keys))
+                Ok(PathElement::Key(keys))
             }
             _ => Err(ElementError::Unknown(text.to_owned())),
         }
@@ -71,15 +71,15 @@ impl Element {
     /// Writes the form of `fieldsV1`.
     pub fn encoded(&self) -> String {
         match self {
-            Element::Field(name) => {
+            PathElement::Field(name) => {
                 let mut text = String::with_capacity(name.len() + 2);
                 text.push_str("f:");
                 text.push_str(name);
                 text
             }
-            Element::Value(Scalar(value)) => format!("v:{value}"),
-            Element::Index(index) => format!("i:{index}"),
-            Element::Key(keys) => {
+            PathElement::Value(Scalar(value)) => format!("v:{value}"),
+            PathElement::Index(index) => format!("i:{index}"),
+            PathElement::Key(keys) => {
                 let fields: Vec<_> = keys
                     .iter()
                     .map(|(name, Scalar(value))| format!("{}:{value}", Value::from(&**name)))
@@ -90,16 +90,16 @@ impl Element {
     }
 }
 
-impl fmt::Display for Element {
+impl fmt::Display for PathElement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Element::Field(name) => write!(formatter, ".{name}"),
-            Element::Value(Scalar(value)) => write!(formatter, "[={}]", go::readable(value)),
-            Element::Index(index) => write!(formatter, "[{index}]"),
-            Element::Key(keys) => {
+            PathElement::Field(name) => write!(formatter, ".{name}"),
+            PathElement::Value(Scalar(value)) => write!(formatter, "[={}]", go_format::readable(value)),
+            PathElement::Index(index) => write!(formatter, "[{index}]"),
+            PathElement::Key(keys) => {
                 let fields: Vec<_> = keys
                     .iter()
-                    .map(|(name, Scalar(value))| format!("{name}={}", go::readable(value)))
+                    .map(|(name, Scalar(value))| format!("{name}={}", go_format::readable(value)))
                     .collect();
                 write!(formatter, "[{}]", fields.join(","))
             }
@@ -108,8 +108,8 @@ impl fmt::Display for Element {
 }
 
 /// A path as messages show it: `.spec.containers[name="nginx"].image`.
-pub fn path_text(path: &[Element]) -> String {
-    path.iter().map(Element::to_string).collect()
+pub fn path_text(path: &[PathElement]) -> String {
+    path.iter().map(PathElement::to_string).collect()
 }
 
 impl PartialEq for Scalar {

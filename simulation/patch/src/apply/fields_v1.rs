@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::element::{Element, ElementError};
+use super::element::{PathElement, ElementError};
 use super::set::FieldSet;
 
 impl FieldSet {
@@ -19,7 +19,7 @@ impl FieldSet {
             if key == "." {
                 continue;
             }
-            let element = match Element::parse(key) {
+            let element = match PathElement::parse(key) {
                 Ok(element) => element,
                 Err(ElementError::Unknown(_)) => continue,
                 Err(error) => return Err(error),

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::place::Place;
+use super::place::SchemaCursor;
 use super::set::{FieldSet, Path};
-use super::{api_version, check, compare, owned};
+use super::{api_version, check, compare, applied_fields};
 
 /// The manager for which this holds.
 pub(super) const MANAGER: &str = "kubectl";
@@ -17,7 +17,7 @@ const ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 /// The conflicts that are left when fields are taken over that are as the annotation says.
 pub(super) fn without_taken_over<K>(
-    place: Place<'_>,
+    place: SchemaCursor<'_>,
     live: &Value,
     version: &str,
     conflicts: Vec<(K, Path)>,
@@ -27,7 +27,7 @@ pub(super) fn without_taken_over<K>(
 }
 
 /// The fields that were applied and still are what was applied.
-fn unchanged(place: Place<'_>, live: &Value, version: &str) -> Option<FieldSet> {
+fn unchanged(place: SchemaCursor<'_>, live: &Value, version: &str) -> Option<FieldSet> {
     let text = annotation(live)?;
     let last: Value = serde_json::from_str(text).ok()?;
     if api_version(&last) != version {
@@ -36,7 +36,7 @@ fn unchanged(place: Place<'_>, live: &Value, version: &str) -> Option<FieldSet> 
     check::check(place, &last, false).ok()?;
     check::check(place, live, false).ok()?;
     let difference = compare::between(place, &last, live);
-    let set = owned::of(place, &last).1;
+    let set = applied_fields::of(place, &last).1;
     Some(set.difference(&difference.modified).difference(&difference.added).difference(&difference.removed))
 }
 

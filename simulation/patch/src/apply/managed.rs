@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::element::ElementError;
-use super::owners::{Owned, Owners};
+use super::owners::{ManagerFields, Owners};
 use super::set::FieldSet;
 
 /// How many managers that update are kept apart; the oldest beyond that are merged. Upstream's number.
@@ -91,7 +91,7 @@ impl ManagedFields {
         if let Ok(time) = text(entry, "time").parse() {
             self.times.insert(key.clone(), time);
         }
-        self.owners.insert(key, Owned { set, version: text(entry, "apiVersion").to_owned() });
+        self.owners.insert(key, ManagerFields { set, version: text(entry, "apiVersion").to_owned() });
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl ManagedFields {
         self.owners.iter().map(|(key, owned)| self.entry(key, owned)).collect()
     }
 
-    fn entry(&self, key: &ManagerKey, owned: &Owned) -> Value {
+    fn entry(&self, key: &ManagerKey, owned: &ManagerFields) -> Value {
         let operation = match key.operation {
             Operation::Apply => "Apply",
             Operation::Update => "Update",
@@ -177,7 +177,7 @@ impl ManagedFields {
             Some(there) => there.set.union(&merged.set),
             None => merged.set,
         };
-        self.owners.insert(bucket.clone(), Owned { set, version: merged.version });
+        self.owners.insert(bucket.clone(), ManagerFields { set, version: merged.version });
         // The time of the update that is merged is the later one.
         match self.times.get(key).copied() {
             Some(time) => self.times.insert(bucket, time),

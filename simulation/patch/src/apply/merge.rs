@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 use windlass_schema::ListNode;
 
-use super::element::Element;
-use super::place::{Form, Place};
+use super::element::PathElement;
+use super::place::{FieldOwnership, SchemaCursor};
 
 /// Where two values do not merge, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Misfit {
+pub(super) struct MergeMismatch {
     path: String,
     text: String,
 }
 
-impl std::fmt::Display for Misfit {
+impl std::fmt::Display for MergeMismatch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.path.is_empty() {
             return formatter.write_str(&self.text);
@@ -24,12 +24,12 @@ impl std::fmt::Display for Misfit {
     }
 }
 
-impl Misfit {
-    fn here(text: String) -> Misfit {
-        Misfit { path: String::new(), text }
+impl MergeMismatch {
+    fn here(text: String) -> MergeMismatch {
+        MergeMismatch { path: String::new(), text }
     }
 
-    fn inside(mut self, element: &Element) -> Misfit {
+    fn inside(mut self, element: &PathElement) -> MergeMismatch {
         self.path.insert_str(0, &element.to_string());
         self
     }
@@ -40,9 +40,9 @@ impl Misfit {
 /// # Errors
 ///
 /// An item of the configuration cannot be told apart, or is there twice.
-pub(super) fn over(place: Place<'_>, live: &Value, applied: &Value) -> Result<Value, Misfit> {
+pub(super) fn over(place: SchemaCursor<'_>, live: &Value, applied: &Value) -> Result<Value, MergeMismatch> {
     match place.form(applied) {
-        Form::Fields => {
+        FieldOwnership::Fields => {
             let empty = Map::new();
             let (left, right) = (live.as_object().unwrap_or(&empty), applied.as_object().unwrap_or(&empty));
             if left.is_empty() && right.is_empty() {
@@ -50,7 +50,7 @@ pub(super) fn over(place: Place<'_>, live: &Value, applied: &Value) -> Result<Va
             }
             fields(place, left, right).map(Value::Object)
         }
-        Form::Items(list) => {
+        FieldOwnership::Items(list) => {
             let (left, right) = (array(live), array(applied));
             if left.is_empty() && right.is_empty() {
                 return Ok(applied.clone());
@@ -58,14 +58,14 @@ pub(super) fn over(place: Place<'_>, live: &Value, applied: &Value) -> Result<Va
             items(place, list, left, right).map(Value::Array)
         }
         // Nothing, where anything may stand, lets a map be.
-        Form::Whole
+        FieldOwnership::Whole
             if applied.is_null()
                 && place.is_anything()
                 && live.as_object().is_some_and(|it| !it.is_empty()) =>
         {
             Ok(live.clone())
         }
-        Form::Whole => Ok(applied.clone()),
+        FieldOwnership::Whole => Ok(applied.clone()),
     }
 }
 
@@ -74,15 +74,15 @@ fn array(value: &Value) -> &[Value] {
 }
 
 fn fields(
-    place: Place<'_>,
+    place: SchemaCursor<'_>,
     live: &Map<String, Value>,
     applied: &Map<String, Value>,
-) -> Result<Map<String, Value>, Misfit> {
+) -> Result<Map<String, Value>, MergeMismatch> {
     let mut out = Map::new();
     for (name, value) in live {
         let merged = match applied.get(name) {
             Some(applied) => over(place.field(name), value, applied)
-                .map_err(|misfit| misfit.inside(&Element::field(name)))?,
+                .map_err(|misfit| misfit.inside(&PathElement::field(name)))?,
             None => value.clone(),
         };
         out.insert(name.clone(), merged);
@@ -94,12 +94,12 @@ fn fields(
 }
 
 /// Live items keep their places; applied items come in the order of the configuration.
-fn items(place: Place<'_>, list: &ListNode, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, Misfit> {
+fn items(place: SchemaCursor<'_>, list: &ListNode, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, MergeMismatch> {
     let left = Side::of(place, list, live, true)?;
     let right = Side::of(place, list, applied, false)?;
     let item = place.items(list);
     // A live item that is there twice is replaced, not merged.
-    let merged = |element: &Element, value: &Value| match left.single.get(element) {
+    let merged = |element: &PathElement, value: &Value| match left.single.get(element) {
         Some(Some(live)) => over(item, live, value).map_err(|misfit| misfit.inside(element)),
         _ => Ok(value.clone()),
     };
@@ -146,25 +146,25 @@ fn items(place: Place<'_>, list: &ListNode, live: &[Value], applied: &[Value]) -
 
 /// One list: the steps of its items in order, and each item that is there once by its step.
 struct Side<'v> {
-    order: Vec<Element>,
-    single: BTreeMap<Element, Option<&'v Value>>,
+    order: Vec<PathElement>,
+    single: BTreeMap<PathElement, Option<&'v Value>>,
 }
 
 impl<'v> Side<'v> {
     fn of(
-        place: Place<'_>,
+        place: SchemaCursor<'_>,
         list: &ListNode,
         items: &'v [Value],
         duplicates: bool,
-    ) -> Result<Side<'v>, Misfit> {
+    ) -> Result<Side<'v>, MergeMismatch> {
         let mut side = Side { order: Vec::with_capacity(items.len()), single: BTreeMap::new() };
         for (index, item) in items.iter().enumerate() {
             let element = place
                 .item_element(list, item)
-                .map_err(|text| Misfit::here(format!("element {index}: {text}")))?;
+                .map_err(|text| MergeMismatch::here(format!("element {index}: {text}")))?;
             if let Some(known) = side.single.get_mut(&element) {
                 if !duplicates {
-                    return Err(Misfit::here(format!("duplicate entries for key {element}")));
+                    return Err(MergeMismatch::here(format!("duplicate entries for key {element}")));
                 }
                 *known = None;
             } else {

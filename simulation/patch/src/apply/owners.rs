@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use super::element::same;
 use super::set::{FieldSet, Path};
-use super::{compare, merge, owned, place::Place, reconcile, remove};
+use super::{compare, merge, applied_fields, place::SchemaCursor, reconcile, remove};
 
 /// What one manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owned {
+pub(super) struct ManagerFields {
     pub(super) set: FieldSet,
     /// The `apiVersion` in which it was written.
     pub(super) version: String,
 }
 
 /// All managers of an object. None owns nothing.
-pub(super) type Owners<K> = BTreeMap<K, Owned>;
+pub(super) type Owners<K> = BTreeMap<K, ManagerFields>;
 
 /// Why an apply failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure<K> {
+pub(super) enum ApplyFailure<K> {
     /// Others own what it would change.
     Conflicts(Vec<(K, Path)>),
     /// The configuration cannot be merged.
@@ -40,7 +40,7 @@ pub(super) struct Apply<'a, K> {
 }
 
 /// Brings the sets to today's type.
-pub(super) fn reconcile<K: Ord>(place: Place<'_>, owners: &mut Owners<K>) {
+pub(super) fn reconcile<K: Ord>(place: SchemaCursor<'_>, owners: &mut Owners<K>) {
     for owned in owners.values_mut() {
         if let Cow::Owned(set) = reconcile::with_type(place, &owned.set) {
             owned.set = set;
@@ -74,16 +74,16 @@ pub(super) fn update<K: Ord + Clone>(
 ///
 /// # Errors
 ///
-/// [`Failure`].
+/// [`ApplyFailure`].
 pub(super) fn apply<K: Ord + Clone>(
-    place: Place<'_>,
+    place: SchemaCursor<'_>,
     live: &Value,
     owners: &mut Owners<K>,
     apply: &Apply<'_, K>,
-) -> Result<Option<Value>, Failure<K>> {
+) -> Result<Option<Value>, ApplyFailure<K>> {
     let merged = merge::over(place, live, apply.config)
-        .map_err(|misfit| Failure::Merge(format!("failed to merge config: {misfit}")))?;
-    let set = owned::of(place, apply.config).1.recursive_difference(apply.reset);
+        .map_err(|misfit| ApplyFailure::Merge(format!("failed to merge config: {misfit}")))?;
+    let set = applied_fields::of(place, apply.config).1.recursive_difference(apply.reset);
     let last = put(owners, apply.manager, set, apply.version);
     let new = match last.map(|last| last.set) {
         // What is applied again is not removed, so most applies need not look.
@@ -97,7 +97,7 @@ pub(super) fn apply<K: Ord + Clone>(
     if !apply.force {
         let conflicts = conflicts(owners, &gained, apply.manager);
         if !conflicts.is_empty() {
-            return Err(Failure::Conflicts(conflicts));
+            return Err(ApplyFailure::Conflicts(conflicts));
         }
     }
     take_from_others(owners, &difference, &gained, Some(apply.manager));
@@ -144,17 +144,17 @@ fn take_from_others<K: Ord>(
 }
 
 /// Sets what a manager owns, and returns what it owned.
-fn put<K: Ord + Clone>(owners: &mut Owners<K>, manager: &K, set: FieldSet, version: &str) -> Option<Owned> {
+fn put<K: Ord + Clone>(owners: &mut Owners<K>, manager: &K, set: FieldSet, version: &str) -> Option<ManagerFields> {
     if set.is_empty() {
         return owners.remove(manager);
     }
-    owners.insert(manager.clone(), Owned { set, version: version.to_owned() })
+    owners.insert(manager.clone(), ManagerFields { set, version: version.to_owned() })
 }
 
 /// Removes what the manager applied last time and nobody applies or owns now.
-fn prune<K: Ord>(place: Place<'_>, merged: &Value, owners: &Owners<K>, last: &FieldSet) -> Value {
-    let named = |set: &FieldSet| owned::with_named_fields(Some(place), set);
-    let paths = |value: &Value| named(&owned::of(place, value).1);
+fn prune<K: Ord>(place: SchemaCursor<'_>, merged: &Value, owners: &Owners<K>, last: &FieldSet) -> Value {
+    let named = |set: &FieldSet| applied_fields::with_named_fields(Some(place), set);
+    let paths = |value: &Value| named(&applied_fields::of(place, value).1);
     let last = named(last);
     let all = paths(merged);
     let kept = paths(&remove::without(place, merged, &last));

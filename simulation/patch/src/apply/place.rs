@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, Presence, Schema, Shape, Types};
+use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, OmitPolicy, Schema, NodeType, Types};
 
-use super::element::{Element, Scalar};
-use super::go;
+use super::element::{PathElement, Scalar};
+use super::go_format;
 
 /// A type that is owned as one although its schema lets anything in.
 pub(super) const OPAQUE: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
@@ -22,7 +22,7 @@ static ANYTHING: Node = Node::anything();
 
 /// One place in a type, with references followed.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct SchemaCursor<'a> {
     types: &'a Types,
     node: &'a Node,
     /// What the field's own node says; a reference hides the default of the type it leads to.
@@ -33,7 +33,7 @@ pub(super) struct Place<'a> {
 }
 
 /// How the value in a place is owned.
-pub(super) enum Form<'a> {
+pub(super) enum FieldOwnership<'a> {
     /// As one.
     Whole,
     /// Field by field.
@@ -42,59 +42,59 @@ pub(super) enum Form<'a> {
     Items(&'a ListNode),
 }
 
-impl<'a> Place<'a> {
-    pub(super) fn root(schema: &'a Schema) -> Place<'a> {
-        Place::at(&schema.types, &schema.root, false)
+impl<'a> SchemaCursor<'a> {
+    pub(super) fn root(schema: &'a Schema) -> SchemaCursor<'a> {
+        SchemaCursor::at(&schema.types, &schema.root, false)
     }
 
-    fn at(types: &'a Types, field: &'a Node, mut built_in: bool) -> Place<'a> {
+    fn at(types: &'a Types, field: &'a Node, mut built_in: bool) -> SchemaCursor<'a> {
         let (mut node, mut opaque) = (field, false);
-        while let Shape::Ref(name) = &node.shape {
+        while let NodeType::Ref(name) = &node.shape {
             opaque |= &**name == OPAQUE;
             built_in = name.starts_with(BUILT_IN);
             node = types.0.get(&**name).unwrap_or(&ANYTHING);
         }
-        opaque |= built_in && matches!(node.shape, Shape::Any);
-        Place { types, node, field, opaque, built_in }
+        opaque |= built_in && matches!(node.shape, NodeType::Any);
+        SchemaCursor { types, node, field, opaque, built_in }
     }
 
-    fn inner(self, field: &'a Node) -> Place<'a> {
-        Place::at(self.types, field, self.built_in)
+    fn inner(self, field: &'a Node) -> SchemaCursor<'a> {
+        SchemaCursor::at(self.types, field, self.built_in)
     }
 
-    fn anything(self) -> Place<'a> {
-        Place { node: &ANYTHING, field: &ANYTHING, opaque: false, built_in: false, ..self }
+    fn anything(self) -> SchemaCursor<'a> {
+        SchemaCursor { node: &ANYTHING, field: &ANYTHING, opaque: false, built_in: false, ..self }
     }
 
-    pub(super) fn shape(&self) -> &'a Shape {
+    pub(super) fn shape(&self) -> &'a NodeType {
         &self.node.shape
     }
 
     pub(super) fn object(&self) -> Option<&'a ObjectNode> {
         match &self.node.shape {
-            Shape::Object(object) => Some(object),
+            NodeType::Object(object) => Some(object),
             _ => None,
         }
     }
 
     /// How a value here is owned. What does not fit the type is owned the way the type says.
-    pub(super) fn form(&self, value: &Value) -> Form<'a> {
+    pub(super) fn form(&self, value: &Value) -> FieldOwnership<'a> {
         match &self.node.shape {
-            _ if self.opaque => Form::Whole,
-            Shape::Any if value.is_object() => Form::Fields,
-            Shape::Object(object) if object.map_type == MapType::Granular => Form::Fields,
-            Shape::List(list) if list.list_type != ListType::Atomic => Form::Items(list),
-            _ => Form::Whole,
+            _ if self.opaque => FieldOwnership::Whole,
+            NodeType::Any if value.is_object() => FieldOwnership::Fields,
+            NodeType::Object(object) if object.map_type == MapType::Granular => FieldOwnership::Fields,
+            NodeType::List(list) if list.list_type != ListType::Atomic => FieldOwnership::Items(list),
+            _ => FieldOwnership::Whole,
         }
     }
 
     /// Whether the type says nothing about what stands here.
     pub(super) fn is_anything(&self) -> bool {
-        !self.opaque && matches!(self.node.shape, Shape::Any)
+        !self.opaque && matches!(self.node.shape, NodeType::Any)
     }
 
     /// The place of a field or key; none if the type does not have it.
-    pub(super) fn known_field(&self, name: &str) -> Option<Place<'a>> {
+    pub(super) fn known_field(&self, name: &str) -> Option<SchemaCursor<'a>> {
         let Some(object) = self.object() else { return Some(self.anything()) };
         if let Some(field) = object.fields.get(name) {
             return Some(self.inner(field));
@@ -107,7 +107,7 @@ impl<'a> Place<'a> {
     }
 
     /// The place of a field or key; of those that the type does not have, anything.
-    pub(super) fn field(&self, name: &str) -> Place<'a> {
+    pub(super) fn field(&self, name: &str) -> SchemaCursor<'a> {
         self.known_field(name).unwrap_or_else(|| self.anything())
     }
 
@@ -119,33 +119,33 @@ impl<'a> Place<'a> {
     /// What a field means that is not there: its zero value, if upstream's types always write it.
     pub(super) fn absent(&self) -> Option<Value> {
         match self.field.presence {
-            Presence::AsGiven | Presence::NonZero => None,
-            Presence::AlwaysOrNull => Some(Value::Null),
-            Presence::Always => Some(match &self.node.shape {
-                Shape::Object(_) => Value::Object(Map::new()),
-                Shape::String(_) => Value::from(""),
-                Shape::Integer(_) | Shape::Number | Shape::IntOrString => Value::from(0),
-                Shape::Boolean => Value::Bool(false),
-                Shape::Quantity => Value::from("0"),
-                Shape::Any | Shape::Ref(_) | Shape::List(_) => Value::Null,
+            OmitPolicy::AsGiven | OmitPolicy::NonZero => None,
+            OmitPolicy::AlwaysOrNull => Some(Value::Null),
+            OmitPolicy::Always => Some(match &self.node.shape {
+                NodeType::Object(_) => Value::Object(Map::new()),
+                NodeType::String(_) => Value::from(""),
+                NodeType::Integer(_) | NodeType::Number | NodeType::IntOrString => Value::from(0),
+                NodeType::Boolean => Value::Bool(false),
+                NodeType::Quantity => Value::from("0"),
+                NodeType::Any | NodeType::Ref(_) | NodeType::List(_) => Value::Null,
             }),
         }
     }
 
     pub(super) fn list(&self) -> Option<&'a ListNode> {
         match &self.node.shape {
-            Shape::List(list) => Some(list),
+            NodeType::List(list) => Some(list),
             _ => None,
         }
     }
 
     /// The place of the items of a list.
-    pub(super) fn items(&self, list: &'a ListNode) -> Place<'a> {
+    pub(super) fn items(&self, list: &'a ListNode) -> SchemaCursor<'a> {
         self.inner(&list.items)
     }
 
     /// The step that leads to an item, or why there is none.
-    pub(super) fn item_element(&self, list: &'a ListNode, item: &Value) -> Result<Element, String> {
+    pub(super) fn item_element(&self, list: &'a ListNode, item: &Value) -> Result<PathElement, String> {
         match &list.list_type {
             ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
             ListType::Set => set_element(item),
@@ -153,7 +153,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn keyed_element(&self, names: &[Arc<str>], item: &Value) -> Result<Element, String> {
+    fn keyed_element(&self, names: &[Arc<str>], item: &Value) -> Result<PathElement, String> {
         let fields = match item {
             Value::Object(fields) => fields,
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
@@ -166,7 +166,7 @@ impl<'a> Place<'a> {
             }
         }
         if keys.is_empty() {
-            let names: Vec<_> = names.iter().map(|name| go::quoted(name)).collect();
+            let names: Vec<_> = names.iter().map(|name| go_format::quoted(name)).collect();
             return Err(format!(
                 "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
                  values for any key fields)",
@@ -174,7 +174,7 @@ impl<'a> Place<'a> {
             ));
         }
         keys.sort_by(|one, other| one.0.cmp(&other.0));
-        Ok(Element::Key(keys))
+        Ok(PathElement::Key(keys))
     }
 
     /// A key that was not given has its default, if it has one of more than nothing.
@@ -184,11 +184,11 @@ impl<'a> Place<'a> {
     }
 }
 
-fn set_element(item: &Value) -> Result<Element, String> {
+fn set_element(item: &Value) -> Result<PathElement, String> {
     match item {
         Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
         Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
         Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
-        value => Ok(Element::Value(Scalar(value.clone()))),
+        value => Ok(PathElement::Value(Scalar(value.clone()))),
     }
 }

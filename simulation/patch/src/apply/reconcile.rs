@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use windlass_schema::{ListType, MapType, Shape};
+use windlass_schema::{ListType, MapType, NodeType};
 
-use super::element::Element;
-use super::place::Place;
+use super::element::PathElement;
+use super::place::SchemaCursor;
 use super::set::{FieldSet, Node};
 
 /// The set as the type of today would have it. Types that went the other way, from owned as one to field by field, need
 /// nothing: the owner of the whole keeps just that.
-pub(super) fn with_type<'s>(place: Place<'_>, set: &'s FieldSet) -> Cow<'s, FieldSet> {
+pub(super) fn with_type<'s>(place: SchemaCursor<'_>, set: &'s FieldSet) -> Cow<'s, FieldSet> {
     let mut changed = false;
     let mut out: Vec<Node> = Vec::new();
     for (at, node) in set.nodes.iter().enumerate() {
@@ -29,7 +29,7 @@ pub(super) fn with_type<'s>(place: Place<'_>, set: &'s FieldSet) -> Cow<'s, Fiel
 }
 
 /// The node, if it changes.
-fn node_with_type(place: Place<'_>, node: &Node) -> Option<Node> {
+fn node_with_type(place: SchemaCursor<'_>, node: &Node) -> Option<Node> {
     if node.below.is_empty() {
         return None;
     }
@@ -43,18 +43,18 @@ fn node_with_type(place: Place<'_>, node: &Node) -> Option<Node> {
     }
 }
 
-fn step<'a>(place: Place<'a>, element: &Element) -> Option<Place<'a>> {
+fn step<'a>(place: SchemaCursor<'a>, element: &PathElement) -> Option<SchemaCursor<'a>> {
     match (place.shape(), element) {
-        (Shape::Object(_), Element::Field(name)) => place.known_field(name),
-        (Shape::List(list), _) => Some(place.items(list)),
+        (NodeType::Object(_), PathElement::Field(name)) => place.known_field(name),
+        (NodeType::List(list), _) => Some(place.items(list)),
         _ => None,
     }
 }
 
-fn is_whole(place: Place<'_>) -> bool {
+fn is_whole(place: SchemaCursor<'_>) -> bool {
     match place.shape() {
-        Shape::Object(object) => object.map_type == MapType::Atomic,
-        Shape::List(list) => list.list_type == ListType::Atomic,
+        NodeType::Object(object) => object.map_type == MapType::Atomic,
+        NodeType::List(list) => list.list_type == ListType::Atomic,
         _ => false,
     }
 }

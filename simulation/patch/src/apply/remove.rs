@@ -3,21 +3,21 @@
 use serde_json::{Map, Value};
 use windlass_schema::ListNode;
 
-use super::element::Element;
-use super::place::{Form, Place};
+use super::element::PathElement;
+use super::place::{FieldOwnership, SchemaCursor};
 use super::set::FieldSet;
 
 /// The value without these paths. A map or list that loses its last part becomes `null`.
-pub(super) fn without(place: Place<'_>, value: &Value, gone: &FieldSet) -> Value {
+pub(super) fn without(place: SchemaCursor<'_>, value: &Value, gone: &FieldSet) -> Value {
     match (place.form(value), value) {
-        (Form::Fields, Value::Object(fields)) => fields_without(place, fields, gone),
-        (Form::Items(list), Value::Array(items)) => items_without(place, list, items, gone),
+        (FieldOwnership::Fields, Value::Object(fields)) => fields_without(place, fields, gone),
+        (FieldOwnership::Items(list), Value::Array(items)) => items_without(place, list, items, gone),
         (_, Value::Object(_) | Value::Array(_)) => Value::Null,
         (_, scalar) => scalar.clone(),
     }
 }
 
-fn fields_without(place: Place<'_>, fields: &Map<String, Value>, gone: &FieldSet) -> Value {
+fn fields_without(place: SchemaCursor<'_>, fields: &Map<String, Value>, gone: &FieldSet) -> Value {
     let mut out = Map::new();
     for (name, value) in fields {
         let kept = match gone.field(name) {
@@ -30,10 +30,10 @@ fn fields_without(place: Place<'_>, fields: &Map<String, Value>, gone: &FieldSet
     if out.is_empty() { Value::Null } else { Value::Object(out) }
 }
 
-fn items_without(place: Place<'_>, list: &ListNode, items: &[Value], gone: &FieldSet) -> Value {
+fn items_without(place: SchemaCursor<'_>, list: &ListNode, items: &[Value], gone: &FieldSet) -> Value {
     let mut out = Vec::with_capacity(items.len());
     for item in items {
-        let element: Option<Element> = place.item_element(list, item).ok();
+        let element: Option<PathElement> = place.item_element(list, item).ok();
         out.push(match element.and_then(|element| gone.node(&element)) {
             Some(node) if node.owned => continue,
             Some(node) => without(place.items(list), item, &node.below),

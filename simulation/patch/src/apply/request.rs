@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::managed::{self, ManagedFields, ManagerKey, Operation};
-use super::owners::{self, Apply, Failure};
-use super::place::Place;
+use super::owners::{self, Apply, ApplyFailure};
+use super::place::SchemaCursor;
 use super::set::FieldSet;
 use super::{
     ApplyError, Conflict, Manager, NOBODYS, api_version, check, compare, last_applied, name, remove,
@@ -17,7 +17,7 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// What is asked.
 pub(super) struct Request<'a> {
-    pub(super) place: Place<'a>,
+    pub(super) place: SchemaCursor<'a>,
     pub(super) applied: &'a Value,
     pub(super) manager: &'a Manager,
     pub(super) reset: &'a FieldSet,
@@ -41,10 +41,10 @@ impl Request<'_> {
             ApplyError::Invalid(text)
         })?;
         let mut object = match self.attempt(&live, self.manager.force) {
-            Err(Failure::Conflicts(conflicts)) if self.manager.name == last_applied::MANAGER => {
+            Err(ApplyFailure::Conflicts(conflicts)) if self.manager.name == last_applied::MANAGER => {
                 let version = api_version(self.applied);
                 let left = last_applied::without_taken_over(self.place, &live.object, version, conflicts);
-                if left.is_empty() { self.attempt(&live, true) } else { Err(Failure::Conflicts(left)) }
+                if left.is_empty() { self.attempt(&live, true) } else { Err(ApplyFailure::Conflicts(left)) }
             }
             outcome => outcome,
         }
@@ -74,7 +74,7 @@ impl Request<'_> {
         Ok(Live { object, managed })
     }
 
-    fn attempt(&self, live: &Live, force: bool) -> Result<Value, Failure<ManagerKey>> {
+    fn attempt(&self, live: &Live, force: bool) -> Result<Value, ApplyFailure<ManagerKey>> {
         let version = api_version(self.applied);
         let key = ManagerKey::new(name(self.manager), Operation::Apply, version, subresource(self.manager));
         let apply = Apply { config: self.applied, version, manager: &key, force, reset: self.reset };
@@ -104,10 +104,10 @@ fn strip(managed: &mut ManagedFields, key: &ManagerKey) {
     }
 }
 
-fn refused(failure: Failure<ManagerKey>) -> ApplyError {
+fn refused(failure: ApplyFailure<ManagerKey>) -> ApplyError {
     match failure {
-        Failure::Merge(text) => ApplyError::Invalid(text),
-        Failure::Conflicts(conflicts) => {
+        ApplyFailure::Merge(text) => ApplyError::Invalid(text),
+        ApplyFailure::Conflicts(conflicts) => {
             let conflict = |(manager, path)| Conflict { manager, path };
             ApplyError::Conflicts(conflicts.into_iter().map(conflict).collect())
         }

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use super::element::Element;
+use super::element::PathElement;
 
 /// A path from the root of an object.
-pub type Path = Vec<Element>;
+pub type Path = Vec<PathElement>;
 
 /// A set of paths, as a tree: a place is in the set by itself, or because something below it is, or both. Always
 /// sorted, and no branch ends in nothing, so that equal sets are equal values.
@@ -17,7 +17,7 @@ pub struct FieldSet {
 /// One place of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    pub(super) element: Element,
+    pub(super) element: PathElement,
     /// Whether the place itself is in the set.
     pub(super) owned: bool,
     /// What is in the set below it.
@@ -34,7 +34,7 @@ impl FieldSet {
     pub fn of_fields(paths: &[&[&str]]) -> FieldSet {
         let mut set = FieldSet::new();
         for path in paths {
-            set.insert(&path.iter().map(|name| Element::field(name)).collect::<Vec<_>>());
+            set.insert(&path.iter().map(|name| PathElement::field(name)).collect::<Vec<_>>());
         }
         set
     }
@@ -50,7 +50,7 @@ impl FieldSet {
     }
 
     /// Adds a path; its parents are not added. The root itself cannot be in a set.
-    pub fn insert(&mut self, path: &[Element]) {
+    pub fn insert(&mut self, path: &[PathElement]) {
         let Some((first, rest)) = path.split_first() else { return };
         let at = match self.position(first) {
             Ok(at) => at,
@@ -67,7 +67,7 @@ impl FieldSet {
     }
 
     /// Whether the path is in it by itself.
-    pub fn contains(&self, path: &[Element]) -> bool {
+    pub fn contains(&self, path: &[PathElement]) -> bool {
         match path {
             [] => false,
             [last] => self.node(last).is_some_and(|node| node.owned),
@@ -177,21 +177,21 @@ impl FieldSet {
         })
     }
 
-    pub(super) fn node(&self, element: &Element) -> Option<&Node> {
+    pub(super) fn node(&self, element: &PathElement) -> Option<&Node> {
         self.position(element).ok().and_then(|at| self.nodes.get(at))
     }
 
     /// The node of a field, without making a step of its name first.
     pub(super) fn field(&self, name: &str) -> Option<&Node> {
         let order = |node: &Node| match &node.element {
-            Element::Field(their) => (**their).cmp(name),
+            PathElement::Field(their) => (**their).cmp(name),
             _ => Ordering::Greater,
         };
         self.nodes.binary_search_by(order).ok().and_then(|at| self.nodes.get(at))
     }
 
     /// Adds a node unless it says nothing. Cheap when steps come in order; united with what is there when they do not.
-    pub(super) fn put(&mut self, element: &Element, owned: bool, below: FieldSet) {
+    pub(super) fn put(&mut self, element: &PathElement, owned: bool, below: FieldSet) {
         if owned || !below.is_empty() {
             self.put_node(Node::new(element.clone(), owned, below));
         }
@@ -212,13 +212,13 @@ impl FieldSet {
         }
     }
 
-    fn position(&self, element: &Element) -> Result<usize, usize> {
+    fn position(&self, element: &PathElement) -> Result<usize, usize> {
         self.nodes.binary_search_by(|node| node.element.cmp(element))
     }
 }
 
 impl Node {
-    fn new(element: Element, owned: bool, below: FieldSet) -> Node {
+    fn new(element: PathElement, owned: bool, below: FieldSet) -> Node {
         Node { element, owned, below }
     }
 }

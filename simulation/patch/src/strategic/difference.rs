@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::order::{self, By};
-use super::place::Place;
+use super::order::{self, MergeKey};
+use super::place::StrategyCursor;
 use super::{
     DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of, words,
 };
@@ -34,7 +34,7 @@ impl Part {
 pub(super) fn maps(
     original: &Fields,
     modified: &Fields,
-    place: Place<'_>,
+    place: StrategyCursor<'_>,
     part: Part,
     retains_keys: bool,
 ) -> Result<Fields, PatchError> {
@@ -70,7 +70,7 @@ fn one_field(
     field: &str,
     before: &Value,
     after: &Value,
-    place: Place<'_>,
+    place: StrategyCursor<'_>,
     part: Part,
 ) -> Result<(), PatchError> {
     if field == DIRECTIVE {
@@ -146,7 +146,7 @@ impl ListPatch {
 }
 
 impl Lists<'_> {
-    fn difference(&self, items: Place<'_>, key: &str, retains_keys: bool) -> Result<ListPatch, PatchError> {
+    fn difference(&self, items: StrategyCursor<'_>, key: &str, retains_keys: bool) -> Result<ListPatch, PatchError> {
         if self.before.is_empty() {
             let items = if self.part.changes() { self.after.to_vec() } else { Vec::new() };
             return Ok(ListPatch { items, ..ListPatch::default() });
@@ -157,7 +157,7 @@ impl Lists<'_> {
         }
     }
 
-    fn of_maps(&self, place: Place<'_>, key: &str, retains_keys: bool) -> Result<ListPatch, PatchError> {
+    fn of_maps(&self, place: StrategyCursor<'_>, key: &str, retains_keys: bool) -> Result<ListPatch, PatchError> {
         let (before, after) = (sorted_by_key(self.before, key)?, sorted_by_key(self.after, key)?);
         let (mut items, mut deleted) = (Vec::new(), Vec::new());
         for step in steps(&before, &after) {
@@ -177,7 +177,7 @@ impl Lists<'_> {
                 Step::Added(_) | Step::Deleted(_) => {}
             }
         }
-        let mut items = order::sorted(items, self.after, By::Key(key))?;
+        let mut items = order::sorted(items, self.after, MergeKey::Key(key))?;
         let moved = !self.before.iter().map(|it| it.get(key)).eq(self.after.iter().map(|it| it.get(key)));
         items.append(&mut deleted);
         let mut order = Vec::new();
@@ -202,7 +202,7 @@ impl Lists<'_> {
             }
         }
         patch.deleted_scalars.dedup();
-        patch.items.sort_by_key(|item| By::Value.index(self.after, item));
+        patch.items.sort_by_key(|item| MergeKey::Value.index(self.after, item));
         let changed = self.part.changes() && self.before != self.after;
         if changed || (self.part.deletions() && !patch.deleted_scalars.is_empty()) {
             patch.order = self.after.to_vec();

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::order::{self, By};
-use super::place::{Place, Strategy};
+use super::order::{self, MergeKey};
+use super::place::{StrategyCursor, Strategy};
 use super::{
     DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of,
     malformed_deletion_list, malformed_element_order, malformed_retain_keys, unknown_directive, wrong_kind,
@@ -23,7 +23,7 @@ pub(super) enum Mode {
 pub(super) fn maps(
     mut original: Fields,
     mut patch: Fields,
-    place: Place<'_>,
+    place: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<Fields, PatchError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
@@ -52,7 +52,7 @@ fn merge_field(
     original: &mut Fields,
     field: String,
     value: Value,
-    place: Place<'_>,
+    place: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<(), PatchError> {
     let deletes = field.starts_with(DELETE_FROM_LIST);
@@ -97,7 +97,7 @@ fn field_lists(
     original: Vec<Value>,
     patch: Vec<Value>,
     deletes: bool,
-    items: Place<'_>,
+    items: StrategyCursor<'_>,
     strategy: Strategy<'_>,
     mode: Mode,
 ) -> Result<Vec<Value>, PatchError> {
@@ -124,14 +124,14 @@ fn scalar_lists(original: Vec<Value>, patch: Vec<Value>) -> Result<Vec<Value>, P
             both.push(item.clone());
         }
     }
-    order::merged(both, |item| patch.contains(item), &patch, &original, By::Value)
+    order::merged(both, |item| patch.contains(item), &patch, &original, MergeKey::Value)
 }
 
 fn map_lists(
     original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
-    place: Place<'_>,
+    place: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<Vec<Value>, PatchError> {
     let (original, patch) = special_items(original, patch, key)?;
@@ -156,7 +156,7 @@ fn map_lists(
     for item in &merged {
         key_of(item, key)?;
     }
-    let by = By::Key(key);
+    let by = MergeKey::Key(key);
     order::merged(merged, |item| by.index(&patch, item).is_some(), &patch, &original, by)
 }
 
@@ -218,7 +218,7 @@ fn ordered_list(
     original: &mut Fields,
     patch: &mut Fields,
     directive: &str,
-    place: Place<'_>,
+    place: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<(), PatchError> {
     let Some(order) = patch.remove(directive) else { return Ok(()) };
@@ -257,7 +257,7 @@ fn ordered_list(
 
 /// The original's order, in which new items have taken the places that deleted ones left, as many as there are: upstream
 /// deletes and appends in place, and its cases hold the order that follows.
-fn places_taken(original: &[Value], patch: &[Value], by: By<'_>) -> Vec<Value> {
+fn places_taken(original: &[Value], patch: &[Value], by: MergeKey<'_>) -> Vec<Value> {
     let deletes = |item: &&Value| item.get(DIRECTIVE).is_some_and(|it| it == "delete");
     let mut order: Vec<_> = original.to_vec();
     order.retain(|item| !patch.iter().filter(deletes).any(|deleted| by.same(deleted, item)));

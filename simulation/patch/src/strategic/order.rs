@@ -12,7 +12,7 @@ pub(super) fn merged(
     of_patch: impl Fn(&Value) -> bool,
     patch_order: &[Value],
     server_order: &[Value],
-    by: By<'_>,
+    by: MergeKey<'_>,
 ) -> Result<Vec<Value>, PatchError> {
     let (patch, server_only): (Vec<_>, Vec<_>) = items.into_iter().partition(of_patch);
     let patch = sorted(patch, patch_order, by)?;
@@ -41,18 +41,18 @@ pub(super) fn merged(
 
 /// By what items are told apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum By<'a> {
+pub(super) enum MergeKey<'a> {
     /// They are scalars.
     Value,
     /// They are maps.
     Key(&'a str),
 }
 
-impl By<'_> {
+impl MergeKey<'_> {
     pub(super) fn same(self, left: &Value, right: &Value) -> bool {
         match self {
-            By::Value => left == right,
-            By::Key(key) => left.get(key) == right.get(key),
+            MergeKey::Value => left == right,
+            MergeKey::Key(key) => left.get(key) == right.get(key),
         }
     }
 
@@ -62,9 +62,9 @@ impl By<'_> {
 }
 
 /// The items in that order; what is to be deleted comes last.
-pub(super) fn sorted(mut items: Vec<Value>, order: &[Value], by: By<'_>) -> Result<Vec<Value>, PatchError> {
+pub(super) fn sorted(mut items: Vec<Value>, order: &[Value], by: MergeKey<'_>) -> Result<Vec<Value>, PatchError> {
     let mut deleted = Vec::new();
-    if let By::Key(key) = by {
+    if let MergeKey::Key(key) = by {
         for item in items.iter().chain(order) {
             key_of(item, key)?;
         }
@@ -107,9 +107,9 @@ pub(super) fn check(patch: &Value, order: &Value, key: Option<&str>) -> Result<(
 }
 
 /// By what the items of a list of that kind are told apart.
-pub(super) fn by(kind: Kind, key: Option<&str>) -> By<'_> {
+pub(super) fn by(kind: Kind, key: Option<&str>) -> MergeKey<'_> {
     match key {
-        Some(key) if kind == Kind::Map => By::Key(key),
-        _ => By::Value,
+        Some(key) if kind == Kind::Map => MergeKey::Key(key),
+        _ => MergeKey::Value,
     }
 }

@@ -1,12 +1,12 @@
 //! Where in the type we are, and what the type says of merging there.
 
-use windlass_schema::{Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+use windlass_schema::{Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
 
 use crate::PatchError;
 
 /// A place in a type.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct StrategyCursor<'a> {
     types: &'a Types,
     /// References have been followed.
     node: &'a Node,
@@ -20,39 +20,39 @@ pub(super) struct Strategy<'a> {
     pub(super) key: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
-    pub(super) fn of(schema: &'a Schema) -> Place<'a> {
-        Place { types: &schema.types, node: schema.resolve(&schema.root) }
+impl<'a> StrategyCursor<'a> {
+    pub(super) fn of(schema: &'a Schema) -> StrategyCursor<'a> {
+        StrategyCursor { types: &schema.types, node: schema.resolve(&schema.root) }
     }
 
     /// The place of a field that holds a map.
-    pub(super) fn map(self, field: &str) -> Result<(Place<'a>, Strategy<'a>), PatchError> {
+    pub(super) fn map(self, field: &str) -> Result<(StrategyCursor<'a>, Strategy<'a>), PatchError> {
         let node = self.field(field)?;
         let strategy = match &node.shape {
-            Shape::Object(ObjectNode { patch, .. }) => Strategy { patch: *patch, key: None },
-            Shape::List(list) => Strategy { patch: list.patch, key: list.merge_key.as_deref() },
+            NodeType::Object(ObjectNode { patch, .. }) => Strategy { patch: *patch, key: None },
+            NodeType::List(list) => Strategy { patch: list.patch, key: list.merge_key.as_deref() },
             _ => Strategy { patch: PatchStrategy::default(), key: None },
         };
-        Ok((Place { node, ..self }, strategy))
+        Ok((StrategyCursor { node, ..self }, strategy))
     }
 
     /// The place of the items of a field that holds a list.
-    pub(super) fn items(self, field: &str) -> Result<(Place<'a>, Strategy<'a>), PatchError> {
+    pub(super) fn items(self, field: &str) -> Result<(StrategyCursor<'a>, Strategy<'a>), PatchError> {
         let node = self.field(field)?;
         let (items, strategy) = match &node.shape {
-            Shape::List(list) => (
+            NodeType::List(list) => (
                 self.types.resolve(&list.items),
                 Strategy { patch: list.patch, key: list.merge_key.as_deref() },
             ),
-            Shape::Object(ObjectNode { patch, .. }) => (node, Strategy { patch: *patch, key: None }),
+            NodeType::Object(ObjectNode { patch, .. }) => (node, Strategy { patch: *patch, key: None }),
             _ => (node, Strategy { patch: PatchStrategy::default(), key: None }),
         };
-        Ok((Place { node: items, ..self }, strategy))
+        Ok((StrategyCursor { node: items, ..self }, strategy))
     }
 
     fn field(self, field: &str) -> Result<&'a Node, PatchError> {
         let node = match &self.node.shape {
-            Shape::Object(object) => object.fields.get(field).or(object.additional.as_deref()),
+            NodeType::Object(object) => object.fields.get(field).or(object.additional.as_deref()),
             _ => None,
         };
         node.map(|node| self.types.resolve(node)).ok_or_else(|| {

@@ -3,9 +3,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use windlass_schema::{ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+use windlass_schema::{ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
 
-use super::place::Place;
+use super::place::StrategyCursor;
 use super::{apply, between, three_way, words};
 use crate::PatchError;
 
@@ -15,31 +15,31 @@ const RETAIN_KEYS: PatchStrategy = PatchStrategy { merge: false, retain_keys: tr
 const NONE: PatchStrategy = PatchStrategy { merge: false, retain_keys: false, replace: false };
 const MERGE_RETAINING_KEYS: PatchStrategy = PatchStrategy { merge: true, retain_keys: true, replace: false };
 
-fn node(shape: Shape) -> Node {
+fn node(shape: NodeType) -> Node {
     Node { shape, nullable: false, ..Node::anything() }
 }
 
 fn text() -> Node {
-    node(Shape::String(None))
+    node(NodeType::String(None))
 }
 
 fn list(items: Node, patch: PatchStrategy, key: Option<&str>) -> Node {
     let merge_key = key.map(Arc::from);
-    node(Shape::List(ListNode { items: Box::new(items), list_type: ListType::Atomic, patch, merge_key }))
+    node(NodeType::List(ListNode { items: Box::new(items), list_type: ListType::Atomic, patch, merge_key }))
 }
 
 fn object<const N: usize>(fields: [(&str, Node); N], patch: PatchStrategy) -> Node {
     let fields = fields.into_iter().map(|(name, node)| (name.to_owned(), node)).collect();
-    node(Shape::Object(ObjectNode { fields, patch, ..ObjectNode::default() }))
+    node(NodeType::Object(ObjectNode { fields, patch, ..ObjectNode::default() }))
 }
 
 /// The type that upstream's cases are about.
 fn schema() -> Schema {
-    let item = || node(Shape::Ref("mergeItem".into()));
-    let number = || node(Shape::Integer(None));
+    let item = || node(NodeType::Ref("mergeItem".into()));
+    let number = || node(NodeType::Integer(None));
     let map = || {
         let additional = Some(Box::new(text()));
-        node(Shape::Object(ObjectNode { additional, ..ObjectNode::default() }))
+        node(NodeType::Object(ObjectNode { additional, ..ObjectNode::default() }))
     };
     let retaining = object(
         [
@@ -71,8 +71,8 @@ fn schema() -> Schema {
             ("retainKeysMergingList", list(item(), MERGE_RETAINING_KEYS, Some("name"))),
             ("int32", number()),
             ("int64", number()),
-            ("float32", node(Shape::Number)),
-            ("float64", node(Shape::Number)),
+            ("float32", node(NodeType::Number)),
+            ("float64", node(NodeType::Number)),
         ],
         NONE,
     );
@@ -87,7 +87,7 @@ fn table(name: &str) -> Vec<Value> {
 }
 
 /// Sorts merging lists, as upstream does with those of its tables that do not care for order.
-fn sorted(value: &Value, place: Place<'_>) -> Value {
+fn sorted(value: &Value, place: StrategyCursor<'_>) -> Value {
     let Value::Object(fields) = value else { return value.clone() };
     let mut result = Map::new();
     for (field, value) in fields {
@@ -148,7 +148,7 @@ fn cases(name: &str, schema: &Schema, sorts: bool) -> Vec<Value> {
     for field in
         cases.iter_mut().filter(|_| sorts).flat_map(|case| case.as_object_mut().unwrap().values_mut())
     {
-        *field = sorted(field, Place::of(schema));
+        *field = sorted(field, StrategyCursor::of(schema));
     }
     cases
 }

@@ -6,7 +6,7 @@ use super::json::kind_of;
 use super::quantity::canonical_quantity;
 use super::time::{self, Precision};
 use super::{Decoded, Strictness, TypeError, base64};
-use crate::node::{ListNode, Node, ObjectNode, Presence, Schema, Shape, Types};
+use crate::node::{ListNode, Node, ObjectNode, OmitPolicy, Schema, NodeType, Types};
 
 /// How many unknown fields are told; upstream's number.
 const MAXIMUM_UNKNOWN: usize = 100;
@@ -34,7 +34,7 @@ pub fn apply_defaults(schema: &Schema, value: &mut Value) {
 
 fn fill(types: &Types, node: &Node, value: &mut Value) {
     match (&types.resolve(node).shape, value) {
-        (Shape::Object(object), Value::Object(fields)) => {
+        (NodeType::Object(object), Value::Object(fields)) => {
             for (name, field) in &object.fields {
                 match (&field.default, fields.get_mut(name)) {
                     (_, Some(value)) if !value.is_null() || field.nullable => fill(types, field, value),
@@ -43,7 +43,7 @@ fn fill(types: &Types, node: &Node, value: &mut Value) {
                         fill(types, field, &mut value);
                         fields.insert(name.clone(), value);
                     }
-                    (None, None) if field.presence == Presence::AlwaysOrNull => {
+                    (None, None) if field.presence == OmitPolicy::AlwaysOrNull => {
                         fields.insert(name.clone(), Value::Null);
                     }
                     (None, _) => {}
@@ -54,7 +54,7 @@ fn fill(types: &Types, node: &Node, value: &mut Value) {
                 others.for_each(|(_, value)| fill(types, additional, value));
             }
         }
-        (Shape::List(list), Value::Array(items)) => {
+        (NodeType::List(list), Value::Array(items)) => {
             items.iter_mut().for_each(|item| fill(types, &list.items, item));
         }
         _ => {}
@@ -77,14 +77,14 @@ impl<'a> Decoder<'a> {
     fn value(&mut self, node: &'a Node, value: &mut Value) {
         let resolved = self.types.resolve(node);
         match (&resolved.shape, &mut *value) {
-            (Shape::Any | Shape::Ref(_), _) => {}
-            (Shape::Object(object), Value::Object(fields)) => {
-                let name = if let Shape::Ref(name) = &node.shape { Some(&**name) } else { None };
+            (NodeType::Any | NodeType::Ref(_), _) => {}
+            (NodeType::Object(object), Value::Object(fields)) => {
+                let name = if let NodeType::Ref(name) = &node.shape { Some(&**name) } else { None };
                 self.object(object, name, fields);
             }
-            (Shape::List(list), Value::Array(items)) => self.list(list, items),
-            (Shape::String(format), Value::String(text)) => self.text(format.as_deref(), text),
-            (Shape::Integer(format), Value::Number(number)) => {
+            (NodeType::List(list), Value::Array(items)) => self.list(list, items),
+            (NodeType::String(format), Value::String(text)) => self.text(format.as_deref(), text),
+            (NodeType::Integer(format), Value::Number(number)) => {
                 let fits = match format.as_deref() {
                     Some("int32") => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
                     _ => number.is_i64(),
@@ -94,16 +94,16 @@ impl<'a> Decoder<'a> {
                     self.mismatch(&given, node);
                 }
             }
-            (Shape::IntOrString, Value::Number(number)) => {
+            (NodeType::IntOrString, Value::Number(number)) => {
                 if number.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
                     let given = format!("number {number}");
                     self.mismatch(&given, node);
                 }
             }
-            (Shape::Number, Value::Number(_))
-            | (Shape::Boolean, Value::Bool(_))
-            | (Shape::IntOrString, Value::String(_)) => {}
-            (Shape::Quantity, quantity) => {
+            (NodeType::Number, Value::Number(_))
+            | (NodeType::Boolean, Value::Bool(_))
+            | (NodeType::IntOrString, Value::String(_)) => {}
+            (NodeType::Quantity, quantity) => {
                 let text =
                     if let Value::String(text) = quantity { text.clone() } else { quantity.to_string() };
                 match canonical_quantity(&text) {
@@ -184,8 +184,8 @@ impl<'a> Decoder<'a> {
     /// Whether a field with that value is written. Where the value says nothing but the default does, it is the default.
     fn is_written(&self, node: &Node, value: &mut Value) -> bool {
         match (node.presence, &node.default) {
-            (Presence::NonZero, _) => !is_zero(value),
-            (Presence::Always, Some(default))
+            (OmitPolicy::NonZero, _) => !is_zero(value),
+            (OmitPolicy::Always, Some(default))
                 if is_zero(value) && !is_zero(default) && !value.is_object() =>
             {
                 *value = default.clone();
@@ -198,13 +198,13 @@ impl<'a> Decoder<'a> {
     /// What upstream makes of a null in a list or as the value of a map.
     fn zero(&self, node: &Node) -> Value {
         match &self.types.resolve(node).shape {
-            Shape::Any | Shape::Ref(_) | Shape::List(_) => Value::Null,
-            Shape::Object(object) if object.fields.is_empty() && object.additional.is_some() => Value::Null,
-            Shape::Object(_) => Value::Object(Map::new()),
-            Shape::String(_) => Value::from(""),
-            Shape::Integer(_) | Shape::Number | Shape::IntOrString => Value::from(0),
-            Shape::Boolean => Value::Bool(false),
-            Shape::Quantity => Value::from("0"),
+            NodeType::Any | NodeType::Ref(_) | NodeType::List(_) => Value::Null,
+            NodeType::Object(object) if object.fields.is_empty() && object.additional.is_some() => Value::Null,
+            NodeType::Object(_) => Value::Object(Map::new()),
+            NodeType::String(_) => Value::from(""),
+            NodeType::Integer(_) | NodeType::Number | NodeType::IntOrString => Value::from(0),
+            NodeType::Boolean => Value::Bool(false),
+            NodeType::Quantity => Value::from("0"),
         }
     }
 
@@ -228,24 +228,24 @@ impl<'a> Decoder<'a> {
 
     fn go_type(&self, node: &Node) -> String {
         match &self.types.resolve(node).shape {
-            Shape::Object(object) => match (&node.shape, &object.additional) {
+            NodeType::Object(object) => match (&node.shape, &object.additional) {
                 (_, Some(values)) if object.fields.is_empty() => {
                     format!("map[string]{}", self.go_type(values))
                 }
-                (Shape::Ref(name), _) => go_name(name),
+                (NodeType::Ref(name), _) => go_name(name),
                 _ => "map[string]interface {}".to_owned(),
             },
-            Shape::List(list) => format!("[]{}", self.go_type(&list.items)),
-            Shape::String(Some(format)) if &**format == "byte" => "[]uint8".to_owned(),
-            Shape::String(_) => "string".to_owned(),
-            Shape::Integer(Some(format)) if &**format == "int32" => "int32".to_owned(),
-            Shape::Integer(_) => "int64".to_owned(),
-            Shape::Number => "float64".to_owned(),
-            Shape::Boolean => "bool".to_owned(),
+            NodeType::List(list) => format!("[]{}", self.go_type(&list.items)),
+            NodeType::String(Some(format)) if &**format == "byte" => "[]uint8".to_owned(),
+            NodeType::String(_) => "string".to_owned(),
+            NodeType::Integer(Some(format)) if &**format == "int32" => "int32".to_owned(),
+            NodeType::Integer(_) => "int64".to_owned(),
+            NodeType::Number => "float64".to_owned(),
+            NodeType::Boolean => "bool".to_owned(),
             // Upstream takes for a number what is no text.
-            Shape::IntOrString => "int32".to_owned(),
-            Shape::Quantity => "resource.Quantity".to_owned(),
-            Shape::Any | Shape::Ref(_) => "interface {}".to_owned(),
+            NodeType::IntOrString => "int32".to_owned(),
+            NodeType::Quantity => "resource.Quantity".to_owned(),
+            NodeType::Any | NodeType::Ref(_) => "interface {}".to_owned(),
         }
     }
 }

@@ -22,12 +22,12 @@ pub struct Parsed {
 pub fn parse(body: &[u8]) -> Result<Parsed, String> {
     let text = String::from_utf8_lossy(body);
     let mut reader = serde_json::Deserializer::from_str(&text);
-    let mut seed = Place { path: String::new(), duplicates: Vec::new() };
+    let mut seed = ParsePosition { path: String::new(), duplicates: Vec::new() };
     let value = (&mut seed).deserialize(&mut reader);
     match value.and_then(|value| reader.end().map(|()| value)) {
         Ok(value) => Ok(Parsed { value, duplicates: seed.duplicates }),
         Err(error) => {
-            Err(Syntax { body: text.as_bytes(), at: 0 }.fault().unwrap_or_else(|| error.to_string()))
+            Err(SyntaxScanner { body: text.as_bytes(), at: 0 }.fault().unwrap_or_else(|| error.to_string()))
         }
     }
 }
@@ -96,22 +96,22 @@ pub fn kind_of(value: &Value) -> &'static str {
 }
 
 /// The place that is read, and what was found twice so far.
-struct Place {
+struct ParsePosition {
     path: String,
     duplicates: Vec<String>,
 }
 
-impl Place {
+impl ParsePosition {
     fn found_twice(&mut self) {
         /// As many as upstream tells of.
-        const MOST: usize = 100;
-        if self.duplicates.len() < MOST && !self.duplicates.contains(&self.path) {
+        const MAX: usize = 100;
+        if self.duplicates.len() < MAX && !self.duplicates.contains(&self.path) {
             self.duplicates.push(self.path.clone());
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Place {
+impl<'de> DeserializeSeed<'de> for &mut ParsePosition {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -119,7 +119,7 @@ impl<'de> DeserializeSeed<'de> for &mut Place {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Place {
+impl<'de> Visitor<'de> for &mut ParsePosition {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,7 +192,7 @@ impl<'de> Visitor<'de> for &mut Place {
 }
 
 /// Finds the first fault in a body, in the words of Go's scanner.
-struct Syntax<'a> {
+struct SyntaxScanner<'a> {
     body: &'a [u8],
     at: usize,
 }
@@ -204,7 +204,7 @@ struct Syntax<'a> {
 /// readers, and storage refuses what readers of its bytes could not read.
 const DEPTH: usize = 127;
 
-impl Syntax<'_> {
+impl SyntaxScanner<'_> {
     fn fault(mut self) -> Option<String> {
         let fault = self.value(0).and_then(|()| match self.peek() {
             None => Ok(()),

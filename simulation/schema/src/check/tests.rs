@@ -3,10 +3,10 @@ use serde_json::{Value, json};
 use super::{
     Decoded, Strictness, apply_defaults, canonical_quantity, decode, parse, unrecognized, version_and_kind,
 };
-use crate::{Catalogue, Schema};
+use crate::{Catalog, Schema};
 
 fn schema(group: &str, version: &str, plural: &str) -> Schema {
-    Catalogue::built_in().resource(group, version, plural).expect("a built-in resource").schema.clone()
+    Catalog::built_in().resource(group, version, plural).expect("a built-in resource").schema.clone()
 }
 
 /// A pod with something in place of, or beside, what it needs.
@@ -81,7 +81,7 @@ fn unknown_fields_are_dropped_and_told_with_their_paths() {
     );
     let (decoded, value) = decoded(pod(change.clone()));
     assert_eq!(
-        decoded.complaints(&["spec.containers".to_owned(), "spec.foo.bar".to_owned(), "zip".to_owned()]),
+        decoded.error_messages(&["spec.containers".to_owned(), "spec.foo.bar".to_owned(), "zip".to_owned()]),
         [
             "duplicate field \"spec.containers\"",
             "unknown field \"metadata.zap\"",
@@ -329,7 +329,7 @@ fn bodies_that_are_nested_too_deep_are_refused_however_deep() {
 
 #[test]
 fn every_built_in_kind_settles_in_one_round() {
-    for resource in Catalogue::built_in().iter() {
+    for resource in Catalog::built_in().iter() {
         let mut value = json!({"kind": resource.kind, "metadata": {"name": "a"}, "spec": {}});
         decode(&resource.schema, &mut value, Strictness::Strict);
         apply_defaults(&resource.schema, &mut value);

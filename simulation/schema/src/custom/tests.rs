@@ -170,7 +170,7 @@ fn stored(version: &CustomVersion, spec: Value) -> Result<Value, Vec<(String, St
         spec.entry("must").or_insert(json!("x"));
     }
     let decoded = version.decode(&mut object, Strictness::Strict);
-    assert_eq!(decoded.complaints(&[]), Vec::<String>::new());
+    assert_eq!(decoded.error_messages(&[]), Vec::<String>::new());
     assert_eq!(decoded.errors, []);
     version.apply_defaults(&mut object);
     let errors = version.validate(&object);
@@ -320,7 +320,7 @@ fn a_definition_is_accepted_as_upstream_accepts_it() {
 
 #[test]
 fn definitions_pass_the_decoder_of_built_in_kinds_and_come_out_as_they_were() {
-    let catalogue = crate::Catalogue::built_in();
+    let catalogue = crate::Catalog::built_in();
     let resource = catalogue
         .resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         .expect("it is built in");

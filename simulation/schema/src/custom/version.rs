@@ -9,8 +9,8 @@ use super::error::FieldError;
 use super::rule::{Rule, list, texts};
 use super::validate;
 use crate::check::{self, Decoded, Strictness, TypeError};
-use crate::node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
-use crate::{Catalogue, ResourceInfo};
+use crate::node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
+use crate::{Catalog, ResourceInfo};
 
 /// The name of upstream's type for the metadata of objects.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -169,7 +169,7 @@ fn root_rule(schema: &Value) -> Rule {
 /// The type that a structural schema describes.
 pub(super) fn schema_of(schema: &Value) -> Schema {
     let types =
-        Catalogue::built_in().iter().next().map(|it| Arc::clone(&it.schema.types)).unwrap_or_default();
+        Catalog::built_in().iter().next().map(|it| Arc::clone(&it.schema.types)).unwrap_or_default();
     let mut root = node_of(schema);
     add_identity(&mut root);
     Schema { types, root: Arc::new(root) }
@@ -177,11 +177,11 @@ pub(super) fn schema_of(schema: &Value) -> Schema {
 
 /// Objects have a kind and metadata, whatever their schema says of these.
 fn add_identity(node: &mut Node) {
-    if let Shape::Object(object) = &mut node.shape {
-        let place = |shape: Shape| Node { shape, nullable: false, ..Node::anything() };
-        object.fields.insert("apiVersion".to_owned(), place(Shape::String(None)));
-        object.fields.insert("kind".to_owned(), place(Shape::String(None)));
-        object.fields.insert("metadata".to_owned(), place(Shape::Ref(OBJECT_META.into())));
+    if let NodeType::Object(object) = &mut node.shape {
+        let place = |shape: NodeType| Node { shape, nullable: false, ..Node::anything() };
+        object.fields.insert("apiVersion".to_owned(), place(NodeType::String(None)));
+        object.fields.insert("kind".to_owned(), place(NodeType::String(None)));
+        object.fields.insert("metadata".to_owned(), place(NodeType::Ref(OBJECT_META.into())));
     }
 }
 
@@ -192,15 +192,15 @@ fn node_of(schema: &Value) -> Node {
     let format = || text("format").map(Arc::from);
     let preserves = flag("x-kubernetes-preserve-unknown-fields");
     let shape = match text("type") {
-        _ if flag("x-kubernetes-int-or-string") => Shape::IntOrString,
-        Some("array") => Shape::List(list_of(fields)),
-        Some("string") => Shape::String(format()),
-        Some("integer") => Shape::Integer(format()),
-        Some("number") => Shape::Number,
-        Some("boolean") => Shape::Boolean,
-        Some("object") => Shape::Object(object_of(fields, preserves)),
-        _ if fields.contains_key("properties") => Shape::Object(object_of(fields, preserves)),
-        _ => Shape::Any,
+        _ if flag("x-kubernetes-int-or-string") => NodeType::IntOrString,
+        Some("array") => NodeType::List(list_of(fields)),
+        Some("string") => NodeType::String(format()),
+        Some("integer") => NodeType::Integer(format()),
+        Some("number") => NodeType::Number,
+        Some("boolean") => NodeType::Boolean,
+        Some("object") => NodeType::Object(object_of(fields, preserves)),
+        _ if fields.contains_key("properties") => NodeType::Object(object_of(fields, preserves)),
+        _ => NodeType::Any,
     };
     let mut node = Node {
         shape,
@@ -263,8 +263,8 @@ impl Pruner<'_> {
     fn value(&mut self, node: &Node, value: &mut Value) {
         let length = self.path.len();
         match (&node.shape, &mut *value) {
-            (Shape::Ref(_), metadata) => self.metadata(node, metadata),
-            (Shape::Object(object), Value::Object(fields)) => {
+            (NodeType::Ref(_), metadata) => self.metadata(node, metadata),
+            (NodeType::Object(object), Value::Object(fields)) => {
                 for (name, mut value) in std::mem::take(fields) {
                     if length > 0 {
                         self.path.push('.');
@@ -289,7 +289,7 @@ impl Pruner<'_> {
                     self.path.truncate(length);
                 }
             }
-            (Shape::List(list), Value::Array(items)) => {
+            (NodeType::List(list), Value::Array(items)) => {
                 for (index, item) in items.iter_mut().enumerate() {
                     self.path.push_str(&format!("[{index}]"));
                     self.value(&list.items, item);
@@ -338,7 +338,7 @@ fn whole_numbers(value: &mut Value) {
 
 fn drop_nulls(node: &Node, value: &mut Value) {
     match (&node.shape, value) {
-        (Shape::Object(object), Value::Object(fields)) => {
+        (NodeType::Object(object), Value::Object(fields)) => {
             fields.retain(|name, value| {
                 let node = object.fields.get(name).or(object.additional.as_deref());
                 let Some(node) = node else { return true };
@@ -346,7 +346,7 @@ fn drop_nulls(node: &Node, value: &mut Value) {
                 !value.is_null() || node.nullable
             });
         }
-        (Shape::List(list), Value::Array(items)) => {
+        (NodeType::List(list), Value::Array(items)) => {
             items.iter_mut().for_each(|item| drop_nulls(&list.items, item));
         }
         _ => {}

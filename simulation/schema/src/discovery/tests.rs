@@ -31,13 +31,13 @@ fn widget(version: &str) -> ResourceInfo {
                 verbs: vec!["get".into()],
             },
         )]),
-        schema: Catalogue::built_in().kind_schema("", "v1", "ConfigMap").unwrap().clone(),
+        schema: Catalog::built_in().kind_schema("", "v1", "ConfigMap").unwrap().clone(),
     }
 }
 
 #[test]
 fn every_path_answers_what_upstreams_server_answers() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let mut compared = 0;
     for (path, expected) in upstream() {
         let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
@@ -58,7 +58,7 @@ fn every_path_answers_what_upstreams_server_answers() {
 
 #[test]
 fn the_hash_of_a_storage_version_is_upstreams() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let cases = [
         ("apps", "v1", "deployments", Some("8aSe+NMegvE=")),
         // Both are stored as the newer version.
@@ -74,7 +74,7 @@ fn the_hash_of_a_storage_version_is_upstreams() {
 
 #[test]
 fn nothing_is_said_of_what_is_not_there() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     assert_eq!(api_group(&catalogue, "example.com"), None);
     assert_eq!(api_group(&catalogue, ""), None);
     assert_eq!(resource_list(&catalogue, "apps", "v2"), None);
@@ -82,7 +82,7 @@ fn nothing_is_said_of_what_is_not_there() {
 
 #[test]
 fn the_core_group_is_aggregated_without_a_name() {
-    let described = aggregated_core(&Catalogue::built_in());
+    let described = aggregated_core(&Catalog::built_in());
     assert_eq!(described["items"].as_array().unwrap().len(), 1);
     assert_eq!(described["items"][0]["metadata"], json!({}));
     let resources = described["items"][0]["versions"][0]["resources"].as_array().unwrap();
@@ -97,7 +97,7 @@ fn the_core_group_is_aggregated_without_a_name() {
 
 #[test]
 fn custom_kinds_come_last_and_their_stable_versions_first() {
-    let mut catalogue = Catalogue::built_in();
+    let mut catalogue = Catalog::built_in();
     for version in ["v1alpha1", "v1", "v2beta1", "v10", "v2", "other"] {
         catalogue.insert(widget(version));
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{Node, ObjectNode, Schema, Shape, SubresourceInfo, Types};
+use crate::{Node, ObjectNode, Schema, NodeType, SubresourceInfo, Types};
 
 fn referred<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
     match value {
@@ -15,11 +15,11 @@ fn referred<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
 }
 
 fn widget() -> ResourceInfo {
-    let built_in = Catalogue::built_in();
+    let built_in = Catalog::built_in();
     let mut root = ObjectNode::default();
     let metadata = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-    root.fields.insert("metadata".into(), Node::of(Shape::Ref(metadata.into())));
-    root.fields.insert("port".into(), Node { nullable: true, ..Node::of(Shape::IntOrString) });
+    root.fields.insert("metadata".into(), Node::of(NodeType::Ref(metadata.into())));
+    root.fields.insert("port".into(), Node { nullable: true, ..Node::of(NodeType::IntOrString) });
     ResourceInfo {
         group: "shop.example.com".into(),
         version: "v1".into(),
@@ -44,14 +44,14 @@ fn widget() -> ResourceInfo {
         .into(),
         schema: Schema {
             types: built_in.kind_schema("", "v1", "Pod").unwrap().types.clone(),
-            root: Node::of(Shape::Object(root)).into(),
+            root: Node::of(NodeType::Object(root)).into(),
         },
     }
 }
 
 #[test]
 fn every_document_of_the_index_is_there_and_whole() {
-    let mut catalogue = Catalogue::built_in();
+    let mut catalogue = Catalog::built_in();
     catalogue.insert(widget());
     let index = v3_index(&catalogue);
     let paths = index["paths"].as_object().unwrap();
@@ -77,7 +77,7 @@ fn every_document_of_the_index_is_there_and_whole() {
 
 #[test]
 fn every_resource_that_is_patched_says_so_with_the_parameters_kubectl_looks_for() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     for resource in catalogue.iter().filter(|it| it.verbs.iter().any(|it| it == "patch")) {
         let document = v3_document(&catalogue, &resource.group, &resource.version).unwrap();
         let kind = json!({ "group": resource.group, "version": resource.version, "kind": resource.kind });
@@ -95,7 +95,7 @@ fn every_resource_that_is_patched_says_so_with_the_parameters_kubectl_looks_for(
 
 #[test]
 fn kubectl_finds_field_validation_on_kinds_that_are_only_created() {
-    let document = v3_document(&Catalogue::built_in(), "authorization.k8s.io", "v1").unwrap();
+    let document = v3_document(&Catalog::built_in(), "authorization.k8s.io", "v1").unwrap();
     let item = &document["paths"]["/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/{name}"];
     assert_eq!(item["patch"]["x-kubernetes-group-version-kind"]["kind"], "SelfSubjectAccessReview");
     assert!(item["patch"]["parameters"].as_array().unwrap().iter().any(|it| it["name"] == "fieldValidation"));
@@ -104,7 +104,7 @@ fn kubectl_finds_field_validation_on_kinds_that_are_only_created() {
 
 #[test]
 fn strategic_merge_finds_its_keys() {
-    let document = v3_document(&Catalogue::built_in(), "apps", "v1").unwrap();
+    let document = v3_document(&Catalog::built_in(), "apps", "v1").unwrap();
     let schemas = &document["components"]["schemas"];
     let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
     assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
@@ -117,7 +117,7 @@ fn strategic_merge_finds_its_keys() {
 
 #[test]
 fn a_custom_kind_is_described_and_its_hash_follows_its_schema() {
-    let mut catalogue = Catalogue::built_in();
+    let mut catalogue = Catalog::built_in();
     let mut widget = widget();
     catalogue.insert(widget.clone());
     let document = v3_document(&catalogue, "shop.example.com", "v1").unwrap();
@@ -132,15 +132,15 @@ fn a_custom_kind_is_described_and_its_hash_follows_its_schema() {
     assert!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json").is_none());
     assert!(document["paths"].get(format!("{item}/scale")).is_some());
 
-    let address = |catalogue: &Catalogue| v3_index(catalogue)["paths"]["apis/shop.example.com/v1"].clone();
+    let address = |catalogue: &Catalog| v3_index(catalogue)["paths"]["apis/shop.example.com/v1"].clone();
     let before = address(&catalogue);
-    widget.schema.root = Node::of(Shape::Object(ObjectNode::default())).into();
+    widget.schema.root = Node::of(NodeType::Object(ObjectNode::default())).into();
     catalogue.insert(widget.clone());
     let after = address(&catalogue);
     assert_ne!(after, before);
     widget.schema = Schema {
         types: Types::default().into(),
-        root: Node::of(Shape::Object(ObjectNode::default())).into(),
+        root: Node::of(NodeType::Object(ObjectNode::default())).into(),
     };
     catalogue.insert(widget);
     assert_ne!(address(&catalogue), after);
@@ -148,7 +148,7 @@ fn a_custom_kind_is_described_and_its_hash_follows_its_schema() {
 
 #[test]
 fn version_two_has_every_kind_in_one_document() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let document = v2(&catalogue);
     let mut references = BTreeSet::new();
     referred(&document, &mut references);
@@ -163,7 +163,7 @@ fn version_two_has_every_kind_in_one_document() {
 
 #[test]
 fn documents_stay_small() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let length = |group| v3_document(&catalogue, group, "v1").unwrap().to_string().len();
     assert!(length("") < 250_000, "{}", length(""));
     assert!(length("coordination.k8s.io") < 15_000, "{}", length("coordination.k8s.io"));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Kind;
 use crate::node::{
-    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types,
+    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, OmitPolicy, Schema, NodeType, Types,
 };
 
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
@@ -39,7 +39,7 @@ impl Components {
     /// Adds the type of a kind and what it refers to.
     pub(super) fn kind(&mut self, kind: Kind<'_>, schema: &Schema, built_in: bool) {
         let name = match &schema.root.shape {
-            Shape::Ref(name) => name.to_string(),
+            NodeType::Ref(name) => name.to_string(),
             _ => custom_name(kind),
         };
         if self.done.contains_key(&name) {
@@ -87,30 +87,30 @@ impl Renderer<'_> {
         }
         // Zero values that are written anyhow are nothing to tell of.
         if let Some(default) = &node.default
-            && (node.presence != Presence::Always || !is_zero(default))
+            && (node.presence != OmitPolicy::Always || !is_zero(default))
         {
             rendered["default"] = default.clone();
         }
         rendered
     }
 
-    fn shape(&mut self, shape: &Shape) -> Value {
+    fn shape(&mut self, shape: &NodeType) -> Value {
         match shape {
-            Shape::Any => json!({ "x-kubernetes-preserve-unknown-fields": true }),
-            Shape::Ref(name) => self.reference(name),
-            Shape::Object(object) => self.object(object),
-            Shape::List(list) => self.list(list),
-            Shape::String(format) => self.string(format.as_deref()),
-            Shape::Integer(None) => json!({ "type": "integer" }),
-            Shape::Integer(Some(format)) => json!({ "type": "integer", "format": **format }),
-            Shape::Number => json!({ "type": "number" }),
-            Shape::Boolean => json!({ "type": "boolean" }),
-            Shape::IntOrString if self.built_in => self.reference(&INT_OR_STRING.into()),
-            Shape::IntOrString => json!({
+            NodeType::Any => json!({ "x-kubernetes-preserve-unknown-fields": true }),
+            NodeType::Ref(name) => self.reference(name),
+            NodeType::Object(object) => self.object(object),
+            NodeType::List(list) => self.list(list),
+            NodeType::String(format) => self.string(format.as_deref()),
+            NodeType::Integer(None) => json!({ "type": "integer" }),
+            NodeType::Integer(Some(format)) => json!({ "type": "integer", "format": **format }),
+            NodeType::Number => json!({ "type": "number" }),
+            NodeType::Boolean => json!({ "type": "boolean" }),
+            NodeType::IntOrString if self.built_in => self.reference(&INT_OR_STRING.into()),
+            NodeType::IntOrString => json!({
                 "anyOf": [{ "type": "integer" }, { "type": "string" }],
                 "x-kubernetes-int-or-string": true,
             }),
-            Shape::Quantity => self.reference(&QUANTITY.into()),
+            NodeType::Quantity => self.reference(&QUANTITY.into()),
         }
     }
 
@@ -118,7 +118,7 @@ impl Renderer<'_> {
     fn reference(&mut self, name: &Arc<str>) -> Value {
         self.met.push(Arc::clone(name));
         let mut rendered = json!({ "allOf": [{ "$ref": format!("{}{name}", self.prefix) }] });
-        if let Some(Shape::Object(object)) = self.types.0.get(&**name).map(|it| &it.shape) {
+        if let Some(NodeType::Object(object)) = self.types.0.get(&**name).map(|it| &it.shape) {
             patch_strategy(&mut rendered, object.patch);
         }
         rendered

@@ -1,16 +1,16 @@
 use serde_json::json;
 
 use super::*;
-use crate::Catalogue;
+use crate::Catalog;
 
-fn object<'a>(catalogue: &'a Catalogue, group: &str, kind: &str, path: &[&str]) -> &'a Node {
+fn object<'a>(catalogue: &'a Catalog, group: &str, kind: &str, path: &[&str]) -> &'a Node {
     let schema = catalogue.kind_schema(group, "v1", kind).unwrap();
     let mut node = schema.resolve(&schema.root);
     for name in path {
         let node_fields = match &node.shape {
-            Shape::Object(object) => &object.fields,
-            Shape::List(list) => match &schema.resolve(&list.items).shape {
-                Shape::Object(object) => &object.fields,
+            NodeType::Object(object) => &object.fields,
+            NodeType::List(list) => match &schema.resolve(&list.items).shape {
+                NodeType::Object(object) => &object.fields,
                 other => panic!("{name} in {other:?}"),
             },
             other => panic!("{name} in {other:?}"),
@@ -28,14 +28,14 @@ fn every_line_of_the_tables_has_a_meaning_and_every_name_a_type() {
     let types = &tables.resources[0].schema.types;
     let mut dangling = BTreeSet::new();
     for node in types.0.values() {
-        let Shape::Object(object) = &node.shape else { panic!("{node:?}") };
+        let NodeType::Object(object) = &node.shape else { panic!("{node:?}") };
         for field in object.fields.values() {
             let mut node = field;
             loop {
                 match &node.shape {
-                    Shape::List(list) => node = &list.items,
-                    Shape::Object(ObjectNode { additional: Some(values), .. }) => node = values,
-                    Shape::Ref(name) if !types.0.contains_key(&**name) => {
+                    NodeType::List(list) => node = &list.items,
+                    NodeType::Object(ObjectNode { additional: Some(values), .. }) => node = values,
+                    NodeType::Ref(name) if !types.0.contains_key(&**name) => {
                         dangling.insert(name.clone());
                         break;
                     }
@@ -49,23 +49,23 @@ fn every_line_of_the_tables_has_a_meaning_and_every_name_a_type() {
 
 #[test]
 fn lists_and_maps_know_how_they_are_merged() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let ports = object(&catalogue, "", "Pod", &["spec", "containers", "ports"]);
-    let Shape::List(ports) = &ports.shape else { panic!("{ports:?}") };
+    let NodeType::List(ports) = &ports.shape else { panic!("{ports:?}") };
     assert_eq!(ports.list_type, ListType::Map(vec!["containerPort".into(), "protocol".into()]));
     assert_eq!(ports.merge_key.as_deref(), Some("containerPort"));
     assert!(ports.patch.merge && !ports.patch.retain_keys);
     let volumes = object(&catalogue, "", "Pod", &["spec", "volumes"]);
-    assert!(matches!(&volumes.shape, Shape::List(list) if list.patch.merge && list.patch.retain_keys));
+    assert!(matches!(&volumes.shape, NodeType::List(list) if list.patch.merge && list.patch.retain_keys));
     let finalizers = object(&catalogue, "", "Pod", &["metadata", "finalizers"]);
-    assert!(matches!(&finalizers.shape, Shape::List(list) if list.list_type == ListType::Set));
+    assert!(matches!(&finalizers.shape, NodeType::List(list) if list.list_type == ListType::Set));
     let selector = object(&catalogue, "", "Service", &["spec", "selector"]);
-    assert!(matches!(&selector.shape, Shape::Object(map) if map.map_type == MapType::Atomic));
+    assert!(matches!(&selector.shape, NodeType::Object(map) if map.map_type == MapType::Atomic));
 }
 
 #[test]
 fn upstreams_unconditional_defaults_stand_where_its_server_applies_them() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let default = |group, kind, path: &[&str]| object(&catalogue, group, kind, path).default.clone();
     let cases = [
         ("", "Pod", vec!["spec", "restartPolicy"], json!("Always")),
@@ -99,50 +99,50 @@ fn upstreams_unconditional_defaults_stand_where_its_server_applies_them() {
 
 #[test]
 fn a_field_knows_when_it_is_written() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let presence = |group, kind, path: &[&str]| object(&catalogue, group, kind, path).presence;
-    assert_eq!(presence("", "Pod", &["spec", "terminationGracePeriodSeconds"]), Presence::AsGiven);
-    assert_eq!(presence("", "Pod", &["spec", "nodeName"]), Presence::NonZero);
-    assert_eq!(presence("", "Pod", &["metadata", "creationTimestamp"]), Presence::NonZero);
-    assert_eq!(presence("", "Pod", &["spec", "containers"]), Presence::AlwaysOrNull);
-    assert_eq!(presence("", "Pod", &["status", "containerStatuses", "ready"]), Presence::Always);
-    assert_eq!(presence("", "Pod", &["status"]), Presence::Always);
+    assert_eq!(presence("", "Pod", &["spec", "terminationGracePeriodSeconds"]), OmitPolicy::AsGiven);
+    assert_eq!(presence("", "Pod", &["spec", "nodeName"]), OmitPolicy::NonZero);
+    assert_eq!(presence("", "Pod", &["metadata", "creationTimestamp"]), OmitPolicy::NonZero);
+    assert_eq!(presence("", "Pod", &["spec", "containers"]), OmitPolicy::AlwaysOrNull);
+    assert_eq!(presence("", "Pod", &["status", "containerStatuses", "ready"]), OmitPolicy::Always);
+    assert_eq!(presence("", "Pod", &["status"]), OmitPolicy::Always);
 }
 
 #[test]
 fn a_field_that_is_merged_unlike_its_type_has_a_copy_of_the_type() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let object = |group: &str, kind: &str, path: &[&str]| {
         let schema = catalogue.kind_schema(group, "v1", kind).unwrap();
         schema.resolve(object(&catalogue, group, kind, path))
     };
     let strategy = object("apps", "Deployment", &["spec", "strategy"]);
     assert!(
-        matches!(&strategy.shape, Shape::Object(it) if it.patch.retain_keys && it.fields.contains_key("type"))
+        matches!(&strategy.shape, NodeType::Object(it) if it.patch.retain_keys && it.fields.contains_key("type"))
     );
     let claim = object("", "PersistentVolume", &["spec", "claimRef"]);
-    assert!(matches!(&claim.shape, Shape::Object(it) if it.map_type == MapType::Granular));
+    assert!(matches!(&claim.shape, NodeType::Object(it) if it.map_type == MapType::Granular));
     let selector = object("policy", "PodDisruptionBudget", &["spec", "selector"]);
     assert!(
-        matches!(&selector.shape, Shape::Object(it) if it.patch.replace && it.map_type == MapType::Atomic)
+        matches!(&selector.shape, NodeType::Object(it) if it.patch.replace && it.map_type == MapType::Atomic)
     );
 }
 
 #[test]
 fn types_with_a_form_of_their_own_have_a_shape_of_their_own() {
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     let created = object(&catalogue, "", "Pod", &["metadata", "creationTimestamp"]);
-    assert_eq!(created.shape, Shape::String(Some("date-time".into())));
+    assert_eq!(created.shape, NodeType::String(Some("date-time".into())));
     let renewed = object(&catalogue, "coordination.k8s.io", "Lease", &["spec", "renewTime"]);
-    assert_eq!(renewed.shape, Shape::String(Some("micro-time".into())));
+    assert_eq!(renewed.shape, NodeType::String(Some("micro-time".into())));
     let capacity = object(&catalogue, "", "Node", &["status", "capacity"]);
-    let Shape::Object(capacity) = &capacity.shape else { panic!("{capacity:?}") };
-    assert_eq!(capacity.additional.as_ref().unwrap().shape, Shape::Quantity);
+    let NodeType::Object(capacity) = &capacity.shape else { panic!("{capacity:?}") };
+    assert_eq!(capacity.additional.as_ref().unwrap().shape, NodeType::Quantity);
     let target = object(&catalogue, "", "Service", &["spec", "ports", "targetPort"]);
-    assert_eq!(target.shape, Shape::IntOrString);
+    assert_eq!(target.shape, NodeType::IntOrString);
     let data = object(&catalogue, "apps", "ControllerRevision", &["data"]);
-    assert_eq!(data.shape, Shape::Any);
+    assert_eq!(data.shape, NodeType::Any);
     let secret = object(&catalogue, "", "Secret", &["data"]);
-    let Shape::Object(secret) = &secret.shape else { panic!("{secret:?}") };
-    assert_eq!(secret.additional.as_ref().unwrap().shape, Shape::String(Some("byte".into())));
+    let NodeType::Object(secret) = &secret.shape else { panic!("{secret:?}") };
+    assert_eq!(secret.additional.as_ref().unwrap().shape, NodeType::String(Some("byte".into())));
 }

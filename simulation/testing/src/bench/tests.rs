@@ -70,7 +70,7 @@ async fn reconcile_returns_requests_in_order_and_events() {
     assert_eq!(paths(&done), expected);
     assert_eq!(done.requests[1].body["metadata"]["name"], "web");
     assert_eq!(done.result.expect("it is copied"), Outcome::Done);
-    let [Recorded { regarding, event }] = &done.events[..] else { panic!("{:?}", done.events) };
+    let [CapturedEvent { regarding, event }] = &done.events[..] else { panic!("{:?}", done.events) };
     assert_eq!((event.type_(), &*event.reason, &*event.note), ("Normal", "Copied", "copied web"));
     assert_eq!(regarding.name.as_deref(), Some("web"));
 }
@@ -107,12 +107,12 @@ async fn undeclared_request_is_the_error_although_the_controller_drops_it() {
 #[tokio::test(start_paused = true)]
 async fn panic_of_a_reconcile_reaches_the_test() {
     let (mut bench, key) = bench_with("web", json!({ "panic": "" })).await;
-    let message = caught(bench.reconcile(&key)).await.expect_err("it panics");
+    let message = catch_panic(bench.reconcile(&key)).await.expect_err("it panics");
     assert_eq!(message, "the reconcile of default/web panicked: the map orders it");
 }
 
 #[tokio::test]
 async fn bench_requires_a_paused_clock() {
-    let message = caught(Bench::of::<Copier>(())).await.expect_err("the clock runs");
+    let message = catch_panic(Bench::of::<Copier>(())).await.expect_err("the clock runs");
     assert_eq!(message, "a bench needs a paused clock: write #[tokio::test(start_paused = true)]");
 }

@@ -7,7 +7,7 @@ use windlass_informer::{Lister, NamespaceSet};
 use windlass_object::ObjectKey;
 
 use super::*;
-use crate::{Cluster, Fault, Plan, Simulation, What, object, replay};
+use crate::{Cluster, Fault, FaultPlan, Simulation, FaultAction, object, replay};
 
 /// Copies each ConfigMap into a Secret, in the namespace that its data names.
 struct Copier {
@@ -44,16 +44,16 @@ impl Controller for Copier {
 }
 
 /// The flaw of a campaign in which a ConfigMap names this namespace.
-fn campaign(simulation: &Simulation, registration: &Registration, target: &str) -> Option<Flaw> {
-    campaign_of(simulation, registration, target, Plan::quiet(3))
+fn campaign(simulation: &Simulation, registration: &Registration, target: &str) -> Option<Violation> {
+    campaign_of(simulation, registration, target, FaultPlan::quiet(3))
 }
 
 fn campaign_of(
     simulation: &Simulation,
     registration: &Registration,
     target: &str,
-    plan: Plan,
-) -> Option<Flaw> {
+    plan: FaultPlan,
+) -> Option<Violation> {
     let script = async |cluster: Cluster| {
         cluster.run([registration.clone()]);
         let map = json!({ "metadata": { "name": "web" }, "data": { "target": target } });
@@ -73,7 +73,7 @@ fn campaign_with_exact_rights_passes_when_it_uses_every_rule() {
 fn rule_that_no_run_uses_fails_the_campaign() {
     let simulation = Simulation::of(3).exact_rights();
     let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<Pod>([Verb::Get, Verb::Delete]));
-    let Some(Flaw::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
+    let Some(Violation::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
         panic!("it passes")
     };
     assert_eq!(rules, r#"copier: - { apiGroups: [""], resources: ["pods"], verbs: [get, delete] }"#);
@@ -82,32 +82,32 @@ fn rule_that_no_run_uses_fails_the_campaign() {
 #[test]
 fn request_outside_of_the_generated_roles_fails_the_run() {
     let watched = |simulation: Simulation| {
-        simulation.configured(|config| config.cache.namespaces = Some(NamespaceSet::of(["default"])))
+        simulation.with_config(|config| config.cache.namespaces = Some(NamespaceSet::of(["default"])))
     };
     let copier = Registration::of::<Copier>();
     let simulation = watched(Simulation::of(3).exact_rights());
     assert_eq!(campaign(&simulation, &copier, "default"), None);
     let flaw = campaign(&simulation, &copier, "kube-public");
-    assert_eq!(flaw, Some(Flaw::Forbidden("create secrets in kube-public".to_owned())));
+    assert_eq!(flaw, Some(Violation::Forbidden("create secrets in kube-public".to_owned())));
 }
 
 #[test]
 fn refusal_of_a_quota_is_no_flaw() {
     let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
-    let plan = Plan { faults: vec![quota_for_a_while()], ..Plan::quiet(3) };
+    let plan = FaultPlan { faults: vec![quota_for_a_while()], ..FaultPlan::quiet(3) };
     assert_eq!(campaign_of(&simulation, &Registration::of::<Copier>(), "default", plan), None);
 }
 
 /// Has every creation of a Secret fail in the first minute.
 fn quota_for_a_while() -> Fault {
-    Fault::during(Duration::from_secs(60), What::QuotaExceeded).on("secrets")
+    Fault::during(Duration::from_secs(60), FaultAction::QuotaExceeded).for_resource("secrets")
 }
 
 #[test]
 fn requests_of_the_script_are_no_use_of_a_rule() {
     let simulation = Simulation::of(3).exact_rights();
     let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<ConfigMap>([Verb::Create]));
-    let Some(Flaw::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
+    let Some(Violation::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
         panic!("it passes")
     };
     assert_eq!(rules, r#"copier: - { apiGroups: [""], resources: ["configmaps"], verbs: [create] }"#);

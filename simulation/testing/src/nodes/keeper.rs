@@ -17,13 +17,13 @@ const HOSTS: u32 = u32::from_be_bytes([172, 18, 0, 2]);
 
 /// Makes nodes, and makes them again when they are deleted.
 #[derive(Debug)]
-pub(super) struct NodeKeeper {
+pub(super) struct NodeController {
     count: u32,
     nodes: Lister<Node>,
     writer: Writer<Node>,
 }
 
-impl NodeKeeper {
+impl NodeController {
     fn number_of(&self, key: &ObjectKey) -> Option<u32> {
         let number = key.name().strip_prefix("node-")?.parse().ok()?;
         (number < self.count && name_of(number) == key.name()).then_some(number)
@@ -40,7 +40,7 @@ impl NodeKeeper {
     }
 }
 
-impl Controller for NodeKeeper {
+impl Controller for NodeController {
     const NAME: &'static str = "node-keeper";
     type Config = NodeOptions;
 

@@ -9,7 +9,7 @@ use windlass_informer::{Event, Lister};
 use windlass_object::ObjectKey;
 
 use super::addresses::Addresses;
-use super::lifecycle::{self, Step};
+use super::lifecycle::{self, PodAction};
 use super::{NodeOptions, PLAYED};
 
 /// The kubelets of all nodes.
@@ -31,15 +31,15 @@ impl Kubelet {
     async fn act(&self, pod: &Pod, host: &str, cx: &Context) -> Result<Outcome, ReconcileError> {
         let now = cx.env().wall();
         match lifecycle::next(pod, &self.options, now) {
-            Step::Nothing => Ok(Outcome::Done),
-            Step::Wait(left) => Ok(Outcome::RequeueAfter(left)),
-            Step::Run { restarts } => {
+            PodAction::Nothing => Ok(Outcome::Done),
+            PodAction::Wait(left) => Ok(Outcome::RequeueAfter(left)),
+            PodAction::Run { restarts } => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let address = self.addresses.of(uid).ok_or_else(|| retry("no pod address is free"))?;
                 self.report(pod, lifecycle::run(pod, restarts, address, host, now), cx).await
             }
-            Step::End { exit_code } => self.report(pod, lifecycle::end(pod, exit_code, now), cx).await,
-            Step::Remove => {
+            PodAction::End { exit_code } => self.report(pod, lifecycle::end(pod, exit_code, now), cx).await,
+            PodAction::Remove => {
                 self.writer.delete(cx, pod, &DeleteParams::default().grace_period(0)).await?;
                 Ok(Outcome::Done)
             }

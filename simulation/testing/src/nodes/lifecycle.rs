@@ -17,7 +17,7 @@ use super::{NodeOptions, annotations};
 
 /// What is next for a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum PodAction {
     /// Nothing, until the pod changes.
     Nothing,
     /// The next thing is due then.
@@ -37,44 +37,44 @@ pub(super) enum Step {
 }
 
 /// Decides what is next for `pod`.
-pub(super) fn next(pod: &Pod, options: &NodeOptions, now: Timestamp) -> Step {
+pub(super) fn next(pod: &Pod, options: &NodeOptions, now: Timestamp) -> PodAction {
     if pod.metadata.deletion_timestamp.is_some() {
         return leaving(pod, now);
     }
     match phase(pod) {
-        "Succeeded" | "Failed" => Step::Nothing,
+        "Succeeded" | "Failed" => PodAction::Nothing,
         "Running" => running(pod, options, now),
         _ => starting(pod, options, now),
     }
 }
 
-fn starting(pod: &Pod, options: &NodeOptions, now: Timestamp) -> Step {
+fn starting(pod: &Pod, options: &NodeOptions, now: Timestamp) -> PodAction {
     let bound = condition(pod, "PodScheduled").and_then(|it| it.last_transition_time.as_ref());
     let since = bound.or(pod.metadata.creation_timestamp.as_ref()).map_or(now, |time| time.0);
-    due(since, options.starts_in, now).map_or(Step::Run { restarts: 0 }, Step::Wait)
+    due(since, options.starts_in, now).map_or(PodAction::Run { restarts: 0 }, PodAction::Wait)
 }
 
-fn running(pod: &Pod, options: &NodeOptions, now: Timestamp) -> Step {
+fn running(pod: &Pod, options: &NodeOptions, now: Timestamp) -> PodAction {
     let Some(runs_for) = asked(pod, annotations::RUNS_FOR).or_else(|| job_time(pod, options)) else {
-        return Step::Nothing;
+        return PodAction::Nothing;
     };
     let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
     let started = status.and_then(|it| it.state.as_ref()?.running.as_ref()?.started_at.as_ref());
     if let Some(left) = due(started.map_or(now, |time| time.0), runs_for, now) {
-        return Step::Wait(left);
+        return PodAction::Wait(left);
     }
     let exit_code = exit_code(pod);
     match restart_policy(pod) {
-        "Never" => Step::End { exit_code },
-        "OnFailure" if exit_code == 0 => Step::End { exit_code },
-        _ => Step::Run { restarts: status.map_or(0, |it| it.restart_count) + 1 },
+        "Never" => PodAction::End { exit_code },
+        "OnFailure" if exit_code == 0 => PodAction::End { exit_code },
+        _ => PodAction::Run { restarts: status.map_or(0, |it| it.restart_count) + 1 },
     }
 }
 
 /// A pod that is asked to go. Its deletion time is when its grace is over.
-fn leaving(pod: &Pod, now: Timestamp) -> Step {
+fn leaving(pod: &Pod, now: Timestamp) -> PodAction {
     if matches!(phase(pod), "Succeeded" | "Failed") {
-        return Step::Remove;
+        return PodAction::Remove;
     }
     let over = pod.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let grace = Duration::from_secs(
@@ -84,9 +84,9 @@ fn leaving(pod: &Pod, now: Timestamp) -> Step {
     let stops_in = asked(pod, annotations::STOPS_IN).unwrap_or(Duration::ZERO);
     let killed = stops_in > grace;
     match due(asked_at.unwrap_or(now), stops_in.min(grace), now) {
-        Some(left) => Step::Wait(left),
-        None if phase(pod) == "Running" => Step::End { exit_code: if killed { 137 } else { 0 } },
-        None => Step::Remove,
+        Some(left) => PodAction::Wait(left),
+        None if phase(pod) == "Running" => PodAction::End { exit_code: if killed { 137 } else { 0 } },
+        None => PodAction::Remove,
     }
 }
 

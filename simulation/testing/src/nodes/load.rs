@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Pods by their UID and the node they are on, and how many each node has.
 #[derive(Debug, Default)]
-pub(super) struct Load(Mutex<Book>);
+pub(super) struct NodeLoad(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
@@ -13,7 +13,7 @@ struct Book {
     count: BTreeMap<String, usize>,
 }
 
-impl Load {
+impl NodeLoad {
     fn lock(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,18 +6,18 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PostParams;
 use serde_json::json;
 use windlass_controller::{Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError};
-use windlass_informer::{Event, Index, Lister};
+use windlass_informer::{Event, IndexSnapshot, Lister};
 use windlass_object::{ObjectKey, Verb, condition};
 
 use super::NodeOptions;
-use super::load::Load;
+use super::load::NodeLoad;
 
 /// The scheduler.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     pods: Lister<Pod>,
     nodes: Lister<Node>,
-    load: Arc<Load>,
+    load: Arc<NodeLoad>,
 }
 
 impl Scheduler {
@@ -34,7 +34,7 @@ impl Controller for Scheduler {
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         setup.workers(options.workers);
         setup.writer::<Pod>().subresource("binding", Verb::Create).build();
-        let load = Arc::new(Load::default());
+        let load = Arc::new(NodeLoad::default());
         let theirs = Arc::clone(&load);
         let pods = setup.primary::<Pod>().on_event(move |event, _| note(&theirs, event)).lister();
         let waiting = pods.index(|pod| waits(pod).then_some(true));
@@ -67,11 +67,11 @@ async fn bind(pod: &Pod, key: &ObjectKey, node: &str, cx: &Context) -> Result<()
     bound.map(|_: serde_json::Value| ())
 }
 
-fn wake_waiting(pods: &Index<Pod, bool>, queue: &Enqueuer) {
+fn wake_waiting(pods: &IndexSnapshot<Pod, bool>, queue: &Enqueuer) {
     queue.add_all(pods.keys(&true));
 }
 
-fn note(load: &Load, event: &Event<Arc<Pod>>) {
+fn note(load: &NodeLoad, event: &Event<Arc<Pod>>) {
     let pod = event.object();
     let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     match (event, node_of(pod)) {

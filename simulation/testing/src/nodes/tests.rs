@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::{Value, json};
 
 use super::addresses::Addresses;
-use super::lifecycle::{Step, end, next, run};
-use super::load::Load;
+use super::lifecycle::{PodAction, end, next, run};
+use super::load::NodeLoad;
 use super::{NodeOptions, annotations};
 
 const NOW: i64 = 1_800_000_000;
@@ -67,8 +67,8 @@ fn changed(pod: &Pod, change: Value) -> Pod {
 #[test]
 fn a_bound_pod_runs_once_its_start_time_has_passed() {
     let slow = NodeOptions { starts_in: Duration::from_secs(5), ..NodeOptions::default() };
-    assert_eq!(next(&pod(json!({})), &slow, at(2)), Step::Wait(Duration::from_secs(3)));
-    assert_eq!(next(&pod(json!({})), &slow, at(5)), Step::Run { restarts: 0 });
+    assert_eq!(next(&pod(json!({})), &slow, at(2)), PodAction::Wait(Duration::from_secs(3)));
+    assert_eq!(next(&pod(json!({})), &slow, at(5)), PodAction::Run { restarts: 0 });
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_pod_that_runs_is_ready_has_its_ip_and_keeps_the_time_it_was_scheduled() {
     let of = |type_: &str| conditions.iter().find(|it| it.type_ == type_).expect("the condition").clone();
     assert_eq!(of("Ready").status, "True");
     assert_eq!(of("PodScheduled").last_transition_time.expect("a time").0, at(0));
-    assert_eq!(next(&pod, &NodeOptions::default(), at(1000)), Step::Nothing);
+    assert_eq!(next(&pod, &NodeOptions::default(), at(1000)), PodAction::Nothing);
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn a_pod_that_asks_to_stay_unready_runs_unready() {
 #[test]
 fn containers_end_when_their_time_is_over_and_the_restart_policy_says_what_follows() {
     let cases = [
-        ("Never", "0", Step::End { exit_code: 0 }),
-        ("Never", "3", Step::End { exit_code: 3 }),
-        ("OnFailure", "0", Step::End { exit_code: 0 }),
-        ("OnFailure", "3", Step::Run { restarts: 1 }),
-        ("Always", "0", Step::Run { restarts: 1 }),
+        ("Never", "0", PodAction::End { exit_code: 0 }),
+        ("Never", "3", PodAction::End { exit_code: 3 }),
+        ("OnFailure", "0", PodAction::End { exit_code: 0 }),
+        ("OnFailure", "3", PodAction::Run { restarts: 1 }),
+        ("Always", "0", PodAction::Run { restarts: 1 }),
     ];
     for (policy, code, expected) in cases {
         let asks = json!({ "metadata": { "annotations": {
@@ -105,7 +105,7 @@ fn containers_end_when_their_time_is_over_and_the_restart_policy_says_what_follo
         } }, "spec": { "restartPolicy": policy } });
         let pod = started(&pod(asks), 10);
         let options = NodeOptions::default();
-        assert_eq!(next(&pod, &options, at(12)), Step::Wait(Duration::from_secs(3)), "{policy} {code}");
+        assert_eq!(next(&pod, &options, at(12)), PodAction::Wait(Duration::from_secs(3)), "{policy} {code}");
         assert_eq!(next(&pod, &options, at(15)), expected, "{policy} {code}");
     }
 }
@@ -116,10 +116,10 @@ fn pods_of_jobs_complete_without_being_asked() {
         json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": true });
     let job = json!({ "metadata": { "ownerReferences": [owner] }, "spec": { "restartPolicy": "Never" } });
     let pod = started(&pod(job), 10);
-    assert_eq!(next(&pod, &NodeOptions::default(), at(11)), Step::End { exit_code: 0 });
+    assert_eq!(next(&pod, &NodeOptions::default(), at(11)), PodAction::End { exit_code: 0 });
     let ended = with_status(&pod, end(&pod, 0, at(11)));
     assert_eq!(ended.status.as_ref().and_then(|it| it.phase.as_deref()), Some("Succeeded"));
-    assert_eq!(next(&ended, &NodeOptions::default(), at(12)), Step::Nothing);
+    assert_eq!(next(&ended, &NodeOptions::default(), at(12)), PodAction::Nothing);
 }
 
 #[test]
@@ -127,19 +127,19 @@ fn a_deleted_pod_goes_when_it_has_stopped_and_no_later_than_its_grace() {
     let options = NodeOptions::default();
     let running = started(&pod(json!({})), 1);
     let cases = [
-        ("0s", 20, Step::End { exit_code: 0 }),
-        ("4s", 20, Step::Wait(Duration::from_secs(4))),
-        ("4s", 24, Step::End { exit_code: 0 }),
-        ("90s", 24, Step::Wait(Duration::from_secs(26))),
-        ("90s", 50, Step::End { exit_code: 137 }),
+        ("0s", 20, PodAction::End { exit_code: 0 }),
+        ("4s", 20, PodAction::Wait(Duration::from_secs(4))),
+        ("4s", 24, PodAction::End { exit_code: 0 }),
+        ("90s", 24, PodAction::Wait(Duration::from_secs(26))),
+        ("90s", 50, PodAction::End { exit_code: 137 }),
     ];
     for (stops_in, second, expected) in cases {
         let leaving = changed(&running, deleted(20, 30, stops_in));
         assert_eq!(next(&leaving, &options, at(second)), expected, "{stops_in} at {second}");
     }
     let leaving = changed(&running, deleted(20, 30, "0s"));
-    assert_eq!(next(&with_status(&leaving, end(&leaving, 0, at(21))), &options, at(21)), Step::Remove);
-    assert_eq!(next(&changed(&pod(json!({})), deleted(20, 30, "0s")), &options, at(20)), Step::Remove);
+    assert_eq!(next(&with_status(&leaving, end(&leaving, 0, at(21))), &options, at(21)), PodAction::Remove);
+    assert_eq!(next(&changed(&pod(json!({})), deleted(20, 30, "0s")), &options, at(20)), PodAction::Remove);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_deadline_longer_than_time_itself_is_no_crash() {
     let forever = json!({ "metadata": { "annotations": { annotations::RUNS_FOR: "1000000h" } } });
     let pod = started(&pod(forever), 0);
     let left = Duration::try_from(SignedDuration::from_hours(1_000_000)).expect("positive");
-    assert_eq!(next(&pod, &NodeOptions::default(), at(0)), Step::Wait(left));
+    assert_eq!(next(&pod, &NodeOptions::default(), at(0)), PodAction::Wait(left));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn no_two_pods_have_one_address_and_one_pod_keeps_its_own() {
 
 #[test]
 fn pods_are_spread_before_the_first_of_them_is_bound() {
-    let (load, nodes) = (Load::default(), ["a", "b", "c"].map(str::to_owned));
+    let (load, nodes) = (NodeLoad::default(), ["a", "b", "c"].map(str::to_owned));
     load.seen("old", "a");
     let placed = ["1", "2", "3"].map(|uid| load.place(uid, nodes.clone()));
     assert_eq!(placed.map(Option::unwrap), ["b", "c", "a"]);

@@ -6,7 +6,7 @@ use http::Uri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use windlass_api_server::faults::{Fault, Plan, What};
+use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_controller::{Context, Controller, RequestOptions, Setup, SetupError};
 use windlass_informer::Lister;
@@ -20,18 +20,18 @@ use crate::{Cluster, Simulation, object, server};
 struct World {
     turns: Turns,
     clients: ControllerClients,
-    judge: Arc<Judge>,
+    judge: Arc<Oracle>,
     key: ObjectKey,
 }
 
 impl World {
     fn new() -> World {
         let env = Env::virtual_time(1);
-        let (judge, who) = (Judge::new(), Who { instance: "a".into(), life: 0 });
+        let (judge, who) = (Oracle::new(), ProcessId { instance: "a".into(), life: 0 });
         let line = TurnLine { line: server(&env), who, judge: Arc::clone(&judge), world: env.clone() };
         let (uri, options) = (Uri::from_static("http://test"), ClientOptions::default());
         let clients =
-            Clients::over_service(env, line, uri, options, &Metrics::new(), Arc::new(OpenFence)).unwrap();
+            Clients::from_service(env, line, uri, options, &Metrics::new(), Arc::new(OpenFence)).unwrap();
         let clients = clients.for_controller("test").unwrap();
         let turns = Turns { controller: "test", last: Mutex::default() };
         World { turns, clients, judge, key: ObjectKey::namespaced("default", "web") }
@@ -71,9 +71,9 @@ async fn write_after_the_next_turn_of_its_key_began_is_reported() {
     create(&first).await;
     let (who, key, at) = ("a/0".to_owned(), "test default/web".to_owned(), Duration::ZERO);
     let request = "POST http://test/api/v1/namespaces/default/configmaps?".to_owned();
-    let Some(Flaw::TurnOver { request: found, .. }) = world.judge.found() else { panic!("not found") };
+    let Some(Violation::TurnOver { request: found, .. }) = world.judge.found() else { panic!("not found") };
     assert!(found.starts_with(&request), "{found}");
-    assert_eq!(world.judge.found(), Some(Flaw::TurnOver { who, request: found, key, at }));
+    assert_eq!(world.judge.found(), Some(Violation::TurnOver { who, request: found, key, at }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,11 +82,11 @@ async fn write_after_its_reconcile_was_dropped_is_reported() {
     let clients = world.begin();
     world.reconcile(Box::pin(pending())).await;
     create(&clients).await;
-    assert!(matches!(world.judge.found(), Some(Flaw::TurnOver { .. })));
+    assert!(matches!(world.judge.found(), Some(Violation::TurnOver { .. })));
 }
 
 /// What is reported of a deletion with these options through clients in dry-run mode, which send it so or not.
-async fn deletion(sends_dry: bool, params: &DeleteParams) -> Option<Flaw> {
+async fn deletion(sends_dry: bool, params: &DeleteParams) -> Option<Violation> {
     let world = World::new();
     let clients = world.begin().tagged(DryRun);
     let clients = if sends_dry { clients.with(RequestOptions::dry_run()) } else { clients };
@@ -102,11 +102,11 @@ async fn write_of_a_dry_run_without_its_parameter_is_reported() {
     assert!(api(&clients).get_opt("web").await.is_ok());
     assert_eq!(world.judge.found(), None);
     create(&clients).await;
-    assert!(matches!(world.judge.found(), Some(Flaw::NotDry { .. })));
+    assert!(matches!(world.judge.found(), Some(Violation::NotDry { .. })));
 
     let params = DeleteParams::background();
     assert_eq!(deletion(true, &params).await, None);
-    assert!(matches!(deletion(false, &params).await, Some(Flaw::NotDry { .. })));
+    assert!(matches!(deletion(false, &params).await, Some(Violation::NotDry { .. })));
 }
 
 /// The server ignores the query where a deletion has a body.
@@ -161,15 +161,15 @@ impl Controller for Stray {
 fn no_write_of_a_stray_task_or_a_dry_run_has_an_effect() {
     let script = async |cluster: Cluster| {
         cluster.run([Registration::of::<Stray>()]);
-        cluster.pass(Duration::from_secs(20)).await;
+        cluster.advance(Duration::from_secs(20)).await;
         cluster.create(&object::<ConfigMap>(json!({ "metadata": { "name": "web" } }))).await;
-        cluster.pass(Duration::from_secs(60)).await;
+        cluster.advance(Duration::from_secs(60)).await;
         let map = cluster.snapshot().get::<ConfigMap>("web").expect("trials delete nothing");
         assert_eq!(map.data, None, "stray tasks write nothing");
     };
-    let late = Fault::during(Duration::from_secs(50), What::RequestDelayed { by_ms: 3000 }).on("configmaps");
+    let late = Fault::during(Duration::from_secs(50), FaultAction::RequestDelayed { by_ms: 3000 }).for_resource("configmaps");
     for faults in [vec![], vec![late]] {
-        let run = Simulation::of(1).plan(Plan { seed: 1, faults }).run(script);
+        let run = Simulation::of(1).plan(FaultPlan { seed: 1, faults }).run(script);
         run.unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

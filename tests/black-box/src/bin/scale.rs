@@ -19,14 +19,14 @@ use windlass_black_box::{
     fixtures::service,
     subject::{Running, Subject},
     workload::Workload as _,
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 const PODS: i32 = 1000;
 const NODES: usize = 12;
-const PATIENCE: Duration = Duration::from_secs(180);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_secs(180);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The kernel's unit of processor time, as Linux has fixed it for user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -61,9 +61,9 @@ async fn main() -> Result<()> {
 }
 
 async fn measure(subject: Subject) -> Result<Figures> {
-    let plane = Plane::start(PlaneOptions::default().nodes(NODES)).await?;
+    let plane = ControlPlane::start(ControlPlaneOptions::default().nodes(NODES)).await?;
     let running = subject.start(&plane, &[]).await?;
-    let world = World { client: plane.client().await, namespace: plane.namespace("scale").await? };
+    let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("scale").await? };
     let mut set = ReplicaSet::new("web", 0);
     set.template_mut().spec.get_or_insert_default().scheduler_name = None;
     world.create(&set).await?;
@@ -84,7 +84,7 @@ async fn measure(subject: Subject) -> Result<Figures> {
 }
 
 /// Scales and waits until status and endpoints say so.
-async fn scale(world: &World, replicas: i32) -> Result<Duration> {
+async fn scale(world: &TestNamespace, replicas: i32) -> Result<Duration> {
     let started = Instant::now();
     world.update::<ReplicaSet>("web", |set| set.set_desired(replicas)).await?;
     until(|| async {
@@ -103,8 +103,8 @@ async fn scale(world: &World, replicas: i32) -> Result<Duration> {
 async fn until<F: Future<Output = Result<bool>>>(mut look: impl FnMut() -> F) -> Result<()> {
     let started = Instant::now();
     while !look().await? {
-        anyhow::ensure!(started.elapsed() < PATIENCE, "not there after {PATIENCE:?}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        anyhow::ensure!(started.elapsed() < TIMEOUT, "not there after {TIMEOUT:?}");
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_env::Env;
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 const PODS: usize = 10_000;
 const LISTS: usize = 10;
@@ -58,8 +58,8 @@ fn tell(round: usize, server: &str, figures: &Figures) {
 }
 
 async fn real() -> Result<Figures> {
-    let nothing_else = PlaneOptions::default().nodes(0).scheduler(false);
-    let plane = Plane::start(nothing_else).await?;
+    let nothing_else = ControlPlaneOptions::default().nodes(0).scheduler(false);
+    let plane = ControlPlane::start(nothing_else).await?;
     let figures = measure(plane.client().await).await?;
     plane.stop().await?;
     Ok(figures)

@@ -24,11 +24,11 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use windlass_black_box::{
-    fixtures::service, subject::ready, wait::eventually_within, workload::Workload as _, world::World,
+    fixtures::service, subject::ready, wait::eventually_within, workload::Workload as _, world::TestNamespace,
 };
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How many turns there are between two outages, and how long one lasts, beside the time in which the server starts.
 const TURNS_PER_OUTAGE: usize = 8;
 const OUTAGE: Duration = Duration::from_secs(4);
@@ -43,7 +43,7 @@ const ARGUMENTS: [&str; 4] = [
 /// How many Services and how many ReplicaSets without pods come and go in each turn, beside those with pods.
 const EXTRA: usize = 40;
 /// How many pods a turn makes at most at once.
-const MOST_PODS: i32 = 20;
+const MAX_PODS: i32 = 20;
 /// How many objects a turn makes whose names never come back: the extra ones and the Endpoints of the Services, and of what
 /// has pods itself and them.
 const OBJECTS: usize = 3 * EXTRA + 3 + 20;
@@ -75,9 +75,9 @@ struct Held {
 #[tokio::main]
 async fn main() -> Result<()> {
     let minutes: u64 = std::env::args().nth(1).map_or(Ok(15), |text| text.parse()).context("minutes")?;
-    let plane = Plane::start(PlaneOptions::default()).await?;
-    let manager = Manager::start(&plane, &ARGUMENTS).await?;
-    ready(&manager, PATIENCE).await?;
+    let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;
+    let manager = ManagerProcess::start(&plane, &ARGUMENTS).await?;
+    ready(&manager, TIMEOUT).await?;
     fill(&plane, &manager).await?;
     let namespace = plane.namespace("soak").await?;
     let over = Instant::now() + Duration::from_secs(minutes * 60);
@@ -88,7 +88,7 @@ async fn main() -> Result<()> {
             tokio::time::sleep(OUTAGE).await;
             plane.start_api_server().await?;
         }
-        let world = World { client: plane.client().await, namespace: namespace.clone() };
+        let world = TestNamespace { client: plane.client().await, namespace: namespace.clone() };
         let turned = turn(&world, held.len()).await;
         if let Some(status) = manager.exited() {
             bail!("the process ended in turn {}, {status}: {}", held.len() + 1, last_words(manager.log())?);
@@ -110,8 +110,8 @@ fn last_words(log: &Path) -> Result<String> {
 }
 
 /// Has as many keys come and go as are remembered, and as many Events said.
-async fn fill(plane: &Plane, manager: &Manager) -> Result<()> {
-    let world = World { client: plane.client().await, namespace: plane.namespace("fill").await? };
+async fn fill(plane: &ControlPlane, manager: &ManagerProcess) -> Result<()> {
+    let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("fill").await? };
     let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
     namespaces.patch(&world.namespace, &PatchParams::default(), &Patch::Merge(level)).await?;
@@ -142,7 +142,7 @@ async fn each(names: &[String], change: impl AsyncFn(&str) -> Result<()>) -> Res
 }
 
 /// Waits until every ReplicaSet has been looked at, and says that its pods were refused if they are.
-async fn observed(world: &World, refused: bool) -> Result<()> {
+async fn observed(world: &TestNamespace, refused: bool) -> Result<()> {
     let behind = async || {
         let sets = world.list::<ReplicaSet>().await?;
         let is_behind = |set: &&ReplicaSet| {
@@ -153,12 +153,12 @@ async fn observed(world: &World, refused: bool) -> Result<()> {
         };
         Ok(sets.iter().filter(is_behind).count())
     };
-    eventually_within(PATIENCE, "every ReplicaSet is seen", behind, |behind| *behind == 0).await?;
+    eventually_within(TIMEOUT, "every ReplicaSet is seen", behind, |behind| *behind == 0).await?;
     Ok(())
 }
 
 /// Makes things, lets one grow and shrink, and takes them away again.
-async fn turn(world: &World, number: usize) -> Result<()> {
+async fn turn(world: &TestNamespace, number: usize) -> Result<()> {
     let many: Vec<String> = (0..EXTRA).map(|extra| format!("many-{number}-{extra}")).collect();
     for name in &many {
         world.create(&ReplicaSet::new(name, 0)).await?;
@@ -174,25 +174,25 @@ async fn turn(world: &World, number: usize) -> Result<()> {
 }
 
 /// Waits until so many of these have Endpoints.
-async fn endpoints(world: &World, names: &[String], wanted: usize) -> Result<()> {
+async fn endpoints(world: &TestNamespace, names: &[String], wanted: usize) -> Result<()> {
     let look = async || {
         let all = world.list::<Endpoints>().await?;
         Ok(all.iter().filter(|it| it.metadata.name.as_ref().is_some_and(|it| names.contains(it))).count())
     };
-    eventually_within(PATIENCE, &format!("{wanted} Endpoints"), look, |found| *found == wanted).await?;
+    eventually_within(TIMEOUT, &format!("{wanted} Endpoints"), look, |found| *found == wanted).await?;
     Ok(())
 }
 
-async fn one_grows_and_shrinks(world: &World, name: &str) -> Result<()> {
+async fn one_grows_and_shrinks(world: &TestNamespace, name: &str) -> Result<()> {
     let mut set = ReplicaSet::new(name, 5);
     set.template_mut().spec.get_or_insert_default().scheduler_name = None;
     world.create(&set).await?;
     world.create(&service(name, &[80])).await?;
-    for replicas in [5, MOST_PODS, 3, 0] {
+    for replicas in [5, MAX_PODS, 3, 0] {
         world.update::<ReplicaSet>(name, |set| set.set_desired(replicas)).await?;
         let what = format!("{replicas} pods of {name}");
         eventually_within(
-            PATIENCE,
+            TIMEOUT,
             &what,
             || async {
                 let counts = world.get::<ReplicaSet>(name).await?.counts();
@@ -207,7 +207,7 @@ async fn one_grows_and_shrinks(world: &World, name: &str) -> Result<()> {
     world.delete::<ReplicaSet>(name).await?;
     world.delete::<Service>(name).await?;
     eventually_within(
-        PATIENCE,
+        TIMEOUT,
         "the Endpoints are gone",
         || async { world.find::<Endpoints>(name).await },
         Option::is_none,
@@ -216,7 +216,7 @@ async fn one_grows_and_shrinks(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn look(manager: &Manager) -> Result<Held> {
+async fn look(manager: &ManagerProcess) -> Result<Held> {
     let pid = manager.pid();
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| -> Result<f64> {

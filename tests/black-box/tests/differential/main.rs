@@ -13,11 +13,11 @@ use anyhow::{Context as _, Result, ensure};
 use play::Step;
 use windlass_black_box::{
     audit::{Write, tally},
-    stage::on_plane,
+    control_plane::on_plane,
     subject::{CLIENTS, Subject},
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::PlaneOptions;
+use windlass_harness::ControlPlaneOptions;
 
 const SEED: u64 = 20_361;
 const STEPS: usize = 200;
@@ -28,11 +28,11 @@ struct Run {
 }
 
 async fn run(subject: Subject, seed: u64, steps: usize) -> Result<Run> {
-    let options = PlaneOptions::default().nodes(0).scheduler(false);
+    let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     on_plane(options, async |plane, audit| {
         let running = subject.start(plane, &[]).await?;
         let namespace = plane.namespace("differential").await?;
-        let world = World { client: plane.client().await, namespace: namespace.clone() };
+        let world = TestNamespace { client: plane.client().await, namespace: namespace.clone() };
         let recording = play::play(&world, seed, steps)
             .await
             .with_context(|| format!("{subject:?}, seed {seed}, log {}", running.log().display()))?;

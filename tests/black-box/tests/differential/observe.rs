@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     core::v1::{EndpointAddress, EndpointSubset, Endpoints, Pod},
 };
 use kube::{ResourceExt as _, api::ListParams};
-use windlass_black_box::{fixtures::controller_of, world::World};
+use windlass_black_box::{fixtures::controller_of, world::TestNamespace};
 
 /// The annotation by which the script makes the choice of a victim unambiguous, and by which it knows a pod again.
 pub(crate) const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -26,7 +26,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    pub(crate) async fn now(world: &World) -> Result<Self> {
+    pub(crate) async fn now(world: &TestNamespace) -> Result<Self> {
         let all = ListParams::default();
         Ok(Self {
             sets: world.api::<ReplicaSet>().list(&all).await?.items,

@@ -16,9 +16,9 @@ use kube::{
 };
 use windlass_black_box::{
     fixtures::{self, controller_of, pairs, running, service},
-    wait::PATIENCE,
+    wait::TIMEOUT,
     workload::Workload as _,
-    world::World,
+    world::TestNamespace,
 };
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 /// The world counts as quiet when nothing was written for this long after it has converged. Upstream's own
 /// reactions lie two orders of magnitude below.
 const QUIET: Duration = Duration::from_millis(300);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One step of a recording.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) struct Step {
 }
 
 /// Plays `steps` operations drawn from `seed` in the namespace of `world`.
-pub(crate) async fn play(world: &World, seed: u64, steps: usize) -> Result<Vec<Step>> {
+pub(crate) async fn play(world: &TestNamespace, seed: u64, steps: usize) -> Result<Vec<Step>> {
     let mut player = Player { world, known: Knowledge::default(), names: BTreeMap::new(), ranked: 0 };
     let mut script = Script::new(seed);
     let mut recording = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) async fn play(world: &World, seed: u64, steps: usize) -> Result<Vec<S
 }
 
 struct Player<'a> {
-    world: &'a World,
+    world: &'a TestNamespace,
     known: Knowledge,
     /// Real names by rank.
     names: BTreeMap<String, String>,
@@ -184,7 +184,7 @@ impl Player<'_> {
         let mut last = Observed::now(self.world).await?;
         let mut quiet_since = Instant::now();
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
             let observed = Observed::now(self.world).await?;
             if observed.fingerprint() != last.fingerprint() || !self.is_settled(&observed) {
                 quiet_since = Instant::now();
@@ -193,7 +193,7 @@ impl Player<'_> {
             if quiet_since.elapsed() >= QUIET {
                 return Ok(last);
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 bail!("after {operation:?} the world did not come to rest: {:#?}", last.normalised());
             }
         }

@@ -24,14 +24,14 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use windlass_admin::{Access, AdminConfig, Tls};
 use windlass_black_box::audit::{Audit, tally};
-use windlass_black_box::stage::on_plane;
+use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::wait::eventually;
 use windlass_env::{Env, Task};
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
 
 /// How long an answer may take: longer than a review that is never answered.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Tells what was measured.
 #[expect(clippy::print_stdout, reason = "for whoever runs it with --nocapture")]
@@ -40,9 +40,9 @@ fn figure(line: &str) {
 }
 
 /// A plane with an API server and nothing that works on it.
-fn bare() -> PlaneOptions {
+fn bare() -> ControlPlaneOptions {
     let nobody: [&str; 0] = [];
-    PlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(nobody)
+    ControlPlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(nobody)
 }
 
 /// A manager without controllers, for its admin server.
@@ -82,9 +82,9 @@ impl Served {
     async fn get(&self, path: &str, token: Option<&str>) -> Result<(u16, String)> {
         let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let lines = format!("{token}Connection: close\r\n");
-        tokio::time::timeout(PATIENCE, async { exchange(&mut self.connect().await?, path, &lines).await })
+        tokio::time::timeout(TIMEOUT, async { exchange(&mut self.connect().await?, path, &lines).await })
             .await
-            .with_context(|| format!("no answer to {path} within {PATIENCE:?}"))?
+            .with_context(|| format!("no answer to {path} within {TIMEOUT:?}"))?
     }
 
     async fn code(&self, path: &str, token: &str) -> Result<u16> {
@@ -102,7 +102,7 @@ impl Served {
     async fn stop(self) -> Result<()> {
         self.trigger.fire();
         self.run.await??;
-        self.env.tasks_ended().await;
+        self.env.wait_for_tasks().await;
         Ok(())
     }
 }
@@ -176,7 +176,7 @@ fn connector() -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-async fn create<K>(plane: &Plane, object: Value) -> Result<()>
+async fn create<K>(plane: &ControlPlane, object: Value) -> Result<()>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
 {
@@ -187,7 +187,7 @@ where
 }
 
 /// A role with these rules, bound to this subject; both are called `name`.
-pub(crate) async fn grant(plane: &Plane, name: &str, rules: Value, subject: Value) -> Result<()> {
+pub(crate) async fn grant(plane: &ControlPlane, name: &str, rules: Value, subject: Value) -> Result<()> {
     create::<ClusterRole>(plane, json!({ "metadata": { "name": name }, "rules": rules })).await?;
     let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
     let binding = json!({ "metadata": { "name": name }, "roleRef": role, "subjects": [subject] });
@@ -195,7 +195,7 @@ pub(crate) async fn grant(plane: &Plane, name: &str, rules: Value, subject: Valu
 }
 
 /// The kubeconfig of a user who may do what the admin server declares that it does, and nothing else.
-async fn reviewer(plane: &Plane) -> Result<std::path::PathBuf> {
+async fn reviewer(plane: &ControlPlane) -> Result<std::path::PathBuf> {
     let rule = |rule: &windlass_object::Rule| {
         json!({ "apiGroups": [rule.group], "resources": [rule.resource],
                 "verbs": rule.verbs.iter().map(ToString::to_string).collect::<Vec<_>>() })
@@ -207,7 +207,7 @@ async fn reviewer(plane: &Plane) -> Result<std::path::PathBuf> {
 }
 
 /// The token of a new ServiceAccount.
-async fn token(plane: &Plane, name: &str) -> Result<String> {
+async fn token(plane: &ControlPlane, name: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
     let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
     accounts.create(&PostParams::default(), &account).await?;
@@ -217,7 +217,7 @@ async fn token(plane: &Plane, name: &str) -> Result<String> {
 }
 
 /// A token of somebody who may read every page.
-async fn scraper(plane: &Plane) -> Result<String> {
+async fn scraper(plane: &ControlPlane) -> Result<String> {
     let token = token(plane, "scraper").await?;
     let account = json!({ "kind": "ServiceAccount", "name": "scraper", "namespace": "default" });
     grant(plane, "scraper", json!([{ "nonResourceURLs": ["/*"], "verbs": ["get"] }]), account).await?;
@@ -232,8 +232,8 @@ fn reviews(audit: &Audit) -> Result<(usize, usize)> {
 }
 
 fn remembered_for(authentication: u64, allow: u64, deny: u64) -> Access {
-    let Access::Reviewed { always_allow, .. } = Access::reviewed() else { unreachable!("reviewed") };
-    Access::Reviewed {
+    let Access::Delegated { always_allow, .. } = Access::reviewed() else { unreachable!("reviewed") };
+    Access::Delegated {
         always_allow,
         authentication_ttl: Duration::from_secs(authentication),
         allow_ttl: Duration::from_secs(allow),
@@ -275,7 +275,7 @@ async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configure
 
 /// With shorter times, which a test can wait for; and then the right is taken away.
 async fn remembered_as_long_as_told(
-    plane: &Plane,
+    plane: &ControlPlane,
     audit: &Audit,
     kubeconfig: &Path,
     scraper: &str,

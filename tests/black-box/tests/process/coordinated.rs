@@ -11,19 +11,19 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use windlass_black_box::audit::{Audit, Write};
 use windlass_black_box::fixtures::LABEL;
-use windlass_black_box::stage::on_plane;
+use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::subject::ready;
 use windlass_black_box::wait::eventually_within;
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::World;
+use windlass_black_box::world::TestNamespace;
 use windlass_client::RawClient;
 use windlass_election::{CoordinatedConfig, ElectionConfig, ElectionError, Elector, LeaderFence};
 use windlass_env::Env;
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 use windlass_metrics::Metrics;
 
 /// An election takes the coordinator some seconds; one that was lost, a lease duration more.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The Lease that the binary stands for.
 const LEASE: &str = "windlass";
@@ -32,9 +32,9 @@ const LEASE: &str = "windlass";
 const PODS: usize = 2;
 
 /// How often one more is asked for.
-const ASKED_EVERY: Duration = Duration::from_millis(200);
+const ASKED_INTERVAL: Duration = Duration::from_millis(200);
 
-async fn elector(plane: &Plane, lease: &str, identity: &str, version: &str) -> Result<Elector> {
+async fn elector(plane: &ControlPlane, lease: &str, identity: &str, version: &str) -> Result<Elector> {
     let (env, client) = (Env::system(identity), plane.client().await);
     let config = ElectionConfig {
         lease_name: lease.to_owned(),
@@ -46,19 +46,19 @@ async fn elector(plane: &Plane, lease: &str, identity: &str, version: &str) -> R
     Ok(Elector::new(env, config.resolve("kube-system"), client, raw, fence, &Metrics::new())?)
 }
 
-fn quiet() -> PlaneOptions {
-    PlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(Vec::<String>::new())
+fn quiet() -> ControlPlaneOptions {
+    ControlPlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(Vec::<String>::new())
 }
 
 /// A plane whose API server elects.
-fn electing() -> PlaneOptions {
+fn electing() -> ControlPlaneOptions {
     quiet()
         .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
         .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true")
 }
 
 /// Whom a Lease names, if anybody.
-async fn holder(plane: &Plane, lease: &str) -> Result<String> {
+async fn holder(plane: &ControlPlane, lease: &str) -> Result<String> {
     let leases: Api<Lease> = Api::namespaced(plane.client().await, "kube-system");
     let lease = leases.get_opt(lease).await?.unwrap_or_default();
     Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
@@ -69,7 +69,7 @@ async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_
 {
     on_plane(electing(), async |plane, _| {
         let mut newer = elector(plane, "coordinated", "newer", "1.36.0").await?;
-        tokio::time::timeout(PATIENCE, newer.acquire()).await.context("nobody was elected")??;
+        tokio::time::timeout(TIMEOUT, newer.acquire()).await.context("nobody was elected")??;
         let leases: Api<Lease> = Api::namespaced(plane.client().await, "kube-system");
         let spec = leases.get("coordinated").await?.spec.context("a record")?;
         ensure!(spec.strategy.as_deref() == Some("OldestEmulationVersion"), "{spec:?}");
@@ -80,15 +80,15 @@ async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_
             biased;
             lost = newer.hold() => anyhow::bail!("nobody was asked to release it: {lost}"),
             elected = older.acquire() => anyhow::bail!("two lead: {elected:?}"),
-            told = preferred.wait_until(Option::is_some) => told?,
-            () = tokio::time::sleep(PATIENCE) => anyhow::bail!("the lease was not moved"),
+            told = preferred.wait_for(Option::is_some) => told?,
+            () = tokio::time::sleep(TIMEOUT) => anyhow::bail!("the lease was not moved"),
         };
         ensure!(told.as_deref() == Some("older"), "{told:?} is preferred");
         ensure!(newer.fence().open_until().is_some(), "there is time left to end the work");
         newer.release(None).await?;
-        tokio::time::timeout(PATIENCE, older.acquire()).await.context("the older one was not elected")??;
+        tokio::time::timeout(TIMEOUT, older.acquire()).await.context("the older one was not elected")??;
         let look = || holder(plane, "coordinated");
-        eventually_within(PATIENCE, "the lease names the older", look, |holder| holder == "older").await?;
+        eventually_within(TIMEOUT, "the lease names the older", look, |holder| holder == "older").await?;
         older.release(None).await?;
         Ok(())
     })
@@ -96,19 +96,19 @@ async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_
 }
 
 /// A process that acts as the user `name`, who may do anything.
-async fn replica(plane: &Plane, name: &str) -> Result<Manager> {
+async fn replica(plane: &ControlPlane, name: &str) -> Result<ManagerProcess> {
     let kubeconfig = plane.kubeconfig_for(name, name, Some("system:masters"))?;
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let arguments =
         ["--leader-elect-coordinated", "--kube-api-qps=1000", "--kube-api-burst=1000", &kubeconfig];
-    let manager = Manager::start(plane, &arguments).await?;
-    ready(&manager, PATIENCE).await?;
+    let manager = ManagerProcess::start(plane, &arguments).await?;
+    ready(&manager, TIMEOUT).await?;
     Ok(manager)
 }
 
 /// Sets of pods that are asked for, one after the other.
 struct Asked {
-    world: World,
+    world: TestNamespace,
     sets: usize,
 }
 
@@ -125,7 +125,7 @@ impl Asked {
         let asking = async {
             while !over.get() {
                 self.ask().await?;
-                tokio::time::sleep(ASKED_EVERY).await;
+                tokio::time::sleep(ASKED_INTERVAL).await;
             }
             anyhow::Ok(())
         };
@@ -140,14 +140,14 @@ impl Asked {
 
     async fn served(&self) -> Result<()> {
         let all = |pods: &Vec<_>| pods.len() == self.sets * PODS;
-        eventually_within(PATIENCE, "all pods were made", || self.world.pods(LABEL), all).await.map(drop)
+        eventually_within(TIMEOUT, "all pods were made", || self.world.pods(LABEL), all).await.map(drop)
     }
 }
 
 /// Waits until `older` is elected and the process that led has gone, and says how it went.
-async fn handed_over(older: &mut Elector, leader: &Manager) -> Result<ExitStatus> {
+async fn handed_over(older: &mut Elector, leader: &ManagerProcess) -> Result<ExitStatus> {
     let (elected, ended) =
-        tokio::join!(tokio::time::timeout(PATIENCE, older.acquire()), leader.wait_exit(PATIENCE));
+        tokio::join!(tokio::time::timeout(TIMEOUT, older.acquire()), leader.wait_exit(TIMEOUT));
     elected.context("the older one was not elected")??;
     ended
 }
@@ -156,11 +156,11 @@ async fn handed_over(older: &mut Elector, leader: &Manager) -> Result<ExitStatus
 async fn a_process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_another_works_on()
 -> Result<()> {
     on_plane(electing(), async |plane, audit| {
-        let world = World { client: plane.client().await, namespace: plane.namespace("moved").await? };
+        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("moved").await? };
         let mut asked = Asked { world, sets: 0 };
         let one = replica(plane, "one").await?;
         let look = || holder(plane, LEASE);
-        let first = eventually_within(PATIENCE, "one leads", look, |holder| !holder.is_empty()).await?;
+        let first = eventually_within(TIMEOUT, "one leads", look, |holder| !holder.is_empty()).await?;
         let two = replica(plane, "two").await?;
         asked.ask().await?;
         asked.served().await?;
@@ -177,11 +177,11 @@ async fn a_process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and
         older.release(None).await?;
         drop(older);
         let another = |holder: &String| !["", "older", &first].contains(&holder.as_str());
-        eventually_within(PATIENCE, "two leads", look, another).await?;
+        eventually_within(TIMEOUT, "two leads", look, another).await?;
         asked.ask().await?;
         asked.served().await?;
         two.terminate();
-        let status = two.wait_exit(PATIENCE).await?;
+        let status = two.wait_exit(TIMEOUT).await?;
         ensure!(status.success(), "it ended with {status}");
         every_write_was_the_leaders(audit, asked.sets)
     })
@@ -237,7 +237,7 @@ fn is_work(write: &Write) -> bool {
 async fn an_api_server_that_knows_no_candidates_is_one_clear_error() -> Result<()> {
     on_plane(quiet(), async |plane, _| {
         let mut elector = elector(plane, "coordinated", "alone", "1.36.0").await?;
-        let refused = tokio::time::timeout(PATIENCE, elector.acquire()).await.context("it waits")?;
+        let refused = tokio::time::timeout(TIMEOUT, elector.acquire()).await.context("it waits")?;
         let Err(refused @ ElectionError::NotCoordinated { .. }) = refused else {
             anyhow::bail!("{refused:?}")
         };

@@ -15,31 +15,31 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use windlass_black_box::{
-    fixtures::LABEL, stage::on_plane, subject::ready, wait::eventually, wait::eventually_within,
-    workload::Workload as _, world::World,
+    fixtures::LABEL, control_plane::on_plane, subject::ready, wait::eventually, wait::eventually_within,
+    workload::Workload as _, world::TestNamespace,
 };
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// May read everything, and write nothing that a controller needs.
 const READER: &str = "system:kube-controller-manager";
 
 /// The words of `windlass explain` for an object called `key`, asked of `manager`.
 async fn ask(
-    manager: &Manager,
+    manager: &ManagerProcess,
     controller: &str,
     key: &str,
     more: &[&str],
 ) -> Result<(Option<i32>, String, String)> {
     let server = format!("--server=http://{}", manager.admin_address());
-    let output = Manager::command(&[&["explain", controller, key, &server], more].concat()).await?;
+    let output = ManagerProcess::command(&[&["explain", controller, key, &server], more].concat()).await?;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).context("not text");
     Ok((output.status.code(), text(output.stdout)?, text(output.stderr)?))
 }
 
 /// The first lines of the answers, from the command line and from the page.
-pub(crate) async fn first_lines(manager: &Manager, controller: &str, key: &str) -> Result<[String; 2]> {
+pub(crate) async fn first_lines(manager: &ManagerProcess, controller: &str, key: &str) -> Result<[String; 2]> {
     let (code, answer, complaint) = ask(manager, controller, key, &[]).await?;
     ensure!(code == Some(0), "{complaint}");
     let (status, page) = manager.get(&format!("/debug/explain?controller={controller}&key={key}")).await?;
@@ -49,7 +49,7 @@ pub(crate) async fn first_lines(manager: &Manager, controller: &str, key: &str) 
 
 /// Waits until the first line of the answer begins so, on the command line and on the page.
 pub(crate) async fn says_of(
-    manager: &Manager,
+    manager: &ManagerProcess,
     controller: &str,
     key: &str,
     expected: &str,
@@ -58,34 +58,34 @@ pub(crate) async fn says_of(
     let begin = |lines: &[String; 2]| lines.iter().all(|line| line.starts_with(expected));
     // An informer that failed for a while waits half a minute between two tries.
     let what = format!("explain says {expected:?}");
-    let [line, _] = eventually_within(2 * PATIENCE, &what, look, begin).await?;
+    let [line, _] = eventually_within(2 * TIMEOUT, &what, look, begin).await?;
     println!("{line}");
     Ok(line)
 }
 
 /// The same of the ReplicaSet `web`.
-async fn says(manager: &Manager, world: &World, expected: &str) -> Result<String> {
+async fn says(manager: &ManagerProcess, world: &TestNamespace, expected: &str) -> Result<String> {
     says_of(manager, "replicaset", &format!("{}/web", world.namespace), expected).await
 }
 
 /// The answer as JSON.
-async fn json_of(manager: &Manager, world: &World) -> Result<Value> {
+async fn json_of(manager: &ManagerProcess, world: &TestNamespace) -> Result<Value> {
     let (code, answer, complaint) =
         ask(manager, "replicaset-controller", &format!("{}/web", world.namespace), &["-o", "json"]).await?;
     ensure!(code == Some(0), "{complaint}");
     Ok(serde_json::from_str(&answer)?)
 }
 
-fn plane() -> PlaneOptions {
-    PlaneOptions::default().nodes(0).scheduler(false)
+fn plane() -> ControlPlaneOptions {
+    ControlPlaneOptions::default().nodes(0).scheduler(false)
 }
 
 #[tokio::test]
 async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> Result<()> {
     on_plane(plane(), async |plane, _| {
-        let world = World { client: plane.client().await, namespace: plane.namespace("explain").await? };
-        let leader = Manager::start(plane, &[]).await?;
-        ready(&leader, PATIENCE).await?;
+        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
+        let leader = ManagerProcess::start(plane, &[]).await?;
+        ready(&leader, TIMEOUT).await?;
         world.create(&ReplicaSet::new("web", 1)).await?;
         eventually("a pod was made", || world.pods(LABEL), |pods| pods.len() == 1).await?;
         says(&leader, &world, "done: nothing to do until something changes").await?;
@@ -107,8 +107,8 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
         let answers = || json_of(&leader, &world);
         eventually("a next try has a time", answers, |told| told["nextTry"]["at"].is_string()).await?;
 
-        let standby = Manager::start(plane, &[]).await?;
-        ready(&standby, PATIENCE).await?;
+        let standby = ManagerProcess::start(plane, &[]).await?;
+        ready(&standby, TIMEOUT).await?;
         let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
         let lease = leases.get("windlass").await?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity).context("the lease is held")?;
@@ -122,11 +122,11 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
 #[tokio::test]
 async fn a_missing_permission_is_told_with_its_rule_and_bad_questions_with_what_to_do() -> Result<()> {
     on_plane(plane(), async |plane, _| {
-        let world = World { client: plane.client().await, namespace: plane.namespace("explain").await? };
+        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
         let kubeconfig = plane.kubeconfig_for("reader", READER, None)?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let manager = Manager::start(plane, &[&kubeconfig, "--leader-elect=false"]).await?;
-        ready(&manager, PATIENCE).await?;
+        let manager = ManagerProcess::start(plane, &[&kubeconfig, "--leader-elect=false"]).await?;
+        ready(&manager, TIMEOUT).await?;
         world.create(&ReplicaSet::new("web", 1)).await?;
         let expected = format!("missing permission: {READER} may not ");
         let line = says(&manager, &world, &expected).await?;
@@ -138,7 +138,7 @@ async fn a_missing_permission_is_told_with_its_rule_and_bad_questions_with_what_
         ];
         for (address, controller, words) in table {
             let server = format!("--server=http://{address}");
-            let output = Manager::command(&["explain", controller, "shop/web", &server]).await?;
+            let output = ManagerProcess::command(&["explain", controller, "shop/web", &server]).await?;
             let complaint = String::from_utf8(output.stderr)?;
             ensure!(output.status.code() == Some(1) && complaint.contains(words), "{complaint}");
             ensure!(complaint.lines().count() == 1 && output.stdout.is_empty(), "{complaint}");
@@ -149,7 +149,7 @@ async fn a_missing_permission_is_told_with_its_rule_and_bad_questions_with_what_
 }
 
 /// The token of a new ServiceAccount, in a file.
-async fn token_file(plane: &Plane, name: &str, folder: &Path) -> Result<String> {
+async fn token_file(plane: &ControlPlane, name: &str, folder: &Path) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
     let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
     accounts.create(&PostParams::default(), &account).await?;
@@ -162,7 +162,7 @@ async fn token_file(plane: &Plane, name: &str, folder: &Path) -> Result<String> 
 }
 
 /// Lets an account of the default namespace read the pages that explain.
-async fn grant(plane: &Plane, name: &str) -> Result<()> {
+async fn grant(plane: &ControlPlane, name: &str) -> Result<()> {
     let client = plane.client().await;
     let role = json!({
         "metadata": { "name": name }, "rules": [{ "nonResourceURLs": ["/debug/*"], "verbs": ["get"] }],
@@ -182,7 +182,7 @@ async fn grant(plane: &Plane, name: &str) -> Result<()> {
 async fn over_tls_a_token_is_shown_and_whoever_lacks_one_or_a_right_is_told_what_to_do() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let folder = tempfile::tempdir()?;
-        let manager = Manager::start(plane, &["--bind-address=127.0.0.1", "--leader-elect=false"]).await?;
+        let manager = ManagerProcess::start(plane, &["--bind-address=127.0.0.1", "--leader-elect=false"]).await?;
         let reader = token_file(plane, "reader", folder.path()).await?;
         let stranger = token_file(plane, "stranger", folder.path()).await?;
         grant(plane, "reader").await?;
@@ -190,7 +190,7 @@ async fn over_tls_a_token_is_shown_and_whoever_lacks_one_or_a_right_is_told_what
         let (https, http) = (format!("--server=https://{https}"), format!("--server=http://{http}"));
         let skip = "--insecure-skip-tls-verify";
         let ask = async |more: &[&str]| -> Result<(Option<i32>, String)> {
-            let output = Manager::command(&[&["explain", "replicaset", "shop/web"], more].concat()).await?;
+            let output = ManagerProcess::command(&[&["explain", "replicaset", "shop/web"], more].concat()).await?;
             let told = [output.stdout, output.stderr].concat();
             Ok((output.status.code(), String::from_utf8(told)?))
         };

@@ -14,15 +14,15 @@ use kube::{Api, ResourceExt as _, api::DeleteParams};
 use windlass_black_box::{
     audit::{Audit, Write},
     fixtures,
-    stage::on_plane,
+    control_plane::on_plane,
     subject::ready,
     wait::eventually,
     workload::Workload as _,
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Who the process is.
 const PROCESS: &str = "system:kube-controller-manager";
@@ -31,27 +31,27 @@ const PROCESS: &str = "system:kube-controller-manager";
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 
 /// A process on a plane of its own.
-pub(crate) struct Scene<'a> {
-    pub(crate) plane: &'a Plane,
+pub(crate) struct IdentityFixture<'a> {
+    pub(crate) plane: &'a ControlPlane,
     pub(crate) audit: &'a Audit,
-    pub(crate) world: World,
-    pub(crate) manager: Manager,
+    pub(crate) world: TestNamespace,
+    pub(crate) manager: ManagerProcess,
 }
 
-pub(crate) async fn with_accounts(body: impl AsyncFnOnce(Scene<'_>) -> Result<()>) -> Result<()> {
-    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
+pub(crate) async fn with_accounts(body: impl AsyncFnOnce(IdentityFixture<'_>) -> Result<()>) -> Result<()> {
+    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
         let kubeconfig = plane.kubeconfig_for("process", PROCESS, None)?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let args = [kubeconfig.as_str(), "--leader-elect=false", "--use-service-account-credentials=true"];
-        let world = World { client: plane.client().await, namespace: plane.namespace("identities").await? };
-        let manager = Manager::start(plane, &args).await?;
-        ready(&manager, PATIENCE).await?;
-        body(Scene { plane, audit, world, manager }).await
+        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("identities").await? };
+        let manager = ManagerProcess::start(plane, &args).await?;
+        ready(&manager, TIMEOUT).await?;
+        body(IdentityFixture { plane, audit, world, manager }).await
     })
     .await
 }
 
-impl Scene<'_> {
+impl IdentityFixture<'_> {
     pub(crate) fn log(&self) -> Result<String> {
         std::fs::read_to_string(self.manager.log()).context("reading the log")
     }

@@ -11,21 +11,21 @@ use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use windlass_black_box::audit::{AUDITED, Audit};
-use windlass_black_box::stage::on_plane;
+use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::subject::{ends_in_order, ready};
 use windlass_black_box::wait::eventually;
-use windlass_black_box::world::World;
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_black_box::world::TestNamespace;
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The namespace, and the account as the API server knows it. `hello` runs as `label-mirror`.
 const NAMESPACE: &str = "ops";
 const ACCOUNT: &str = "system:serviceaccount:ops:label-mirror";
 
 /// Applies what the operator prints.
-async fn install(plane: &Plane) -> Result<()> {
-    let manifests = Manager::example_prints("hello", &["manifests", "--namespace=ops"]).await?;
+async fn install(plane: &ControlPlane) -> Result<()> {
+    let manifests = ManagerProcess::example_prints("hello", &["manifests", "--namespace=ops"]).await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("manifests.yaml");
     std::fs::write(&file, &manifests)?;
@@ -35,7 +35,7 @@ async fn install(plane: &Plane) -> Result<()> {
     Ok(())
 }
 
-async fn service(world: &World, name: &str) -> Result<()> {
+async fn service(world: &TestNamespace, name: &str) -> Result<()> {
     let labels = json!({ "tier": name });
     let service =
         json!({ "metadata": { "name": name, "labels": labels }, "spec": { "ports": [{ "port": 80 }] } });
@@ -45,7 +45,7 @@ async fn service(world: &World, name: &str) -> Result<()> {
 }
 
 /// Waits until the ConfigMap of a Service has its label.
-async fn is_mirrored(world: &World, name: &str, tier: &str) -> Result<()> {
+async fn is_mirrored(world: &TestNamespace, name: &str, tier: &str) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
     let wanted = BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
     let look = async || Ok(maps.get_opt(name).await?.and_then(|map| map.metadata.labels));
@@ -63,7 +63,7 @@ fn refused_nothing(audit: &Audit) -> Result<()> {
 }
 
 /// Takes `update` of ConfigMaps from the role.
-async fn take_update(plane: &Plane) -> Result<()> {
+async fn take_update(plane: &ControlPlane) -> Result<()> {
     let roles: Api<ClusterRole> = Api::all(plane.client().await);
     let role = roles.get("label-mirror").await?;
     let mut rules = role.rules.unwrap_or_default();
@@ -81,14 +81,14 @@ async fn take_update(plane: &Plane) -> Result<()> {
 
 #[tokio::test]
 async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
-    let options = PlaneOptions::default().authorization_rbac(true);
+    let options = ControlPlaneOptions::default().authorization_rbac(true);
     on_plane(options, async |plane, audit| {
         install(plane).await?;
         let kubeconfig = plane.kubeconfig_for("hello", ACCOUNT, Some(AUDITED))?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let operator = Manager::start_example(plane, "hello", &[&kubeconfig, "--lease-namespace=ops"])?;
-        ready(&operator, PATIENCE).await?;
-        let world = World { client: plane.client().await, namespace: plane.namespace("operator").await? };
+        let operator = ManagerProcess::start_example(plane, "hello", &[&kubeconfig, "--lease-namespace=ops"])?;
+        ready(&operator, TIMEOUT).await?;
+        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("operator").await? };
         service(&world, "front").await?;
         is_mirrored(&world, "front", "front").await?;
         let services: Api<Service> = Api::namespaced(world.client.clone(), &world.namespace);
@@ -106,7 +106,7 @@ async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
         };
         let names_rule = |log: &String| log.contains("configmaps") && log.contains("update");
         eventually("the log names the rule that is missing", told, names_rule).await?;
-        ends_in_order(&operator, PATIENCE).await
+        ends_in_order(&operator, TIMEOUT).await
     })
     .await
 }

@@ -13,23 +13,23 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use windlass_black_box::fixtures::LABEL;
-use windlass_black_box::stage::on_plane;
+use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::subject::ready;
 use windlass_black_box::wait::eventually;
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::World;
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_black_box::world::TestNamespace;
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
 use super::explain::{first_lines, says_of};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn plane() -> PlaneOptions {
-    PlaneOptions::default().nodes(0).scheduler(false)
+fn plane() -> ControlPlaneOptions {
+    ControlPlaneOptions::default().nodes(0).scheduler(false)
 }
 
-async fn world(plane: &Plane) -> Result<World> {
-    Ok(World { client: plane.client().await, namespace: plane.namespace("planted").await? })
+async fn world(plane: &ControlPlane) -> Result<TestNamespace> {
+    Ok(TestNamespace { client: plane.client().await, namespace: plane.namespace("planted").await? })
 }
 
 #[tokio::test]
@@ -42,9 +42,9 @@ async fn a_key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() 
     ];
     on_plane(plane(), async |plane, _| {
         let world = world(plane).await?;
-        let replicas = [Manager::start(plane, &REPLICA).await?, Manager::start(plane, &REPLICA).await?];
+        let replicas = [ManagerProcess::start(plane, &REPLICA).await?, ManagerProcess::start(plane, &REPLICA).await?];
         for replica in &replicas {
-            ready(replica, PATIENCE).await?;
+            ready(replica, TIMEOUT).await?;
         }
         world.create(&ReplicaSet::new("web", 1)).await?;
         let key = format!("{}/web", world.namespace);
@@ -77,8 +77,8 @@ async fn a_key_that_waits_behind_a_busy_worker_says_that_the_queue_is_saturated(
         let world = world(plane).await?;
         // A request every five seconds, and one worker: whoever asks for twenty pods keeps it for long.
         let slow = ["--kube-api-qps=0.2", "--kube-api-burst=1", "--concurrent-replicaset-syncs=1"];
-        let manager = Manager::start(plane, &[&["--leader-elect=false"], &slow[..]].concat()).await?;
-        ready(&manager, PATIENCE).await?;
+        let manager = ManagerProcess::start(plane, &[&["--leader-elect=false"], &slow[..]].concat()).await?;
+        ready(&manager, TIMEOUT).await?;
         world.create(&ReplicaSet::new("busy", 20)).await?;
         eventually("a worker is at it", || world.pods(LABEL), |pods| !pods.is_empty()).await?;
         world.create(&ReplicaSet::new("web", 1)).await?;
@@ -135,7 +135,7 @@ impl Kind {
     }
 }
 
-fn sites(world: &World, version: &str) -> Api<DynamicObject> {
+fn sites(world: &TestNamespace, version: &str) -> Api<DynamicObject> {
     let resource = ApiResource {
         group: "example.com".to_owned(),
         version: version.to_owned(),
@@ -147,7 +147,7 @@ fn sites(world: &World, version: &str) -> Api<DynamicObject> {
 }
 
 /// A site with so many replicas, whatever that is.
-async fn create(world: &World, version: &str, name: &str, replicas: Value) -> Result<()> {
+async fn create(world: &TestNamespace, version: &str, name: &str, replicas: Value) -> Result<()> {
     let site: DynamicObject = serde_json::from_value(json!({
         "apiVersion": format!("example.com/{version}"), "kind": "Site", "metadata": { "name": name },
         "spec": { "image": "example/site:1", "replicas": replicas },
@@ -165,8 +165,8 @@ async fn create(world: &World, version: &str, name: &str, replicas: Value) -> Re
 }
 
 /// The operator, once it can be asked; ready it may never be.
-async fn operator_on(plane: &Plane) -> Result<Manager> {
-    let operator = Manager::start_example(plane, "sites", &[])?;
+async fn operator_on(plane: &ControlPlane) -> Result<ManagerProcess> {
+    let operator = ManagerProcess::start_example(plane, "sites", &[])?;
     let listens = async || Ok(matches!(operator.get("/livez").await, Ok((200, _))));
     eventually("the operator listens", listens, |listens| *listens).await?;
     Ok(operator)
@@ -194,7 +194,7 @@ async fn a_kind_that_is_absent_then_not_listed_then_spoilt_and_paused_is_told_as
         });
         kind.change(&["v1alpha1", "v1"], &nobody).await?;
         operator.terminate();
-        operator.wait_exit(PATIENCE).await?;
+        operator.wait_exit(TIMEOUT).await?;
         let operator = operator_on(plane).await?;
         let waiting = "waiting for cache: sites.v1.example.com (all): ";
         says_of(&operator, "site-keeper", &web, waiting).await?;

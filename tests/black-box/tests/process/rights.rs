@@ -15,16 +15,16 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_black_box::audit::{AUDITED, Audit, Write};
 use windlass_black_box::fixtures;
-use windlass_black_box::stage::on_plane;
+use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::subject::{ends_in_order, ready};
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::World;
+use windlass_black_box::world::TestNamespace;
 use windlass_client::Identities;
-use windlass_controllers::{Options, registrations};
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::CoordinatedConfig;
 use windlass_env::Env;
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 use windlass_manager::{ManagerConfig, Registry};
 use windlass_object::{Rule, Verb};
 
@@ -32,13 +32,13 @@ use crate::admin::grant;
 use crate::identities::ACCOUNT;
 
 /// The API server's coordinator takes some seconds to elect.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where Leases are.
 const SYSTEM: &str = "kube-system";
 
 /// A way to run.
-struct Way {
+struct RunMode {
     /// Its user, its roles and its Lease are called so.
     name: &'static str,
     flags: &'static [&'static str],
@@ -50,31 +50,31 @@ struct Way {
     named: bool,
 }
 
-const WAYS: [Way; 6] = [
-    Way { name: "alone", flags: &["--leader-elect=false"], configure: alone, leases: &[], named: true },
-    Way { name: "elected", flags: &[], configure: |_| {}, leases: &[""], named: true },
-    Way {
+const WAYS: [RunMode; 6] = [
+    RunMode { name: "alone", flags: &["--leader-elect=false"], configure: alone, leases: &[], named: true },
+    RunMode { name: "elected", flags: &[], configure: |_| {}, leases: &[""], named: true },
+    RunMode {
         name: "shards",
         flags: &["--shards=2"],
         configure: |config| config.shards = NonZeroU16::new(2),
         leases: &["-shard-0", "-shard-1"],
         named: false,
     },
-    Way {
+    RunMode {
         name: "coordinated",
         flags: &["--leader-elect-coordinated"],
         configure: coordinated,
         leases: &[""],
         named: true,
     },
-    Way {
+    RunMode {
         name: "accounts",
         flags: &["--use-service-account-credentials"],
         configure: with_accounts,
         leases: &[""],
         named: true,
     },
-    Way {
+    RunMode {
         name: "accounts-in-shards",
         flags: &["--use-service-account-credentials", "--shards=2"],
         configure: |config| {
@@ -110,13 +110,13 @@ struct Asked {
     accounts: Vec<(&'static str, Vec<Rule>)>,
 }
 
-impl Way {
+impl RunMode {
     /// What is declared for it.
     fn declared(&self) -> Result<Asked> {
         let mut config = ManagerConfig::new(self.name);
         (self.configure)(&mut config);
         let mut registry = Registry::new();
-        for registration in registrations(&Options::default()) {
+        for registration in registrations(&ControllerOptions::default()) {
             registry.register(registration)?;
         }
         let with_accounts = config.client.identities != Identities::Shared;
@@ -146,7 +146,7 @@ impl Way {
     }
 
     /// Makes roles of what is declared, and binds them to the user and to the accounts.
-    async fn grant(&self, plane: &Plane) -> Result<()> {
+    async fn grant(&self, plane: &ControlPlane) -> Result<()> {
         let asked = self.declared()?;
         let names = if self.named { self.lease_names() } else { Vec::new() };
         let in_system = asked.in_system.iter().flat_map(|rule| cut_down(rule, &names));
@@ -167,7 +167,7 @@ impl Way {
 
     /// Binds a role of these rules to an account, in place of all that was bound to it: every API server binds upstream's
     /// roles at its start.
-    async fn grant_to_account(&self, plane: &Plane, account: &str, rules: Value) -> Result<()> {
+    async fn grant_to_account(&self, plane: &ControlPlane, account: &str, rules: Value) -> Result<()> {
         let bindings: Api<ClusterRoleBinding> = Api::all(plane.client().await);
         let is_its = |it: &Subject| it.kind == "ServiceAccount" && it.name == account;
         for binding in bindings.list(&ListParams::default()).await? {
@@ -185,7 +185,7 @@ impl Way {
         Ok(())
     }
 
-    async fn grant_in_system(&self, plane: &Plane, rules: Value, user: &Value) -> Result<()> {
+    async fn grant_in_system(&self, plane: &ControlPlane, rules: Value, user: &Value) -> Result<()> {
         let (client, options) = (plane.client().await, PostParams::default());
         let metadata = json!({ "name": self.name });
         let role = json!({ "metadata": metadata, "rules": rules });
@@ -200,19 +200,19 @@ impl Way {
     }
 
     /// A process that runs so, as this user.
-    async fn start(&self, plane: &Plane, kubeconfig: &Path) -> Result<Manager> {
+    async fn start(&self, plane: &ControlPlane, kubeconfig: &Path) -> Result<ManagerProcess> {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let lease = format!("--leader-elect-resource-name={}", self.name);
         let mut arguments = vec![kubeconfig.as_str(), lease.as_str()];
         arguments.extend(self.flags);
-        let manager = Manager::start(plane, &arguments).await?;
-        ready(&manager, PATIENCE).await?;
+        let manager = ManagerProcess::start(plane, &arguments).await?;
+        ready(&manager, TIMEOUT).await?;
         Ok(manager)
     }
 
     /// Starts it, has it work and ends it. It follows another that is elected in the same way, which ends before.
-    async fn run(&self, plane: &Plane, audit: &Audit) -> Result<()> {
-        let heard = Heard {
+    async fn run(&self, plane: &ControlPlane, audit: &Audit) -> Result<()> {
+        let heard = ReceivedRequests {
             way: self,
             accounts: self.users_of_accounts()?,
             audit,
@@ -224,15 +224,15 @@ impl Way {
             manager
         } else {
             let next = self.start(plane, &kubeconfig).await?;
-            ends_in_order(&manager, PATIENCE).await?;
+            ends_in_order(&manager, TIMEOUT).await?;
             next
         };
-        let world = World { client: plane.client().await, namespace: plane.namespace(self.name).await? };
+        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace(self.name).await? };
         let worked = all_work_is_done(&world).await;
         // What it was refused says more than what was not done.
         heard.refused_nothing()?;
         worked?;
-        ends_in_order(&manager, PATIENCE).await?;
+        ends_in_order(&manager, TIMEOUT).await?;
         heard.refused_nothing()?;
         // Reads of accounts are not in the API server's record, but a refusal is told.
         let log = std::fs::read_to_string(manager.log()).context("reading the log")?;
@@ -243,8 +243,8 @@ impl Way {
 }
 
 /// What the API server was asked by one way to run.
-struct Heard<'a> {
-    way: &'a Way,
+struct ReceivedRequests<'a> {
+    way: &'a RunMode,
     /// The users that its controllers are, if not the process.
     accounts: Vec<String>,
     audit: &'a Audit,
@@ -252,7 +252,7 @@ struct Heard<'a> {
     before: usize,
 }
 
-impl Heard<'_> {
+impl ReceivedRequests<'_> {
     /// What it asked of the API server so far, to read and to write.
     fn asked(&self) -> Result<Vec<Write>> {
         let mut asked = self.audit.all_writes("")?.split_off(self.before);
@@ -340,7 +340,7 @@ fn watched_or_own(rule: &Rule) -> (Option<Rule>, Option<Rule>) {
 }
 
 /// Whether the API server lets `user` do `what`, as `resourceAttributes` have it.
-pub(crate) async fn may(plane: &Plane, user: &str, what: Value) -> Result<bool> {
+pub(crate) async fn may(plane: &ControlPlane, user: &str, what: Value) -> Result<bool> {
     let review = json!({ "metadata": {}, "spec": { "user": user, "resourceAttributes": what } });
     let reviews: Api<SubjectAccessReview> = Api::all(plane.client().await);
     let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
@@ -348,7 +348,7 @@ pub(crate) async fn may(plane: &Plane, user: &str, what: Value) -> Result<bool> 
 }
 
 /// Has every controller do all that it does.
-async fn all_work_is_done(world: &World) -> Result<()> {
+async fn all_work_is_done(world: &TestNamespace) -> Result<()> {
     let owned = async |owner: &str| {
         let mut pods = world.list::<Pod>().await?;
         pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
@@ -356,7 +356,7 @@ async fn all_work_is_done(world: &World) -> Result<()> {
     };
     let has = async |owner: &str, count: usize| {
         let what = format!("{owner} has {count} pods");
-        eventually_within(PATIENCE, &what, || owned(owner), |pods| pods.len() == count).await
+        eventually_within(TIMEOUT, &what, || owned(owner), |pods| pods.len() == count).await
     };
     world.create(&ReplicaSet::new("set", 3)).await?;
     has("set", 3).await?;
@@ -390,7 +390,7 @@ async fn all_work_is_done(world: &World) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_roles_made_of_what_it_declares_a_process_is_refused_nothing_in_any_way_to_run() -> Result<()> {
-    let options = PlaneOptions::default().nodes(0).scheduler(false);
+    let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     let options = options
         .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
         .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true");

@@ -15,10 +15,10 @@ use serde_json::json;
 use windlass_black_box::fixtures;
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::{Workload, create_stable, stable};
-use windlass_black_box::world::World;
-use windlass_harness::Plane;
+use windlass_black_box::world::TestNamespace;
+use windlass_harness::ControlPlane;
 
-use crate::identities::{ACCOUNT, PATIENCE, Scene, with_accounts};
+use crate::identities::{ACCOUNT, TIMEOUT, IdentityFixture, with_accounts};
 use crate::rights::may;
 
 /// A rule of one controller's role, and what cannot be done without it.
@@ -86,10 +86,10 @@ const fn case(
 
 /// Where a case happens: what needs the rule, and what does not.
 struct Place<'a> {
-    scene: &'a Scene<'a>,
+    scene: &'a IdentityFixture<'a>,
     case: Case,
-    needy: World,
-    others: World,
+    needy: TestNamespace,
+    others: TestNamespace,
 }
 
 impl Case {
@@ -112,7 +112,7 @@ impl Case {
         format!("system:controller:{}", self.account)
     }
 
-    async fn is_allowed(&self, plane: &Plane, namespace: &str) -> Result<bool> {
+    async fn is_allowed(&self, plane: &ControlPlane, namespace: &str) -> Result<bool> {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
         let what = json!({ "verb": self.verb, "group": self.group, "resource": resource,
                            "subresource": subresource, "namespace": namespace });
@@ -120,7 +120,7 @@ impl Case {
     }
 
     /// Takes the rule away, and returns the role as it was.
-    async fn take(&self, plane: &Plane, namespace: &str) -> Result<ClusterRole> {
+    async fn take(&self, plane: &ControlPlane, namespace: &str) -> Result<ClusterRole> {
         ensure!(self.is_allowed(plane, namespace).await?, "there is such a rule");
         let roles: Api<ClusterRole> = Api::all(plane.client().await);
         let whole = roles.get(&self.role()).await?;
@@ -139,7 +139,7 @@ impl Case {
         Ok(whole)
     }
 
-    async fn give_back(&self, plane: &Plane, whole: &ClusterRole) -> Result<()> {
+    async fn give_back(&self, plane: &ControlPlane, whole: &ClusterRole) -> Result<()> {
         let roles: Api<ClusterRole> = Api::all(plane.client().await);
         let mut role = roles.get(&self.role()).await?;
         role.rules.clone_from(&whole.rules);
@@ -148,11 +148,11 @@ impl Case {
     }
 
     /// From a whole role to a whole role.
-    async fn run(self, number: usize, scene: &Scene<'_>) -> Result<()> {
+    async fn run(self, number: usize, scene: &IdentityFixture<'_>) -> Result<()> {
         let (client, plane) = (scene.world.client.clone(), scene.plane);
         let world = async |name: &str| {
             let namespace = plane.namespace(&format!("{name}-{number}")).await?;
-            anyhow::Ok(World { client: client.clone(), namespace })
+            anyhow::Ok(TestNamespace { client: client.clone(), namespace })
         };
         let place = Place { scene, case: self, needy: world("needy").await?, others: world("others").await? };
         place.prepare().await.context("before")?;
@@ -219,7 +219,7 @@ impl Place<'_> {
     /// The rule is back: what was asked for is done by the same process.
     async fn goes_on(&self) -> Result<()> {
         let (began, manager) = (Instant::now(), &self.scene.manager);
-        eventually_within(PATIENCE, "it is done", || self.is_done(), |done| *done).await?;
+        eventually_within(TIMEOUT, "it is done", || self.is_done(), |done| *done).await?;
         println!("{:?} went on {:.1?} after the rule came back", self.case, began.elapsed());
         ensure!(manager.exited().is_none(), "the process is the same");
         let told = self.told()?;
@@ -328,14 +328,14 @@ impl Place<'_> {
     }
 }
 
-async fn pods_of(world: &World, owner: &str) -> Result<Vec<Pod>> {
+async fn pods_of(world: &TestNamespace, owner: &str) -> Result<Vec<Pod>> {
     let mut pods = world.list::<Pod>().await?;
     pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
     Ok(pods)
 }
 
 /// Makes a Service and waits for its Endpoints.
-async fn has_endpoints(world: &World, service: &str) -> Result<()> {
+async fn has_endpoints(world: &TestNamespace, service: &str) -> Result<()> {
     world.create(&fixtures::service(service, &[80])).await?;
     let look = || world.find::<Endpoints>(service);
     eventually(&format!("{service} has Endpoints"), look, Option::is_some).await?;
@@ -343,7 +343,7 @@ async fn has_endpoints(world: &World, service: &str) -> Result<()> {
 }
 
 /// Pods are made and deleted, and counted in the status.
-async fn all_is_done<W: Workload>(world: &World) -> Result<()> {
+async fn all_is_done<W: Workload>(world: &TestNamespace) -> Result<()> {
     let name = W::KIND.to_lowercase();
     create_stable(world, &W::new(&name, 2)).await?;
     world.update::<W>(&name, |workload| workload.set_desired(1)).await?;
@@ -353,7 +353,7 @@ async fn all_is_done<W: Workload>(world: &World) -> Result<()> {
 }
 
 /// Endpoints are made, and follow their Service to its end.
-async fn all_endpoints_are_done(world: &World) -> Result<()> {
+async fn all_endpoints_are_done(world: &TestNamespace) -> Result<()> {
     has_endpoints(world, "service").await?;
     let labels = json!({ "metadata": { "labels": { "seen": "later" } } });
     world.merge::<Service>("service", labels).await?;
@@ -384,9 +384,9 @@ async fn however_long_a_rule_was_missing_its_controller_goes_on_within_a_minute_
 {
     with_accounts(async |scene| {
         let [case, ..] = CASES;
-        let world = World { client: scene.world.client.clone(), namespace: scene.world.namespace.clone() };
+        let world = TestNamespace { client: scene.world.client.clone(), namespace: scene.world.namespace.clone() };
         let others = scene.plane.namespace("others").await?;
-        let others = World { client: scene.world.client.clone(), namespace: others };
+        let others = TestNamespace { client: scene.world.client.clone(), namespace: others };
         let place = Place { scene: &scene, case, needy: world, others };
         place.prepare().await?;
         let taken = case.take(scene.plane, &place.needy.namespace).await?;

@@ -21,13 +21,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::audit::Audit;
 use windlass_black_box::fixtures::LABEL;
 use windlass_black_box::forwarder::Forwarder;
-use windlass_black_box::stage::on_plane;
+use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::subject::ready;
-use windlass_black_box::tenures::{Change, Tenures, Terms};
+use windlass_black_box::tenures::{ShardTransfer, LeaseHistory, Terms};
 use windlass_black_box::wait::eventually_within;
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::World;
-use windlass_harness::{Manager, Plane, PlaneOptions};
+use windlass_black_box::world::TestNamespace;
+use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
 
 const NAMESPACES: usize = 12;
 const SHARDS: usize = 4;
@@ -61,15 +61,15 @@ const ARGUMENTS: [&str; 6] = [
 ];
 
 /// The tenants of a plane.
-struct Tenants(Vec<World>);
+struct Tenants(Vec<TestNamespace>);
 
 impl Tenants {
-    async fn new(plane: &Plane) -> Result<Self> {
+    async fn new(plane: &ControlPlane) -> Result<Self> {
         let client = plane.client().await;
         let mut tenants = Vec::new();
         for number in 0..NAMESPACES {
             let namespace = plane.namespace(&format!("tenant-{number}")).await?;
-            tenants.push(World { client: client.clone(), namespace });
+            tenants.push(TestNamespace { client: client.clone(), namespace });
         }
         Ok(Self(tenants))
     }
@@ -131,20 +131,20 @@ impl Tenants {
 }
 
 /// A replica that acts as the user `name`, who may do anything.
-async fn replica(plane: &Plane, name: &str) -> Result<Manager> {
+async fn replica(plane: &ControlPlane, name: &str) -> Result<ManagerProcess> {
     let kubeconfig = plane.kubeconfig_for(name, name, Some("system:masters"))?;
     replica_with(plane, &kubeconfig).await
 }
 
-async fn replica_with(plane: &Plane, kubeconfig: &Path) -> Result<Manager> {
+async fn replica_with(plane: &ControlPlane, kubeconfig: &Path) -> Result<ManagerProcess> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let arguments: Vec<&str> = ARGUMENTS.into_iter().chain([kubeconfig.as_str()]).collect();
-    let manager = Manager::start(plane, &arguments).await?;
+    let manager = ManagerProcess::start(plane, &arguments).await?;
     ready(&manager, Duration::from_secs(30)).await?;
     Ok(manager)
 }
 
-fn signal(replica: &Manager, signal: Signal) -> Result<()> {
+fn signal(replica: &ManagerProcess, signal: Signal) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(replica.pid())?).context("a process has an id")?;
     kill_process(pid, signal).context("sending a signal")
 }
@@ -180,13 +180,13 @@ async fn every_pod_was_made_once(tenants: &Tenants, audit: &Audit, sets: usize) 
 /// quick may have ended them all before.
 fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -> Result<()> {
     let writes = audit.all_writes("windlass/")?;
-    let tenures = Tenures::of(&writes, "windlass", TERMS)?;
+    let tenures = LeaseHistory::of(&writes, "windlass", TERMS)?;
     let judged = tenures.judge(&writes)?;
     println!("{judged}");
     ensure!(judged.writes.len() == 4, "all four replicas wrote: {judged}");
     let (handed, expired): (Vec<_>, Vec<_>) =
         tenures.changes().into_iter().partition(|change| change.given_back);
-    let longest = |changes: &[Change]| changes.iter().map(|change| change.after).max().unwrap_or_default();
+    let longest = |changes: &[ShardTransfer]| changes.iter().map(|change| change.after).max().unwrap_or_default();
     println!(
         "{} shards were given back and were nobody's for {:?} at the longest; {} expired and were another's {:?} after \
          their last renewal at the latest",
@@ -196,7 +196,7 @@ fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -
         longest(&expired)
     );
     ensure!(longest(&expired) <= UNOWNED, "{expired:#?}");
-    let last: Vec<Change> = handed.into_iter().filter(|change| change.since >= terminated).collect();
+    let last: Vec<ShardTransfer> = handed.into_iter().filter(|change| change.since >= terminated).collect();
     let in_hands = writes.iter().filter(|write| {
         write.user.username == by
             && write.request_received_timestamp.0 > terminated
@@ -237,7 +237,7 @@ async fn strike(
 /// was told, and how many sets there are afterwards.
 async fn end_with_its_hands_full(
     tenants: &Tenants,
-    replica: &Manager,
+    replica: &ManagerProcess,
     sets: usize,
 ) -> Result<(Timestamp, usize)> {
     let then = sets + BURST;
@@ -261,7 +261,7 @@ async fn end_with_its_hands_full(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_share_four_shards_and_work_goes_on_when_one_is_killed_cut_off_stopped_or_ended()
 -> Result<()> {
-    let options = PlaneOptions::default().nodes(0).scheduler(false);
+    let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     let options = options.api_server_arg("--feature-gates=ShardedListAndWatch=true");
     on_plane(options, async |plane, audit| {
         let tenants = Tenants::new(plane).await?;

@@ -15,7 +15,7 @@ use windlass_black_box::{
     fixtures::{LABEL, owner, pod},
     wait::eventually,
     workload::{Workload, stable},
-    world::World,
+    world::TestNamespace,
 };
 
 use crate::plane;
@@ -115,7 +115,7 @@ async fn adoption<W: Workload>(case: usize) -> Result<()> {
 }
 
 async fn extra_pods<W: Workload>() -> Result<()> {
-    let world: World = plane::prepared_world(&namespace_of::<W>("extra")).await?;
+    let world: TestNamespace = plane::prepared_world(&namespace_of::<W>("extra")).await?;
     stable::<W>(&world, "web").await?;
     eventually("two of three pods remain", || world.pods(LABEL), |pods| pods.len() == 2).await?;
     Ok(())

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Pod, Service};
 use windlass_black_box::{
     fixtures::{pairs, pod_on_no_node, running, service},
     wait::eventually,
-    world::World,
+    world::TestNamespace,
 };
 
 use crate::plane::world;
@@ -29,18 +29,18 @@ fn label(endpoints: &Endpoints, key: &str) -> Option<String> {
     endpoints.metadata.labels.as_ref()?.get(key).cloned()
 }
 
-async fn running_pod(world: &World, name: &str, ips: &[&str], is_ready: Option<bool>) -> Result<Pod> {
+async fn running_pod(world: &TestNamespace, name: &str, ips: &[&str], is_ready: Option<bool>) -> Result<Pod> {
     world.create(&pod_on_no_node(name)).await?;
     world.update_status::<Pod>(name, |pod| pod.status = Some(running(ips, is_ready))).await
 }
 
-async fn set_ready(world: &World, name: &str, ips: &[&str], is_ready: bool) -> Result<()> {
+async fn set_ready(world: &TestNamespace, name: &str, ips: &[&str], is_ready: bool) -> Result<()> {
     world.update_status::<Pod>(name, |pod| pod.status = Some(running(ips, Some(is_ready)))).await?;
     Ok(())
 }
 
 async fn endpoints_become(
-    world: &World,
+    world: &TestNamespace,
     name: &str,
     what: &str,
     accept: impl Fn(&Endpoints) -> bool,

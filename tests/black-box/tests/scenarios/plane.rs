@@ -7,14 +7,14 @@ use tokio::sync::OnceCell;
 use windlass_black_box::{
     subject::{Running, Subject},
     wait::eventually,
-    world::World,
+    world::TestNamespace,
 };
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 use crate::before_start;
 
 struct Stage {
-    plane: Plane,
+    plane: ControlPlane,
     _subject: Running,
 }
 
@@ -27,12 +27,12 @@ async fn stage() -> Result<&'static Stage> {
     STAGE
         .get_or_try_init(|| async {
             // No garbage collector: some scenarios name owners that do not exist.
-            let options = PlaneOptions::default()
+            let options = ControlPlaneOptions::default()
                 .nodes(0)
                 .scheduler(false)
                 .upstream_controllers(["serviceaccount-controller"])
                 .api_server_arg(SERVICE_RANGES);
-            let plane = Plane::start(options).await.context("starting the plane of the scenarios")?;
+            let plane = ControlPlane::start(options).await.context("starting the plane of the scenarios")?;
             before_start::prepare(&plane.client().await).await.context("preparing what a start finds")?;
             let subject = Subject::chosen()?.start(&plane, &[]).await?;
             Ok(Stage { plane, _subject: subject })
@@ -41,24 +41,24 @@ async fn stage() -> Result<&'static Stage> {
 }
 
 /// A fresh namespace on the shared plane.
-pub(crate) async fn world(scenario: &str) -> Result<World> {
+pub(crate) async fn world(scenario: &str) -> Result<TestNamespace> {
     let stage = stage().await?;
     let namespace = stage.plane.namespace(scenario).await?;
-    Ok(World { client: stage.plane.client().await, namespace })
+    Ok(TestNamespace { client: stage.plane.client().await, namespace })
 }
 
 /// A namespace that was prepared before the subject started.
-pub(crate) async fn prepared_world(namespace: &str) -> Result<World> {
+pub(crate) async fn prepared_world(namespace: &str) -> Result<TestNamespace> {
     let stage = stage().await?;
-    Ok(World { client: stage.plane.client().await, namespace: namespace.to_owned() })
+    Ok(TestNamespace { client: stage.plane.client().await, namespace: namespace.to_owned() })
 }
 
 /// Creates a namespace of this very name and waits until it takes pods.
-pub(crate) async fn named_world(client: &Client, name: &str) -> Result<World> {
+pub(crate) async fn named_world(client: &Client, name: &str) -> Result<TestNamespace> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    let world = World { client: client.clone(), namespace: name.to_owned() };
+    let world = TestNamespace { client: client.clone(), namespace: name.to_owned() };
     eventually(
         "the namespace has its default service account",
         || world.find::<ServiceAccount>("default"),

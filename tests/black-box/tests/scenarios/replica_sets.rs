@@ -51,7 +51,7 @@ async fn terminating_replicas_are_counted_and_do_not_count_as_replicas() -> Resu
     Ok(())
 }
 
-async fn terminating_becomes(world: &windlass_black_box::world::World, count: i32) -> Result<()> {
+async fn terminating_becomes(world: &windlass_black_box::world::TestNamespace, count: i32) -> Result<()> {
     eventually(
         &format!("{count} replicas are terminating and five are kept"),
         || world.get::<ReplicaSet>("web"),

@@ -12,7 +12,7 @@ use windlass_black_box::{
     fixtures::{self, LABEL, controller_of, owner, pairs, ready_condition},
     wait::eventually,
     workload::{Workload, create_stable, scale, scale_subresource, stable},
-    world::World,
+    world::TestNamespace,
 };
 
 use crate::plane::world;
@@ -25,7 +25,7 @@ fn uids(pods: &[Pod]) -> Vec<String> {
     pods.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect()
 }
 
-async fn pods_become(world: &World, what: &str, count: usize) -> Result<Vec<Pod>> {
+async fn pods_become(world: &TestNamespace, what: &str, count: usize) -> Result<Vec<Pod>> {
     eventually(what, || world.pods(LABEL), |pods| pods.len() == count).await
 }
 
@@ -146,7 +146,7 @@ async fn a_foreign_or_demoted_owner_does_not_stop_adoption<W: Workload>() -> Res
 }
 
 async fn reowned_and_adopted<W: Workload>(
-    world: &World,
+    world: &TestNamespace,
     pod: &str,
     reference: OwnerReference,
     workload: &W,
@@ -185,7 +185,7 @@ async fn ready_and_available_are_counted_apart<W: Workload>() -> Result<()> {
     Ok(())
 }
 
-async fn set_ready(world: &World, pod: &str, ready: bool, since: Timestamp) -> Result<()> {
+async fn set_ready(world: &TestNamespace, pod: &str, ready: bool, since: Timestamp) -> Result<()> {
     world
         .update_status::<Pod>(pod, |pod| {
             let status = pod.status.get_or_insert_default();
@@ -253,7 +253,7 @@ async fn the_pod_that_costs_more_to_delete_stays<W: Workload>(
 
 /// Pods and their workload come over two watches: what was changed about pods counts for a later change of the
 /// workload only once the manager has told that it saw it.
-async fn pods_are_seen_ready<W: Workload>(world: &World, count: i32) -> Result<()> {
+async fn pods_are_seen_ready<W: Workload>(world: &TestNamespace, count: i32) -> Result<()> {
     eventually(
         "the manager has seen that the pods are ready",
         || world.get::<W>("web"),

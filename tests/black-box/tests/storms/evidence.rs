@@ -7,12 +7,12 @@ use std::{
 
 use http::Method;
 use serde_json::Value;
-use windlass_api_server::faults::{Asked, Happening, Network, Record};
+use windlass_api_server::faults::{RequestSummary, RecordKind, Network, Record};
 
 /// The network's journal, read.
-pub(crate) struct Evidence(Vec<Record>);
+pub(crate) struct FaultEvidence(Vec<Record>);
 
-impl Evidence {
+impl FaultEvidence {
     pub(crate) fn of(network: &Network) -> Self {
         Self(network.journal().records())
     }
@@ -20,20 +20,20 @@ impl Evidence {
     /// The UIDs of all pods that were made, whether the manager heard of it or not.
     pub(crate) fn pods_made(&self) -> BTreeSet<String> {
         let made = self.0.iter().filter_map(|record| match &record.what {
-            Happening::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => Some(body),
+            RecordKind::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => Some(body),
             _ => None,
         });
         made.map(|body| uid(&parsed(body))).collect()
     }
 
     /// How many of these requests and watches a fault struck, told by what was asked and by how it was struck.
-    pub(crate) fn struck(&self, of_interest: impl Fn(&Asked, &str) -> bool) -> usize {
+    pub(crate) fn struck(&self, of_interest: impl Fn(&RequestSummary, &str) -> bool) -> usize {
         let mut asked_by_id = BTreeMap::new();
         let mut struck = BTreeSet::new();
         for record in &self.0 {
             match &record.what {
-                Happening::Sent { id, asked } => drop(asked_by_id.insert(*id, asked)),
-                Happening::Struck { id, how } => {
+                RecordKind::Sent { id, asked } => drop(asked_by_id.insert(*id, asked)),
+                RecordKind::Struck { id, how } => {
                     let hit = asked_by_id.get(id).is_some_and(|asked| of_interest(asked, how));
                     struck.extend(hit.then_some(*id));
                 }
@@ -44,15 +44,15 @@ impl Evidence {
     }
 
     /// How many of these requests were answered no sooner than this after they were sent.
-    pub(crate) fn answered_late(&self, late: Duration, of_interest: impl Fn(&Asked) -> bool) -> usize {
+    pub(crate) fn answered_late(&self, late: Duration, of_interest: impl Fn(&RequestSummary) -> bool) -> usize {
         let mut sent = BTreeMap::new();
         let mut count = 0;
         for record in &self.0 {
             match &record.what {
-                Happening::Sent { id, .. } => {
+                RecordKind::Sent { id, .. } => {
                     sent.insert(*id, record.at);
                 }
-                Happening::Answered { id, asked, .. } if of_interest(asked) => {
+                RecordKind::Answered { id, asked, .. } if of_interest(asked) => {
                     let took = sent.get(id).map(|sent| record.at.saturating_sub(*sent));
                     count += usize::from(took.is_some_and(|took| took >= late));
                 }
@@ -68,10 +68,10 @@ impl Evidence {
         let mut count = 0;
         for record in &self.0 {
             match &record.what {
-                Happening::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => {
+                RecordKind::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => {
                     made.insert(uid(&parsed(body)), record.at);
                 }
-                Happening::Told { asked, frame, .. } if asked.resource == "pods" => {
+                RecordKind::Told { asked, frame, .. } if asked.resource == "pods" => {
                     let made = made.remove(&uid(&parsed(frame)["object"]));
                     count += usize::from(made.is_some_and(|made| record.at.saturating_sub(made) >= late));
                 }
@@ -84,7 +84,7 @@ impl Evidence {
     /// How many lists of this resource the server answered, in pages or as a stream.
     pub(crate) fn lists(&self, resource: &str) -> usize {
         let listed = |record: &&Record| match &record.what {
-            Happening::Served { asked, code: 200, .. } => {
+            RecordKind::Served { asked, code: 200, .. } => {
                 asked.method == Method::GET
                     && asked.resource == resource
                     && asked.name.is_empty()
@@ -98,16 +98,16 @@ impl Evidence {
     /// What was asked and what came of it, for whoever has to find out why.
     pub(crate) fn story(&self) -> String {
         let quiet = |record: &&Record| match &record.what {
-            Happening::Sent { asked, .. } => !matches!(asked.resource.as_str(), "leases" | "events"),
-            Happening::Served { asked, .. } => !matches!(asked.resource.as_str(), "leases" | "events"),
-            Happening::Answered { .. } => false,
+            RecordKind::Sent { asked, .. } => !matches!(asked.resource.as_str(), "leases" | "events"),
+            RecordKind::Served { asked, .. } => !matches!(asked.resource.as_str(), "leases" | "events"),
+            RecordKind::Answered { .. } => false,
             _ => true,
         };
         self.0.iter().filter(quiet).map(|record| format!("{record}\n")).collect()
     }
 }
 
-pub(crate) fn creates_a_pod(asked: &Asked) -> bool {
+pub(crate) fn creates_a_pod(asked: &RequestSummary) -> bool {
     asked.method == Method::POST && asked.resource == "pods" && asked.subresource.is_empty()
 }
 

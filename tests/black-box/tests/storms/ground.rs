@@ -12,11 +12,11 @@ use tokio::sync::OnceCell;
 use windlass_api_server::{
     ApiServer, ApiServerOptions,
     faults::Server,
-    storage::{Memory, MemoryOptions, Storage},
+    storage::{InMemoryStorage, MemoryOptions, Storage},
 };
-use windlass_black_box::{wait::eventually, world::World};
+use windlass_black_box::{wait::eventually, world::TestNamespace};
 use windlass_env::Env;
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 use crate::remote::Remote;
 
@@ -28,14 +28,14 @@ pub(crate) enum Kind {
 }
 
 /// A server, and a user's sound way to it.
-pub(crate) struct Ground {
-    pub(crate) world: World,
+pub(crate) struct TestServer {
+    pub(crate) world: TestNamespace,
     pub(crate) server: Arc<dyn Server>,
     /// The history, where it is in our hands.
-    memory: Option<Arc<Memory>>,
+    memory: Option<Arc<InMemoryStorage>>,
 }
 
-impl Ground {
+impl TestServer {
     pub(crate) async fn prepare(kind: Kind, scenario: &str, env: &Env) -> Result<Self> {
         match kind {
             Kind::InTheProcess => in_the_process(env).await,
@@ -62,21 +62,21 @@ impl Ground {
     }
 }
 
-async fn in_the_process(env: &Env) -> Result<Ground> {
-    let memory = Arc::new(Memory::new(MemoryOptions::default()));
+async fn in_the_process(env: &Env) -> Result<TestServer> {
+    let memory = Arc::new(InMemoryStorage::new(MemoryOptions::default()));
     let storage = Some(Arc::clone(&memory) as Arc<dyn Storage>);
     let options = ApiServerOptions { storage, ..ApiServerOptions::default() };
-    let server = ApiServer::new(&env.incarnation("api-server", 0), options);
+    let server = ApiServer::new(&env.with_incarnation("api-server", 0), options);
     let client = Client::new(server.as_user("user"), "default");
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some("storms".to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    let world = World { client, namespace: "storms".to_owned() };
-    Ok(Ground { world, server: Arc::new(server.as_user("windlass")), memory: Some(memory) })
+    let world = TestNamespace { client, namespace: "storms".to_owned() };
+    Ok(TestServer { world, server: Arc::new(server.as_user("windlass")), memory: Some(memory) })
 }
 
 /// The plane that all scenarios on kube-apiserver share. It is never dropped.
-static PLANE: OnceCell<Plane> = OnceCell::const_new();
+static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
 /// Keeps the logs of the plane, if there is one: for scenarios that fail.
 pub(crate) fn keep_logs() {
@@ -85,16 +85,16 @@ pub(crate) fn keep_logs() {
     }
 }
 
-async fn kube_apiserver(scenario: &str) -> Result<Ground> {
+async fn kube_apiserver(scenario: &str) -> Result<TestServer> {
     let plane = PLANE.get_or_try_init(start_plane).await?;
     let client = plane.client().await;
     let namespace = plane.namespace(scenario).await?;
     let server = Arc::new(Remote::new(client.clone(), namespace.clone()));
-    Ok(Ground { world: World { client, namespace }, server, memory: None })
+    Ok(TestServer { world: TestNamespace { client, namespace }, server, memory: None })
 }
 
-async fn start_plane() -> Result<Plane> {
-    let options = PlaneOptions::default()
+async fn start_plane() -> Result<ControlPlane> {
+    let options = ControlPlaneOptions::default()
         .nodes(0)
         .scheduler(false)
         .authorization_rbac(false)
@@ -102,7 +102,7 @@ async fn start_plane() -> Result<Plane> {
         .api_server_arg("--etcd-compaction-interval=1s")
         // A watch cache remembers what etcd has forgotten. Pods go without one; the others show how it is with.
         .api_server_arg("--watch-cache-sizes=pods#0");
-    let plane = Plane::start(options).await.context("starting the plane of the storms")?;
+    let plane = ControlPlane::start(options).await.context("starting the plane of the storms")?;
     plane.keep_logs_on_panic();
     Ok(plane)
 }

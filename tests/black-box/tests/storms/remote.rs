@@ -76,13 +76,13 @@ fn confined(method: &Method, asked: &str, namespace: &str) -> Option<String> {
 }
 
 fn streamed(body: kube::client::Body) -> Body {
-    Body::stream(body.into_data_stream().map(|piece| piece.map_err(|_| BodyError::Cut)))
+    Body::stream(body.into_data_stream().map(|piece| piece.map_err(|_| BodyError::Truncated)))
 }
 
 async fn whole(answer: Response<kube::client::Body>) -> Response<Body> {
     let (parts, body) = answer.into_parts();
     match body.collect().await {
-        Ok(body) => Response::from_parts(parts, Body::whole(body.to_bytes())),
+        Ok(body) => Response::from_parts(parts, Body::from_bytes(body.to_bytes())),
         Err(error) => outcome_unknown(&error),
     }
 }
@@ -92,7 +92,7 @@ fn outcome_unknown(error: &dyn std::error::Error) -> Response<Body> {
     let message = format!("the server did not answer: {error}");
     let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Timeout",
         "message": message, "code": 504 });
-    let mut answer = Response::new(Body::whole(status.to_string()));
+    let mut answer = Response::new(Body::from_bytes(status.to_string()));
     *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
     answer
 }

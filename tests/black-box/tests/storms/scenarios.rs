@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     apps::v1::ReplicaSet,
     core::v1::{Endpoints, Service},
 };
-use windlass_api_server::faults::{Asked, What};
+use windlass_api_server::faults::{RequestSummary, FaultAction};
 use windlass_black_box::{
     fixtures::service,
     wait::{eventually, eventually_within},
@@ -18,7 +18,7 @@ use windlass_object::Verb;
 use crate::{
     evidence::creates_a_pod,
     ground::Kind,
-    scene::{FEW, MANY, RECOVERY, Scene, Target},
+    scene::{FEW, MANY, RECOVERY, ScenarioRun, Target},
 };
 
 /// How long the manager waits for an answer: longer than anything is late.
@@ -30,7 +30,7 @@ const SHORT: Duration = Duration::from_secs(4);
 const LATE: Duration = Duration::from_millis(250);
 
 /// One after the other, over and over.
-fn in_turns<const N: usize>(turns: [Option<What>; N]) -> impl FnMut() -> Option<What> + Send + 'static {
+fn in_turns<const N: usize>(turns: [Option<FaultAction>; N]) -> impl FnMut() -> Option<FaultAction> + Send + 'static {
     let mut turns = turns.into_iter().cycle();
     move || turns.next().flatten()
 }
@@ -39,18 +39,18 @@ fn in_turns<const N: usize>(turns: [Option<What>; N]) -> impl FnMut() -> Option<
 /// opened again. A watch is ended in the place of an event, which is then to be had from the next watch or list, and
 /// being asked about a request that opens a watch, which is no event, changes nothing. So each way is named twice: once
 /// for the event, and once for the request that came before it or comes after.
-fn once_each<const N: usize>(ways: [What; N]) -> impl FnMut() -> Option<What> + Send + 'static {
+fn once_each<const N: usize>(ways: [FaultAction; N]) -> impl FnMut() -> Option<FaultAction> + Send + 'static {
     let mut turns = ways.into_iter().flat_map(|way| [None, Some(way.clone()), Some(way)]);
     move || turns.next().flatten()
 }
 
 /// A list of what there is, not just a look at how far the server is.
-fn is_list(asked: &Asked) -> bool {
+fn is_list(asked: &RequestSummary) -> bool {
     asked.verb == Some(Verb::List) && !asked.uri.split(['?', '&']).any(|part| part == "limit=1")
 }
 
 /// A watch without which the manager still has work: it hears of what is wanted, not of what there is.
-fn watches_pods(asked: &Asked) -> bool {
+fn watches_pods(asked: &RequestSummary) -> bool {
     asked.is_watch() && asked.resource == "pods"
 }
 
@@ -68,14 +68,14 @@ const fn requests(enough: usize) -> Target {
 
 /// Nobody gets through, and who hears of a pod must list anew.
 fn refused(
-    mut with: impl FnMut() -> Option<What> + Send + 'static,
-) -> impl FnMut(&Asked) -> Option<What> + Send + 'static {
-    move |asked| if watches_pods(asked) { Some(What::WatchExpired) } else { with() }
+    mut with: impl FnMut() -> Option<FaultAction> + Send + 'static,
+) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
+    move |asked| if watches_pods(asked) { Some(FaultAction::WatchExpired) } else { with() }
 }
 
 pub(crate) async fn a_storm_of_429_is_waited_out(kind: Kind) -> Result<()> {
-    let busy = || What::TooManyRequests { retry_after_seconds: 1 };
-    let mut scene = Scene::open(kind, "busy", LONG).await?;
+    let busy = || FaultAction::TooManyRequests { retry_after_seconds: 1 };
+    let mut scene = ScenarioRun::open(kind, "busy", LONG).await?;
     scene.storm(refused(move || Some(busy())), &[lists(1), work(1)]).await?;
     let mut turn = in_turns([None, Some(busy())]);
     scene.storm(move |_| turn(), &[requests(4)]).await?;
@@ -84,36 +84,36 @@ pub(crate) async fn a_storm_of_429_is_waited_out(kind: Kind) -> Result<()> {
 }
 
 pub(crate) async fn a_storm_of_500_and_503_loses_nothing(kind: Kind) -> Result<()> {
-    let mut scene = Scene::open(kind, "failing", LONG).await?;
-    let turn = in_turns([Some(What::InternalError), Some(What::Unavailable)]);
+    let mut scene = ScenarioRun::open(kind, "failing", LONG).await?;
+    let turn = in_turns([Some(FaultAction::InternalError), Some(FaultAction::Unavailable)]);
     scene.storm(refused(turn), &[lists(1), work(1)]).await?;
-    let mut turn = in_turns([None, Some(What::InternalError), None, Some(What::Unavailable)]);
+    let mut turn = in_turns([None, Some(FaultAction::InternalError), None, Some(FaultAction::Unavailable)]);
     scene.storm(move |_| turn(), &[requests(4), work(1)]).await?;
     scene.calm();
     scene.ends().await
 }
 
 pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> Result<()> {
-    let mut scene = Scene::open(kind, "slow", LONG).await?;
-    let mut of_pods = once_each([What::WatchExpired]);
+    let mut scene = ScenarioRun::open(kind, "slow", LONG).await?;
+    let mut of_pods = once_each([FaultAction::WatchExpired]);
     let mut of_others = in_turns([
-        Some(What::ResponseDelayed { by_ms: 1_000 }),
-        Some(What::RequestDelayed { by_ms: 1_000 }),
+        Some(FaultAction::ResponseDelayed { by_ms: 1_000 }),
+        Some(FaultAction::RequestDelayed { by_ms: 1_000 }),
         None,
     ]);
-    let slow = move |asked: &Asked| match asked.is_watch() {
+    let slow = move |asked: &RequestSummary| match asked.is_watch() {
         true if watches_pods(asked) => of_pods(),
         true => None,
         false => of_others(),
     };
     let work =
-        Target { name: "writes were late", hits: |seen| seen.answered_late(LATE, Asked::is_work), enough: 2 };
+        Target { name: "writes were late", hits: |seen| seen.answered_late(LATE, RequestSummary::is_work), enough: 2 };
     scene.storm(slow, &[work]).await?;
 
     // Writes are quick again, and what came of them is not seen: who does not remember doubles pods.
     let unseen =
         Target { name: "pods were seen late", hits: |seen| seen.pods_told_late(2 * LATE), enough: 2 };
-    let late = |asked: &Asked| watches_pods(asked).then_some(What::WatchDelayed { by_ms: 2_000 });
+    let late = |asked: &RequestSummary| watches_pods(asked).then_some(FaultAction::WatchDelayed { by_ms: 2_000 });
     scene.storm(late, &[unseen]).await?;
     scene.calm();
     scene.ends().await
@@ -124,10 +124,10 @@ pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> 
 /// pods is therefore lost in silence: until the time for an answer is up, and some seconds more that the manager waits by
 /// itself, no watch is late by accident. What may be written twice is lost in other ways too.
 pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) -> Result<()> {
-    let lost = |silently| What::ResponseLost { silently };
+    let lost = |silently| FaultAction::ResponseLost { silently };
     let mut of_sets = in_turns([Some(lost(false)), None]);
-    let mut of_endpoints = in_turns([Some(What::TimedOut), None]);
-    let unheard = move |asked: &Asked| match asked.resource.as_str() {
+    let mut of_endpoints = in_turns([Some(FaultAction::TimedOut), None]);
+    let unheard = move |asked: &RequestSummary| match asked.resource.as_str() {
         _ if !asked.is_write() => None,
         "pods" => Some(lost(true)),
         "replicasets" => of_sets(),
@@ -149,7 +149,7 @@ pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) ->
         hits: |seen| seen.struck(|asked, _| asked.resource == "endpoints"),
         enough: 1,
     };
-    let mut scene = Scene::open(kind, "unheard", SHORT).await?;
+    let mut scene = ScenarioRun::open(kind, "unheard", SHORT).await?;
     scene.storm(unheard, &[pods, sets, endpoints]).await?;
     scene.calm();
     scene.ends().await
@@ -158,10 +158,10 @@ pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) ->
 pub(crate) async fn watches_that_break_and_end_miss_nothing(kind: Kind) -> Result<()> {
     let broken = {
         let mut turns = BTreeMap::new();
-        move |asked: &Asked| {
+        move |asked: &RequestSummary| {
             let of_resource = turns
                 .entry(asked.resource.clone())
-                .or_insert_with(|| once_each([What::WatchReset, What::WatchClosed, What::WatchExpired]));
+                .or_insert_with(|| once_each([FaultAction::WatchReset, FaultAction::WatchClosed, FaultAction::WatchExpired]));
             if asked.is_watch() { of_resource() } else { None }
         }
     };
@@ -178,14 +178,14 @@ pub(crate) async fn watches_that_break_and_end_miss_nothing(kind: Kind) -> Resul
             enough: 2,
         },
     ];
-    let mut scene = Scene::open(kind, "broken-watches", LONG).await?;
+    let mut scene = ScenarioRun::open(kind, "broken-watches", LONG).await?;
     scene.storm(broken, &targets).await?;
     scene.calm();
     scene.ends().await
 }
 
 pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_list(kind: Kind) -> Result<()> {
-    let mut scene = Scene::open(kind, "forgotten", SHORT).await?;
+    let mut scene = ScenarioRun::open(kind, "forgotten", SHORT).await?;
     scene.world().create(&service("gone", &[81])).await?;
     eventually(
         "the other Service has Endpoints",
@@ -195,7 +195,7 @@ pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_lis
     .await?;
 
     let lists = scene.evidence().lists("pods");
-    scene.line().cut();
+    scene.line().partition();
     // A version that the manager, cut off, does not come to.
     let touched = scene.world().update::<ReplicaSet>("web", |set| set.set_desired(FEW + 1)).await?;
     scene.delete_pods(2).await?;
@@ -209,7 +209,7 @@ pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_lis
     )
     .await?;
     scene.ground.forget(&touched.metadata.resource_version.unwrap_or_default()).await?;
-    scene.line().mend();
+    scene.line().heal();
 
     eventually_within(
         RECOVERY,

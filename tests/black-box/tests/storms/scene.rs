@@ -11,18 +11,18 @@ use k8s_openapi::api::{
     core::v1::{Endpoints, Pod},
 };
 use kube::ResourceExt as _;
-use windlass_api_server::faults::{Asked, Journal, Line, Network, Plan, What};
+use windlass_api_server::faults::{RequestSummary, Journal, Link, Network, FaultPlan, FaultAction};
 use windlass_black_box::{
     fixtures::{LABEL, running, service},
-    wait::{PATIENCE, eventually_within},
+    wait::{TIMEOUT, eventually_within},
     workload::{Counts, Workload as _},
-    world::World,
+    world::TestNamespace,
 };
 use windlass_env::Env;
 
 use crate::{
-    evidence::Evidence,
-    ground::{Ground, Kind},
+    evidence::FaultEvidence,
+    ground::{TestServer, Kind},
     subject::Subject,
 };
 
@@ -46,8 +46,8 @@ pub(crate) const RECOVERY: Duration = Duration::from_secs(90);
 const RECORDS: usize = 100_000;
 
 /// A scenario that runs.
-pub(crate) struct Scene {
-    pub(crate) ground: Ground,
+pub(crate) struct ScenarioRun {
+    pub(crate) ground: TestServer,
     network: Network,
     subject: Subject,
     /// How often the user has done something.
@@ -61,7 +61,7 @@ pub(crate) struct Scene {
 /// What must have been hit this often before a part of a storm is over.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
-    pub(crate) hits: fn(&Evidence) -> usize,
+    pub(crate) hits: fn(&FaultEvidence) -> usize,
     pub(crate) enough: usize,
 }
 
@@ -75,30 +75,30 @@ fn set_of_bound_pods() -> ReplicaSet {
     set
 }
 
-impl Scene {
+impl ScenarioRun {
     /// A manager that leads and has done a first piece of work: a ReplicaSet and a Service waited for it.
     pub(crate) async fn open(kind: Kind, scenario: &str, request_timeout: Duration) -> Result<Self> {
         let env = Env::system("storms");
-        let ground = Ground::prepare(kind, scenario, &env).await?;
+        let ground = TestServer::prepare(kind, scenario, &env).await?;
         ground.world.create(&set_of_bound_pods()).await?;
         ground.world.create(&service(WEB, &[80])).await?;
-        let network = Network::new(&env, ground.server.clone(), Plan::quiet(0), Journal::new(RECORDS, None));
+        let network = Network::new(&env, ground.server.clone(), FaultPlan::quiet(0), Journal::new(RECORDS, None));
         let subject = Subject::start(&env, &network, &ground.world.namespace, request_timeout)?;
         let mut scene = Self { ground, network, subject, rounds: 0, deleted: 0, addresses: 0 };
         scene.settles(FEW).await?;
         Ok(scene)
     }
 
-    pub(crate) fn world(&self) -> &World {
+    pub(crate) fn world(&self) -> &TestNamespace {
         &self.ground.world
     }
 
-    pub(crate) fn evidence(&self) -> Evidence {
-        Evidence::of(&self.network)
+    pub(crate) fn evidence(&self) -> FaultEvidence {
+        FaultEvidence::of(&self.network)
     }
 
     /// The manager's line to the server.
-    pub(crate) fn line(&self) -> &Line {
+    pub(crate) fn line(&self) -> &Link {
         self.subject.line()
     }
 
@@ -107,22 +107,22 @@ impl Scene {
     /// for the weather works on.
     pub(crate) async fn storm(
         &mut self,
-        choose: impl FnMut(&Asked) -> Option<What> + Send + 'static,
+        choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static,
         targets: &[Target],
     ) -> Result<()> {
         let evidence = self.evidence();
         let wanted: Vec<_> = targets.iter().map(|it| (it, (it.hits)(&evidence) + it.enough)).collect();
         let (began, rounds_before) = (Instant::now(), self.rounds);
-        self.line().meddle(choose);
+        self.line().inject_fault(choose);
         loop {
             self.round().await?;
             let evidence = self.evidence();
             let missed = wanted.iter().find(|(it, wanted)| (it.hits)(&evidence) < *wanted);
             match missed {
                 None if self.rounds >= rounds_before + ROUNDS => return Ok(()),
-                Some((it, _)) if began.elapsed() > PATIENCE => {
+                Some((it, _)) if began.elapsed() > TIMEOUT => {
                     let Target { name, enough, .. } = it;
-                    bail!("not {enough} {name} after {PATIENCE:?}\n{}", evidence.story())
+                    bail!("not {enough} {name} after {TIMEOUT:?}\n{}", evidence.story())
                 }
                 _ => {}
             }
@@ -131,7 +131,7 @@ impl Scene {
 
     /// The storm is over.
     pub(crate) fn calm(&self) {
-        self.line().meddle(|_| None);
+        self.line().inject_fault(|_| None);
     }
 
     /// The user asks for more pods or deletes one, and pods become ready.

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use http::Uri;
-use windlass_api_server::faults::{Line, Network};
+use windlass_api_server::faults::{Link, Network};
 use windlass_client::{ClientOptions, Clients};
-use windlass_controllers::{Options, registrations};
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::ElectionConfig;
 use windlass_env::{Env, Task};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
 /// How long an orderly end may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A manager that runs.
 pub(crate) struct Subject {
     env: Env,
-    line: Line,
+    line: Link,
     stop: ShutdownTrigger,
     task: Task<Result<(), ManagerError>>,
 }
@@ -30,7 +30,7 @@ impl Subject {
         namespace: &str,
         request_timeout: Duration,
     ) -> Result<Self> {
-        let env = world.incarnation("windlass", 0);
+        let env = world.with_incarnation("windlass", 0);
         let line = network.line(&env);
         let wire = line.clone();
         let manager = Manager::with_clients(
@@ -38,17 +38,17 @@ impl Subject {
             config(namespace, request_timeout),
             move |env, config, metrics, fence| {
                 let base = Uri::from_static("http://api-server");
-                Clients::over_service(env.clone(), wire, base, config.client.clone(), metrics, fence)
+                Clients::from_service(env.clone(), wire, base, config.client.clone(), metrics, fence)
             },
         )?;
-        let manager = registrations(&Options::default()).into_iter().fold(manager, Manager::register);
+        let manager = registrations(&ControllerOptions::default()).into_iter().fold(manager, Manager::register);
         let (stop, signals) = ShutdownSignals::manual();
         let task = world.spawn("manager", manager.run(signals));
         Ok(Self { env, line, stop, task })
     }
 
     /// Its line to the server.
-    pub(crate) fn line(&self) -> &Line {
+    pub(crate) fn line(&self) -> &Link {
         &self.line
     }
 
@@ -61,8 +61,8 @@ impl Subject {
     /// Ends it in order, and leaves no task behind.
     pub(crate) async fn end(self) -> Result<()> {
         self.stop.fire();
-        let ended = tokio::time::timeout(PATIENCE, self.task).await;
-        let ended = ended.map_err(|_| anyhow!("the manager did not end in {PATIENCE:?}"))?;
+        let ended = tokio::time::timeout(TIMEOUT, self.task).await;
+        let ended = ended.map_err(|_| anyhow!("the manager did not end in {TIMEOUT:?}"))?;
         ended
             .map_err(|error| anyhow!("the manager: {error}"))?
             .context("the manager did not end in order")?;

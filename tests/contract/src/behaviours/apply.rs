@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, service};
 use crate::{
-    Behaviour, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviours,
     case::patch::{APPLY, MERGE},
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     applying_what_is_not_there_creates_it,
     applying_what_is_there_changes_it,
     applying_the_same_again_changes_nothing,

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, lease, pod};
-use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_quota_that_is_used_up_refuses,
     a_quota_counts_what_is_made,
     a_quota_without_status_refuses_nothing_yet,
@@ -38,7 +38,7 @@ async fn quota(case: &Case, hard: &str) -> anyhow::Result<()> {
 }
 
 /// Makes numbered ConfigMaps until one is refused: the real server takes a moment to see a new quota.
-async fn until_refused(case: &Case) -> anyhow::Result<crate::Answer> {
+async fn until_refused(case: &Case) -> anyhow::Result<crate::TestResponse> {
     for number in 0..200 {
         let answer = case.post("configmaps", config_map(&format!("n-{number}"))).await?;
         if answer.status != 201 {

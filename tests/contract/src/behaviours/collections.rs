@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, labelled, pod, pod_on_node};
-use crate::{Behaviour, Case, Outcome, behaviours, check::names, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, check::names, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     deleting_a_collection_answers_with_what_there_was,
     deleting_a_collection_leaves_none,
     deleting_a_collection_honours_labels,

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{deployment, job, pod, service, workload};
-use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_pod_gets_its_policies,
     a_container_gets_its_policies,
     an_image_with_a_tag_is_pulled_if_absent,

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_new_kind_is_accepted_and_established,
     a_new_kind_is_served_in_discovery,
     a_deleted_kind_is_served_no_more,
@@ -186,7 +186,7 @@ async fn a_kind_whose_names_are_taken_is_not_accepted(case: Case) -> Outcome {
     case.make(DEFINITIONS, other).await?;
     let path = format!("{DEFINITIONS}/others.{}", group(&case));
     let decided =
-        |it: &crate::Answer| it.body["status"]["conditions"].as_array().is_some_and(|it| it.len() == 2);
+        |it: &crate::TestResponse| it.body["status"]["conditions"].as_array().is_some_and(|it| it.len() == 2);
     let found = case.until(&path, decided).await?.body;
     has!(found["status"]["conditions"][0], { "type": "NamesAccepted", "status": "False", "reason": "ListKindConflict",
         "message": "\"ThingList\" is already in use" });

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, pod, pod_on_node};
 use crate::{
-    Behaviour, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviours,
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_deletion_is_answered_with_a_status_that_names_the_uid,
     a_deletion_of_a_missing_object_is_refused,
     a_deletion_with_another_uid_is_refused,

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{Answer, Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{TestResponse, Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     the_core_group_has_one_version,
     the_groups_are_listed,
     a_group_names_its_versions_and_the_preferred_one,
@@ -194,7 +194,7 @@ async fn the_version_of_the_server_is_told(case: Case) -> Outcome {
 
 async fn the_server_says_that_it_is_well(case: Case) -> Outcome {
     for path in ["/healthz", "/livez", "/readyz"] {
-        let answer: Answer = case.get(path).await?;
+        let answer: TestResponse = case.get(path).await?;
         same!((answer.status, answer.body), (200, json!("ok")));
     }
     Ok(())

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment};
-use crate::{Behaviour, Case, Outcome, behaviours, check::version, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, check::version, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_tried_creation_creates_nothing,
     a_tried_creation_shows_what_would_be,
     a_tried_creation_is_checked,

@@ -4,9 +4,9 @@ use http::Method;
 use serde_json::json;
 
 use super::objects::{config_map, pod};
-use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     an_object_can_be_created_from_yaml,
     an_object_can_be_read_as_yaml,
     objects_can_be_read_as_protobuf,

@@ -2,12 +2,12 @@
 
 use super::objects::config_map;
 use crate::{
-    Behaviour, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviours,
     check::{names, revision, version},
     same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_list_at_a_forgotten_version_is_gone,
     a_continuation_of_a_forgotten_version_is_gone_and_offers_another,
     the_present_is_never_forgotten,

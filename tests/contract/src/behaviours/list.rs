@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, labelled};
 use crate::{
-    Behaviour, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviours,
     check::{names, revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_list_has_its_kind_and_a_version,
     items_of_a_list_have_neither_kind_nor_version,
     an_empty_list_has_an_empty_list_of_items,
@@ -240,7 +240,7 @@ async fn a_list_with_limit_and_version_is_exact(case: Case) -> Outcome {
 
 async fn a_list_at_version_zero_is_served(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
-    let there = |it: &crate::Answer| names(&it.body) == ["a"];
+    let there = |it: &crate::TestResponse| names(&it.body) == ["a"];
     let list = case.until("configmaps?resourceVersion=0", there).await?.body;
     anyhow::ensure!(revision(&list) > 0, "no version");
     Ok(())
@@ -248,7 +248,7 @@ async fn a_list_at_version_zero_is_served(case: Case) -> Outcome {
 
 async fn a_limit_at_version_zero_is_ignored(case: Case) -> Outcome {
     make_three(&case).await?;
-    let whole = |it: &crate::Answer| names(&it.body).len() == 3;
+    let whole = |it: &crate::TestResponse| names(&it.body).len() == 3;
     let list = case.until("configmaps?resourceVersion=0&limit=1", whole).await?.body;
     same!(list["metadata"]["continue"], Value::Null);
     Ok(())

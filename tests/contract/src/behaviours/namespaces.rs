@@ -4,9 +4,9 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::objects::config_map;
-use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_new_namespace_is_active_and_labelled,
     a_new_namespace_is_held_by_kubernetes,
     a_deleted_namespace_is_terminating,

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, pod, service};
 use crate::{
-    Behaviour, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviours,
     case::patch::{APPLY, JSON, MERGE, STRATEGIC},
     check::version,
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_json_patch_adds_replaces_and_removes,
     a_json_patch_moves_and_copies,
     a_json_patch_escapes_slashes,

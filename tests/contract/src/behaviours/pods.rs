@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{pod, pod_on_node};
-use crate::{Answer, Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{TestResponse, Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     an_eviction_without_a_budget_deletes,
     an_eviction_honours_the_options_of_deletion,
     an_eviction_against_the_budget_is_refused_with_a_cause,
@@ -56,7 +56,7 @@ async fn budget(case: &Case, name: &str, allowed: u32) -> anyhow::Result<Value> 
     case.merge(&format!("policy/v1 poddisruptionbudgets/{name}/status"), status).await
 }
 
-async fn evict(case: &Case, name: &str) -> anyhow::Result<Answer> {
+async fn evict(case: &Case, name: &str) -> anyhow::Result<TestResponse> {
     case.post(&format!("pods/{name}/eviction"), eviction(name)).await
 }
 
@@ -262,7 +262,7 @@ async fn an_ephemeral_container_can_be_added_by_its_own_path(case: Case) -> Outc
     Ok(())
 }
 
-async fn token(case: &Case, spec: Value) -> anyhow::Result<Answer> {
+async fn token(case: &Case, spec: Value) -> anyhow::Result<TestResponse> {
     case.post("serviceaccounts", json!({ "metadata": { "name": "a" } })).await?;
     let wanted = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
     case.post("serviceaccounts/a/token", wanted).await

@@ -4,9 +4,9 @@ use http::Method;
 use serde_json::json;
 
 use super::objects::{config_map, deployment};
-use crate::{Behaviour, Case, Outcome, behaviours, check::revision, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, check::revision, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     an_object_is_read_with_kind_and_version,
     a_missing_object_is_refused_by_resource_and_name,
     a_missing_object_of_a_group_is_refused_with_the_group,

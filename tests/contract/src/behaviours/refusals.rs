@@ -4,9 +4,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, pod};
-use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_path_outside_the_api_is_refused_in_plain_text,
     a_resource_that_does_not_exist_is_refused,
     a_verb_the_resource_does_not_have_is_refused,

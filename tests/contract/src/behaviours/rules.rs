@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, job, pod, service, template, workload};
 use crate::{
-    Behaviour, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviours,
     case::patch::{JSON, MERGE, STRATEGIC},
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     the_selector_of_a_replica_set_cannot_be_changed,
     the_selector_of_a_daemon_set_cannot_be_changed,
     most_of_a_stateful_set_cannot_be_changed,
@@ -229,7 +229,7 @@ async fn two_services_cannot_share_an_address(case: Case) -> Outcome {
 }
 
 async fn the_service_of_the_server_is_there(case: Case) -> Outcome {
-    let there = |it: &crate::Answer| it.status == 200;
+    let there = |it: &crate::TestResponse| it.status == 200;
     let found = case.until("/api/v1/namespaces/default/services/kubernetes", there).await?.body;
     has!(found["spec"], { "type": "ClusterIP", "ports": [{ "name": "https", "port": 443 }] });
     Ok(())

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, job, labelled, pod, pod_on_node};
-use crate::{Behaviour, Case, Outcome, behaviours, check::names, same};
+use crate::{Behavior, Case, Outcome, behaviours, check::names, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_label_can_be_required_to_equal,
     a_label_can_be_required_to_differ_and_absence_counts,
     a_label_can_be_required_to_be_one_of_several,

@@ -10,12 +10,12 @@ use super::{
     widgets::{self, WIDGETS},
 };
 use crate::{
-    Behaviour, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviours,
     check::{names, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_list_is_of_the_shard,
     a_list_from_the_cache_is_of_the_shard,
     a_list_at_an_exact_version_is_of_the_shard,

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, pod, service, workload};
-use crate::{Behaviour, Case, Outcome, behaviours, case::patch, check::revision, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, case::patch, check::revision, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     status_is_updated_and_the_rest_is_not,
     an_update_of_status_keeps_the_generation,
     an_update_of_status_takes_no_labels,

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, pod, service, workload};
-use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_table_has_columns_and_rows,
     a_table_of_one_object_has_one_row,
     a_row_has_the_metadata_of_its_object,

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, lease, pod, service};
-use crate::{Behaviour, Case, Outcome, behaviours, check::revision, has, same};
+use crate::{Behavior, Case, Outcome, behaviours, check::revision, has, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     an_update_replaces_the_object_and_raises_its_version,
     an_update_leaves_out_what_is_left_out,
     an_update_of_an_old_version_is_refused,

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, labelled, lease, pod, service, workload};
-use crate::{Behaviour, Case, Outcome, behaviours, same};
+use crate::{Behavior, Case, Outcome, behaviours, same};
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_name_with_upper_case_is_refused,
     a_name_that_is_too_long_is_refused,
     a_namespace_name_is_a_label,

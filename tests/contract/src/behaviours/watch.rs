@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use super::objects::{config_map, labelled, pod, pod_on_node};
 use crate::{
-    Behaviour, Case, Outcome, Watch, behaviours,
+    Behavior, Case, Outcome, Watch, behaviours,
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_watch_from_a_version_tells_what_came_after,
     a_watch_without_a_version_begins_with_what_is_there,
     a_watch_from_version_zero_begins_with_what_is_there,

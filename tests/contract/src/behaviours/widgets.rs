@@ -4,13 +4,13 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    Answer, Behaviour, Case, Outcome, behaviours,
+    TestResponse, Behavior, Case, Outcome, behaviours,
     case::patch::{JSON, MERGE, STRATEGIC},
     check::{names, revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behaviour] = behaviours![
+pub(super) const ALL: &[Behavior] = behaviours![
     a_custom_object_is_created_and_read,
     a_custom_list_has_its_kind,
     a_custom_object_has_a_generation,
@@ -120,7 +120,7 @@ pub(super) async fn make(case: &Case, spec: Value) -> Result<Value> {
     case.make(WIDGETS, widget(spec)).await
 }
 
-async fn refuse(case: &Case, spec: Value) -> Result<Answer> {
+async fn refuse(case: &Case, spec: Value) -> Result<TestResponse> {
     served(case).await?;
     case.post(WIDGETS, widget(spec)).await
 }

@@ -11,7 +11,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use windlass_contract::{Behaviour, Subject, behaviours, plane, run};
+use windlass_contract::{Behavior, TestServer, behaviours, plane, run};
 
 /// As many as make waiting cheap.
 const AT_ONCE: usize = 12;
@@ -30,13 +30,13 @@ async fn main() -> Result<ExitCode> {
     let kubeconfig = Kubeconfig::read_from(PathBuf::from(first))?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    let subject = Subject::new(Client::try_from(config)?);
+    let subject = TestServer::new(Client::try_from(config)?);
     let mut failed = 0;
     for (group, table) in behaviours::ALL {
-        let wanted = |it: &&Behaviour| {
+        let wanted = |it: &&Behavior| {
             words.is_empty() || words.iter().any(|word| group == word || it.name.contains(word))
         };
-        let chosen: Vec<Behaviour> = table.iter().filter(wanted).copied().collect();
+        let chosen: Vec<Behavior> = table.iter().filter(wanted).copied().collect();
         let begun = std::time::Instant::now();
         for (name, outcome) in run(&subject, &chosen, AT_ONCE).await {
             if let Err(error) = outcome {

@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use windlass_harness::{Assets, Plane, PlaneOptions};
+use windlass_harness::{Assets, ControlPlane, ControlPlaneOptions};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -26,11 +26,11 @@ async fn main() -> ExitCode {
 }
 
 async fn hold(controllers: &[String]) -> anyhow::Result<()> {
-    let mut options = PlaneOptions::default().nodes(1);
+    let mut options = ControlPlaneOptions::default().nodes(1);
     if !controllers.is_empty() {
         options = options.upstream_controllers(controllers);
     }
-    let plane = Plane::start(options).await?;
+    let plane = ControlPlane::start(options).await?;
     print(&plane.logs_dir().display().to_string());
     print("ready");
     std::future::pending().await

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
-use windlass_controllers::{Options, registrations};
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_simulation::guarantees::Family;
 use windlass_simulation::shards;
-use windlass_testing::{Fault, Flaw, Plan, Report, Simulation, What};
+use windlass_testing::{Fault, Violation, FaultPlan, Report, Simulation, FaultAction};
 
 use crate::plans;
 use crate::scripts::Script;
@@ -59,17 +59,17 @@ pub(crate) const SHARDS: Family =
 pub(crate) const TURNS: Family =
     Family { name: "turns", draw: plans::anything, run: run_turns, regressions: &[] };
 
-pub(crate) fn busy(draw: fn(u64) -> Plan) -> Family {
+pub(crate) fn busy(draw: fn(u64) -> FaultPlan) -> Family {
     Family { name: "busy", draw, run: |plan| run(Script::Busy, false, plan), regressions: &[] }
 }
 
 /// Runs the script under the plan, and compares with a run without faults.
-fn run(script: Script, judges_reads: bool, plan: &Plan) -> Result<u64, String> {
+fn run(script: Script, judges_reads: bool, plan: &FaultPlan) -> Result<u64, String> {
     static QUIET: Mutex<BTreeMap<Script, Report>> = Mutex::new(BTreeMap::new());
     let simulation = script.tuned(watching(Simulation::of(1))).judging_reads(judges_reads);
-    let play = |plan: Plan, quiet: Option<&Report>| {
-        let run = simulation.clone().plan(plan).run_like(quiet, async |cluster| {
-            script.play(cluster, registrations(&Options::default())).await;
+    let play = |plan: FaultPlan, quiet: Option<&Report>| {
+        let run = simulation.clone().plan(plan).run_compared_to(quiet, async |cluster| {
+            script.play(cluster, registrations(&ControllerOptions::default())).await;
         });
         run.map_err(|failure| described(&failure.flaw))
     };
@@ -77,35 +77,35 @@ fn run(script: Script, judges_reads: bool, plan: &Plan) -> Result<u64, String> {
     let quiet = match known() {
         Some(quiet) => quiet,
         None => {
-            let quiet = play(Plan::quiet(plan.seed), None)?;
+            let quiet = play(FaultPlan::quiet(plan.seed), None)?;
             QUIET.lock().unwrap_or_else(PoisonError::into_inner).entry(script).or_insert(quiet).clone()
         }
     };
     play(plan.clone(), Some(&quiet)).map(|report| report.writes)
 }
 
-fn run_shards(plan: &Plan) -> Result<u64, String> {
+fn run_shards(plan: &FaultPlan) -> Result<u64, String> {
     let run = shards::simulation(plan.seed).plan(plan.clone()).run(shards::tenants);
     run.map(|report| report.writes).map_err(|failure| described(&failure.flaw))
 }
 
-fn run_turns(plan: &Plan) -> Result<u64, String> {
+fn run_turns(plan: &FaultPlan) -> Result<u64, String> {
     let run = Simulation::of(1).plan(plan.clone()).run(strays::play);
     run.map(|report| report.writes).map_err(|failure| described(&failure.flaw))
 }
 
-fn one_replica_fails(seed: u64) -> Plan {
+fn one_replica_fails(seed: u64) -> FaultPlan {
     let what = match seed % 3 {
-        0 => What::Crash,
-        1 => What::Pause,
-        _ => What::Partition,
+        0 => FaultAction::Crash,
+        1 => FaultAction::Pause,
+        _ => FaultAction::Partition,
     };
     let fault = Fault::during(Duration::from_secs(150), what).from(Duration::from_secs(100));
-    Plan { seed, faults: vec![fault.of("a")] }
+    FaultPlan { seed, faults: vec![fault.for_instance("a")] }
 }
 
 /// The variant and its fields first: hunts look for them.
-fn described(flaw: &Flaw) -> String {
+fn described(flaw: &Violation) -> String {
     format!("{flaw:?}: {flaw}")
 }
 

@@ -16,7 +16,7 @@ mod workqueue;
 use windlass_mutants::{defects, with_defects};
 use windlass_simulation::guarantees::Family;
 use windlass_simulation::wanted;
-use windlass_testing::Plan;
+use windlass_testing::FaultPlan;
 
 /// Requires that a check reports the defect in one of the first `within` plans, with one of the texts of `reports`.
 ///
@@ -45,7 +45,7 @@ fn hunt(names: &'static [&'static str], family: &Family, within: u64, reports: &
     );
 }
 
-fn passes_without(name: &str, family: &Family, plan: &Plan) {
+fn passes_without(name: &str, family: &Family, plan: &FaultPlan) {
     if let Err(violation) = family.try_plan(plan) {
         panic!("a violation without {name:?}: {violation}\n{plan}");
     }

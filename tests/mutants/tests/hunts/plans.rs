@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use windlass_env::{Env, Rng};
-use windlass_testing::{Fault, FaultKind, Faults, Plan, What};
+use windlass_testing::{Fault, FaultKind, Faults, FaultPlan, FaultAction};
 
-use crate::scripts::{BURST_EVERY, BURSTS, FIRST_BURST};
+use crate::scripts::{BURST_INTERVAL, BURSTS, FIRST_BURST};
 
 /// How long the scripts are busy, about; faults fall into that time.
 const SPAN: Duration = Duration::from_secs(150);
@@ -15,97 +15,97 @@ const SPAN: Duration = Duration::from_secs(150);
 const REPLICAS: [&str; 2] = ["a", "b"];
 
 /// Faults of these kinds, of everybody or one of two replicas, on everything or one of the resources.
-fn random(seed: u64, kinds: &[FaultKind], resources: &[&str]) -> Plan {
+fn random(seed: u64, kinds: &[FaultKind], resources: &[&str]) -> FaultPlan {
     let resources: Vec<String> = resources.iter().map(|resource| (*resource).to_owned()).collect();
     Faults::only(kinds.iter().copied()).plan(seed, SPAN, 2, &resources)
 }
 
 /// Any fault.
-pub(crate) fn anything(seed: u64) -> Plan {
+pub(crate) fn anything(seed: u64) -> FaultPlan {
     random(seed, &FaultKind::ALL, &["pods", "replicasets", "endpoints", "leases"])
 }
 
 /// What is told of pods is seconds behind, or nothing is told for a while.
 ///
 /// No watch stalls: a sound controller acts on pods that a user has changed since, for as long as its watch is silent.
-pub(crate) fn late_pods(seed: u64) -> Plan {
-    windows(seed, 20..80, |rng| vec![always(late(rng.below(2))).on("pods")])
+pub(crate) fn late_pods(seed: u64) -> FaultPlan {
+    windows(seed, 20..80, |rng| vec![always(late(rng.below(2))).for_resource("pods")])
 }
 
 /// The same of ReplicaSets, while what is told of pods comes in time.
-pub(crate) fn late_owners(seed: u64) -> Plan {
-    windows(seed, 20..80, |rng| vec![always(late(rng.below(3))).on("replicasets")])
+pub(crate) fn late_owners(seed: u64) -> FaultPlan {
+    windows(seed, 20..80, |rng| vec![always(late(rng.below(3))).for_resource("replicasets")])
 }
 
-fn late(choice: u64) -> What {
+fn late(choice: u64) -> FaultAction {
     match choice {
-        0 => What::WatchDelayed { by_ms: 20_000 },
-        1 => What::Coalesced { within_ms: 10_000 },
-        _ => What::WatchStalled,
+        0 => FaultAction::WatchDelayed { by_ms: 20_000 },
+        1 => FaultAction::Coalesced { within_ms: 10_000 },
+        _ => FaultAction::WatchStalled,
     }
 }
 
 /// Requests and answers take long.
-pub(crate) fn slow_requests(seed: u64) -> Plan {
+pub(crate) fn slow_requests(seed: u64) -> FaultPlan {
     windows(seed, 10..60, |rng| {
         let by_ms = 1_000 + rng.below(7_000);
         let what = match rng.below(2) {
-            0 => What::RequestDelayed { by_ms },
-            _ => What::ResponseDelayed { by_ms },
+            0 => FaultAction::RequestDelayed { by_ms },
+            _ => FaultAction::ResponseDelayed { by_ms },
         };
         vec![written(rng, what)]
     })
 }
 
 /// Processes are cut off, one after the other or together.
-pub(crate) fn partitions(seed: u64) -> Plan {
+pub(crate) fn partitions(seed: u64) -> FaultPlan {
     random(seed, &[FaultKind::Partition, FaultKind::Delay], &["leases"])
 }
 
 /// A machine is suspended for longer than a lease lasts. Afterwards neither a renewal nor a watch of the Lease shows the
 /// process another holder.
-pub(crate) fn suspensions(seed: u64) -> Plan {
+pub(crate) fn suspensions(seed: u64) -> FaultPlan {
     let who = if seed.is_multiple_of(2) { "a" } else { "b" };
     let between = |from, until, what| {
-        Fault::during(Duration::from_secs(until), what).from(Duration::from_secs(from)).of(who)
+        Fault::during(Duration::from_secs(until), what).from(Duration::from_secs(from)).for_instance(who)
     };
-    let lost = What::RequestLost { silently: false };
-    let blind = [between(25, 100, What::WatchHeld), between(30, 100, lost)].map(|fault| fault.on("leases"));
-    Plan { seed, faults: [between(30, 60, What::Suspend)].into_iter().chain(blind).collect() }
+    let lost = FaultAction::RequestLost { silently: false };
+    let blind = [between(25, 100, FaultAction::WatchHeld), between(30, 100, lost)].map(|fault| fault.for_resource("leases"));
+    FaultPlan { seed, faults: [between(30, 60, FaultAction::Suspend)].into_iter().chain(blind).collect() }
 }
 
 /// Watches of pods expire while nothing about pods can be asked, so that what happens meanwhile is not told event by
 /// event.
-pub(crate) fn relists(seed: u64) -> Plan {
+pub(crate) fn relists(seed: u64) -> FaultPlan {
     windows(seed, 5..35, |rng| {
         let who = one_of(rng, &REPLICAS);
-        [What::WatchExpired, What::Unavailable].map(|what| always(what).on("pods").of(who)).to_vec()
+        [FaultAction::WatchExpired, FaultAction::Unavailable].map(|what| always(what).for_resource("pods").for_instance(who)).to_vec()
     })
 }
 
 /// The server refuses writes because somebody else was faster.
-pub(crate) fn conflicts(seed: u64) -> Plan {
-    windows(seed, 10..40, |rng| vec![written(rng, What::Conflict)])
+pub(crate) fn conflicts(seed: u64) -> FaultPlan {
+    windows(seed, 10..40, |rng| vec![written(rng, FaultAction::Conflict)])
 }
 
 /// Requests are refused for a second or so, whenever the user wants something.
-pub(crate) fn bursts(seed: u64) -> Plan {
+pub(crate) fn bursts(seed: u64) -> FaultPlan {
     let mut rng = Env::virtual_time(seed).rng("bursts");
     let burst = |burst: u32| {
-        let begin = FIRST_BURST + BURST_EVERY * burst;
+        let begin = FIRST_BURST + BURST_INTERVAL * burst;
         let length = Duration::from_millis(500 + rng.below(1_000));
         let what = match rng.below(3) {
-            0 => What::InternalError,
-            1 => What::RequestLost { silently: false },
-            _ => What::QuotaExceeded,
+            0 => FaultAction::InternalError,
+            1 => FaultAction::RequestLost { silently: false },
+            _ => FaultAction::QuotaExceeded,
         };
-        Fault::during(begin + length, what).from(begin).on("pods")
+        Fault::during(begin + length, what).from(begin).for_resource("pods")
     };
-    Plan { seed, faults: (0..BURSTS).map(burst).collect() }
+    FaultPlan { seed, faults: (0..BURSTS).map(burst).collect() }
 }
 
 /// Two to five windows of so many seconds in which something goes wrong.
-fn windows(seed: u64, seconds: Range<u64>, goes_wrong: impl Fn(&mut Rng) -> Vec<Fault>) -> Plan {
+fn windows(seed: u64, seconds: Range<u64>, goes_wrong: impl Fn(&mut Rng) -> Vec<Fault>) -> FaultPlan {
     let mut rng = Env::virtual_time(seed).rng("windows");
     let mut faults = Vec::new();
     for _ in 0..2 + rng.below(4) {
@@ -113,16 +113,16 @@ fn windows(seed: u64, seconds: Range<u64>, goes_wrong: impl Fn(&mut Rng) -> Vec<
         let until_ms = from_ms + seconds.start * 1_000 + rng.below((seconds.end - seconds.start) * 1_000);
         faults.extend(goes_wrong(&mut rng).into_iter().map(|fault| Fault { from_ms, until_ms, ..fault }));
     }
-    Plan { seed, faults }
+    FaultPlan { seed, faults }
 }
 
 /// A fault of whatever the controllers write.
-fn written(rng: &mut Rng, what: What) -> Fault {
-    always(what).on(one_of(rng, &["pods", "replicasets", "endpoints"]))
+fn written(rng: &mut Rng, what: FaultAction) -> Fault {
+    always(what).for_resource(one_of(rng, &["pods", "replicasets", "endpoints"]))
 }
 
 /// A fault that is given its time later.
-fn always(what: What) -> Fault {
+fn always(what: FaultAction) -> Fault {
     Fault::during(Duration::ZERO, what)
 }
 

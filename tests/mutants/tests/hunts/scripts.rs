@@ -17,7 +17,7 @@ use windlass_testing::{Cluster, Simulation};
 /// When the first burst of refusals begins: everything runs by then.
 pub(crate) const FIRST_BURST: Duration = Duration::from_secs(30);
 /// How far they are apart.
-pub(crate) const BURST_EVERY: Duration = Duration::from_secs(15);
+pub(crate) const BURST_INTERVAL: Duration = Duration::from_secs(15);
 /// How many there are.
 pub(crate) const BURSTS: u32 = 16;
 
@@ -62,10 +62,10 @@ impl Script {
         match self {
             // No key fails for more than a few minutes, and a back-off is no longer than what it took to get there.
             Script::Busy | Script::Alone | Script::Flicker | Script::Succession => {
-                simulation.converges_within(Duration::from_secs(20 * 60))
+                simulation.convergence_timeout(Duration::from_secs(20 * 60))
             }
             // Faults of a second are got over in about that time.
-            Script::Bursts => simulation.converges_within(Duration::from_secs(60)),
+            Script::Bursts => simulation.convergence_timeout(Duration::from_secs(60)),
         }
     }
 }
@@ -73,20 +73,20 @@ impl Script {
 async fn busy(cluster: &Cluster, user: &User) {
     let pause = Duration::from_secs(20);
     user.replica_set("web", "web", 3).await;
-    cluster.pass(pause).await;
+    cluster.advance(pause).await;
     for wanted in [5, 2, 4] {
         user.scale("web", wanted).await;
-        cluster.pass(pause).await;
+        cluster.advance(pause).await;
     }
     user.ready("web", 4).await;
     for _ in 0..2 {
         let pod = user.ready_pods(&cluster.snapshot(), "web").remove(0);
         user.delete::<Pod>(&pod).await;
-        cluster.pass(pause).await;
+        cluster.advance(pause).await;
         user.ready("web", 4).await;
     }
     user.relabel_one("web", "set", "stray").await;
-    cluster.pass(pause).await;
+    cluster.advance(pause).await;
     user.scale("web", 3).await;
     user.ready("web", 3).await;
 }
@@ -100,10 +100,10 @@ async fn flicker(cluster: &Cluster, user: &User) {
         user.ready(set, 2).await;
     }
     for set in sets {
-        cluster.pass(Duration::from_secs(20)).await;
+        cluster.advance(Duration::from_secs(20)).await;
         let pod = user.ready_pods(&cluster.snapshot(), set).remove(0);
         set_ready(cluster, &pod, "False").await;
-        cluster.pass(Duration::from_millis(500)).await;
+        cluster.advance(Duration::from_millis(500)).await;
         set_ready(cluster, &pod, "True").await;
     }
     user.addresses("web", 8).await;
@@ -116,14 +116,14 @@ async fn succession(cluster: &Cluster, user: &User) {
         user.scale("web", 0).await;
         user.ready("web", 0).await;
         user.delete::<ReplicaSet>("web").await;
-        cluster.pass(Duration::from_secs(1)).await;
+        cluster.advance(Duration::from_secs(1)).await;
         for _ in 0..2 {
             orphan(cluster).await;
         }
-        cluster.pass(Duration::from_secs(2)).await;
+        cluster.advance(Duration::from_secs(2)).await;
         user.replica_set("web", "web", 2).await;
         user.ready("web", 2).await;
-        cluster.pass(Duration::from_secs(20)).await;
+        cluster.advance(Duration::from_secs(20)).await;
     }
     user.addresses("web", 2).await;
 }
@@ -131,7 +131,7 @@ async fn succession(cluster: &Cluster, user: &User) {
 async fn bursts(cluster: &Cluster, user: &User) {
     user.replica_set("web", "web", 2).await;
     for burst in 0..BURSTS {
-        let begins = Instant::ORIGIN + FIRST_BURST + BURST_EVERY * burst;
+        let begins = Instant::ORIGIN + FIRST_BURST + BURST_INTERVAL * burst;
         cluster.env().sleep_until(begins).await;
         let wanted = if burst % 2 == 0 { 4 } else { 3 };
         user.scale("web", wanted).await;

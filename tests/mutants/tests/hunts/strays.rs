@@ -49,5 +49,5 @@ impl Controller for Strays {
 pub(crate) async fn play(cluster: Cluster) {
     cluster.run([Registration::of::<Strays>()]);
     cluster.create(&object::<ConfigMap>(json!({ "metadata": { "name": "web" } }))).await;
-    cluster.pass(Duration::from_secs(120)).await;
+    cluster.advance(Duration::from_secs(120)).await;
 }

@@ -11,21 +11,21 @@ use kube::Resource;
 use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::sync::oneshot;
-use windlass::informer::{Cause, Event, Observation, Selection};
+use windlass::informer::{Cause, Event, DeletionEvidence, Selection};
 use windlass::object::{DecodeError, Decoder, Representation, ResourceKind, Typed};
 use windlass::prelude::ObjectKey;
-use windlass::testing::api_server::faults::Asked;
-use windlass::testing::{Fault, What};
+use windlass::testing::api_server::faults::RequestSummary;
+use windlass::testing::{Fault, FaultAction};
 
-use crate::world::{Diary, World, map};
+use crate::world::{ReconcileLog, World, map};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// One object whose fields are not of their type fails the whole list of kube-rs (kube#774, #265).
 #[tokio::test(start_paused = true)]
 async fn one_bad_object_fails_no_list() {
-    let world = World::struck_by(vec![Fault::during(DAY, What::Poison { name: "bad".into() })]);
-    world.api.put(&map("bad"), json!({ "data": { "is": "bad" } }));
+    let world = World::struck_by(vec![Fault::during(DAY, FaultAction::Poison { name: "bad".into() })]);
+    world.api.upsert(&map("bad"), json!({ "data": { "is": "bad" } }));
     ["a", "c"].iter().for_each(|name| world.put(name));
     let factory = world.factory("caches");
     let maps = factory.typed::<ConfigMap>().lister();
@@ -125,7 +125,7 @@ async fn a_relist_decodes_and_holds_again_only_what_has_changed() {
     let informer = factory.informer(counted, Selection::default());
     world.sync(&factory).await;
     assert_eq!(count.alive.load(Ordering::Relaxed), MANY);
-    let told = Diary::default();
+    let told = ReconcileLog::default();
     let diary = told.clone();
     let handler = move |event: &Event<Arc<Held>>| {
         if event.cause() == Cause::Relist {
@@ -137,7 +137,7 @@ async fn a_relist_decodes_and_holds_again_only_what_has_changed() {
     };
     informer.add_handler("told", handler).expect("running");
     world.pass(1).await;
-    world.strike_first(1, Asked::is_watch, What::WatchExpired);
+    world.strike_first(1, RequestSummary::is_watch, FaultAction::WatchExpired);
     world.put("map-7");
     world.pass(30).await;
     assert_eq!(told.lines(), ["map-7"], "it was a list that told of the change");
@@ -150,7 +150,7 @@ async fn a_relist_decodes_and_holds_again_only_what_has_changed() {
 /// long before (elastic/cloud-on-k8s #4956; nineteen of the 46 bugs that Sieve found).
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_starts_anew_is_never_older_than_the_one_before_it() {
-    let stale = Fault::during(DAY, What::StaleReplica).from(Duration::from_secs(5));
+    let stale = Fault::during(DAY, FaultAction::StaleReplica).from(Duration::from_secs(5));
     let world = World::struck_by(vec![stale]);
     world.put("a");
     let before = world.factory("before");
@@ -172,7 +172,7 @@ async fn a_cache_that_starts_anew_is_never_older_than_the_one_before_it() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as_inferred() {
     let world = World::new();
-    world.api.put(&map("a"), json!({ "data": { "last": "words" } }));
+    world.api.upsert(&map("a"), json!({ "data": { "last": "words" } }));
     world.put("b");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -187,12 +187,12 @@ async fn a_deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_
     let handle = informer.add_handler("told", handler).expect("not stopped");
     world.sync(&factory).await;
     assert!(handle.synced().await);
-    world.api.meddle(|asked| asked.is_watch().then_some(What::WatchExpired));
+    world.api.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchExpired));
     world.api.remove(&map("a"));
     world.pass(1).await;
     world.api.meddle(|_| None);
     world.pass(60).await;
-    let end = (Some("words".to_owned()), Observation::Inferred, Cause::Relist);
+    let end = (Some("words".to_owned()), DeletionEvidence::Inferred, Cause::Relist);
     assert_eq!(*told.lock().expect("no panic"), [end]);
 }
 
@@ -203,7 +203,7 @@ async fn an_object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
     let world = World::new();
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let told = diary.clone();
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         let what = if matches!(event, Event::Deleted { .. }) { "gone" } else { "there" };
@@ -258,18 +258,18 @@ async fn a_shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
 #[tokio::test(start_paused = true)]
 async fn what_a_reader_holds_is_shared_and_never_changes_under_it() {
     let world = World::new();
-    world.api.put(&map("a"), json!({ "data": { "value": "old" } }));
+    world.api.upsert(&map("a"), json!({ "data": { "value": "old" } }));
     let factory = world.factory("caches");
     let maps = factory.typed::<ConfigMap>().lister();
     world.sync(&factory).await;
     let key = ObjectKey::namespaced("shop", "a");
     let (first, second) = (maps.cached(&key).expect("held"), maps.cached(&key).expect("held"));
     assert!(Arc::ptr_eq(&first, &second), "no reader costs a copy");
-    world.api.put(&map("a"), json!({ "data": { "value": "new" } }));
+    world.api.upsert(&map("a"), json!({ "data": { "value": "new" } }));
     world.pass(1).await;
     assert_eq!(first.data.as_ref().expect("data")["value"], "old");
     assert_eq!(maps.cached(&key).expect("held").data.as_ref().expect("data")["value"], "new");
-    let (code, _) = world.api.ask(&Method::DELETE, &map("a"), None);
+    let (code, _) = world.api.request(&Method::DELETE, &map("a"), None);
     assert_eq!(code, 200);
     world.pass(1).await;
     assert_eq!(maps.cached(&key), None, "what is not there is nothing, and no error");

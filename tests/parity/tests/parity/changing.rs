@@ -9,10 +9,10 @@ use windlass::controller::CacheSync;
 use windlass::informer::{NamespaceSet, Selection};
 use windlass::object::{Dynamic, ResourceKind, Scope, Typed};
 use windlass::prelude::*;
-use windlass::testing::api_server::faults::Asked;
+use windlass::testing::api_server::faults::RequestSummary;
 use windlass_informer::FactoryOptions;
 
-use crate::world::{Diary, World, act, controller, map, noting};
+use crate::world::{ReconcileLog, World, act, controller, map, noting};
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
 
@@ -38,16 +38,16 @@ fn define_widgets(world: &World) {
         json!({ "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" });
     let spec =
         json!({ "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version] });
-    world.api.put(DEFINITION, json!({ "spec": spec }));
+    world.api.upsert(DEFINITION, json!({ "spec": spec }));
 }
 
 fn put_widget(world: &World, name: &str) {
     let head = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "labels": { "some": name } } });
-    world.api.put(&widget(name), head);
+    world.api.upsert(&widget(name), head);
 }
 
 /// A controller of ConfigMaps: what must not notice that others are in trouble.
-fn healthy(diary: &Diary) -> Registration {
+fn healthy(diary: &ReconcileLog) -> Registration {
     let diary = diary.clone();
     controller("healthy", move |setup| {
         setup.primary::<ConfigMap>();
@@ -55,7 +55,7 @@ fn healthy(diary: &Diary) -> Registration {
     })
 }
 
-fn of_widgets(diary: &Diary) -> Registration {
+fn of_widgets(diary: &ReconcileLog) -> Registration {
     let diary = diary.clone();
     controller("of-widgets", move |setup| {
         setup.cache_sync(CacheSync::Forever);
@@ -74,7 +74,7 @@ fn of_widgets(diary: &Diary) -> Registration {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed() {
     let world = World::new();
-    let (maps, seen) = (Diary::default(), Diary::default());
+    let (maps, seen) = (ReconcileLog::default(), ReconcileLog::default());
     let (healthy, late) = (world.launch(healthy(&maps)), world.launch(of_widgets(&seen)));
     world.pass(30).await;
     world.put("a");
@@ -103,7 +103,7 @@ async fn a_kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed
     assert_eq!(maps.lines(), ["a", "b"]);
 }
 
-fn of_secrets(diary: &Diary, patience: CacheSync) -> Registration {
+fn of_secrets(diary: &ReconcileLog, patience: CacheSync) -> Registration {
     let diary = diary.clone();
     controller("of-secrets", move |setup| {
         setup.cache_sync(patience);
@@ -118,7 +118,7 @@ fn of_secrets(diary: &Diary, patience: CacheSync) -> Registration {
 async fn a_right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
     let world = World::new();
     world.forbid("secrets", true);
-    let (maps, secrets) = (Diary::default(), Diary::default());
+    let (maps, secrets) = (ReconcileLog::default(), ReconcileLog::default());
     let within = CacheSync::Within(Duration::from_secs(20));
     let (healthy, barred) = (world.launch(healthy(&maps)), world.launch(of_secrets(&secrets, within)));
     world.put("a");
@@ -135,8 +135,8 @@ async fn a_right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
 async fn a_right_that_is_granted_later_is_noticed_without_a_restart() {
     let world = World::new();
     world.forbid("secrets", true);
-    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
-    let secrets = Diary::default();
+    world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
+    let secrets = ReconcileLog::default();
     let patient = world.launch(of_secrets(&secrets, CacheSync::Forever));
     world.pass(600).await;
     assert!(!patient.works());
@@ -153,13 +153,13 @@ async fn namespaces_join_and_leave_while_controllers_run() {
     let options = FactoryOptions { namespaces: Some(namespaces.clone()), ..FactoryOptions::default() };
     let world = World::new().with(options);
     let put = |namespace: &str, name: &str| {
-        world.api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
-        world.api.put(&format!("/api/v1/namespaces/{namespace}/configmaps/{name}"), json!({}));
+        world.api.upsert(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+        world.api.upsert(&format!("/api/v1/namespaces/{namespace}/configmaps/{name}"), json!({}));
     };
     for namespace in ["shop", "mail", "news"] {
         put(namespace, namespace);
     }
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let of_a_few = controller("of-a-few", move |setup| {
         let notes = notes.clone();
@@ -172,7 +172,7 @@ async fn namespaces_join_and_leave_while_controllers_run() {
     });
     let _workers = world.run([of_a_few]).await;
     world.pass(5).await;
-    let sorted = |diary: &Diary| {
+    let sorted = |diary: &ReconcileLog| {
         let mut lines = diary.lines();
         lines.sort();
         diary.clear();
@@ -203,7 +203,7 @@ async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
     let world = World::new();
     define_widgets(&world);
     put_widget(&world, "w");
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let flexible = controller("flexible", move |setup| {
         setup.uses_rule(Rule::new("example.com", "widgets", [Verb::List, Verb::Watch]));
@@ -275,5 +275,5 @@ async fn a_kind_known_only_at_run_time_is_cached_like_any_other() {
     world.api.remove(&map("a"));
     world.pass(1).await;
     assert_eq!((known.len(), typed.len()), (0, 0));
-    assert_eq!(world.asked("configmaps", Asked::is_watch).len(), 2, "one for each form of the objects");
+    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 2, "one for each form of the objects");
 }

@@ -5,12 +5,12 @@ use windlass::env::Task;
 use windlass::manager::{ManagerError, ShutdownTrigger};
 use windlass::metrics::Metrics;
 use windlass::prelude::*;
-use windlass::testing::api_server::faults::Asked;
+use windlass::testing::api_server::faults::RequestSummary;
 
-use crate::world::{Diary, World, controller, noting};
+use crate::world::{ReconcileLog, World, controller, noting};
 
 struct Running {
-    diary: Diary,
+    diary: ReconcileLog,
     metrics: Metrics,
     trigger: ShutdownTrigger,
     end: Task<Result<(), ManagerError>>,
@@ -18,7 +18,7 @@ struct Running {
 
 /// The same controller under the same name, for this cluster.
 fn run(world: &World, env: &Env) -> Running {
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let registration = controller("sees", move |setup| {
         setup.primary::<ConfigMap>();
@@ -38,14 +38,14 @@ async fn two_managers_of_two_clusters_share_a_process_and_nothing_else() {
     let here = World::new();
     let there = here.beside();
     let (first, second) =
-        (run(&here, &here.env.incarnation("here", 0)), run(&there, &here.env.incarnation("there", 0)));
+        (run(&here, &here.env.with_incarnation("here", 0)), run(&there, &here.env.with_incarnation("there", 0)));
     here.put("a");
     there.put("b");
     here.pass(30).await;
     assert_eq!((first.diary.lines(), second.diary.lines()), (vec!["a".to_owned()], vec!["b".to_owned()]));
     for world in [&here, &there] {
-        assert!(!world.asked("leases", Asked::is_write).is_empty(), "each is elected in its own cluster");
-        assert!(!world.asked("configmaps", Asked::is_watch).is_empty(), "and has its own caches");
+        assert!(!world.asked("leases", RequestSummary::is_write).is_empty(), "each is elected in its own cluster");
+        assert!(!world.asked("configmaps", RequestSummary::is_watch).is_empty(), "and has its own caches");
     }
     there.put("c");
     here.pass(1).await;

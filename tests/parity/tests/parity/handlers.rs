@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
-use windlass::informer::{Cause, Event, KindOptions, Lag, Presence, Resync, Selection, Selectors};
+use windlass::informer::{Cause, Event, KindOptions, UnsyncedReason, KindAvailability, Resync, Selection, Selectors};
 use windlass::object::{Dynamic, Metadata, ResourceKind, Typed, Verb};
 use windlass_informer::{FactoryOptions, HandlerOptions, InformerError, InformerFactory, SharedInformer};
 
-use crate::world::{Diary, World, map};
+use crate::world::{ReconcileLog, World, map};
 
 fn every(seconds: u64) -> HandlerOptions {
     HandlerOptions { resync: Resync::Every(Duration::from_secs(seconds)), ..HandlerOptions::default() }
 }
 
 /// A handler that notes resyncs.
-fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOptions, diary: &Diary) {
+fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOptions, diary: &ReconcileLog) {
     let (diary, noted) = (diary.clone(), name.to_owned());
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         if event.cause() == Cause::Resync {
@@ -36,7 +36,7 @@ async fn each_handler_is_resynced_at_its_own_period_also_if_it_comes_late() {
     world.put("a");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     resyncs(&informer, "never", HandlerOptions::default(), &diary);
     resyncs(&informer, "two", every(2), &diary);
     world.sync(&factory).await;
@@ -59,7 +59,7 @@ async fn the_end_of_a_handler_can_be_waited_for_in_every_phase_of_its_life() {
     (0..200).for_each(|number| world.put(&format!("map-{number}")));
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let add = |name: &'static str| {
         let diary = diary.clone();
         let handler = move |_: &Event<Arc<ConfigMap>>| diary.note(windlass::env::Instant::ORIGIN, name);
@@ -97,7 +97,7 @@ async fn one_informer_is_stopped_alone_and_made_anew_when_it_is_asked_for() {
     world.sync(&factory).await;
     factory.stop(&maps).await;
     world.put("b");
-    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
+    world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
     world.pass(5).await;
     assert_eq!(
         (maps.lister().len(), secrets.lister().len()),
@@ -121,8 +121,8 @@ async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is
     for (name, labels) in
         [("front", json!({ "tier": "front" })), ("back", json!({ "tier": "back" })), ("none", json!({}))]
     {
-        world.api.put(&map(name), labelled(labels.clone()));
-        world.api.put(&format!("/api/v1/namespaces/shop/secrets/{name}"), labelled(labels));
+        world.api.upsert(&map(name), labelled(labels.clone()));
+        world.api.upsert(&format!("/api/v1/namespaces/shop/secrets/{name}"), labelled(labels));
     }
     let labels = |labels: &str| Selectors { labels: Some(labels.to_owned()), fields: None };
     let mut options = FactoryOptions { selectors: labels("tier"), ..FactoryOptions::default() };
@@ -144,7 +144,7 @@ async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is
 async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_object() {
     let world = World::new();
     for name in ["a", "odd", "z"] {
-        world.api.put(&map(name), json!({ "data": { "large": "x", "name": name } }));
+        world.api.upsert(&map(name), json!({ "data": { "large": "x", "name": name } }));
     }
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -154,7 +154,7 @@ async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_objec
         if data.get("name").is_some_and(|name| name == "odd") { Err("it is odd") } else { Ok(()) }
     };
     informer.set_transform(dropping).expect("not started");
-    let seen = Diary::default();
+    let seen = ReconcileLog::default();
     let told = seen.clone();
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         let data = event.object().data.clone().unwrap_or_default();
@@ -164,9 +164,9 @@ async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_objec
     world.sync(&factory).await;
     world.pass(1).await;
     assert_eq!(seen.lines(), ["name", "name"]);
-    let quarantined = informer.lister().quarantined();
+    let quarantined = informer.lister().undecodable();
     assert_eq!(quarantined.len(), 1);
-    world.api.put(&map("odd"), json!({ "data": { "name": "even" } }));
+    world.api.upsert(&map("odd"), json!({ "data": { "name": "even" } }));
     world.pass(1).await;
     assert_eq!(informer.lister().len(), 3, "it is tried again when it changes");
 }
@@ -175,7 +175,7 @@ async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_objec
 #[tokio::test(start_paused = true)]
 async fn a_transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_everybody_sees() {
     let world = World::new();
-    world.api.put(&map("a"), json!({ "metadata": { "annotations": { "large": "x", "small": "y" } } }));
+    world.api.upsert(&map("a"), json!({ "metadata": { "annotations": { "large": "x", "small": "y" } } }));
     let factory = world.factory("caches");
     let maps = ResourceKind::of::<ConfigMap>();
     let dynamic = factory.informer(Dynamic::new(maps.clone()), Selection::default());
@@ -205,16 +205,16 @@ async fn a_cache_that_would_pass_its_budget_says_so_and_others_go_on() {
     let world = World::new();
     let large = "x".repeat(10_000);
     for number in 0..20 {
-        world.api.put(&map(&format!("map-{number}")), json!({ "data": { "large": large } }));
+        world.api.upsert(&map(&format!("map-{number}")), json!({ "data": { "large": large } }));
     }
-    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
+    world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
     let factory = world.factory("caches");
     let (maps, secrets) = (factory.typed::<ConfigMap>(), factory.typed::<Secret>());
     maps.set_byte_budget(Some(100_000));
     factory.start(world.sources());
     assert!(secrets.wait_for_sync(Some(Duration::from_secs(5))).await.is_ok());
     let refused = maps.wait_for_sync(Some(Duration::from_secs(5))).await.expect_err("too large");
-    assert!(matches!(refused.laggards[0].lag, Lag::OverBudget(_)), "{refused}");
+    assert!(matches!(refused.laggards[0].lag, UnsyncedReason::OverBudget(_)), "{refused}");
     maps.set_byte_budget(Some(1_000_000));
     world.pass(150).await;
     assert_eq!(maps.lister().len(), 20, "and is filled once it may be");
@@ -229,7 +229,7 @@ async fn an_informer_that_may_not_read_says_which_rule_a_role_lacks() {
     let secrets = factory.typed::<Secret>();
     factory.start(world.sources());
     world.pass(5).await;
-    let Presence::Forbidden(denial) = secrets.presence() else { panic!("{:?}", secrets.presence()) };
+    let KindAvailability::Forbidden(denial) = secrets.presence() else { panic!("{:?}", secrets.presence()) };
     assert_eq!(denial.verb, Verb::List);
     let rule = denial.rule.to_yaml();
     assert!(rule.contains("secrets") && rule.contains("list") && rule.contains("watch"), "{rule}");

@@ -18,6 +18,6 @@ mod page;
 mod reconciling;
 mod selections;
 mod sources;
-mod telling;
-mod urgent;
+mod logging;
+mod priorities;
 mod world;

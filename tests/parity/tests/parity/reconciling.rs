@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use windlass::prelude::*;
-use windlass::testing::What;
-use windlass::testing::api_server::faults::Asked;
+use windlass::testing::FaultAction;
+use windlass::testing::api_server::faults::RequestSummary;
 
-use crate::world::{Diary, World, act, controller, map, noting, text};
+use crate::world::{ReconcileLog, World, act, controller, map, noting, text};
 
 fn maps_of(cx: &Context) -> Api<ConfigMap> {
     Api::namespaced(cx.client().clone(), "shop")
@@ -23,7 +23,7 @@ fn maps_of(cx: &Context) -> Api<ConfigMap> {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_fails_delays_nothing_that_another_one_brings() {
     let world = World::new();
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let watching_two = controller("two-kinds", move |setup| {
         setup.primary::<ConfigMap>();
@@ -32,14 +32,14 @@ async fn a_watch_that_fails_delays_nothing_that_another_one_brings() {
     });
     let _workers = world.run([watching_two]).await;
     world.pass(1).await;
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
-    world.api.put("/api/v1/namespaces/shop/secrets/unseen", json!({}));
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
+    world.api.upsert("/api/v1/namespaces/shop/secrets/unseen", json!({}));
     world.api.meddle(|asked| match (&*asked.resource, asked.is_watch()) {
-        ("secrets", true) => Some(What::WatchReset),
-        ("secrets", false) => Some(What::Unavailable),
+        ("secrets", true) => Some(FaultAction::WatchReset),
+        ("secrets", false) => Some(FaultAction::Unavailable),
         _ => None,
     });
-    world.api.put("/api/v1/namespaces/shop/secrets/unseen-too", json!({}));
+    world.api.upsert("/api/v1/namespaces/shop/secrets/unseen-too", json!({}));
     let mut expected = Vec::new();
     for _ in 0..10 {
         world.pass(20).await;
@@ -60,7 +60,7 @@ async fn a_watch_that_fails_delays_nothing_that_another_one_brings() {
 async fn a_create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
     let world = World::new();
     world.put("owner");
-    world.api.meddle(|_| Some(What::Coalesced { within_ms: 3000 }));
+    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 3000 }));
     let wants_a_secret = controller("wants-a-secret", |setup| {
         setup.uses::<Secret>([Verb::Create]);
         setup.primary::<ConfigMap>();
@@ -144,7 +144,7 @@ async fn no_more_reconciles_run_at_once_than_were_asked_for_and_one_is_the_defau
 #[tokio::test(start_paused = true)]
 async fn a_key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its_last_change_is_seen() {
     let world = World::new();
-    let (under_way, seen) = (UnderWay::default(), Diary::default());
+    let (under_way, seen) = (UnderWay::default(), ReconcileLog::default());
     let (busy, notes) = (under_way.clone(), seen.clone());
     let slow = controller("slow", move |setup| {
         setup.workers(8);
@@ -182,7 +182,7 @@ async fn a_success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
     for end in ["succeed", "give up"] {
         let world = World::new();
         world.put("a");
-        let (diary, wish) = (Diary::default(), Arc::new(Mutex::new("fail")));
+        let (diary, wish) = (ReconcileLog::default(), Arc::new(Mutex::new("fail")));
         let (notes, wished) = (diary.clone(), Arc::clone(&wish));
         let moody = controller("moody", move |setup| {
             setup.primary::<ConfigMap>();
@@ -218,7 +218,7 @@ async fn a_success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
 async fn an_owner_without_namespace_is_reconciled_when_its_namespaced_child_changes() {
     let world = World::new();
     let namespace = world.api.object("/api/v1/namespaces/shop").expect("there");
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let of_namespaces = controller("of-namespaces", move |setup| {
         setup.watch::<ConfigMap>().enqueue(by_owner::<Namespace>);
@@ -229,7 +229,7 @@ async fn an_owner_without_namespace_is_reconciled_when_its_namespaced_child_chan
         })
     });
     let _workers = world.run([of_namespaces]).await;
-    world.api.put(&map("child"), json!({ "metadata": { "ownerReferences": [owner(&namespace, true)] } }));
+    world.api.upsert(&map("child"), json!({ "metadata": { "ownerReferences": [owner(&namespace, true)] } }));
     world.pass(1).await;
     assert_eq!(diary.lines(), ["shop"]);
 }
@@ -249,7 +249,7 @@ async fn a_child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() 
         world.put(name);
         world.api.object(&map(name)).expect("put")
     });
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let of_secrets = controller("of-secrets", move |setup| {
         setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>);
@@ -257,22 +257,22 @@ async fn a_child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() 
     });
     let _workers = world.run([of_secrets]).await;
     let child = "/api/v1/namespaces/shop/secrets/child";
-    world.api.put(child, json!({ "metadata": { "ownerReferences": [owner(&parents[0], true)] } }));
+    world.api.upsert(child, json!({ "metadata": { "ownerReferences": [owner(&parents[0], true)] } }));
     world.pass(1).await;
     assert_eq!(diary.lines(), ["old"]);
-    world.api.put(child, json!({ "metadata": { "labels": { "only": "this" } } }));
+    world.api.upsert(child, json!({ "metadata": { "labels": { "only": "this" } } }));
     world.pass(1).await;
     assert_eq!(diary.lines(), ["old", "old"], "one owner, one key");
     diary.clear();
-    world.api.put(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], true)] } }));
+    world.api.upsert(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], true)] } }));
     world.pass(1).await;
     assert_eq!(diary.lines(), ["old", "new"]);
     diary.clear();
-    world.api.put(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], false)] } }));
+    world.api.upsert(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], false)] } }));
     world.pass(1).await;
     assert_eq!(diary.lines(), ["new"], "who controls it no more hears of it once");
     diary.clear();
-    world.api.put(child, json!({ "metadata": { "labels": { "only": "that" } } }));
+    world.api.upsert(child, json!({ "metadata": { "labels": { "only": "that" } } }));
     world.pass(1).await;
     assert_eq!(diary.lines(), Vec::<String>::new(), "who merely owns it is not woken");
 }
@@ -283,8 +283,8 @@ async fn a_child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() 
 async fn a_finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key_is_reconciled_once_more() {
     const HELD: &str = "example.com/held";
     let world = World::new();
-    world.api.put(&map("a"), json!({ "metadata": { "finalizers": [HELD] } }));
-    let diary = Diary::default();
+    world.api.upsert(&map("a"), json!({ "metadata": { "finalizers": [HELD] } }));
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let cleans_up = controller("cleans-up", move |setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
@@ -319,7 +319,7 @@ async fn a_finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_k
 async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
     const MANY: usize = 1500;
     let world = World::new();
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let requeuing = controller("requeuing", move |setup| {
         setup.primary::<ConfigMap>();
@@ -399,7 +399,7 @@ fn of(shown: &str, name: &str) -> String {
 async fn a_key_whose_object_is_gone_is_reconciled_like_any_other() {
     let world = World::new();
     world.put("a");
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let plain = controller("plain", move |setup| {
         setup.primary::<ConfigMap>();
@@ -423,7 +423,7 @@ async fn a_key_whose_object_is_gone_is_reconciled_like_any_other() {
 async fn a_get_through_the_client_is_one_request_and_starts_no_cache() {
     let world = World::new();
     world.put("a");
-    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
+    world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
     let reads = controller("reads", |setup| {
         setup.uses::<Secret>([Verb::Get]);
         setup.primary::<ConfigMap>();
@@ -442,8 +442,8 @@ async fn a_get_through_the_client_is_one_request_and_starts_no_cache() {
 async fn a_conflict_costs_milliseconds_and_the_next_attempt_wins() {
     let world = World::new();
     world.put("a");
-    world.strike_first(3, Asked::is_work, What::Conflict);
-    let diary = Diary::default();
+    world.strike_first(3, RequestSummary::is_work, FaultAction::Conflict);
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let writes = controller("writes", move |setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
@@ -478,9 +478,9 @@ async fn a_conflict_costs_milliseconds_and_the_next_attempt_wins() {
 async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_there_is() {
     let world = World::new();
     (0..700).for_each(|number| world.put(&format!("map-{number}")));
-    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
-    world.strike_first(3, |asked| asked.resource == "secrets" && !asked.is_watch(), What::Unavailable);
-    let diary = Diary::default();
+    world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
+    world.strike_first(3, |asked| asked.resource == "secrets" && !asked.is_watch(), FaultAction::Unavailable);
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let of_both = controller("of-both", move |setup| {
         let maps = setup.primary::<ConfigMap>().lister();
@@ -504,7 +504,7 @@ async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_the
 async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
     let world = World::new();
     world.put("a");
-    let diaries = ["first", "second", "third"].map(|name| (name, Diary::default()));
+    let diaries = ["first", "second", "third"].map(|name| (name, ReconcileLog::default()));
     let controllers = diaries.clone().map(|(name, diary)| {
         controller(name, move |setup| {
             setup.primary::<ConfigMap>();
@@ -518,7 +518,7 @@ async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
     for (name, diary) in diaries {
         assert_eq!(diary.lines(), ["a", "b"], "{name}");
     }
-    assert_eq!(world.asked("configmaps", Asked::is_watch).len(), 1);
+    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 1);
 }
 
 /// A panic takes a kube-rs controller down (`CancelableJoinHandle` unwraps), and one in a handler a controller of
@@ -527,7 +527,7 @@ async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
 async fn a_poisonous_object_costs_its_own_key_and_nobody_else() {
     let world = World::new();
     ["a", "poison", "z"].iter().for_each(|name| world.put(name));
-    let diary = Diary::default();
+    let diary = ReconcileLog::default();
     let notes = diary.clone();
     let fragile = controller("fragile", move |setup| {
         setup.primary::<ConfigMap>();

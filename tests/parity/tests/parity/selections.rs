@@ -7,17 +7,17 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use serde_json::json;
 use windlass::object::LabelSelector;
 use windlass::prelude::*;
-use windlass::testing::api_server::faults::Asked;
+use windlass::testing::api_server::faults::RequestSummary;
 
-use crate::world::{Diary, World, act, controller};
+use crate::world::{ReconcileLog, World, act, controller};
 
 fn put_pod(world: &World, namespace: &str, name: &str, group: &str) {
-    world.api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+    world.api.upsert(&format!("/api/v1/namespaces/{namespace}"), json!({}));
     let pod = json!({
         "metadata": { "labels": { "group": group } },
         "spec": { "containers": [{ "name": "main", "image": "example/shop" }] },
     });
-    world.api.put(&format!("/api/v1/namespaces/{namespace}/pods/{name}"), pod);
+    world.api.upsert(&format!("/api/v1/namespaces/{namespace}/pods/{name}"), pod);
 }
 
 /// Two namespaces, three pods in each.
@@ -85,7 +85,7 @@ async fn what_is_relabelled_out_of_a_selection_leaves_the_cache_and_comes_back()
     world.pass(1).await;
     let relabel = |group: &str| {
         let labels = json!({ "metadata": { "labels": { "group": group } } });
-        world.api.put("/api/v1/namespaces/one/pods/a", labels);
+        world.api.upsert("/api/v1/namespaces/one/pods/a", labels);
     };
     relabel("back");
     world.pass(1).await;
@@ -137,8 +137,8 @@ async fn readers_choose_by_key_by_namespace_and_by_labels() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
     let world = world_of_pods();
-    world.api.put("/api/v1/nodes/left", json!({}));
-    world.api.put("/api/v1/nodes/right", json!({ "metadata": { "labels": { "disk": "fast" } } }));
+    world.api.upsert("/api/v1/nodes/left", json!({}));
+    world.api.upsert("/api/v1/nodes/right", json!({ "metadata": { "labels": { "disk": "fast" } } }));
     let factory = world.factory("caches");
     let pods =
         factory.informer(windlass::object::Typed::<Pod>::new(), Selection::in_namespace("one")).lister();
@@ -159,7 +159,7 @@ async fn whoever_looks_at_the_same_objects_shares_one_list_and_one_watch() {
     world.sync(&factory).await;
     world.pass(1).await;
     assert!(listers.iter().all(|maps| maps.len() == 1));
-    assert_eq!(world.asked("configmaps", Asked::is_watch).len(), 1);
+    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 1);
     assert!(world.asked("configmaps", |_| true).len() <= 2);
 }
 
@@ -171,7 +171,7 @@ async fn no_read_starts_a_cache() {
     world.put("a");
     world.forbid("secrets", true);
     let barred = world.factory("barred");
-    let (diary, forbidden) = (Diary::default(), barred.typed::<Secret>().lister());
+    let (diary, forbidden) = (ReconcileLog::default(), barred.typed::<Secret>().lister());
     barred.start(world.sources());
     let notes = diary.clone();
     let reads = controller("reads", move |setup| {
@@ -189,7 +189,7 @@ async fn no_read_starts_a_cache() {
         })
     });
     let _workers = world.run([reads]).await;
-    let asked = || world.api.sent().iter().map(|asked| asked.uri.clone()).collect::<Vec<_>>();
+    let asked = || world.api.sent_requests().iter().map(|asked| asked.uri.clone()).collect::<Vec<_>>();
     let before = asked();
     world.pass(60).await;
     assert!(diary.lines().len() > 50, "it reads again and again");

@@ -5,17 +5,17 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use windlass::object::Verb;
-use windlass::testing::api_server::faults::Asked;
-use windlass::testing::{Fault, What};
+use windlass::testing::api_server::faults::RequestSummary;
+use windlass::testing::{Fault, FaultAction};
 
 use crate::world::{World, map};
 
-fn is_list(asked: &Asked) -> bool {
+fn is_list(asked: &RequestSummary) -> bool {
     asked.verb == Some(Verb::List)
 }
 
 /// A list that comes as the beginning of a watch.
-fn is_stream(asked: &Asked) -> bool {
+fn is_stream(asked: &RequestSummary) -> bool {
     parameter(&asked.uri, "sendInitialEvents") == Some("true")
 }
 
@@ -30,7 +30,7 @@ fn parameter<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_always_fails_is_asked_ever_less_often() {
     let world = World::new();
-    world.api.meddle(|_| Some(What::InternalError));
+    world.api.meddle(|_| Some(FaultAction::InternalError));
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
     factory.start(world.sources());
@@ -51,7 +51,7 @@ async fn a_version_that_is_refused_as_expired_is_not_asked_for_again() {
     world.api.meddle(move |asked| {
         if is_stream(asked) {
             // Lists in pages, so that watches begin at a version.
-            return Some(What::InternalError);
+            return Some(FaultAction::InternalError);
         }
         if !asked.is_watch() || refused.len() == 3 {
             return None;
@@ -61,7 +61,7 @@ async fn a_version_that_is_refused_as_expired_is_not_asked_for_again() {
         refused.push(version);
         // The world moves on, so that a fresh list is at another version.
         mover.put("meanwhile");
-        Some(What::Expired)
+        Some(FaultAction::Expired)
     });
     world.put("a");
     let factory = world.factory("caches");
@@ -85,7 +85,7 @@ async fn a_version_that_is_refused_as_expired_is_not_asked_for_again() {
 #[tokio::test(start_paused = true)]
 async fn an_informer_syncs_although_the_bookmark_that_ends_its_initial_list_never_comes() {
     let day = Duration::from_secs(86_400);
-    let world = World::struck_by(vec![Fault::during(day, What::EndBookmarkMissing)]);
+    let world = World::struck_by(vec![Fault::during(day, FaultAction::EndBookmarkMissing)]);
     world.put("a");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -106,7 +106,7 @@ async fn a_watch_that_falls_silent_is_given_up_within_four_minutes() {
     let informer = factory.typed::<ConfigMap>();
     world.sync(&factory).await;
     world.pass(1).await;
-    world.api.meddle(|asked| asked.is_watch().then_some(What::WatchStalled));
+    world.api.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchStalled));
     world.put("unseen");
     world.pass(1).await;
     assert_eq!(informer.lister().len(), 0, "it is silent indeed");
@@ -121,11 +121,11 @@ async fn a_watch_that_falls_silent_is_given_up_within_four_minutes() {
 async fn no_list_names_a_version_that_its_limit_makes_void() {
     let world = World::new();
     (0..1200).for_each(|number| world.put(&format!("map-{number}")));
-    let strike = |also: Option<What>| {
+    let strike = |also: Option<FaultAction>| {
         world.api.meddle(move |asked| {
             // Lists come in pages, and so have limits.
             if is_stream(asked) {
-                Some(What::InternalError)
+                Some(FaultAction::InternalError)
             } else {
                 also.clone().filter(|_| asked.is_watch())
             }
@@ -137,11 +137,11 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
     world.sync(&factory).await;
     world.pass(1).await;
     // An error that the informer cannot know makes it list from where it is.
-    strike(Some(What::InternalError));
-    world.api.line().cut();
+    strike(Some(FaultAction::InternalError));
+    world.api.line().partition();
     world.put("b");
     world.pass(1).await;
-    world.api.line().mend();
+    world.api.line().heal();
     world.pass(3).await;
     strike(None);
     world.pass(120).await;
@@ -163,19 +163,19 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
 #[tokio::test(start_paused = true)]
 async fn an_event_that_cannot_be_decoded_costs_neither_the_watch_nor_a_list() {
     let day = Duration::from_secs(86_400);
-    let world = World::struck_by(vec![Fault::during(day, What::Poison { name: "bad".into() })]);
+    let world = World::struck_by(vec![Fault::during(day, FaultAction::Poison { name: "bad".into() })]);
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
     world.sync(&factory).await;
     world.pass(1).await;
     let before = world.asked("configmaps", |_| true).len();
-    world.api.put(&map("bad"), json!({ "data": { "is": "bad" } }));
+    world.api.upsert(&map("bad"), json!({ "data": { "is": "bad" } }));
     world.put("good");
     world.pass(5).await;
     assert_eq!(informer.lister().len(), 1);
-    assert_eq!(informer.lister().quarantined().len(), 1, "what is wrong is told by name");
+    assert_eq!(informer.lister().undecodable().len(), 1, "what is wrong is told by name");
     assert_eq!(world.asked("configmaps", |_| true).len(), before, "nothing was asked for again");
-    world.api.put(&map("good"), json!({ "data": { "still": "followed" } }));
+    world.api.upsert(&map("good"), json!({ "data": { "still": "followed" } }));
     world.pass(1).await;
     let good = informer.lister().list().pop().expect("the good one");
     assert!(good.data.is_some());

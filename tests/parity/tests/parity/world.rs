@@ -16,17 +16,17 @@ use windlass::events::Recorder;
 use windlass::metrics::Metrics;
 use windlass::prelude::*;
 use windlass::testing::api_server::body::Body;
-use windlass::testing::api_server::faults::{Asked, Line, LineError, Scene};
-use windlass::testing::{Fault, Plan, What};
+use windlass::testing::api_server::faults::{RequestSummary, Link, LinkError, FaultyServer};
+use windlass::testing::{Fault, FaultPlan, FaultAction};
 use windlass_client::{Clients, OpenFence, RawClient};
-use windlass_controller::host::{Host, Resources, Workers};
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, Sources};
+use windlass_controller::host::{Host, ControllerDeps, Workers};
+use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory, SourceProvider};
 
 /// A world with one process in it. Clones are one world.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) env: Env,
-    pub(crate) api: Scene,
+    pub(crate) api: FaultyServer,
     pub(crate) metrics: Metrics,
     clients: Clients,
     rights: Rights,
@@ -40,7 +40,7 @@ struct Rights(Arc<Mutex<BTreeSet<&'static str>>>);
 /// A wire to a server that knows rights.
 #[derive(Clone)]
 struct Authorised {
-    line: Line,
+    line: Link,
     rights: Rights,
 }
 
@@ -50,7 +50,7 @@ pub(crate) type Act =
 
 /// When which key was reconciled.
 #[derive(Clone, Default)]
-pub(crate) struct Diary(Arc<Mutex<Vec<(Instant, String)>>>);
+pub(crate) struct ReconcileLog(Arc<Mutex<Vec<(Instant, String)>>>);
 
 struct Acting(Act);
 
@@ -71,17 +71,17 @@ impl World {
 
     /// Another cluster of the same process.
     pub(crate) fn beside(&self) -> Self {
-        Self::of(self.env.incarnation("elsewhere", 0), Vec::new())
+        Self::of(self.env.with_incarnation("elsewhere", 0), Vec::new())
     }
 
     fn of(env: Env, faults: Vec<Fault>) -> Self {
-        let api = Scene::new(&env, Plan { seed: 11, faults });
-        api.put("/api/v1/namespaces/shop", json!({}));
+        let api = FaultyServer::new(&env, FaultPlan { seed: 11, faults });
+        api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, rights) = (Metrics::new(), Rights::default());
         let options = ClientOptions::default();
         let wire = Authorised { line: api.line(), rights: rights.clone() };
         let uri = http::Uri::from_static("http://api");
-        let clients = Clients::over_service(env.clone(), wire, uri, options, &metrics, Arc::new(OpenFence));
+        let clients = Clients::from_service(env.clone(), wire, uri, options, &metrics, Arc::new(OpenFence));
         let clients = clients.expect("clients");
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
         Self { env, api, metrics, clients, rights, factory }
@@ -106,7 +106,7 @@ impl World {
     /// Puts a ConfigMap into the namespace `shop`, or changes it.
     pub(crate) fn put(&self, name: &str) {
         let now = format!("{:?}", self.env.now());
-        self.api.put(&map(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
+        self.api.upsert(&map(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
     }
 
     /// A factory without informers. Those of two names share nothing.
@@ -116,8 +116,8 @@ impl World {
     }
 
     /// The API server, behind the wire.
-    pub(crate) fn sources(&self) -> Arc<dyn Sources> {
-        Arc::new(ApiSources::new(self.reader()))
+    pub(crate) fn sources(&self) -> Arc<dyn SourceProvider> {
+        Arc::new(ApiServerSources::new(self.reader()))
     }
 
     pub(crate) fn reader(&self) -> RawClient {
@@ -141,7 +141,7 @@ impl World {
         let wire = self.api.line();
         let manager = Manager::with_clients(env, ManagerConfig::new("one"), |env, config, metrics, fence| {
             let uri = http::Uri::from_static("http://api");
-            Clients::over_service(env.clone(), wire, uri, config.client.clone(), metrics, fence)
+            Clients::from_service(env.clone(), wire, uri, config.client.clone(), metrics, fence)
         });
         manager.expect("a manager").register(registration)
     }
@@ -156,7 +156,7 @@ impl World {
         let prepared = prepared.expect("set up");
         self.factory.start(self.sources());
         let clients = self.clients.for_controller(prepared.descriptor().client_name).expect("clients");
-        prepared.start(Resources { clients, reader: self.reader(), events: Recorder::discarding() })
+        prepared.start(ControllerDeps { clients, reader: self.reader(), events: Recorder::discarding() })
     }
 
     /// The same in a task of its own, for a controller that may have to wait for long.
@@ -169,7 +169,7 @@ impl World {
     }
 
     /// Lets the first requests of a sort, this many, go wrong.
-    pub(crate) fn strike_first(&self, mut count: u32, which: fn(&Asked) -> bool, what: What) {
+    pub(crate) fn strike_first(&self, mut count: u32, which: fn(&RequestSummary) -> bool, what: FaultAction) {
         self.api.meddle(move |asked| {
             let hit = count > 0 && which(asked);
             count -= u32::from(hit);
@@ -183,15 +183,15 @@ impl World {
     }
 
     /// What was asked of this collection so far: `GET` with its query for a list or a watch.
-    pub(crate) fn asked(&self, resource: &str, which: impl Fn(&Asked) -> bool) -> Vec<String> {
-        let sent = self.api.sent();
+    pub(crate) fn asked(&self, resource: &str, which: impl Fn(&RequestSummary) -> bool) -> Vec<String> {
+        let sent = self.api.sent_requests();
         let of_resource = sent.iter().filter(|asked| asked.resource == resource && which(asked));
         of_resource.map(|asked| asked.uri.clone()).collect()
     }
 
     /// What controllers wrote, in order.
     pub(crate) fn written(&self) -> Vec<String> {
-        self.api.sent().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
+        self.api.sent_requests().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
     }
 }
 
@@ -223,10 +223,10 @@ impl Rights {
 
 impl Service<Request<kube::client::Body>> for Authorised {
     type Response = Response<Body>;
-    type Error = LineError;
-    type Future = BoxFuture<'static, Result<Response<Body>, LineError>>;
+    type Error = LinkError;
+    type Future = BoxFuture<'static, Result<Response<Body>, LinkError>>;
 
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), LineError>> {
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), LinkError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -244,13 +244,13 @@ impl Service<Request<kube::client::Body>> for Authorised {
             "message": format!("{resource} is forbidden: User \"test\" cannot {verb} resource \"{resource}\""),
             "details": { "kind": resource },
         });
-        let mut response = Response::new(Body::whole(status.to_string()));
+        let mut response = Response::new(Body::from_bytes(status.to_string()));
         *response.status_mut() = StatusCode::FORBIDDEN;
         future::ready(Ok(response)).boxed()
     }
 }
 
-impl Diary {
+impl ReconcileLog {
     pub(crate) fn note(&self, at: Instant, what: &str) {
         self.entries().push((at, what.to_owned()));
     }
@@ -303,7 +303,7 @@ where
 }
 
 /// A reconcile that does nothing but note its key.
-pub(crate) fn noting(diary: &Diary) -> Act {
+pub(crate) fn noting(diary: &ReconcileLog) -> Act {
     let diary = diary.clone();
     act(move |key, cx| {
         diary.note(cx.env().now(), key.name());

@@ -17,7 +17,7 @@ use windlass_env::{Env, Instant};
 use windlass_informer::Lister;
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Uid, Verb};
-use windlass_testing::{Cluster, Faults, Plan, Report, Simulation, Snapshot, object};
+use windlass_testing::{Cluster, Faults, FaultPlan, Report, Simulation, Snapshot, object};
 
 use crate::guarantees::family::{Family, ON_PURPOSE};
 
@@ -35,7 +35,7 @@ const REGRESSIONS: &[&str] = &[r##"{"seed": 6493, "faults": [
 const SPAN: Duration = Duration::from_secs(180);
 /// Five milliseconds, doubled until they are a quarter of an hour, are eighteen attempts; the rest come one in a
 /// quarter of an hour.
-const MOST_ATTEMPTS: usize = 30;
+const MAX_ATTEMPTS: usize = 30;
 /// How often a key panics before it does not.
 const PANICS: usize = 3;
 /// At which ConfigMap the mapper panics.
@@ -44,16 +44,16 @@ const TRIPS: &str = "trips";
 /// is taken to have kept it.
 const DELETION_SHOWS: Duration = Duration::from_secs(9);
 
-fn draw(seed: u64) -> Plan {
+fn draw(seed: u64) -> FaultPlan {
     Faults::all().plan(seed, SPAN, 2, &["configmaps", "secrets", "leases"].map(str::to_owned))
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
+fn run(plan: &FaultPlan) -> Result<u64, String> {
     static QUIET: OnceLock<Report> = OnceLock::new();
     let simulation = Simulation::of(plan.seed).caches_of::<ConfigMap>().caches_of::<Secret>();
-    let played = |plan: &Plan, quiet: Option<&Report>| {
+    let played = |plan: &FaultPlan, quiet: Option<&Report>| {
         let probe = Arc::new(Probe::default());
-        let report = simulation.clone().plan(plan.clone()).run_like(quiet, script(&probe));
+        let report = simulation.clone().plan(plan.clone()).run_compared_to(quiet, script(&probe));
         let report = report.map_err(|failure| failure.flaw.to_string())?;
         let notes = probe.notes();
         match notes.objections.first().cloned().or_else(|| notes.uncounted()) {
@@ -64,7 +64,7 @@ fn run(plan: &Plan) -> Result<u64, String> {
     let quiet = match QUIET.get() {
         Some(quiet) => quiet,
         None => {
-            let (quiet, _) = played(&Plan::quiet(1), None)?;
+            let (quiet, _) = played(&FaultPlan::quiet(1), None)?;
             QUIET.get_or_init(|| quiet)
         }
     };
@@ -82,7 +82,7 @@ fn script(probe: &Arc<Probe>) -> impl AsyncFnOnce(Cluster) {
         let changes =
             [("a", "2"), ("b", "2"), (TRIPS, "2"), ("a", "3"), ("panics", "2"), ("a", "4"), ("c", "5")];
         for (name, value) in changes {
-            cluster.pass(SPAN / 9).await;
+            cluster.advance(SPAN / 9).await;
             let patch = Patch::Merge(json!({ "data": { "value": value } }));
             sources.patch(name, &PatchParams::default(), &patch).await.expect("the user can write");
         }
@@ -247,7 +247,7 @@ impl Copier {
         let attempt = notes.attempts.entry(who.clone()).or_default();
         *attempt += 1;
         let attempt = *attempt;
-        if key.name() == "bad" && attempt > MOST_ATTEMPTS {
+        if key.name() == "bad" && attempt > MAX_ATTEMPTS {
             notes
                 .objections
                 .push(format!("a key that always fails was tried {attempt} times by {:?}", who.0));
@@ -280,7 +280,7 @@ impl Probe {
 }
 
 fn life_of(env: &Env) -> Life {
-    (env.instance().to_owned(), env.life())
+    (env.instance().to_owned(), env.incarnation())
 }
 
 fn copy_of(key: &ObjectKey) -> ObjectKey {

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{self, Either};
 use tokio::runtime::Builder;
-use windlass_env::{Env, Vigil, caught};
-use windlass_testing::Plan;
+use windlass_env::{Env, PollMonitor, catch_panic};
+use windlass_testing::FaultPlan;
 
 use crate::wanted;
 
 /// How many plans may fail before the others are spared.
 const ENOUGH: usize = 3;
 /// How long a world may go on, in virtual time.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MAX: Duration = Duration::from_secs(24 * 3600);
 /// What a panic says that is part of a script.
 pub(crate) const ON_PURPOSE: &str = "on purpose";
 
@@ -31,9 +31,9 @@ pub struct Family {
     /// Its name in the output of a run.
     pub name: &'static str,
     /// Generates the plan of a seed.
-    pub draw: fn(u64) -> Plan,
+    pub draw: fn(u64) -> FaultPlan,
     /// Runs a plan. Returns the number of checks that were made, or the first violation.
-    pub run: fn(&Plan) -> Result<u64, String>,
+    pub run: fn(&FaultPlan) -> Result<u64, String>,
     /// Plans that failed once.
     pub regressions: &'static [&'static str],
 }
@@ -43,7 +43,7 @@ impl Family {
     ///
     /// # Errors
     /// With the first violation.
-    pub fn try_plan(&self, plan: &Plan) -> Result<u64, String> {
+    pub fn try_plan(&self, plan: &FaultPlan) -> Result<u64, String> {
         be_quiet_about_what_is_on_purpose();
         let ran = catch_unwind(AssertUnwindSafe(|| (self.run)(plan)));
         ran.unwrap_or_else(|_| Err("the run panicked; see above".to_owned()))
@@ -51,22 +51,22 @@ impl Family {
 }
 
 /// Plays a script in a world of its own.
-pub(crate) fn play<F>(plan: &Plan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
+pub(crate) fn play<F>(plan: &FaultPlan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
 where
     F: Future<Output = Result<u64, String>>,
 {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let vigil = Vigil::new();
-        let env = Env::virtual_time(plan.seed).under(&vigil);
+        let vigil = PollMonitor::new();
+        let env = Env::virtual_time(plan.seed).with_poll_monitor(&vigil);
         let broken = async {
-            match future::select(pin!(vigil.frozen()), pin!(env.sleep(LONGEST))).await {
+            match future::select(pin!(vigil.livelocked()), pin!(env.sleep(MAX))).await {
                 Either::Left((task, _)) => Err(format!("{task} is polled without end")),
-                Either::Right(_) => Err(format!("it goes on for more than {LONGEST:?}")),
+                Either::Right(_) => Err(format!("it goes on for more than {MAX:?}")),
             }
         };
-        let script = pin!(caught(script(env.clone())));
+        let script = pin!(catch_panic(script(env.clone())));
         match future::select(pin!(broken), script).await {
             Either::Left((broken, _)) => broken,
             Either::Right((done, _)) => done.unwrap_or_else(|message| Err(format!("panicked: {message}"))),
@@ -80,7 +80,7 @@ where
 /// When anything is objected to, with the plan.
 pub fn campaign(family: &Family) {
     for plan in family.regressions {
-        let plan = Plan::from_json(plan).expect("a plan that was printed");
+        let plan = FaultPlan::from_json(plan).expect("a plan that was printed");
         family.try_plan(&plan).unwrap_or_else(|objection| panic!("{objection}\n{plan}"));
     }
     let campaign = Campaign {
@@ -107,7 +107,7 @@ struct Campaign<'a> {
     first: u64,
     taken: AtomicU64,
     judged: AtomicU64,
-    failures: Mutex<Vec<Plan>>,
+    failures: Mutex<Vec<FaultPlan>>,
 }
 
 impl Campaign<'_> {
@@ -125,12 +125,12 @@ impl Campaign<'_> {
         }
     }
 
-    fn run(&self, plan: &Plan) -> Result<u64, String> {
+    fn run(&self, plan: &FaultPlan) -> Result<u64, String> {
         self.family.try_plan(plan)
     }
 
     /// Takes faults out one by one, for as long as anything is objected to.
-    fn object(&self, mut plan: Plan, mut objection: String) {
+    fn object(&self, mut plan: FaultPlan, mut objection: String) {
         let mut at = 0;
         while at < plan.faults.len() {
             let mut shorter = plan.clone();
@@ -144,7 +144,7 @@ impl Campaign<'_> {
         self.failed().push(plan);
     }
 
-    fn failed(&self) -> std::sync::MutexGuard<'_, Vec<Plan>> {
+    fn failed(&self) -> std::sync::MutexGuard<'_, Vec<FaultPlan>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,17 +21,17 @@ use serde_json::{Value, json};
 use windlass_client::{ClientOptions, Clients, RawClient};
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{
-    ApiSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory, RefreshState,
-    RefreshTicket, Site, VersionSource as _,
+    ApiServerSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory, RefreshState,
+    RefreshTicket, ObjectLocation, VersionSource as _,
 };
 use windlass_metrics::Metrics;
 use windlass_object::ObjectKey;
-use windlass_testing::api_server::faults::Scene;
-use windlass_testing::{Fault, FaultKind, Faults, Plan, What};
+use windlass_testing::api_server::faults::FaultyServer;
+use windlass_testing::{Fault, FaultKind, Faults, FaultPlan, FaultAction};
 
-use self::crowd::Crowd;
-use self::hand::Hand;
-use self::told::{Judge, Notes, Thing as _};
+use self::crowd::HandlerSet;
+use self::hand::ObjectWriter;
+use self::told::{HandlerOracle, Notes, TestObject as _};
 use crate::guarantees::family::{Family, play};
 
 /// The simulations of an informer.
@@ -46,11 +46,11 @@ const SPAN: Duration = Duration::from_secs(240);
 /// takes a quarter more.
 const CONVERGES: Duration = Duration::from_secs(12 * 60 + 30);
 /// Longer than any watch lasts, by the slowest clock.
-const LONGEST_WATCH: Duration = Duration::from_secs(375);
+const MAX_WATCH: Duration = Duration::from_secs(375);
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const NAMESPACES: [&str; 2] = ["default", "other"];
 
-fn draw(seed: u64) -> Plan {
+fn draw(seed: u64) -> FaultPlan {
     let faults = faults_of_lines();
     let mut plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]);
     let mut rng = Env::virtual_time(seed).rng("poison");
@@ -60,10 +60,10 @@ fn draw(seed: u64) -> Plan {
         let until = from + Duration::from_millis(rng.below(40_000));
         // A list heals only objects that no later write has healed, so the fault lasts to the end, and a list shows it.
         let until = if heals_by_list(&plan) { SPAN } else { until };
-        plan.faults.push(Fault::during(until, What::Poison { name }).from(from).permille(500));
+        plan.faults.push(Fault::during(until, FaultAction::Poison { name }).from(from).permille(500));
         if heals_by_list(&plan) {
-            let expires = Fault::during(from + Duration::from_secs(1), What::WatchExpired).from(from);
-            plan.faults.push(expires.on("configmaps"));
+            let expires = Fault::during(from + Duration::from_secs(1), FaultAction::WatchExpired).from(from);
+            plan.faults.push(expires.for_resource("configmaps"));
         }
     }
     with_restore(with_clock(with_gaps(plan, "configmaps")))
@@ -71,7 +71,7 @@ fn draw(seed: u64) -> Plan {
 
 /// Adds a restore of the server from a backup to one plan in four. All requests fail from shortly before the restore
 /// until some time after it, so that the informer reconnects to a server that has assigned some versions again.
-fn with_restore(mut plan: Plan) -> Plan {
+fn with_restore(mut plan: FaultPlan) -> FaultPlan {
     let mut rng = Env::virtual_time(plan.seed).rng("restore");
     if rng.below(4) != 0 {
         return plan;
@@ -80,8 +80,8 @@ fn with_restore(mut plan: Plan) -> Plan {
     let backup = Duration::from_millis(at - 1 - rng.below(at.min(120_000)));
     let outage = Duration::from_millis(at - rng.below(5_000));
     let until = Duration::from_millis(at + 1_000 + rng.below(39_000));
-    plan.faults.push(Fault::during(Duration::from_millis(at), What::Restore).from(backup));
-    plan.faults.push(Fault::during(until, What::Unavailable).from(outage));
+    plan.faults.push(Fault::during(Duration::from_millis(at), FaultAction::Restore).from(backup));
+    plan.faults.push(Fault::during(until, FaultAction::Unavailable).from(outage));
     plan
 }
 
@@ -94,32 +94,32 @@ fn faults_of_lines() -> Faults {
 
 /// Perhaps watches of this resource expire while nothing can be asked of it, so that what happens meanwhile is not told
 /// event by event.
-fn with_gaps(mut plan: Plan, resource: &str) -> Plan {
+fn with_gaps(mut plan: FaultPlan, resource: &str) -> FaultPlan {
     let mut rng = Env::virtual_time(plan.seed).rng("gaps");
     for _ in 0..rng.below(3) {
         let from = Duration::from_millis(rng.below(200_000));
         let until = from + Duration::from_millis(5_000 + rng.below(25_000));
-        let gap = [What::WatchExpired, What::Unavailable];
-        plan.faults.extend(gap.map(|what| Fault::during(until, what).from(from).on(resource)));
+        let gap = [FaultAction::WatchExpired, FaultAction::Unavailable];
+        plan.faults.extend(gap.map(|what| Fault::during(until, what).from(from).for_resource(resource)));
     }
     plan
 }
 
 /// Perhaps the informer's clock runs fast or slow, and the server's does not.
-fn with_clock(mut plan: Plan) -> Plan {
+fn with_clock(mut plan: FaultPlan) -> FaultPlan {
     let rates = [(1, 1), (4, 5), (6, 5), (99, 100), (101, 100)];
     let mut rng = Env::virtual_time(plan.seed).rng("clock");
     let (numerator, denominator) = rates[index(&mut rng, rates.len())];
     if numerator != denominator {
-        plan.faults.push(Fault::during(Duration::ZERO, What::ClockRate { numerator, denominator }));
+        plan.faults.push(Fault::during(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }));
     }
     plan
 }
 
 /// Whom the informer belongs to: `a`, on a machine whose clock is as the plan says.
-fn process(world: &Env, plan: &Plan) -> Env {
+fn process(world: &Env, plan: &FaultPlan) -> Env {
     let mut rates = plan.faults.iter().filter_map(|fault| match fault.what {
-        What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+        FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
         _ => None,
     });
     let machine = match rates.next_back() {
@@ -128,10 +128,10 @@ fn process(world: &Env, plan: &Plan) -> Env {
         }
         None => world.clone(),
     };
-    machine.incarnation("a", 0)
+    machine.with_incarnation("a", 0)
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
+fn run(plan: &FaultPlan) -> Result<u64, String> {
     play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
@@ -144,11 +144,11 @@ struct World {
     env: Env,
     /// Of the informer.
     process: Env,
-    hand: Hand,
-    plan: Plan,
+    hand: ObjectWriter,
+    plan: FaultPlan,
     rng: Rng,
     factory: InformerFactory,
-    crowd: Crowd<ConfigMap>,
+    crowd: HandlerSet<ConfigMap>,
     metrics: Metrics,
     late_index: bool,
     /// The backups and restores of the plan that are still to come, in the order of time.
@@ -167,8 +167,8 @@ enum Due {
 }
 
 /// The backups and restores of a plan, in the order of time.
-fn restores(plan: &Plan) -> VecDeque<(Duration, Due)> {
-    let restores = plan.faults.iter().enumerate().filter(|(_, fault)| fault.what == What::Restore);
+fn restores(plan: &FaultPlan) -> VecDeque<(Duration, Due)> {
+    let restores = plan.faults.iter().enumerate().filter(|(_, fault)| fault.what == FaultAction::Restore);
     let halves = restores.flat_map(|(at, fault)| {
         let [from, until] = [fault.from_ms, fault.until_ms].map(Duration::from_millis);
         [(from, Due::Backup(at)), (until, Due::Restore(at))]
@@ -185,10 +185,10 @@ const TIGHT: usize = 3;
 const REMOVABLE: usize = 4;
 
 impl World {
-    fn new(world: &Env, plan: &Plan) -> World {
-        let (env, process) = (world.incarnation("a", 0), process(world, plan));
+    fn new(world: &Env, plan: &FaultPlan) -> World {
+        let (env, process) = (world.with_incarnation("a", 0), process(world, plan));
         let mut rng = env.rng("script");
-        let (scene, metrics) = (Scene::new(&env, plan.clone()), Metrics::new());
+        let (scene, metrics) = (FaultyServer::new(&env, plan.clone()), Metrics::new());
         let options = FactoryOptions {
             resync: (rng.below(4) == 0).then_some(Duration::from_secs(30)),
             ..FactoryOptions::default()
@@ -196,9 +196,9 @@ impl World {
         let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();
         let index = informer.lister().index(|map: &ConfigMap| map.values());
-        let hand = Hand::new(&scene, "/api/v1", "configmaps");
+        let hand = ObjectWriter::new(&scene, "/api/v1", "configmaps");
         let judge = judge(informer.lister(), &hand, plan).filed_in(index);
-        let crowd = Crowd::new(informer, judge, &hand.history);
+        let crowd = HandlerSet::new(informer, judge, &hand.history);
         World {
             env,
             process,
@@ -216,7 +216,7 @@ impl World {
     }
 
     async fn play(&mut self) -> Result<(), String> {
-        self.hand.scene.put("/api/v1/namespaces/other", json!({}));
+        self.hand.scene.upsert("/api/v1/namespaces/other", json!({}));
         for namespace in NAMESPACES {
             for name in ["a", "b", "c"] {
                 self.put(namespace, name);
@@ -224,7 +224,7 @@ impl World {
         }
         self.watch();
         let reader = reader(&self.process, &self.hand.scene, &self.metrics)?;
-        self.factory.start(Arc::new(ApiSources::new(reader)));
+        self.factory.start(Arc::new(ApiServerSources::new(reader)));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
             self.pass(Duration::from_millis(pause)).await;
@@ -257,19 +257,19 @@ impl World {
         self.hand.restore(version);
         let held = self.crowd.informer.lister().progress().version;
         let held = held.and_then(|held| held.as_str().parse().ok()).unwrap_or_default();
-        self.unlisted = Some((self.crowd.informer.request_refresh(Site::default()), held));
+        self.unlisted = Some((self.crowd.informer.request_refresh(ObjectLocation::default()), held));
     }
 
     /// What a user does next. Between a restore and the list that shows it, writes stay below the version of the store.
     fn act(&mut self) {
-        /// The most versions that one call of [`World::put`] uses.
-        const MOST_VERSIONS: u64 = 2;
+        /// The most versions that one call of [`World::upsert`] uses.
+        const MAX_VERSIONS: u64 = 2;
         let informer = &self.crowd.informer;
         let pending = |ticket: &RefreshTicket| informer.refresh_state(ticket) == RefreshState::Pending;
         self.unlisted = self.unlisted.take().filter(|(ticket, _)| pending(ticket));
         match self.unlisted {
             None => self.step(),
-            Some((_, held)) if self.hand.scene.revision() + MOST_VERSIONS < held => {
+            Some((_, held)) if self.hand.scene.revision() + MAX_VERSIONS < held => {
                 let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
                 let any = ObjectKey::namespaced(namespace, name);
                 // Often the object that had the next version before the restore.
@@ -378,11 +378,11 @@ impl World {
             return;
         }
         if heals_by_list(&self.plan) {
-            let _ticket = self.crowd.informer.request_refresh(Site::default());
+            let _ticket = self.crowd.informer.request_refresh(ObjectLocation::default());
             return;
         }
         // A watch that was opened while the fault was on stays poisoned to its end.
-        self.env.sleep(LONGEST_WATCH).await;
+        self.env.sleep(MAX_WATCH).await;
         for namespace in NAMESPACES {
             for name in &poisoned {
                 self.put(namespace, name);
@@ -404,7 +404,7 @@ impl World {
         if let Some(why) = self.difference_in_content() {
             return Some(why);
         }
-        let quarantined: BTreeSet<_> = lister.quarantined().into_iter().map(|it| it.key).collect();
+        let quarantined: BTreeSet<_> = lister.undecodable().into_iter().map(|it| it.key).collect();
         if quarantined != spoilt {
             return Some(format!("in quarantine are {quarantined:?}, undecodable {spoilt:?}"));
         }
@@ -479,18 +479,18 @@ fn is_within(part: &[String], whole: &[String]) -> bool {
 }
 
 /// A judge of an informer of what the hand writes, as strict as the faults allow.
-fn judge<T: told::Thing>(lister: windlass_informer::Lister<T>, hand: &Hand, plan: &Plan) -> Judge<T> {
-    let restores = plan.faults.iter().filter(|fault| fault.what == What::Restore).count();
-    let judge = Judge::new(lister).with_restores(restores as u64);
+fn judge<T: told::TestObject>(lister: windlass_informer::Lister<T>, hand: &ObjectWriter, plan: &FaultPlan) -> HandlerOracle<T> {
+    let restores = plan.faults.iter().filter(|fault| fault.what == FaultAction::Restore).count();
+    let judge = HandlerOracle::new(lister).with_restores(restores as u64);
     if told::is_exact(plan) { judge.exactly(&hand.history) } else { judge }
 }
 
 /// The client of informers, at the other end of the scene's wire.
-fn reader(env: &Env, scene: &Scene, metrics: &Metrics) -> Result<RawClient, String> {
+fn reader(env: &Env, scene: &FaultyServer, metrics: &Metrics) -> Result<RawClient, String> {
     let fence = Arc::new(windlass_client::OpenFence);
     let uri = Uri::from_static("http://kubernetes.default.svc");
     let clients =
-        Clients::over_service(env.clone(), scene.line(), uri, ClientOptions::default(), metrics, fence);
+        Clients::from_service(env.clone(), scene.line(), uri, ClientOptions::default(), metrics, fence);
     clients.and_then(|clients| clients.for_informers()).map_err(|error| error.to_string())
 }
 
@@ -511,13 +511,13 @@ async fn converge(
 }
 
 /// Whether poisoned objects become decodable without a write.
-fn heals_by_list(plan: &Plan) -> bool {
+fn heals_by_list(plan: &FaultPlan) -> bool {
     Env::virtual_time(plan.seed).rng("healing").below(2) == 0
 }
 
 fn poisoned_name(fault: &Fault) -> Option<String> {
     match &fault.what {
-        What::Poison { name } => Some(name.clone()),
+        FaultAction::Poison { name } => Some(name.clone()),
         _ => None,
     }
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use windlass_env::{Env, Instant, Rng, Task, caught};
+use windlass_env::{Env, Instant, Rng, Task, catch_panic};
 use windlass_metrics::Metrics;
-use windlass_testing::{FaultKind, Faults, Plan, What};
-use windlass_workqueue::{Add, Exponential, Item, Priority, Queue};
+use windlass_testing::{FaultKind, Faults, FaultPlan, FaultAction};
+use windlass_workqueue::{AddOptions, Exponential, Item, Priority, Queue};
 
 use self::model::{Key, Model, Order};
 use crate::guarantees::family::{Family, ON_PURPOSE, play};
@@ -30,16 +30,16 @@ const BAD: Key = 0;
 const MEEK: Key = KEYS - 1;
 /// For how long urgent keys come without end: longer than an aged key waits.
 const FLOOD: Duration = Duration::from_secs(25);
-const FIRST_RETRY: Duration = Duration::from_millis(50);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(20);
 /// How long what is due may take to be in somebody's hands, if somebody's are free: a moment.
 const MOMENT: Duration = Duration::from_millis(3);
 
-fn draw(seed: u64) -> Plan {
+fn draw(seed: u64) -> FaultPlan {
     Faults::only([FaultKind::Crash, FaultKind::Clock]).plan(seed, SPAN, WORKERS.len(), &[])
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
+fn run(plan: &FaultPlan) -> Result<u64, String> {
     play(plan, |env| async move {
         let world = World::new(&env, plan);
         world.clone().play().await?;
@@ -51,7 +51,7 @@ fn run(plan: &Plan) -> Result<u64, String> {
 #[derive(Clone)]
 struct World {
     env: Env,
-    plan: Plan,
+    plan: FaultPlan,
     queue: Queue<Key>,
     shared: Arc<Mutex<Shared>>,
 }
@@ -89,9 +89,9 @@ impl Drop for Holding {
 }
 
 impl World {
-    fn new(world: &Env, plan: &Plan) -> World {
+    fn new(world: &Env, plan: &FaultPlan) -> World {
         let mut rates = plan.faults.iter().filter_map(|fault| match fault.what {
-            What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+            FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
         let machine = world.clone().with_wall_offset(SignedDuration::ZERO);
@@ -99,14 +99,14 @@ impl World {
             Some((numerator, denominator)) => machine.with_rate(numerator, denominator),
             None => machine,
         };
-        let env = machine.incarnation("queue", 0);
+        let env = machine.with_incarnation("queue", 0);
         let order = match env.rng("order").below(3) {
             0 => Order::Plain,
             1 => Order::Priorities,
             _ => Order::Tenants,
         };
         let queue = Queue::new(env.clone(), "test", Metrics::new().workqueue("test"));
-        queue.replace_limiter(Box::new(Exponential::new(FIRST_RETRY, LAST_RETRY)));
+        queue.replace_limiter(Box::new(Exponential::new(INITIAL_BACKOFF, LAST_RETRY)));
         if order == Order::Tenants {
             queue.fair_by(|key| model::tenant(*key));
         }
@@ -144,7 +144,7 @@ impl World {
 
     fn schedule_steps_of_the_wall_time(&self) {
         for fault in &self.plan.faults {
-            if let What::WallStep { by_ms } = fault.what {
+            if let FaultAction::WallStep { by_ms } = fault.what {
                 let (env, at) = (self.env.clone(), Instant::ORIGIN + Duration::from_millis(fault.from_ms));
                 drop(self.env.spawn("wall step", async move {
                     env.sleep_until(at).await;
@@ -175,7 +175,7 @@ impl World {
         let mut shared = self.shared();
         let meek = key == MEEK && shared.model.order() == Order::Priorities;
         let priority = if meek { Priority::LOW } else { Priority::NORMAL };
-        self.queue.add_with(key, Add::now().priority(priority));
+        self.queue.add_with(key, AddOptions::now().priority(priority));
         shared.model.add(self.env.now(), key, priority);
     }
 
@@ -194,7 +194,7 @@ impl World {
 
     fn add_with(&self, key: Key, priority: Priority) {
         let mut shared = self.shared();
-        self.queue.add_with(key, Add::now().priority(priority));
+        self.queue.add_with(key, AddOptions::now().priority(priority));
         shared.model.add(self.env.now(), key, priority);
     }
 
@@ -206,7 +206,7 @@ impl World {
 
     fn add_rate_limited(&self, key: Key) {
         let mut shared = self.shared();
-        let delay = FIRST_RETRY.saturating_mul(1 << self.queue.attempts(&key).min(20)).min(LAST_RETRY);
+        let delay = INITIAL_BACKOFF.saturating_mul(1 << self.queue.attempts(&key).min(20)).min(LAST_RETRY);
         self.queue.add_rate_limited(key);
         shared.model.add_after(self.env.now(), key, delay, false);
     }
@@ -234,7 +234,7 @@ impl World {
     /// Keeps a worker alive, and kills it when the plan says so.
     async fn supervise(self, name: &'static str) {
         let mut crashes: Vec<_> = self.plan.faults.iter().filter(|it| it.concerns(name)).collect();
-        crashes.retain(|fault| fault.what == What::Crash);
+        crashes.retain(|fault| fault.what == FaultAction::Crash);
         crashes.sort_by_key(|fault| fault.from_ms);
         let at = |ms: u64| Instant::ORIGIN + Duration::from_millis(ms);
         let mut crashes =
@@ -267,7 +267,7 @@ impl World {
         while let Some(item) = self.get().await {
             let key = *item.key();
             let holding = self.hold(item);
-            let outcome = caught(self.reconcile(key)).await;
+            let outcome = catch_panic(self.reconcile(key)).await;
             match outcome {
                 Ok(true) => self.queue.forget(&key),
                 Ok(false) | Err(_) => self.add_rate_limited(key),
@@ -301,7 +301,7 @@ impl World {
 
     async fn reconcile(&self, key: Key) -> bool {
         let taken = self.shared().taken;
-        let strikes = |what: &What| matches!(what, What::CrashAtWrite { write, .. } if *write * 5 == taken);
+        let strikes = |what: &FaultAction| matches!(what, FaultAction::CrashAtWrite { write, .. } if *write * 5 == taken);
         let panics = self.plan.faults.iter().any(|fault| strikes(&fault.what));
         let takes = [0, 0, 1, 30, 400][self.below(5)];
         let calm = |world: &World| world.shared().calm;
@@ -338,7 +338,7 @@ impl World {
         self.shut_down();
         self.add(1);
         self.env
-            .timeout(SPAN * 2, self.queue.drained())
+            .timeout(SPAN * 2, self.queue.wait_drained())
             .await
             .map_err(|_| "it is never drained".to_owned())?;
         let left = self.shared().model.left();

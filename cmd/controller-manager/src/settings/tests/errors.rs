@@ -67,9 +67,9 @@ fn as_field(setting: &Setting, text: &str) -> String {
         None => format!("{}: ", quoted(entry)),
     };
     match setting.shape {
-        Shape::Switch | Shape::Scalar => quoted(text),
-        Shape::List => format!("[{}]", text.split(',').map(quoted).collect::<Vec<_>>().join(", ")),
-        Shape::Map => format!("{{{}}}", text.split(',').map(entry).collect::<Vec<_>>().join(", ")),
+        ValueShape::Switch | ValueShape::Scalar => quoted(text),
+        ValueShape::List => format!("[{}]", text.split(',').map(quoted).collect::<Vec<_>>().join(", ")),
+        ValueShape::Map => format!("{{{}}}", text.split(',').map(entry).collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -112,11 +112,11 @@ fn column(file: &str) -> usize {
 fn field_with_another_shape_is_reported_with_its_position() {
     for setting in TABLE.iter() {
         let others = [
-            (&[Shape::List, Shape::Map][..], "text"),
-            (&[Shape::Switch, Shape::Scalar, Shape::Map], "[a]"),
-            (&[Shape::Switch, Shape::Scalar, Shape::List], "{a: true}"),
-            (&[Shape::Switch, Shape::Scalar, Shape::List, Shape::Map], "[[]]"),
-            (&[Shape::Switch, Shape::Scalar, Shape::List, Shape::Map], "{a: {}}"),
+            (&[ValueShape::List, ValueShape::Map][..], "text"),
+            (&[ValueShape::Switch, ValueShape::Scalar, ValueShape::Map], "[a]"),
+            (&[ValueShape::Switch, ValueShape::Scalar, ValueShape::List], "{a: true}"),
+            (&[ValueShape::Switch, ValueShape::Scalar, ValueShape::List, ValueShape::Map], "[[]]"),
+            (&[ValueShape::Switch, ValueShape::Scalar, ValueShape::List, ValueShape::Map], "{a: {}}"),
         ];
         for (_, value) in others.iter().filter(|(shapes, _)| shapes.contains(&setting.shape)) {
             let file = file_with(setting.field, value);
@@ -135,7 +135,7 @@ fn password_in_a_url_is_never_printed() {
         let by_text = file_with(setting.field, &format!("\"{url}\""));
         for (line, file) in [(flag.as_str(), ""), ("--config=f", &by_list), ("--config=f", &by_text)] {
             let error = read(&[line], file).map(drop).expect_err(line);
-            let quotes_entries = matches!(setting.shape, Shape::List | Shape::Map);
+            let quotes_entries = matches!(setting.shape, ValueShape::List | ValueShape::Map);
             assert!(quotes_entries || !error.contains("secret"), "{error}");
         }
     }
@@ -216,9 +216,9 @@ fn file_that_cannot_be_used_is_reported_with_line_and_column() {
 
 #[test]
 fn file_with_wrong_encoding_or_length_is_reported() {
-    let error = |bytes: &[u8]| Sources::default().add_file("f", bytes).expect_err("invalid").to_string();
+    let error = |bytes: &[u8]| SettingSources::default().add_file("f", bytes).expect_err("invalid").to_string();
     assert_eq!(error(b"\n\nlogging: \xff\n"), "f:3: not UTF-8; write the file in UTF-8");
-    assert_eq!(error(&vec![b'#'; LONGEST + 1]), "f: longer than 1 MiB; write settings only");
+    assert_eq!(error(&vec![b'#'; MAX + 1]), "f: longer than 1 MiB; write settings only");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 /// A pattern that must not occur.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct Token {
     /// The name under which findings are counted.
     pub(super) name: &'static str,
     /// A regular expression over one paragraph, comment, message or test name.
@@ -13,12 +13,12 @@ pub(super) struct Word {
     pub(super) only_in_sentences: bool,
 }
 
-const fn word(name: &'static str, pattern: &'static str, remedy: &'static str) -> Word {
-    Word { name, pattern, remedy, only_in_sentences: false }
+const fn word(name: &'static str, pattern: &'static str, remedy: &'static str) -> Token {
+    Token { name, pattern, remedy, only_in_sentences: false }
 }
 
 /// Every pattern. `STYLE.md` explains the replacements.
-pub(super) const WORDS: &[Word] = &[
+pub(super) const WORDS: &[Token] = &[
     word("tell", r"(?i)\b(?:told|tell(?:s|ing)?)\b", "write notify, report, log, return, receive"),
     word(
         "whoever",
@@ -30,7 +30,7 @@ pub(super) const WORDS: &[Word] = &[
         r"(?i)\b(?:nobody|somebody|anybody|everybody)\b",
         "name the actor: no client, another replica, any caller",
     ),
-    Word {
+    Token {
         name: "free-relative",
         pattern: r"(?:^|[.;:] )(?:Who|What|Whose)\b[^.?]*(?:[.;:,]|$)",
         remedy: "name the thing: the object, the write, the value",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// A resource version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum CompactVersion {
     #[default]
     None,
     Number(u64),
@@ -13,14 +13,14 @@ pub(crate) enum Version {
 
 /// A UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum CompactUid {
     #[default]
     None,
     Uuid(u128),
     Other(Arc<str>),
 }
 
-impl Version {
+impl CompactVersion {
     pub(crate) fn of(text: Option<&str>) -> Self {
         let Some(text) = text else { return Self::None };
         let number = text.parse().ok().filter(|_| !text.starts_with(['0', '+']));
@@ -36,7 +36,7 @@ impl Version {
     }
 }
 
-impl Identity {
+impl CompactUid {
     pub(crate) fn of(text: Option<&str>) -> Self {
         let Some(text) = text else { return Self::None };
         uuid(text).map_or_else(|| Self::Other(text.into()), Self::Uuid)
@@ -92,16 +92,16 @@ mod tests {
     #[test]
     fn what_is_kept_is_told_as_it_was() {
         for text in ["1", "18446744073709551615", "18446744073709551616", "0", "007", "+5", "", "opaque"] {
-            assert_eq!(Version::of(Some(text)).text().as_deref(), Some(text));
+            assert_eq!(CompactVersion::of(Some(text)).text().as_deref(), Some(text));
         }
         let uids = ["3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f", "00000000-0000-0000-0000-000000000000"];
         let others =
             ["3CE2B2D4-6b0e-4f8e-9f43-0a1b2c3d4e5f", "3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5", "1", "", "é"];
         let misplaced = ["3ce2b2d46-b0e-4f8e-9f43-0a1b2c3d4e5f", "3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5g"];
         for text in uids.into_iter().chain(others).chain(misplaced) {
-            assert_eq!(Identity::of(Some(text)).text().as_deref(), Some(text));
+            assert_eq!(CompactUid::of(Some(text)).text().as_deref(), Some(text));
         }
-        assert!(uids.into_iter().all(|text| matches!(Identity::of(Some(text)), Identity::Uuid(_))));
-        assert_eq!((Version::of(None).text(), Identity::of(None).text()), (None, None));
+        assert!(uids.into_iter().all(|text| matches!(CompactUid::of(Some(text)), CompactUid::Uuid(_))));
+        assert_eq!((CompactVersion::of(None).text(), CompactUid::of(None).text()), (None, None));
     }
 }

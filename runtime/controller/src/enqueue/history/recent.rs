@@ -25,16 +25,16 @@ pub(crate) trait Recycle: Default {
 
 /// What becomes of a record after a change.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum Retention {
     /// It is held.
     Hold,
     /// It is kept as long as it is among the newest of its line.
-    LetGo(Line),
+    LetGo(EvictionList),
 }
 
 /// The lines of records that were let go. None of them can push a record out of the other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum EvictionList {
     /// Of keys that nothing is the matter with.
     Idle,
     /// Of keys that wait for somebody to do something about them.
@@ -42,13 +42,13 @@ pub(crate) enum Line {
 }
 
 /// See the module.
-pub(crate) struct Recent<V> {
+pub(crate) struct RecentKeys<V> {
     /// The numbers of used slots by key. Never iterated: the order of a hash reaches nobody.
     numbers: HashTable<u32>,
     slots: Vec<Slot<V>>,
     free: Vec<u32>,
-    /// By [`Line`].
-    lines: [Ends; 2],
+    /// By [`EvictionList`].
+    lines: [ListEnds; 2],
     /// Whether a record was ever lost because its line was full.
     has_lost: bool,
     hasher: FixedState,
@@ -56,7 +56,7 @@ pub(crate) struct Recent<V> {
 
 /// The ends of a line, how many records are in it and how many may be.
 #[derive(Copy, Clone)]
-struct Ends {
+struct ListEnds {
     oldest: u32,
     newest: u32,
     length: usize,
@@ -70,29 +70,29 @@ struct Slot<V> {
     older: u32,
     newer: u32,
     /// The line it is in, if it was let go.
-    line: Option<Line>,
+    line: Option<EvictionList>,
     value: V,
 }
 
-impl<V: Recycle> Recent<V> {
+impl<V: Recycle> RecentKeys<V> {
     /// Keeps at most so many records that are not held, of those that are idle and of those that are stuck. The seed keeps
     /// strangers who choose keys from choosing ones that collide.
     pub(crate) fn new(seed: u64, idle: usize, stuck: usize) -> Self {
         let (numbers, hasher) = (HashTable::new(), FixedState::with_seed(seed));
         let (slots, free) = (Vec::new(), Vec::new());
-        let lines = [idle, stuck].map(|limit| Ends { oldest: NONE, newest: NONE, length: 0, limit });
+        let lines = [idle, stuck].map(|limit| ListEnds { oldest: NONE, newest: NONE, length: 0, limit });
         Self { numbers, slots, free, lines, has_lost: false, hasher }
     }
 
     /// Keeps so many idle ones from here on.
     pub(crate) fn limit(&mut self, idle: usize) {
-        self.lines[Line::Idle as usize].limit = idle;
-        self.shrink(Line::Idle);
+        self.lines[EvictionList::Idle as usize].limit = idle;
+        self.shrink(EvictionList::Idle);
     }
 
     /// How many idle ones are kept, if some were lost for that.
     pub(crate) fn lost_beyond(&self) -> Option<usize> {
-        self.has_lost.then_some(self.lines[Line::Idle as usize].limit)
+        self.has_lost.then_some(self.lines[EvictionList::Idle as usize].limit)
     }
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<&V> {
@@ -101,15 +101,15 @@ impl<V: Recycle> Recent<V> {
 
     /// Changes the record of `key`, which is made if there is none. `change` says whether it is held from now on, or let
     /// go: then it is the newest of those.
-    pub(crate) fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut V) -> Keep) {
+    pub(crate) fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut V) -> Retention) {
         let number = self.find(key).unwrap_or_else(|| self.enter(key));
         self.unlink(number);
-        if let Keep::LetGo(line) = change(&mut self.slots[number as usize].value) {
+        if let Retention::LetGo(line) = change(&mut self.slots[number as usize].value) {
             self.let_go(number, line);
         }
     }
 
-    fn let_go(&mut self, number: u32, line: Line) {
+    fn let_go(&mut self, number: u32, line: EvictionList) {
         let ends = &mut self.lines[line as usize];
         ends.length += 1;
         let newest = std::mem::replace(&mut ends.newest, number);
@@ -177,9 +177,9 @@ impl<V: Recycle> Recent<V> {
         number
     }
 
-    fn shrink(&mut self, line: Line) {
+    fn shrink(&mut self, line: EvictionList) {
         loop {
-            let Ends { oldest, length, limit, .. } = self.lines[line as usize];
+            let ListEnds { oldest, length, limit, .. } = self.lines[line as usize];
             if length <= limit || oldest == NONE {
                 break;
             }
@@ -270,19 +270,19 @@ mod tests {
     }
 
     /// Every third key is stuck when it is let go.
-    fn line_of(number: u32) -> Line {
-        if number.is_multiple_of(3) { Line::Stuck } else { Line::Idle }
+    fn line_of(number: u32) -> EvictionList {
+        if number.is_multiple_of(3) { EvictionList::Stuck } else { EvictionList::Idle }
     }
 
-    fn hold(recent: &mut Recent<Note>, number: u32, note: u32) {
+    fn hold(recent: &mut RecentKeys<Note>, number: u32, note: u32) {
         recent.change(&key(number), |it| {
             it.0 = note;
-            Keep::Hold
+            Retention::Hold
         });
     }
 
-    fn let_go(recent: &mut Recent<Note>, number: u32) {
-        recent.change(&key(number), |_| Keep::LetGo(line_of(number)));
+    fn let_go(recent: &mut RecentKeys<Note>, number: u32) {
+        recent.change(&key(number), |_| Retention::LetGo(line_of(number)));
     }
 
     #[derive(Clone, Debug)]
@@ -337,7 +337,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_held_is_kept_and_of_the_rest_the_newest_of_each_line(deeds in prop::collection::vec(deed(), 0..200)) {
-            let (mut model, mut recent) = (Model::default(), Recent::<Note>::new(7, 3, 2));
+            let (mut model, mut recent) = (Model::default(), RecentKeys::<Note>::new(7, 3, 2));
             for deed in &deeds {
                 model.act(deed, [3, 2]);
                 match deed {
@@ -361,9 +361,9 @@ mod tests {
 
     #[test]
     fn a_line_that_was_worked_off_gives_its_room_back_and_forgets_nobody() {
-        let mut recent = Recent::<Note>::new(7, 100, 100);
+        let mut recent = RecentKeys::<Note>::new(7, 100, 100);
         let let_go =
-            |recent: &mut Recent<Note>, number| recent.change(&key(number), |_| Keep::LetGo(Line::Idle));
+            |recent: &mut RecentKeys<Note>, number| recent.change(&key(number), |_| Retention::LetGo(EvictionList::Idle));
         (0..20_000).for_each(|number| hold(&mut recent, number, number));
         (0..20_000).for_each(|number| let_go(&mut recent, number));
         assert_eq!(recent.len(), 100);

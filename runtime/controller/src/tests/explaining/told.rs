@@ -9,7 +9,7 @@ use crate::ReadYourWrites;
 async fn a_panic_beside_the_reconcile_is_told_as_backing_off_on_one_line() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
-        setup.at_most(1, |_| panic!("no class\nat all"));
+        setup.limit_concurrency(1, |_| panic!("no class\nat all"));
         watch_maps(setup);
     };
     let workers = world.watcher(wire).await;
@@ -67,13 +67,13 @@ async fn an_object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
         setup.watch::<Secret>().enqueue(|_| Vec::new());
     };
     for name in ["m", "n"] {
-        world.api.put(&format!("/api/v1/namespaces/shop/secrets/{name}"), json!({}));
+        world.api.upsert(&format!("/api/v1/namespaces/shop/secrets/{name}"), json!({}));
     }
     let workers = world.watcher(wire).await;
     world.pass(1).await;
     for name in ["m", "n"] {
         let path = format!("/api/v1/namespaces/shop/secrets/{name}");
-        world.api.plant(&path, |object| object["data"] = json!({ "count": 17 }));
+        world.api.overwrite_unchecked(&path, |object| object["data"] = json!({ "count": 17 }));
     }
     world.pass(1).await;
     let told = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
@@ -85,7 +85,7 @@ async fn an_object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_waits_for_the_cache_does_not_count_as_running() {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(What::Coalesced { within_ms: 8_000 }));
+    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let workers = start_blocking(&world, Arc::new(OwnsAllKeys)).await;
     for _ in 0..300 {
         world.env.sleep(Duration::from_millis(100)).await;
@@ -120,7 +120,7 @@ impl KeyOwnership for Passing {
 #[tokio::test(start_paused = true)]
 async fn after_a_wait_for_the_cache_the_fence_is_the_one_of_then() {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(What::Coalesced { within_ms: 8_000 }));
+    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let scope = Passing(Arc::new(Mutex::new(Arc::new(OpenFence))));
     let workers = start_blocking(&world, Arc::new(scope.clone())).await;
     for _ in 0..300 {
@@ -160,7 +160,7 @@ async fn nothing_is_left_of_a_key_whose_last_reconcile_failed_while_it_was_hande
     world.pass(2).await;
     assert_eq!(workers.busy().len(), 2);
     scope.keep_up_to('m');
-    workers.steward().retire(|key| scope.is_gone(key)).await;
+    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
     assert_eq!(workers.insight().overview().quarantined, Vec::<String>::new());
     let attempts = |name: &str| workers.insight().explain(&key(name)).failures;
     assert_eq!((attempts("z-panics"), attempts("z-fails")), (0, 0));

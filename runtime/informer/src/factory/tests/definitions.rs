@@ -3,13 +3,13 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::DynamicObject;
-use windlass_client::{Denial, RequestError};
+use windlass_client::{MissingPermission, RequestError};
 use windlass_object::{Rule, Verb};
 
 use super::world::*;
 use super::*;
 use crate::Event;
-use crate::presence::Presence;
+use crate::availability::KindAvailability;
 use crate::testing::refreshed_within;
 
 type Widgets = SharedInformer<DynamicObject>;
@@ -40,15 +40,15 @@ async fn a_kind_whose_definition_is_absent_waits_without_failing_or_holding_up_t
     let world = World::new();
     let (widgets, maps) =
         (world.factory.informer(widgets(), Selection::default()), world.factory.typed::<ConfigMap>());
-    assert_eq!(widgets.presence(), Presence::Unknown);
+    assert_eq!(widgets.presence(), KindAvailability::Unknown);
     world.start();
     world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("nobody waits for what is not there");
     assert!(maps.has_synced() && !widgets.has_synced());
-    assert_eq!(widgets.presence(), Presence::Absent);
+    assert_eq!(widgets.presence(), KindAvailability::Absent);
     let behind = widgets.wait_for_sync(Some(SECOND)).await.unwrap_err();
-    assert_eq!(behind.laggards[0].lag, Lag::Absent);
+    assert_eq!(behind.laggards[0].lag, UnsyncedReason::Absent);
     assert!(behind.to_string().contains("is its definition installed"), "{behind}");
-    assert!(widgets.is_following() && world.factory.stuck().is_empty());
+    assert!(widgets.is_following() && world.factory.stopped_reflectors().is_empty());
     world.factory.shutdown().await;
 }
 
@@ -65,7 +65,7 @@ async fn an_absent_kind_is_asked_for_at_a_slow_pace_for_ever() {
     world.define_widgets();
     world.put_widget("w");
     assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok(), "within a minute of its definition");
-    assert_eq!((widgets.lister().len(), widgets.presence()), (1, Presence::Served));
+    assert_eq!((widgets.lister().len(), widgets.presence()), (1, KindAvailability::Served));
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +119,7 @@ async fn when_a_definition_goes_its_objects_go_and_when_it_returns_handlers_are_
         world.undefine_widgets();
         assert_eq!(code(&world, "/apis/example.com/v1/widgets"), 404);
         world.pass(MINUTE * 4).await;
-        assert_eq!((widgets.presence(), widgets.lister().len()), (Presence::Absent, 0));
+        assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Absent, 0));
         let told = read(&diary);
         assert!(told.len() == 1 && told[0].starts_with("-w "), "{told:?}");
         world.define_widgets();
@@ -128,7 +128,7 @@ async fn when_a_definition_goes_its_objects_go_and_when_it_returns_handlers_are_
         world.pass(SECOND).await;
         let told = read(&diary);
         assert!(told.len() == 1 && told[0].starts_with("+w "), "{told:?}");
-        assert_eq!((widgets.presence(), widgets.lister().len()), (Presence::Served, 1));
+        assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Served, 1));
     }
     assert!(widgets.is_following());
 }
@@ -141,14 +141,14 @@ async fn where_lists_come_as_streams_kinds_come_and_go_all_the_same() {
     let diary = diary(&widgets);
     world.start();
     world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("nobody waits for what is not there");
-    assert_eq!(widgets.presence(), Presence::Absent);
+    assert_eq!(widgets.presence(), KindAvailability::Absent);
     world.define_widgets();
     world.put_widget("w");
     widgets.look_again();
     assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok());
     world.undefine_widgets();
     world.pass(MINUTE * 4).await;
-    assert_eq!((widgets.presence(), widgets.lister().len()), (Presence::Absent, 0));
+    assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Absent, 0));
     let told = read(&diary);
     assert!(told.len() == 2 && told[1].starts_with("-w "), "{told:?}");
     assert!(world.asked(Verb::Watch, "widgets", "") > 1, "streams were asked for");
@@ -284,7 +284,7 @@ async fn of_a_kind_whose_definition_went_a_fresh_look_is_granted_once_its_object
     );
     assert_eq!(widgets.lister().len(), 1);
     assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
-    assert_eq!((widgets.lister().len(), widgets.presence()), (0, Presence::Absent));
+    assert_eq!((widgets.lister().len(), widgets.presence()), (0, KindAvailability::Absent));
     world.define_widgets();
     world.put_widget("again");
     assert!(
@@ -304,7 +304,7 @@ async fn of_a_kind_that_was_never_to_be_read_a_fresh_look_needs_no_list_but_a_re
     let began = world.env.now();
     assert!(refreshed_within(&world.env, &*maps, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
-    assert!(matches!(maps.presence(), Presence::Forbidden(_)));
+    assert!(matches!(maps.presence(), KindAvailability::Forbidden(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,7 +320,7 @@ async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_
     world.put("a", "x", "second");
     world.put("a", "x", "third");
     assert!(!refreshed_within(&world.env, &*maps, MINUTE * 5).await, "nobody knows what became of it");
-    assert!(matches!(maps.presence(), Presence::Forbidden(_)));
+    assert!(matches!(maps.presence(), KindAvailability::Forbidden(_)));
     assert_eq!(held(&maps).len(), 1, "it is served as it was");
     world.door.open();
     assert!(refreshed_within(&world.env, &*maps, MINUTE * 2).await);
@@ -334,15 +334,15 @@ async fn a_missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to
     let (secrets, maps) = (world.factory.typed::<Secret>(), world.factory.typed::<ConfigMap>());
     world.start();
     let behind = world.factory.wait_for_sync(Some(SECOND * 5)).await.unwrap_err();
-    let denial = Denial {
+    let denial = MissingPermission {
         user: None,
         verb: Verb::List,
         namespace: None,
         rule: Rule::new("", "secrets", [Verb::List, Verb::Watch]),
     };
     assert_eq!(behind.laggards.len(), 1);
-    assert_eq!(behind.laggards[0].lag, Lag::Forbidden(denial.clone()));
-    assert_eq!(secrets.presence(), Presence::Forbidden(denial.clone()));
+    assert_eq!(behind.laggards[0].lag, UnsyncedReason::Forbidden(denial.clone()));
+    assert_eq!(secrets.presence(), KindAvailability::Forbidden(denial.clone()));
     let rule = r#"- { apiGroups: [""], resources: ["secrets"], verbs: [list, watch] }"#;
     assert_eq!(denial.rule.to_yaml(), rule);
     assert_eq!(denial.to_string(), format!("may not list secrets; add to a cluster role: {rule}"));
@@ -350,7 +350,7 @@ async fn a_missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to
     world.door.shut(Verb::List, "secrets", Some("a"));
     let one = world.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));
     world.pass(SECOND).await;
-    let Presence::Forbidden(denial) = one.presence() else { panic!("{:?}", one.presence()) };
+    let KindAvailability::Forbidden(denial) = one.presence() else { panic!("{:?}", one.presence()) };
     assert!(denial.to_string().contains("in namespace a; add to a role there"), "{denial}");
     let before = world.env.now();
     world.door.open();
@@ -378,8 +378,8 @@ async fn a_watch_that_is_forbidden_is_told_although_lists_are_not() {
     world.start();
     world.pass(MINUTE).await;
     assert!(secrets.has_synced());
-    assert!(matches!(secrets.presence(), Presence::Forbidden(Denial { verb: Verb::Watch, .. })));
+    assert!(matches!(secrets.presence(), KindAvailability::Forbidden(MissingPermission { verb: Verb::Watch, .. })));
     world.door.open();
     world.pass(MINUTE * 2).await;
-    assert_eq!(secrets.presence(), Presence::Served);
+    assert_eq!(secrets.presence(), KindAvailability::Served);
 }

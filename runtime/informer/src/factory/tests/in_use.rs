@@ -5,8 +5,8 @@ use windlass_object::Typed;
 
 use super::*;
 
-fn used(rig: &Rig) -> InUse<ConfigMap> {
-    rig.factory.informer_in_use(Typed::new(), Selection::in_namespace("default"))
+fn used(rig: &Rig) -> RefCountedInformer<ConfigMap> {
+    rig.factory.ref_counted_informer(Typed::new(), Selection::in_namespace("default"))
 }
 
 /// A rig whose own informer is there for good, and runs.
@@ -75,13 +75,13 @@ async fn informer_is_freed_although_its_callbacks_hold_its_listers() {
     let lister = || one.informer().lister();
     let (told, transformed, handled) = (lister(), lister(), lister());
     one.informer().on_watch_error(move |_: &crate::WatchFailure| drop(told.version()));
-    let stripped = rig.factory.informer_in_use(Typed::<ConfigMap>::new(), Selection::in_namespace("other"));
+    let stripped = rig.factory.ref_counted_informer(Typed::<ConfigMap>::new(), Selection::in_namespace("other"));
     let of_stripped = stripped.informer().lister();
     assert!(stripped.informer().set_transform(move |_| Err(format!("{:?}", of_stripped.version()))).is_err());
     one.informer().add_handler("handled", move |_: &Told| drop(handled.version())).unwrap();
     let index = transformed.index(|_| ["x".to_owned()]);
     drop(transformed);
-    let remains = one.informer().remains();
+    let remains = one.informer().downgrade();
     drop((one, stripped, index));
     rig.settle().await;
     // Those that have ended are let go with the next one.
@@ -128,12 +128,12 @@ async fn one_that_is_stopped_by_name_is_stopped_for_all_and_its_old_users_do_not
 #[tokio::test(start_paused = true)]
 async fn added_and_removed_a_thousand_times_it_leaves_neither_tasks_nor_watches_nor_memory() {
     let (rig, server, tasks) = running().await;
-    let (streams, mut remains) = (rig.env.rngs(), Vec::new());
+    let (streams, mut remains) = (rig.env.rng_stream_count(), Vec::new());
     for _ in 0..1_000 {
         let one = used(&rig);
         let handle = one.add_handler("handler", |_: &Told| {}).expect("it lives");
         assert!(handle.synced().await);
-        remains.push(one.informer().remains());
+        remains.push(one.informer().downgrade());
         handle.remove();
         drop(one);
         rig.settle().await;
@@ -146,7 +146,7 @@ async fn added_and_removed_a_thousand_times_it_leaves_neither_tasks_nor_watches_
     let state = rig.factory.inner.lock();
     assert!(state.ending.len() <= 1 && state.holds.is_empty() && state.stopped == 1_001);
     drop(state);
-    assert_eq!(rig.env.rngs(), streams);
+    assert_eq!(rig.env.rng_stream_count(), streams);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,9 +5,9 @@ use windlass_object::{ResourceKind, ResourceVersion, Typed, Verb};
 
 use super::world::*;
 use super::*;
-use crate::presence::Presence;
+use crate::availability::KindAvailability;
 use crate::testing::refreshed_within;
-use crate::{Cause, Event, NamespaceSet, Observation, RefreshState};
+use crate::{Cause, Event, NamespaceSet, DeletionEvidence, RefreshState};
 
 /// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
 fn told(log: &Log) -> Vec<String> {
@@ -108,7 +108,7 @@ async fn a_deselected_object_says_so_and_claims_nothing_about_its_end() {
     for event in events {
         assert!(matches!(
             event,
-            Event::Deleted { observed: Observation::Inferred, cause: Cause::Deselected, .. }
+            Event::Deleted { observed: DeletionEvidence::Inferred, cause: Cause::Deselected, .. }
         ));
     }
 }
@@ -210,12 +210,12 @@ async fn a_namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_w
     assert!(VersionSource::reached_in(&*informer, Some("a").into(), written, SECOND).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     assert!(
-        matches!(informer.presence(), Presence::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
+        matches!(informer.presence(), KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
     );
     assert!(informer.last_error().is_some_and(|error| error.starts_with("namespace b: ")));
     world.door.open();
     assert!(informer.wait_for_sync(Some(MINUTE)).await.is_ok(), "it recovers by itself");
-    assert_eq!((informer.presence(), informer.last_error()), (Presence::Served, None));
+    assert_eq!((informer.presence(), informer.last_error()), (KindAvailability::Served, None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +238,7 @@ async fn a_namespace_that_leaves_before_it_was_listed_is_waited_for_no_more() {
     assert!(informer.wait_for_sync(Some(SECOND)).await.is_err());
     namespaces.remove("b");
     assert!(informer.wait_for_sync(Some(SECOND)).await.is_ok());
-    assert_eq!(informer.presence(), Presence::Served);
+    assert_eq!(informer.presence(), KindAvailability::Served);
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,13 +286,13 @@ async fn shutdown_ends_the_reflectors_of_every_namespace_even_while_the_set_chan
     assert!(informer.lister().is_stopped());
     namespaces.insert("a");
     world.pass(SECOND).await;
-    assert_eq!(world.factory.stuck(), []);
+    assert_eq!(world.factory.stopped_reflectors(), []);
 }
 
 /// A small server for each of two namespaces.
 struct Two(Arc<Server>, Arc<Server>);
 
-impl Sources for Two {
+impl SourceProvider for Two {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn crate::ListerWatcher> {
         let server = if selection.namespace.as_deref() == Some("default") { &self.0 } else { &self.1 };
         Only(Arc::clone(server)).source(kind, selection)

@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use serde_json::json;
 use tower::{BoxError, Service as _, service_fn};
-use windlass_api_server::faults::{Fault, Line, Plan, Scene, What};
+use windlass_api_server::faults::{Fault, Link, FaultPlan, FaultyServer, FaultAction};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 use windlass_object::Typed;
 
 use super::world::{MINUTE, SECOND};
-use crate::{ApiSources, FactoryOptions, InformerFactory, Selection, SharedInformer};
+use crate::{ApiServerSources, FactoryOptions, InformerFactory, Selection, SharedInformer};
 
 /// When a request was sent, and when it was answered with a success.
 type Traffic = Arc<Mutex<Vec<(Instant, Option<Instant>)>>>;
@@ -27,7 +27,7 @@ type Detour = Arc<dyn Fn(&Request<Body>) -> Option<BoxFuture<'static, ()>> + Sen
 
 struct Process {
     env: Env,
-    api: Scene,
+    api: FaultyServer,
     clients: Clients,
     factory: InformerFactory,
     traffic: Traffic,
@@ -46,12 +46,12 @@ impl Process {
     /// Sends `qps` requests per second.
     fn limited(faults: Vec<Fault>, detour: Detour, qps: f64) -> Self {
         let (env, metrics, traffic) = (Env::virtual_time(1), Metrics::new(), Traffic::default());
-        let api = Scene::new(&env, Plan { seed: 1, faults });
+        let api = FaultyServer::new(&env, FaultPlan { seed: 1, faults });
         let service = service(&env, &api, &traffic, detour);
         let options = ClientOptions { qps, burst: 1, ..ClientOptions::default() };
         let base = Uri::from_static("http://api.test");
         let fence = Arc::new(OpenFence);
-        let clients = Clients::over_service(env.clone(), service, base, options, &metrics, fence);
+        let clients = Clients::from_service(env.clone(), service, base, options, &metrics, fence);
         let clients = clients.expect("clients");
         let factory = InformerFactory::new(env.clone(), metrics, FactoryOptions::default());
         Self { env, api, clients, factory, traffic }
@@ -59,12 +59,12 @@ impl Process {
 
     fn start(&self) {
         let reader = self.clients.for_informers().expect("a reader");
-        self.factory.start(Arc::new(ApiSources::new(reader).paged()));
+        self.factory.start(Arc::new(ApiServerSources::new(reader).paged()));
     }
 
     fn put(&self, namespace: &str, value: &str) {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/x");
-        self.api.put(&path, json!({ "data": { "value": value } }));
+        self.api.upsert(&path, json!({ "data": { "value": value } }));
     }
 
     /// Sends a request of no informer every few seconds, as elections do.
@@ -82,12 +82,12 @@ impl Process {
 
 fn service(
     env: &Env,
-    api: &Scene,
+    api: &FaultyServer,
     traffic: &Traffic,
     detour: Detour,
 ) -> impl tower::Service<
     Request<Body>,
-    Response = <Line as tower::Service<Request<Body>>>::Response,
+    Response = <Link as tower::Service<Request<Body>>>::Response,
     Error = BoxError,
     Future: Send + 'static,
 > + Clone
@@ -123,10 +123,10 @@ fn outage(silent_permille: u16) -> Vec<Fault> {
     let (from, until) = (SECOND * 10, SECOND * 130);
     let fault = |what| Fault::during(until, what).from(from);
     vec![
-        fault(What::WatchStalled).permille(500),
-        fault(What::WatchReset),
-        fault(What::RequestLost { silently: true }).permille(silent_permille),
-        fault(What::RequestLost { silently: false }),
+        fault(FaultAction::WatchStalled).permille(500),
+        fault(FaultAction::WatchReset),
+        fault(FaultAction::RequestLost { silently: true }).permille(silent_permille),
+        fault(FaultAction::RequestLost { silently: false }),
     ]
 }
 
@@ -135,7 +135,7 @@ async fn recover_from(faults: Vec<Fault>) {
     let process = Process::new(faults);
     let namespaces: Vec<String> = (0..INFORMERS).map(|number| format!("n{number}")).collect();
     for namespace in &namespaces {
-        process.api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+        process.api.upsert(&format!("/api/v1/namespaces/{namespace}"), json!({}));
         process.put(namespace, "first");
     }
     let select =
@@ -189,7 +189,7 @@ async fn informers_are_current_2_s_after_the_first_answer_when_some_requests_pas
 
 #[tokio::test(start_paused = true)]
 async fn process_probes_a_server_that_is_away_about_once_a_second() {
-    let process = Process::new(vec![Fault::during(MINUTE * 60, What::RequestLost { silently: false })]);
+    let process = Process::new(vec![Fault::during(MINUTE * 60, FaultAction::RequestLost { silently: false })]);
     for number in 0..50 {
         process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
     }
@@ -202,7 +202,7 @@ async fn process_probes_a_server_that_is_away_about_once_a_second() {
     assert!(longest.is_some_and(|gap| gap <= SECOND + SECOND / 10), "{longest:?}");
     // One probe a second, and the ramps of 50 informers that reach 30 to 60 s.
     assert!(sent.len() <= 600 * 3, "{} requests in ten minutes", sent.len());
-    assert_eq!(process.factory.silent(), [], "a server that is away leaves nothing stuck");
+    assert_eq!(process.factory.stalled(), [], "a server that is away leaves nothing stuck");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,14 +212,14 @@ async fn server_that_answers_429_for_15_minutes_leaves_no_informer_stuck() {
         let env = env.clone();
         Some(async move { env.sleep(SECOND * 20).await }.boxed())
     });
-    let busy = What::TooManyRequests { retry_after_seconds: 60 };
+    let busy = FaultAction::TooManyRequests { retry_after_seconds: 60 };
     let process = Process::with(vec![Fault::during(MINUTE * 15, busy)], slow);
-    process.api.put("/api/v1/namespaces/n0", json!({}));
+    process.api.upsert("/api/v1/namespaces/n0", json!({}));
     process.put("n0", "first");
     let informer = process.factory.typed::<ConfigMap>();
     process.start();
     for minute in 0..15 {
-        assert_eq!(process.factory.silent(), [], "after {minute} minutes");
+        assert_eq!(process.factory.stalled(), [], "after {minute} minutes");
         process.env.sleep(MINUTE).await;
     }
     informer.wait_for_sync(Some(MINUTE * 3)).await.expect("it syncs once it is let in");
@@ -235,7 +235,7 @@ async fn informers_whose_lists_wait_for_their_own_limiter_are_not_stuck() {
     process.start();
     for minute in 0..19 {
         process.env.sleep(MINUTE).await;
-        assert_eq!(process.factory.silent(), [], "after {minute} minutes");
+        assert_eq!(process.factory.stalled(), [], "after {minute} minutes");
     }
     process.factory.wait_for_sync(Some(SECOND)).await.expect_err("some still wait");
     process.factory.wait_for_sync(Some(MINUTE * 2)).await.expect("all have listed");
@@ -248,11 +248,11 @@ async fn informer_is_stuck_when_its_lists_never_arrive_while_others_are_answered
         of_list.then(|| future::pending().boxed())
     });
     let process = Process::with(Vec::new(), hangs);
-    process.api.put("/api/v1/namespaces/n0", json!({}));
+    process.api.upsert("/api/v1/namespaces/n0", json!({}));
     process.factory.typed::<ConfigMap>();
     process.start();
     let chatter = process.chatter();
     process.env.sleep(MINUTE * 15).await;
-    assert_eq!(process.factory.silent().len(), 1, "the server is there, and its lists never arrive");
+    assert_eq!(process.factory.stalled().len(), 1, "the server is there, and its lists never arrive");
     chatter.abort();
 }

@@ -9,8 +9,8 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use proptest::prelude::*;
 use serde_json::json;
 use windlass_api_server::ApiServerOptions;
-use windlass_api_server::faults::{Asked, Fault, Plan, What};
-use windlass_object::shard::{Division, HashRange, Ranges, ShardField, ShardId, hash, selector};
+use windlass_api_server::faults::{RequestSummary, Fault, FaultPlan, FaultAction};
+use windlass_object::shard::{ShardMap, HashRange, HashRanges, ShardField, ShardId, hash, selector};
 use windlass_object::{
     DecodeError, Decoder, ObjectDecoder, Representation, ResourceKind, Typed, Verb, request,
 };
@@ -25,7 +25,7 @@ const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 const SERVERS: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
 /// The part of the ring that holds one namespace, and hardly more.
-fn of(namespace: &str) -> Ranges {
+fn of(namespace: &str) -> HashRanges {
     let start = hash(namespace) & !0xffff;
     HashRange::new(start, u128::from(start) + 0x1_0000).expect("a range").into()
 }
@@ -34,8 +34,8 @@ fn shard(number: u16) -> ShardId {
     ShardId(number)
 }
 
-fn quarter(number: u16) -> Ranges {
-    Division::even(NonZeroU16::new(4).unwrap()).ranges(shard(number)).clone()
+fn quarter(number: u16) -> HashRanges {
+    ShardMap::even(NonZeroU16::new(4).unwrap()).ranges(shard(number)).clone()
 }
 
 fn world_over(shards: &ShardSet, filters: bool, streams: bool) -> World {
@@ -45,7 +45,7 @@ fn world_over(shards: &ShardSet, filters: bool, streams: bool) -> World {
 
 fn world_with(options: FactoryOptions, filters: bool, streams: bool) -> World {
     let server = ApiServerOptions { sharded_list_and_watch: filters, ..ApiServerOptions::default() };
-    let world = World::before(server, Plan { seed: 1, faults: Vec::new() }, options);
+    let world = World::before(server, FaultPlan { seed: 1, faults: Vec::new() }, options);
     if streams {
         world.door.offer_streams();
     }
@@ -76,7 +76,7 @@ fn told(log: &Log) -> Vec<String> {
 }
 
 /// Makes `shards` a set of `wanted`, without an await in between.
-fn hold(shards: &ShardSet, wanted: BTreeMap<ShardId, Ranges>) {
+fn hold(shards: &ShardSet, wanted: BTreeMap<ShardId, HashRanges>) {
     for (shard, _) in shards.members().iter().filter(|(shard, ranges)| wanted.get(shard) != Some(ranges)) {
         shards.leave(*shard);
     }
@@ -164,7 +164,7 @@ async fn a_shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
     assert!(informer.synced().await);
-    world.api.meddle(|asked: &Asked| (asked.verb == Some(Verb::List)).then_some(What::InternalError));
+    world.api.meddle(|asked: &RequestSummary| (asked.verb == Some(Verb::List)).then_some(FaultAction::InternalError));
     shards.join(shard(1), of("b")).unwrap();
     world.put("a", "x", "second");
     world.pass(SECOND).await;
@@ -231,7 +231,7 @@ async fn kinds_without_namespaces_are_sharded_by_uid() {
                 assert!(seen.insert(namespace.metadata.name.clone().unwrap()), "in two shards");
             }
         }
-        let (_, all) = world.api.ask(&http::Method::GET, "/api/v1/namespaces", None);
+        let (_, all) = world.api.request(&http::Method::GET, "/api/v1/namespaces", None);
         assert_eq!(seen.len(), all["items"].as_array().unwrap().len());
     }
 }
@@ -251,13 +251,13 @@ async fn a_name_that_passes_to_an_object_of_another_shard_is_never_lost() {
             if round % 3 == 0 {
                 // One of them lists anew, perhaps what was there before.
                 let few = AtomicUsize::new(0);
-                world.api.meddle(move |asked: &Asked| {
+                world.api.meddle(move |asked: &RequestSummary| {
                     let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
-                    strikes.then_some(What::WatchExpired)
+                    strikes.then_some(FaultAction::WatchExpired)
                 });
             }
             let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/borne-by-many";
-            let made = world.api.put(path, json!({}));
+            let made = world.api.upsert(path, json!({}));
             world.heal();
             world.pass(Duration::from_secs(90)).await;
             let held = informer.lister().list();
@@ -433,23 +433,23 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn what() -> impl Strategy<Value = What> {
+fn what() -> impl Strategy<Value = FaultAction> {
     prop_oneof![
-        Just(What::RequestLost { silently: false }),
-        Just(What::ResponseLost { silently: false }),
-        Just(What::ResponseDelayed { by_ms: 3000 }),
-        Just(What::TooManyRequests { retry_after_seconds: 2 }),
-        Just(What::InternalError),
-        Just(What::Expired),
-        Just(What::WatchClosed),
-        Just(What::WatchReset),
-        Just(What::WatchExpired),
-        Just(What::WatchStalled),
-        Just(What::WatchDelayed { by_ms: 2000 }),
-        Just(What::EventDuplicated),
-        Just(What::Coalesced { within_ms: 1000 }),
-        Just(What::EndBookmarkMissing),
-        Just(What::StaleReplica),
+        Just(FaultAction::RequestLost { silently: false }),
+        Just(FaultAction::ResponseLost { silently: false }),
+        Just(FaultAction::ResponseDelayed { by_ms: 3000 }),
+        Just(FaultAction::TooManyRequests { retry_after_seconds: 2 }),
+        Just(FaultAction::InternalError),
+        Just(FaultAction::Expired),
+        Just(FaultAction::WatchClosed),
+        Just(FaultAction::WatchReset),
+        Just(FaultAction::WatchExpired),
+        Just(FaultAction::WatchStalled),
+        Just(FaultAction::WatchDelayed { by_ms: 2000 }),
+        Just(FaultAction::EventDuplicated),
+        Just(FaultAction::Coalesced { within_ms: 1000 }),
+        Just(FaultAction::EndBookmarkMissing),
+        Just(FaultAction::StaleReplica),
     ]
 }
 
@@ -506,14 +506,14 @@ async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: 
     let shards = ShardSet::new();
     let options = FactoryOptions { shards: Some(shards.clone()), ..FactoryOptions::default() };
     let server = ApiServerOptions { sharded_list_and_watch: filters, ..ApiServerOptions::default() };
-    let world = World::before(server, Plan { seed, faults }, options);
+    let world = World::before(server, FaultPlan { seed, faults }, options);
     if streams {
         world.door.offer_streams();
     }
     let informer = world.factory.typed::<ConfigMap>();
     let view = View::of(&informer);
     world.start();
-    let (mut division, mut holding) = (Division::even(NonZeroU16::new(4).unwrap()), 0);
+    let (mut division, mut holding) = (ShardMap::even(NonZeroU16::new(4).unwrap()), 0);
     for step in steps {
         match step {
             Step::Put(namespace, name, value) => {
@@ -529,7 +529,7 @@ async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: 
             Step::Divide(number) => {
                 // By what lies in the ring: each part has something, where there are as many.
                 let weights = NAMESPACES.iter().map(|name| ((*name).to_owned(), 1)).collect();
-                division = Division::weighted(NonZeroU16::new(number).unwrap(), &weights).0;
+                division = ShardMap::weighted(NonZeroU16::new(number).unwrap(), &weights).0;
             }
         }
         let held = division.iter().filter(|(it, _)| holding & (1 << it.0) != 0);
@@ -537,7 +537,7 @@ async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: 
     }
     world.pass(MINUTE * 10).await;
     let wanted = |namespace: &str| shards.shard_of(hash(namespace)).is_some();
-    let (_, all) = world.api.ask(&http::Method::GET, "/api/v1/configmaps", None);
+    let (_, all) = world.api.request(&http::Method::GET, "/api/v1/configmaps", None);
     let all = all["items"].as_array().expect("a list").iter().map(|it| &it["metadata"]);
     let text = |it: &serde_json::Value, field: &str| it[field].as_str().expect("a text").to_owned();
     let expected: BTreeMap<String, String> = all

@@ -28,7 +28,7 @@ async fn one_that_is_stopped_ends_its_handlers_stays_readable_and_leaves_the_oth
     assert_eq!(other.version(), Some(at(2)));
     assert!(matches!(rig.informer.add_handler("late", |_: &Told| {}), Err(InformerError::Stopped { .. })));
     rig.factory.wait_for_sync(None).await.expect("it is none of the factory's any more");
-    assert_eq!(rig.factory.stuck(), []);
+    assert_eq!(rig.factory.stopped_reflectors(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,6 +83,6 @@ async fn who_waits_for_one_that_is_stopped_is_told() {
     rig.start(&script);
     let secrets = rig.factory.typed::<Secret>();
     let (waited, ()) = future::join(rig.informer.wait_for_sync(None), rig.factory.stop(&rig.informer)).await;
-    assert_eq!(waited.unwrap_err().laggards[0].lag, Lag::Stopped);
+    assert_eq!(waited.unwrap_err().laggards[0].lag, UnsyncedReason::Stopped);
     assert!(secrets.is_running());
 }

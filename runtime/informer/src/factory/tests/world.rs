@@ -10,7 +10,7 @@ use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use windlass_api_server::ApiServerOptions;
-use windlass_api_server::faults::{Asked, Plan, Scene, What};
+use windlass_api_server::faults::{RequestSummary, FaultPlan, FaultyServer, FaultAction};
 use windlass_client::{FrameStream, RawClient, RequestError};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
@@ -18,8 +18,8 @@ use windlass_object::{Dynamic, RawList, ResourceKind, ResourceVersion, Scope, Ve
 
 use crate::testing::refusal;
 use crate::{
-    ApiSources, FactoryOptions, InformerFactory, ListRequest, ListerWatcher, NamespaceSet, Selection,
-    SharedInformer, Sources, WatchListRequest, WatchRequest,
+    ApiServerSources, FactoryOptions, InformerFactory, ListRequest, ListerWatcher, NamespaceSet, Selection,
+    SharedInformer, SourceProvider, WatchListRequest, WatchRequest,
 };
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -27,14 +27,14 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) struct World {
     pub(super) env: Env,
-    pub(super) api: Scene,
+    pub(super) api: FaultyServer,
     pub(super) door: Arc<Door>,
     pub(super) factory: InformerFactory,
 }
 
 /// The API server, with a rule about who is let in.
 pub(super) struct Door {
-    sources: ApiSources,
+    sources: ApiServerSources,
     /// Whether lists are offered as streams.
     streams: AtomicBool,
     /// What must not be listed or watched: verb, resource and namespace.
@@ -59,19 +59,19 @@ impl World {
     }
 
     pub(super) fn with(options: FactoryOptions) -> Self {
-        Self::before(ApiServerOptions::default(), Plan { seed: 1, faults: Vec::new() }, options)
+        Self::before(ApiServerOptions::default(), FaultPlan { seed: 1, faults: Vec::new() }, options)
     }
 
     /// Before such a server, and with these faults between the two.
-    pub(super) fn before(server: ApiServerOptions, plan: Plan, options: FactoryOptions) -> Self {
+    pub(super) fn before(server: ApiServerOptions, plan: FaultPlan, options: FactoryOptions) -> Self {
         let env = Env::virtual_time(1);
-        let api = Scene::with(&env, plan, server);
+        let api = FaultyServer::with(&env, plan, server);
         for namespace in ["a", "b", "c"] {
-            api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+            api.upsert(&format!("/api/v1/namespaces/{namespace}"), json!({}));
         }
         let client = RawClient::new(kube::Client::new(api.line(), "default"), env.clone());
         let door = Arc::new(Door {
-            sources: ApiSources::new(client),
+            sources: ApiServerSources::new(client),
             streams: AtomicBool::new(false),
             shut: Mutex::default(),
         });
@@ -90,7 +90,7 @@ impl World {
     /// Creates a ConfigMap or changes it; the version it got.
     pub(super) fn put(&self, namespace: &str, name: &str, value: &str) -> ResourceVersion {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-        version(&self.api.put(&path, json!({ "data": { "value": value } })))
+        version(&self.api.upsert(&path, json!({ "data": { "value": value } })))
     }
 
     pub(super) fn remove(&self, namespace: &str, name: &str) {
@@ -99,7 +99,7 @@ impl World {
 
     /// Installs the definition of widgets.
     pub(super) fn define_widgets(&self) {
-        self.api.put(&format!("{DEFINITIONS}/widgets.example.com"), definition());
+        self.api.upsert(&format!("{DEFINITIONS}/widgets.example.com"), definition());
     }
 
     pub(super) fn undefine_widgets(&self) {
@@ -107,7 +107,7 @@ impl World {
     }
 
     pub(super) fn put_widget(&self, name: &str) -> ResourceVersion {
-        version(&self.api.put(&format!("/apis/example.com/v1/namespaces/a/widgets/{name}"), widget()))
+        version(&self.api.upsert(&format!("/apis/example.com/v1/namespaces/a/widgets/{name}"), widget()))
     }
 
     /// How many requests with this verb were made on a resource, in one namespace or without naming one.
@@ -115,15 +115,15 @@ impl World {
         self.requests(verb, resource).iter().filter(|asked| asked.namespace == namespace).count()
     }
 
-    pub(super) fn requests(&self, verb: Verb, resource: &str) -> Vec<Arc<Asked>> {
-        let sent = self.api.sent().into_iter();
+    pub(super) fn requests(&self, verb: Verb, resource: &str) -> Vec<Arc<RequestSummary>> {
+        let sent = self.api.sent_requests().into_iter();
         sent.filter(|asked| asked.verb == Some(verb) && asked.resource == resource).collect()
     }
 
     /// Forgets the history, as far as one namespace is concerned: its watches end at the next event, and nobody resumes.
     pub(super) fn compact(&self, namespace: &'static str) {
-        let here = move |asked: &Asked| asked.is_watch() && asked.namespace == namespace;
-        self.api.meddle(move |asked| here(asked).then_some(What::WatchExpired));
+        let here = move |asked: &RequestSummary| asked.is_watch() && asked.namespace == namespace;
+        self.api.meddle(move |asked| here(asked).then_some(FaultAction::WatchExpired));
     }
 
     pub(super) fn heal(&self) {
@@ -210,7 +210,7 @@ impl Door {
 
 struct Entrance(Arc<Door>);
 
-impl Sources for Entrance {
+impl SourceProvider for Entrance {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
         let what = (kind.plural.to_string(), selection.namespace.clone());
         Arc::new(Asker { door: Arc::clone(&self.0), what, source: self.0.sources.source(kind, selection) })
@@ -240,5 +240,5 @@ impl ListerWatcher for Asker {
 
 /// A request by hand, and the code of its answer.
 pub(super) fn code(world: &World, path: &str) -> u16 {
-    world.api.ask(&Method::GET, path, None).0
+    world.api.request(&Method::GET, path, None).0
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use windlass_api_server::faults::{Fault, Plan, Scene, What};
+use windlass_api_server::faults::{Fault, FaultPlan, FaultyServer, FaultAction};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
 use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, Typed};
@@ -17,23 +17,23 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 struct World {
     env: Env,
-    scene: Scene,
+    scene: FaultyServer,
     factory: InformerFactory,
-    sources: ApiSources,
+    sources: ApiServerSources,
 }
 
 impl World {
     fn with(faults: Vec<Fault>) -> Self {
         let env = Env::virtual_time(1);
-        let scene = Scene::new(&env, Plan { seed: 1, faults });
+        let scene = FaultyServer::new(&env, FaultPlan { seed: 1, faults });
         let client = RawClient::new(kube::Client::new(scene.line(), "default"), env.clone());
         let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
-        Self { env, scene, factory, sources: ApiSources::new(client) }
+        Self { env, scene, factory, sources: ApiServerSources::new(client) }
     }
 
     fn put(&self, name: &str, tier: &str) {
         let labels = json!({"metadata": {"labels": {"tier": tier}}, "data": {"value": tier}});
-        self.scene.put(&format!("{MAPS}/{name}"), labels);
+        self.scene.upsert(&format!("{MAPS}/{name}"), labels);
     }
 
     fn informer<R: Representation>(
@@ -52,7 +52,7 @@ impl World {
 
     /// What was asked about ConfigMaps: `stream`, `page` or `watch`.
     fn asked(&self) -> Vec<&'static str> {
-        let sent = self.scene.sent();
+        let sent = self.scene.sent_requests();
         let about_maps = sent.iter().filter(|asked| asked.resource == "configmaps");
         about_maps
             .map(|asked| match () {
@@ -107,7 +107,7 @@ async fn a_source_that_is_told_so_lists_in_pages_only() {
 #[tokio::test(start_paused = true)]
 async fn a_server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_the_resource_asks_again_for_hours()
  {
-    let world = World::with(vec![Fault::during(HOUR, What::EndBookmarkMissing)]);
+    let world = World::with(vec![Fault::during(HOUR, FaultAction::EndBookmarkMissing)]);
     world.put("a", "front");
     let informer = world.informer(maps(), Selection::default());
     world.env.sleep(Duration::from_secs(20)).await;
@@ -185,17 +185,17 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_informers_like_any_other
 async fn caches_equal_the_server_after_every_kind_of_fault_that_strikes_streams() {
     let second = |seconds| Duration::from_secs(seconds);
     let faults = [
-        What::EndBookmarkMissing,
-        What::WatchReset,
-        What::WatchClosed,
-        What::WatchExpired,
-        What::WatchStalled,
-        What::Expired,
-        What::TooManyRequests { retry_after_seconds: 2 },
-        What::InternalError,
-        What::Unavailable,
-        What::EventDuplicated,
-        What::WatchDelayed { by_ms: 3_000 },
+        FaultAction::EndBookmarkMissing,
+        FaultAction::WatchReset,
+        FaultAction::WatchClosed,
+        FaultAction::WatchExpired,
+        FaultAction::WatchStalled,
+        FaultAction::Expired,
+        FaultAction::TooManyRequests { retry_after_seconds: 2 },
+        FaultAction::InternalError,
+        FaultAction::Unavailable,
+        FaultAction::EventDuplicated,
+        FaultAction::WatchDelayed { by_ms: 3_000 },
     ];
     for what in faults {
         let world = World::with(vec![Fault::during(second(120), what.clone()).permille(600)]);

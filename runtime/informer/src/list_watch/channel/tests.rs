@@ -46,7 +46,7 @@ impl Rig {
 
     /// Breaks every watch off, as a lost connection does.
     fn disconnect(&self) {
-        self.feed.cut(Some(RequestError::Transport("the feed was disconnected".to_owned())));
+        self.feed.end_watches(Some(RequestError::Transport("the feed was disconnected".to_owned())));
     }
 
     fn lists(&self) -> u64 {

@@ -11,7 +11,7 @@ use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// The largest answer that is read, in bytes: what etcd's own clients read. A page of objects may be large.
-const LARGEST: usize = i32::MAX as usize;
+const MAX: usize = i32::MAX as usize;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct RangeRequest {
@@ -138,7 +138,7 @@ pub(super) async fn watch(
 }
 
 async fn calls(channel: Channel) -> Result<Grpc<Channel>, Status> {
-    let mut calls = Grpc::new(channel).max_decoding_message_size(LARGEST);
+    let mut calls = Grpc::new(channel).max_decoding_message_size(MAX);
     calls.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     Ok(calls)
 }

@@ -1,10 +1,10 @@
 //! Requests for fresh lists: how many lists they lead to, when, and when their tickets are done.
 
 use super::*;
-use crate::{RefreshState, Site};
+use crate::{RefreshState, ObjectLocation};
 
 fn request(rig: &Rig) -> crate::RefreshTicket {
-    rig.informer.request_refresh(Site::default())
+    rig.informer.request_refresh(ObjectLocation::default())
 }
 
 fn state(rig: &Rig, ticket: &crate::RefreshTicket) -> RefreshState {

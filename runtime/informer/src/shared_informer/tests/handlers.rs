@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering as Atomic};
 
 use super::*;
-use crate::{Cause, Delivery, HandlerFailure, HandlerOptions, Resync, WaitsForItself, filtered};
+use crate::{Cause, Delivery, HandlerFailure, HandlerOptions, Resync, SelfWaitError, filtered};
 
 const PERIOD: Duration = Duration::from_secs(600);
 
@@ -96,7 +96,7 @@ async fn a_period_too_short_is_refused_by_name_and_with_a_remedy() {
         rig.informer.add_handler("any", |_: &Told| {}),
         Err(InformerError::ResyncTooShort { .. })
     ));
-    let options = resynced_every(Resync::Every(Resync::SHORTEST));
+    let options = resynced_every(Resync::Every(Resync::MIN));
     assert!(rig.informer.add_handler_with("patient", options, |_: &Told| {}).is_ok());
 }
 
@@ -219,7 +219,7 @@ async fn a_call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_eve
     };
     *own.lock().unwrap() = Some(rig.informer.add_handler("selfish", waits).unwrap());
     rig.settle().await;
-    let refusal = WaitsForItself { handler: "selfish".to_owned() };
+    let refusal = SelfWaitError { handler: "selfish".to_owned() };
     assert_eq!(*outcome.lock().unwrap(), Some(Err(refusal)));
     let handle = own.lock().unwrap().take().unwrap();
     assert_eq!(handle.removed().await, Ok(()), "elsewhere it can be waited for");
@@ -327,7 +327,7 @@ async fn handlers_and_indexes_come_and_go() {
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
     let last = server.version();
     let mut progress = informer.version_changes();
-    progress.wait_until(|progress| progress.version == Some(at(last))).await.unwrap();
+    progress.wait_for(|progress| progress.version == Some(at(last))).await.unwrap();
     assert!(told.load(Atomic::SeqCst) >= 160, "every handler that became synced was told of the object");
     factory.shutdown().await;
 }

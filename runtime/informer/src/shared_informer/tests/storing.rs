@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
-use windlass_object::Head;
+use windlass_object::ObjectHeader;
 
 use super::*;
 use crate::delta_fifo::Batch;
 use crate::reflector::STUCK_AFTER;
 use crate::store::{Store, StoreWriter};
-use crate::{Lag, indexes};
+use crate::{UnsyncedReason, indexes};
 
 fn managed(name: &str) -> bytes::Bytes {
     format!(
@@ -77,7 +77,7 @@ async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_lo
     assert_eq!((rig.held(), rig.lister.get(&key("a")).is_err()), (vec!["b@2=precious".to_owned()], true));
     let version = server.set("b", "poison");
     rig.settle().await;
-    assert_eq!((rig.held().len(), rig.lister.quarantined().len()), (0, 2));
+    assert_eq!((rig.held().len(), rig.lister.undecodable().len()), (0, 2));
     assert_eq!(
         rig.informer.version(),
         Some(at(version)),
@@ -96,7 +96,7 @@ async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_lo
         "+a@4=precious Watch",
         "+b@5=precious Watch",
     ];
-    assert_eq!((log.take(), rig.lister.quarantined().len()), (expected.map(str::to_owned).to_vec(), 0));
+    assert_eq!((log.take(), rig.lister.undecodable().len()), (expected.map(str::to_owned).to_vec(), 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,7 +131,7 @@ async fn a_list_over_budget_is_refused_and_named_and_taken_once_the_source_has_s
     assert!((2..=6).contains(&lists), "five minutes at a slow pace, not {lists} lists");
     assert_eq!(rig.counts().over_budget.get(), lists);
     let behind = rig.factory.wait_for_sync(Some(Duration::ZERO)).await.unwrap_err();
-    assert!(matches!(behind.laggards[0].lag, Lag::OverBudget(_)), "{behind}");
+    assert!(matches!(behind.laggards[0].lag, UnsyncedReason::OverBudget(_)), "{behind}");
     assert!(behind.to_string().contains("raise the budget"), "{behind}");
     server.delete("c");
     server.delete("d");
@@ -234,10 +234,10 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     const ROUNDS: u64 = if cfg!(miri) { 12 } else { 2000 };
     const READERS: usize = if cfg!(miri) { 2 } else { 8 };
     let metrics = Metrics::new().informer("", "v1", "configmaps");
-    let budget = Arc::new(crate::budget::Budget::new(None, metrics));
+    let budget = Arc::new(crate::budget::ByteBudget::new(None, metrics));
     let store = Arc::new(Store::new());
     let mut writer =
-        StoreWriter::new(Arc::clone(&store), |map: &Arc<ConfigMap>| Head::of(&map.metadata), budget);
+        StoreWriter::new(Arc::clone(&store), |map: &Arc<ConfigMap>| ObjectHeader::of(&map.metadata), budget);
     let by_version = writer.add_index(
         "version",
         Arc::new(|map: &Arc<ConfigMap>| Vec::from_iter(map.metadata.resource_version.clone())),
@@ -282,7 +282,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
         (0..READERS).for_each(|_| began.recv().unwrap());
         for version in 1..=ROUNDS {
             writer.apply(Batch::Changes(vec![crate::delta_fifo::Delta::Added(crate::delta_fifo::Item {
-                head: windlass_object::Head {
+                head: windlass_object::ObjectHeader {
                     key: key(&(version % 7).to_string()),
                     uid: None,
                     version: Some(at(version)),
@@ -322,8 +322,8 @@ fn read_slowly(object: &Object) -> &ObjectMeta {
     &slow.metadata
 }
 
-fn slow_head(version: u64) -> Head {
-    Head { key: key(&version.to_string()), uid: None, version: Some(at(version)) }
+fn slow_head(version: u64) -> ObjectHeader {
+    ObjectHeader { key: key(&version.to_string()), uid: None, version: Some(at(version)) }
 }
 
 fn stored_slowly(version: u64, gates: Option<(Barrier, Barrier)>) -> Batch<Object> {
@@ -339,7 +339,7 @@ fn the_writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
     const CHANGES: u64 = 100;
     let gates = (Barrier::new(READERS + 1), Barrier::new(READERS + 1));
     let metrics = Metrics::new().informer("", "v1", "configmaps");
-    let budget = Arc::new(crate::budget::Budget::new(None, metrics));
+    let budget = Arc::new(crate::budget::ByteBudget::new(None, metrics));
     let mut codec = Codec::of(Typed::<ConfigMap>::new());
     codec.meta = read_slowly;
     let env = Env::virtual_time(1);
@@ -349,7 +349,7 @@ fn the_writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
         "slow",
         codec,
         Selection::default(),
-        Settings::default(),
+        InformerSettings::default(),
         None,
     );
     let mut writer = StoreWriter::new(Arc::clone(&informer.store), |_| slow_head(1), budget);
@@ -396,7 +396,7 @@ async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called
             let later = env.now() + STUCK_AFTER + Duration::from_secs(1);
             let polled = informer.informer.polls.longest(later).is_some_and(|poll| poll > STUCK_AFTER);
             let stuck = polled && informer.stuck_at(later).is_some();
-            let lags: Vec<Lag> = informer.laggards().into_iter().map(|laggard| laggard.lag).collect();
+            let lags: Vec<UnsyncedReason> = informer.laggards().into_iter().map(|laggard| laggard.lag).collect();
             looks.lock().unwrap().push((what, stuck && informer.is_following(), lags));
         }
     };
@@ -409,7 +409,7 @@ async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called
     server.set("a", "first");
     rig.start(&server);
     rig.settle().await;
-    let listing = vec![Lag::Listing];
+    let listing = vec![UnsyncedReason::Listing];
     assert_eq!(*looks.lock().unwrap(), [("index", true, listing.clone()), ("handler", true, listing)]);
     assert_eq!(rig.informer.stuck_for(), None, "both have returned");
 }

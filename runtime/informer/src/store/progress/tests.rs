@@ -8,8 +8,8 @@ use windlass_object::ObjectKey;
 use windlass_object::shard::{self, HashRange, ShardField, ShardId};
 
 use super::*;
-use crate::delta_fifo::ListFacts;
-use crate::partition::Departure;
+use crate::delta_fifo::ListMetadata;
+use crate::partition::RemovalReason;
 use crate::shards::Shard;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -30,12 +30,12 @@ fn shard_of(name: usize) -> Partition {
     Partition::Shard(Arc::new(Shard { id, field: ShardField::Namespace, ranges }))
 }
 
-fn head(name: usize, version: u64) -> Head {
-    Head { key: ObjectKey::namespaced(NAMES[name], "x"), uid: None, version: Some(at(version)) }
+fn head(name: usize, version: u64) -> ObjectHeader {
+    ObjectHeader { key: ObjectKey::namespaced(NAMES[name], "x"), uid: None, version: Some(at(version)) }
 }
 
-fn facts(partition: Partition, version: u64, consistent: bool) -> ListFacts {
-    ListFacts { partition, version: at(version), consistent, initial: false }
+fn facts(partition: Partition, version: u64, consistent: bool) -> ListMetadata {
+    ListMetadata { partition, version: at(version), consistent, initial: false }
 }
 
 /// What happens between an informer and its server.
@@ -123,12 +123,12 @@ impl World {
                 self.tracker.join(vec![part]);
             }
             Step::Leave(name) if self.followed.remove(&name).is_some() => {
-                self.tracker.emptied(&part, Departure::Deselected);
+                self.tracker.emptied(&part, RemovalReason::Deselected);
             }
             Step::Unserve(name) => {
                 if let Some(followed) = self.followed.get_mut(&name) {
                     *followed = Followed::default();
-                    self.tracker.emptied(&part, Departure::Unserved);
+                    self.tracker.emptied(&part, RemovalReason::Unserved);
                 }
             }
             Step::BeginList(name) => {
@@ -249,7 +249,7 @@ fn the_least_of_all_is_the_version_and_each_part_has_its_own() {
 fn what_arrives_for_a_namespace_that_left_is_passed_over() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0)]);
-    tracker.emptied(&part(0), Departure::Deselected);
+    tracker.emptied(&part(0), RemovalReason::Deselected);
     let before = tracker.progress().clone();
     tracker.listed(&facts(part(0), 7, true));
     tracker.advance(&part(0), &at(9));
@@ -265,7 +265,7 @@ fn one_part_that_goes_back_begins_an_epoch_for_all_and_the_others_count_when_the
     for name in [0, 1] {
         tracker.listed(&facts(part(name), 20, true));
     }
-    assert_eq!(tracker.listed(&facts(part(0), 12, true)).trust, Trust::Nothing);
+    assert_eq!(tracker.listed(&facts(part(0), 12, true)).trust, VersionTrust::Nothing);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().trusts(&part(0)) && !tracker.progress().trusts(&part(1)));
     assert!(!tracker.progress().has_reached(&at(1)) && !tracker.progress().has_reached_in(Some("b"), &at(1)));
@@ -273,7 +273,7 @@ fn one_part_that_goes_back_begins_an_epoch_for_all_and_the_others_count_when_the
     // One that may be old proves nothing; the newest counts, and is the same step back, not another.
     tracker.listed(&facts(part(1), 25, false));
     assert!(!tracker.progress().trusts(&part(1)));
-    assert_eq!(tracker.listed(&facts(part(1), 14, true)).trust, Trust::Nothing);
+    assert_eq!(tracker.listed(&facts(part(1), 14, true)).trust, VersionTrust::Nothing);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().has_reached(&at(12)) && tracker.progress().trusts(&part(1)));
 }
@@ -284,7 +284,7 @@ fn versions_that_cannot_be_compared_are_waited_for_by_nobody() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        tracker.listed(&ListFacts { version: opaque.clone(), ..facts(part(name), 1, true) });
+        tracker.listed(&ListMetadata { version: opaque.clone(), ..facts(part(name), 1, true) });
     }
     assert!(tracker.progress().has_reached(&at(9)) && tracker.progress().has_reached_in(Some("a"), &opaque));
 }

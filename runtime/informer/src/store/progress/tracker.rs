@@ -8,31 +8,31 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use windlass_object::{Head, ResourceVersion};
+use windlass_object::{ObjectHeader, ResourceVersion};
 
-use super::parts::{Part, Parts};
-use super::{Progress, Reading, Trust};
-use crate::delta_fifo::ListFacts;
+use super::partitions::{PartitionProgress, CoverageScope};
+use super::{Progress, ListHandling, VersionTrust};
+use crate::delta_fifo::ListMetadata;
 use crate::handler::Cause;
-use crate::partition::{Departure, Partition};
+use crate::partition::{RemovalReason, Partition};
 
 /// Progress, and who moves it.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Tracker {
     progress: Progress,
-    counted: Counted,
+    counted: VersionCounts,
 }
 
 /// The versions of the parts that count, least first; how many parts are at each.
 #[derive(Debug, Default)]
-struct Counted {
-    parts: BTreeMap<Standing, usize>,
+struct VersionCounts {
+    parts: BTreeMap<VersionOrder, usize>,
     len: usize,
 }
 
 /// A version where all stand in order: first those that cannot be compared, then numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Standing(ResourceVersion);
+struct VersionOrder(ResourceVersion);
 
 impl Tracker {
     /// How far the store has come.
@@ -43,32 +43,32 @@ impl Tracker {
     /// These parts are followed from now on.
     pub(in crate::store) fn join(&mut self, partitions: Vec<Partition>) {
         let (version, epoch) = (self.progress.version.clone(), self.progress.epoch);
-        let initial = matches!(self.progress.coverage.0, Parts::Whole { .. });
+        let initial = matches!(self.progress.coverage.0, CoverageScope::Whole { .. });
         if initial {
-            self.progress.coverage.0 = Parts::Many(Default::default());
+            self.progress.coverage.0 = CoverageScope::Many(Default::default());
         }
         for partition in partitions {
-            let part = Part { version: version.clone(), held: None, listed: false, epoch, initial };
+            let part = PartitionProgress { version: version.clone(), held: None, listed: false, epoch, initial };
             self.enter(partition, part);
         }
     }
 
     /// Everything in a part went.
-    pub(in crate::store) fn emptied(&mut self, partition: &Partition, departure: Departure) {
+    pub(in crate::store) fn emptied(&mut self, partition: &Partition, departure: RemovalReason) {
         match (&mut self.progress.coverage.0, departure) {
-            (Parts::Whole { unserved, held }, _) => {
+            (CoverageScope::Whole { unserved, held }, _) => {
                 *unserved = self.progress.synced;
                 *held = None;
             }
-            (Parts::Many(_), Departure::Deselected) => self.remove(partition),
-            (Parts::Many(_), Departure::Unserved) => {
+            (CoverageScope::Many(_), RemovalReason::Deselected) => self.remove(partition),
+            (CoverageScope::Many(_), RemovalReason::Unserved) => {
                 self.change(partition, |part, _, _| (part.listed, part.held) = (false, None));
             }
         }
     }
 
     /// A change of this object arrived: its part has come to the change's version.
-    pub(in crate::store) fn advance_of(&mut self, head: &Head) {
+    pub(in crate::store) fn advance_of(&mut self, head: &ObjectHeader) {
         if let (Some(to), Some(partition)) = (&head.version, self.progress.part_of(head)) {
             self.advance(&partition, to);
         }
@@ -77,11 +77,11 @@ impl Tracker {
     /// A part has come to this version.
     pub(in crate::store) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
         match &mut self.progress.coverage.0 {
-            Parts::Whole { held, .. } => {
+            CoverageScope::Whole { held, .. } => {
                 forward(&mut self.progress.version, to);
                 held.iter_mut().for_each(|held| forward_held(held, to));
             }
-            Parts::Many(_) => {
+            CoverageScope::Many(_) => {
                 self.change(partition, |part, _, _| {
                     forward(&mut part.version, to);
                     part.held.iter_mut().for_each(|held| forward_held(held, to));
@@ -91,20 +91,20 @@ impl Tracker {
     }
 
     /// A list arrived: its part moves to the list's version, into a new epoch if a consistent one went back.
-    pub(in crate::store) fn listed(&mut self, list: &ListFacts) -> Reading {
+    pub(in crate::store) fn listed(&mut self, list: &ListMetadata) -> ListHandling {
         let reading = match &mut self.progress.coverage.0 {
-            Parts::Whole { unserved, held } => {
+            CoverageScope::Whole { unserved, held } => {
                 (*unserved, *held) = (false, Some(list.version.clone()));
                 let cause = if self.progress.synced { Cause::Relist } else { Cause::InitialList };
                 self.progress.synced = true;
-                Reading { trust: self.whole_listed(list), cause }
+                ListHandling { trust: self.whole_listed(list), cause }
             }
-            Parts::Many(_) => {
+            CoverageScope::Many(_) => {
                 let reading = self.change(&list.partition, |part, epoch, version| {
                     let cause = if part.listed { Cause::Relist } else { Cause::InitialList };
-                    Reading { trust: part_listed(part, epoch, version, list), cause }
+                    ListHandling { trust: part_listed(part, epoch, version, list), cause }
                 });
-                reading.unwrap_or(Reading { trust: Trust::Versions, cause: Cause::Relist })
+                reading.unwrap_or(ListHandling { trust: VersionTrust::Versions, cause: Cause::Relist })
             }
         };
         self.settle();
@@ -113,7 +113,7 @@ impl Tracker {
 
     /// Draws the whole from its parts.
     pub(in crate::store) fn settle(&mut self) {
-        let Parts::Many(parts) = &self.progress.coverage.0 else { return };
+        let CoverageScope::Many(parts) = &self.progress.coverage.0 else { return };
         self.progress.synced |= parts.sums.unlisted == 0;
         if parts.sums.behind == 0
             && let Some(least) = self.counted.least()
@@ -122,19 +122,19 @@ impl Tracker {
         }
     }
 
-    fn whole_listed(&mut self, list: &ListFacts) -> Trust {
+    fn whole_listed(&mut self, list: &ListMetadata) -> VersionTrust {
         let Progress { version, epoch, .. } = &mut self.progress;
         if !went_back(version.as_ref(), list) {
             forward(version, &list.version);
-            return Trust::Versions;
+            return VersionTrust::Versions;
         }
         begin_epoch(epoch, version, list);
-        Trust::Nothing
+        VersionTrust::Nothing
     }
 
     /// Lets a part in, if it is not there.
-    fn enter(&mut self, partition: Partition, part: Part) {
-        let Parts::Many(parts) = &mut self.progress.coverage.0 else { return };
+    fn enter(&mut self, partition: Partition, part: PartitionProgress) {
+        let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
         if parts.get(&partition).is_none() {
             parts.sums.unlisted += usize::from(part.holds_up_the_start());
             parts.enter(partition, part);
@@ -143,7 +143,7 @@ impl Tracker {
     }
 
     fn remove(&mut self, partition: &Partition) {
-        let Parts::Many(parts) = &mut self.progress.coverage.0 else { return };
+        let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
         if let Some(part) = parts.remove(partition) {
             parts.sums.unlisted -= usize::from(part.holds_up_the_start());
             self.counted.leave(&part, self.progress.epoch);
@@ -155,10 +155,10 @@ impl Tracker {
     fn change<T>(
         &mut self,
         partition: &Partition,
-        change: impl FnOnce(&mut Part, &mut u64, &mut Option<ResourceVersion>) -> T,
+        change: impl FnOnce(&mut PartitionProgress, &mut u64, &mut Option<ResourceVersion>) -> T,
     ) -> Option<T> {
         let Progress { version, epoch, coverage, .. } = &mut self.progress;
-        let Parts::Many(parts) = &mut coverage.0 else { return None };
+        let CoverageScope::Many(parts) = &mut coverage.0 else { return None };
         let part = parts.get_mut(partition)?;
         let (before, epoch_before) = (part.clone(), *epoch);
         let changed = change(part, epoch, version);
@@ -168,7 +168,7 @@ impl Tracker {
         if *epoch == epoch_before {
             self.counted.leave(&before, *epoch);
         } else {
-            self.counted = Counted::default();
+            self.counted = VersionCounts::default();
         }
         self.counted.enter(part, *epoch);
         let held_up = (before.holds_up_the_start(), part.holds_up_the_start());
@@ -180,28 +180,28 @@ impl Tracker {
 
     /// Something of the parts is not what it was.
     fn noted(&mut self) {
-        if let Parts::Many(parts) = &mut self.progress.coverage.0 {
+        if let CoverageScope::Many(parts) = &mut self.progress.coverage.0 {
             parts.sums.behind = parts.len() - self.counted.len;
             parts.sums.turn += 1;
         }
     }
 }
 
-impl Counted {
+impl VersionCounts {
     fn least(&self) -> Option<&ResourceVersion> {
-        self.parts.first_key_value().map(|(Standing(version), _)| version)
+        self.parts.first_key_value().map(|(VersionOrder(version), _)| version)
     }
 
-    fn enter(&mut self, part: &Part, epoch: u64) {
-        if let Some(standing) = Standing::of(part, epoch) {
+    fn enter(&mut self, part: &PartitionProgress, epoch: u64) {
+        if let Some(standing) = VersionOrder::of(part, epoch) {
             *self.parts.entry(standing).or_default() += 1;
             self.len += 1;
         }
     }
 
     /// Takes a part out that was let in as it is.
-    fn leave(&mut self, part: &Part, epoch: u64) {
-        let Some(standing) = Standing::of(part, epoch) else { return };
+    fn leave(&mut self, part: &PartitionProgress, epoch: u64) {
+        let Some(standing) = VersionOrder::of(part, epoch) else { return };
         if let Some(parts) = self.parts.get_mut(&standing) {
             (*parts, self.len) = (*parts - 1, self.len - 1);
             if *parts == 0 {
@@ -211,9 +211,9 @@ impl Counted {
     }
 }
 
-impl Standing {
+impl VersionOrder {
     /// That of a part, if it counts.
-    fn of(part: &Part, epoch: u64) -> Option<Self> {
+    fn of(part: &PartitionProgress, epoch: u64) -> Option<Self> {
         part.version.clone().filter(|_| part.counts(epoch)).map(Self)
     }
 
@@ -224,24 +224,24 @@ impl Standing {
     }
 }
 
-impl Ord for Standing {
+impl Ord for VersionOrder {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank().cmp(&other.rank())
     }
 }
 
-impl PartialOrd for Standing {
+impl PartialOrd for VersionOrder {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 fn part_listed(
-    part: &mut Part,
+    part: &mut PartitionProgress,
     epoch: &mut u64,
     whole: &mut Option<ResourceVersion>,
-    list: &ListFacts,
-) -> Trust {
+    list: &ListMetadata,
+) -> VersionTrust {
     part.listed = true;
     part.held = Some(list.version.clone());
     let went_back = went_back(part.version.as_ref(), list);
@@ -250,18 +250,18 @@ fn part_listed(
     }
     if !went_back && (part.epoch == *epoch || !list.consistent) {
         forward(&mut part.version, &list.version);
-        return Trust::Versions;
+        return VersionTrust::Versions;
     }
     part.epoch = *epoch;
     part.version = Some(list.version.clone());
-    Trust::Nothing
+    VersionTrust::Nothing
 }
 
-fn went_back(held: Option<&ResourceVersion>, list: &ListFacts) -> bool {
+fn went_back(held: Option<&ResourceVersion>, list: &ListMetadata) -> bool {
     list.consistent && held.is_some_and(|held| list.version < *held)
 }
 
-fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListFacts) {
+fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListMetadata) {
     *epoch += 1;
     tracing::warn!(
         held = held.as_ref().map(ResourceVersion::as_str),
@@ -295,7 +295,7 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use windlass_object::shard::{HashRange, Ranges, ShardField, ShardId};
+    use windlass_object::shard::{HashRange, HashRanges, ShardField, ShardId};
     use windlass_object::{ObjectKey, Uid};
 
     use super::*;
@@ -309,7 +309,7 @@ mod tests {
             let start = (u64::from(number) + nth * u64::from(PARTS)) << 60;
             HashRange::new(start, u128::from(start) + (1 << 59)).expect("a range")
         };
-        let ranges: Ranges = [0, 1].map(stretch).into_iter().collect();
+        let ranges: HashRanges = [0, 1].map(stretch).into_iter().collect();
         Partition::Shard(Arc::new(Shard { id: ShardId(number), field: ShardField::Uid, ranges }))
     }
 
@@ -320,7 +320,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Join(u16),
-        Empty(u16, Departure),
+        Empty(u16, RemovalReason),
         List { part: u16, version: ResourceVersion, consistent: bool },
         Advance(u16, ResourceVersion),
         Change(u16, ResourceVersion),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
-        let departure = prop_oneof![Just(Departure::Deselected), Just(Departure::Unserved)];
+        let departure = prop_oneof![Just(RemovalReason::Deselected), Just(RemovalReason::Unserved)];
         prop_oneof![
             2 => (0..PARTS).prop_map(Step::Join),
             1 => (0..PARTS, departure).prop_map(|(part, departure)| Step::Empty(part, departure)),
@@ -344,9 +344,9 @@ mod tests {
     }
 
     /// An object somewhere, and another in each namespace.
-    fn head(number: u16, version: &ResourceVersion) -> Head {
+    fn head(number: u16, version: &ResourceVersion) -> ObjectHeader {
         let (key, uid) = (ObjectKey::namespaced(&number.to_string(), "x"), format!("uid-{number}"));
-        Head { key, uid: Some(Uid::from(uid.as_str())), version: Some(version.clone()) }
+        ObjectHeader { key, uid: Some(Uid::from(uid.as_str())), version: Some(version.clone()) }
     }
 
     fn take(tracker: &mut Tracker, step: Step, part: fn(u16) -> Partition) {
@@ -354,7 +354,7 @@ mod tests {
             Step::Join(number) => tracker.join(vec![part(number)]),
             Step::Empty(number, departure) => tracker.emptied(&part(number), departure),
             Step::List { part: number, version, consistent } => {
-                tracker.listed(&ListFacts { partition: part(number), version, consistent, initial: false });
+                tracker.listed(&ListMetadata { partition: part(number), version, consistent, initial: false });
             }
             Step::Advance(number, version) => tracker.advance(&part(number), &version),
             Step::Change(number, version) => tracker.advance_of(&head(number, &version)),
@@ -373,8 +373,8 @@ mod tests {
     }
 
     fn check(tracker: &Tracker, part: fn(u16) -> Partition) {
-        let Parts::Many(many) = &tracker.progress.coverage.0 else { panic!("many are followed") };
-        let all: Vec<(Partition, &Part)> =
+        let CoverageScope::Many(many) = &tracker.progress.coverage.0 else { panic!("many are followed") };
+        let all: Vec<(Partition, &PartitionProgress)> =
             (0..PARTS).map(part).filter_map(|part| Some((part.clone(), many.get(&part)?))).collect();
         let counting = || all.iter().filter(|(_, part)| part.counts(tracker.progress.epoch));
         assert_eq!(many.sums.behind, all.len() - counting().count());
@@ -394,7 +394,7 @@ mod tests {
 
     /// To be compared part by part.
     fn looked_through(mut progress: Progress) -> Progress {
-        if let Parts::Many(many) = &mut progress.coverage.0 {
+        if let CoverageScope::Many(many) = &mut progress.coverage.0 {
             many.sums.turn = 0;
         }
         progress

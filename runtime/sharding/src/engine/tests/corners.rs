@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use windlass_election::lease::LeaseParams;
-use windlass_election::{ElectionConfig, Predecessor, WRITTEN_ANNOTATION};
+use windlass_election::{ElectionConfig, PreviousHolder, WRITTEN_ANNOTATION};
 use windlass_env::Instant;
-use windlass_object::shard::{Division, Ranges, ShardId};
+use windlass_object::shard::{ShardMap, HashRanges, ShardId};
 
 use super::world::{MILLI, SECOND, World, members};
 use super::{assert_at_rest, at_rest, probes};
@@ -19,7 +19,7 @@ use crate::names::{GENERATION_ANNOTATION, LeaseNames, RANGES_ANNOTATION, SHARDS_
 use crate::plan::Plan;
 
 /// Returns a Lease of a shard whose holder never renews it.
-fn left_behind(shard: u16, ranges: &Ranges) -> Lease {
+fn left_behind(shard: u16, ranges: &HashRanges) -> Lease {
     let now = MicroTime(Timestamp::from_second(1_700_000_000).expect("in range"));
     let spec = LeaseSpec {
         holder_identity: Some("ghost".to_owned()),
@@ -89,7 +89,7 @@ async fn repeated_ranges_report_holders_of_plan_in_between() {
 async fn claim_waits_for_expired_lease_of_other_plan_without_spinning() {
     for deleted in [false, true] {
         let mut world = claiming(1);
-        world.put(left_behind(5, Division::even(NonZeroU16::new(2).expect("two")).ranges(ShardId(1))));
+        world.put(left_behind(5, ShardMap::even(NonZeroU16::new(2).expect("two")).ranges(ShardId(1))));
         if deleted {
             world.run(5 * SECOND);
             world.delete("windlass-shard-5");
@@ -110,7 +110,7 @@ async fn claim_waits_for_expired_lease_of_other_plan_without_spinning() {
 async fn proposal_survives_failure_of_first_write() {
     let mut world = at_rest(23, 4, &[100, 100]);
     let weights = (0..40).map(|number| (format!("tenant-{number}"), 1 + number % 7)).collect();
-    let (division, heavy) = Division::weighted(NonZeroU16::new(4).expect("four"), &weights);
+    let (division, heavy) = ShardMap::weighted(NonZeroU16::new(4).expect("four"), &weights);
     world.outage = true;
     let accepts = |number: &usize| world.replicas[*number].engine.is_active(ShardId(0));
     let holder = (0..2).find(accepts).expect("a holder of shard 0");
@@ -164,7 +164,7 @@ async fn release_of_claimed_shard_completes() {
         let mut world = claiming(1);
         if claimed {
             // Conflicts with the claim, so that it stays unconfirmed.
-            world.put(left_behind(5, &Ranges::whole()));
+            world.put(left_behind(5, &HashRanges::whole()));
             world.run(2 * SECOND);
         }
         let now = world.now_of(0);
@@ -184,7 +184,7 @@ async fn release_of_claimed_shard_completes() {
 fn state(
     shard: u16,
     version: u64,
-    of: (u64, &Ranges),
+    of: (u64, &HashRanges),
     held: Option<(&str, i32)>,
     told: Option<&str>,
 ) -> Lease {
@@ -205,8 +205,8 @@ fn state(
 type State<'a> = (u64, u64, Option<(&'a str, i32)>, Option<&'a str>);
 
 /// Returns the previous holder after these states. Shard 1 had the upper half in the second plan, shard 2 has it in the third.
-fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> Predecessor {
-    let division = Division::even(NonZeroU16::new(2).expect("two"));
+fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> PreviousHolder {
+    let division = ShardMap::even(NonZeroU16::new(2).expect("two"));
     let (low, high) = (division.ranges(ShardId(0)), division.ranges(ShardId(1)));
     let mut cache = LeaseCache::new(
         LeaseNames::new("windlass"),
@@ -255,15 +255,15 @@ async fn overwritten_holder_hides_release_of_earlier_holder() {
 async fn withdrawn_claim_restores_overwritten_record() {
     let mut world = World::new(37);
     let plan =
-        Plan { generation: 3, division: Division::even(NonZeroU16::new(1).expect("one")), heavy: Vec::new() };
+        Plan { generation: 3, division: ShardMap::even(NonZeroU16::new(1).expect("one")), heavy: Vec::new() };
     let now = MicroTime(Timestamp::from_second(1_700_000_000).expect("in range"));
-    let mut metadata = left_behind(0, &Ranges::whole()).metadata;
+    let mut metadata = left_behind(0, &HashRanges::whole()).metadata;
     metadata.name = Some("windlass-shards".to_owned());
     metadata.annotations = None;
     world.put(plan.into_lease(metadata, "ghost", now));
-    world.put(state(0, 0, (4, &Ranges::whole()), None, Some("584")));
+    world.put(state(0, 0, (4, &HashRanges::whole()), None, Some("584")));
     // Conflicts with the claim, so that it stays unconfirmed.
-    world.put(left_behind(5, &Ranges::whole()));
+    world.put(left_behind(5, &HashRanges::whole()));
     world.start(1, 100);
     let holder = |world: &World| {
         let lease = world.leases()["windlass-shard-0"].clone();

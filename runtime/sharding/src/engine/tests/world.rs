@@ -16,9 +16,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use windlass_election::lease::{LeaseParams, TimePoint};
-use windlass_election::{ElectionConfig, Predecessor, Written};
+use windlass_election::{ElectionConfig, PreviousHolder, WrittenVersions};
 use windlass_env::{Env, Instant, Rng};
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId};
 use windlass_object::{GroupResource, ResourceVersion};
 
 use self::network::Watcher;
@@ -68,7 +68,7 @@ pub(super) struct Replica {
 /// A fence by the clock of its holder.
 #[derive(Clone, Debug)]
 pub(super) struct Fence {
-    pub(super) ranges: Ranges,
+    pub(super) ranges: HashRanges,
     deadline: Instant,
 }
 
@@ -130,9 +130,9 @@ pub(super) struct World {
     pub(super) violations: Vec<String>,
     /// When a shard last moved.
     pub(super) last_move: u64,
-    pub(super) predecessors: Vec<(ShardId, Predecessor)>,
+    pub(super) predecessors: Vec<(ShardId, PreviousHolder)>,
     /// The ranges of every term, with its number.
-    terms: Vec<(Ranges, u64)>,
+    terms: Vec<(HashRanges, u64)>,
     /// How many steps all engines have run.
     pub(super) steps: u64,
     /// The server is unavailable.
@@ -169,7 +169,7 @@ impl World {
         let number = self.replicas.len();
         let name = format!("replica-{number}");
         let election = ElectionConfig::new(&name).resolve("kube-system");
-        let rng = self.env.incarnation(&name, 0).rng("shards");
+        let rng = self.env.with_incarnation(&name, 0).rng("shards");
         let wanted = NonZeroU16::new(shards).expect("some shards");
         self.replicas.push(Replica {
             engine: Engine::new(LeaseParams::from_config(&election), "windlass", wanted, rng),
@@ -370,7 +370,7 @@ impl World {
                 self.close(number, shard, true);
                 let replica = &mut self.replicas[number];
                 let version = ResourceVersion::new(&term.to_string());
-                let written = Written::from([(pods(), version)]);
+                let written = WrittenVersions::from([(pods(), version)]);
                 replica.engine.release(shard, Some(&written), now);
             }
         }

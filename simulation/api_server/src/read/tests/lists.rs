@@ -18,11 +18,11 @@ fn continued(token: &str, limit: u64) -> ListOptions {
     ListOptions { limit, continue_: token.to_owned(), ..ListOptions::default() }
 }
 
-fn names(listed: &Listed) -> Vec<String> {
+fn names(listed: &ListResponse) -> Vec<String> {
     listed.items.iter().map(|it| it.key.to_string()).collect()
 }
 
-fn listed(world: &World, options: &ListOptions) -> Listed {
+fn listed(world: &World, options: &ListOptions) -> ListResponse {
     list(&world.view, &pods(), &Selection::default(), options).unwrap()
 }
 
@@ -280,7 +280,7 @@ async fn a_frozen_view_shows_the_past_to_whom_it_is_enough() {
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_view_falls_behind_by_no_more_than_its_bound_or_what_is_kept() {
-    let world = World::of(Memory::new(MemoryOptions { history: 4 }));
+    let world = World::of(InMemoryStorage::new(MemoryOptions { history: 4 }));
     world.view.freeze_within(2);
     for _ in 0..3 {
         world.put("a", &json!({}));
@@ -322,7 +322,7 @@ fn lists_and_gets_leave_what_is_not_taken_apart_as_it_is() {
         before.put(name, &json!({"name": name}));
     }
     before.storage.snapshot_to(&path).unwrap();
-    let world = World::of(Memory::restore_from(&path, MemoryOptions::default()).unwrap());
+    let world = World::of(InMemoryStorage::restore_from(&path, MemoryOptions::default()).unwrap());
     let table = FieldTable::metadata().with_path("status.phase");
     let fields = FieldSelector::parse("status.phase=Running", &table).unwrap();
     let selection = Selection { fields, ..labelled("name in (a, c)") };
@@ -331,5 +331,5 @@ fn lists_and_gets_leave_what_is_not_taken_apart_as_it_is() {
     let got = get(&world.view, &pods(), &key("b"), "").unwrap().unwrap();
     assert_eq!(got.value["metadata"]["labels"]["name"], "b");
     let kept = world.storage.read(&pods(), None).unwrap().objects;
-    assert!(kept.values().all(|it| it.value.is_folded()));
+    assert!(kept.values().all(|it| it.value.is_unparsed()));
 }

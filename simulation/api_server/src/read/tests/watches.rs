@@ -172,7 +172,7 @@ async fn watches_of_a_namespace_and_of_a_name_hear_of_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_no_longer_kept_is_told_at_once_and_once() {
-    let world = World::of(Memory::new(MemoryOptions { history: 3 }));
+    let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     for _ in 0..5 {
         world.put("a", &json!({}));
     }
@@ -184,7 +184,7 @@ async fn a_version_that_is_no_longer_kept_is_told_at_once_and_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_version_from_before_the_history_will_do_where_nothing_was_missed() {
-    let world = World::of(Memory::new(MemoryOptions { history: 3 }));
+    let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     for _ in 0..9 {
         world.elsewhere();
     }
@@ -202,7 +202,7 @@ async fn a_version_from_before_the_history_will_do_where_nothing_was_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_watch_is_told_that_what_it_missed_is_gone_and_never_delays_a_write() {
-    let world = World::of(Memory::new(MemoryOptions { history: 3 }));
+    let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     let mut slow = world.watch(Selection::default(), &from(1));
     let mut quick = world.watch(Selection::default(), &from(1));
     for revision in 2..=9 {
@@ -214,7 +214,7 @@ async fn a_slow_watch_is_told_that_what_it_missed_is_gone_and_never_delays_a_wri
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_watch_survives_that_history_passes_it_by() {
-    let world = World::of(Memory::new(MemoryOptions { history: 3 }));
+    let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     let mut events = world.watch(Selection::default(), &from(1));
     assert_eq!(now(&mut events), [""; 0]);
     for _ in 0..9 {
@@ -396,7 +396,7 @@ async fn watchers_share_the_bytes_of_what_they_are_told() {
 struct Cache(BTreeMap<Key, u64>);
 
 impl Cache {
-    fn of(listed: &Listed) -> Cache {
+    fn of(listed: &ListResponse) -> Cache {
         Cache(listed.items.iter().map(|it| (it.key.clone(), it.revision)).collect())
     }
 

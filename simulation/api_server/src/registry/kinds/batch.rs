@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
-use super::super::writer::Writer;
+use super::super::writer::WriteTransaction;
 use super::super::{labels, value};
 use super::{Dependents, Kind, NAMED, join, not_negative, pod_spec, schedule};
 use crate::status::Status;
@@ -78,7 +78,7 @@ fn job_defaults(spec: &mut Value) {
 }
 
 /// A job selects its own pods by its UID, unless it was told whom to select.
-fn select_own(_: &mut Writer<'_>, object: &mut Value) -> Result<(), Status> {
+fn select_own(_: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
     if value::flag(object, &["spec", "manualSelector"]) {
         return Ok(());
     }

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
-use super::super::writer::Writer;
+use super::super::writer::WriteTransaction;
 use super::super::{convert, meta, names, value};
 use super::{Kind, NAMED, pod_spec};
-use crate::status::{Named, Status};
+use crate::status::{ResourceName, Status};
 
 /// How long pods stay on nodes that do not answer, unless they say otherwise.
 const TOLERATED_SECONDS: i64 = 300;
@@ -45,7 +45,7 @@ fn defaults(pod: &mut Value) {
     pod_spec::pod_defaults(spec);
 }
 
-fn admit(writer: &mut Writer<'_>, pod: &mut Value) -> Result<(), Status> {
+fn admit(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
     if value::text(pod, &["spec", "serviceAccountName"]).is_empty() {
         value::set(pod, &["spec", "serviceAccountName"], "default");
         value::set(pod, &["spec", "serviceAccount"], "default");
@@ -78,7 +78,7 @@ fn tolerate_poor_nodes(pod: &mut Value) {
 }
 
 /// Turns the name of a priority class into its number.
-fn prioritise(writer: &mut Writer<'_>, pod: &mut Value) -> Result<(), Status> {
+fn prioritise(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
     let Some(classes) =
         writer.served.catalogue.resource("scheduling.k8s.io", "v1", "priorityclasses").cloned()
     else {
@@ -95,7 +95,7 @@ fn prioritise(writer: &mut Writer<'_>, pod: &mut Value) -> Result<(), Status> {
     let refuse = |why: &str| {
         let shown = [&["metadata", "name"], &["metadata", "generateName"]].map(|it| value::text(pod, it));
         let shown = shown.into_iter().find(|it| !it.is_empty()).unwrap_or("Unknown");
-        Err(Status::forbidden(Named { group: "", resource: "pods" }, shown, why))
+        Err(Status::forbidden(ResourceName { group: "", resource: "pods" }, shown, why))
     };
     if class.is_none() && !name.is_empty() {
         return refuse(&format!("no PriorityClass with name {name} was found"));
@@ -124,7 +124,7 @@ fn prioritise(writer: &mut Writer<'_>, pod: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
-fn prepare_create(writer: &mut Writer<'_>, pod: &mut Value) -> Result<(), Status> {
+fn prepare_create(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
     let quality = pod_spec::quality(value::at(pod, &["spec"]));
     value::set(pod, &["status"], json!({"phase": "Pending", "qosClass": quality}));
     if !value::is_empty(pod, &["spec", "schedulingGates"]) {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
-use super::super::writer::Writer;
+use super::super::writer::WriteTransaction;
 use super::super::{convert, meta, names, value};
 use super::{Kind, NAMED, join, one_of, pod_spec};
 use crate::status::Status;
@@ -136,7 +136,7 @@ fn keep_node_ports(service: &mut Value, old: &Value) {
 }
 
 /// Gives the service what it needs and did not ask for: addresses and ports.
-fn allocate(writer: &mut Writer<'_>, service: &mut Value, old: &Value) -> Result<(), Status> {
+fn allocate(writer: &mut WriteTransaction<'_>, service: &mut Value, old: &Value) -> Result<(), Status> {
     if value::text(service, &["spec", "type"]) == "ExternalName" {
         return Ok(());
     }
@@ -188,7 +188,7 @@ fn wants_node_ports(service: &Value) -> bool {
 }
 
 fn address(
-    writer: &mut Writer<'_>,
+    writer: &mut WriteTransaction<'_>,
     service: &mut Value,
     old: &Value,
     taken: &BTreeSet<String>,
@@ -262,7 +262,7 @@ fn node_ports(service: &Value) -> BTreeSet<i64> {
 }
 
 fn ports_on_nodes(
-    writer: &mut Writer<'_>,
+    writer: &mut WriteTransaction<'_>,
     service: &mut Value,
     old: &Value,
     mut taken: BTreeSet<i64>,
@@ -438,7 +438,7 @@ fn validate_update(service: &Value, old: &Value, errors: &mut FieldErrors) {
 }
 
 /// Endpoints go with the service of their name.
-fn drop_endpoints(writer: &mut Writer<'_>, service: &Value) -> Result<(), Status> {
+fn drop_endpoints(writer: &mut WriteTransaction<'_>, service: &Value) -> Result<(), Status> {
     let Some(endpoints) = writer.served.catalogue.resource("", "v1", "endpoints").cloned() else {
         return Ok(());
     };

@@ -141,7 +141,7 @@ fn every_cluster_has_its_namespaces_and_priority_classes() {
 fn a_registry_over_what_is_stored_finds_it_as_it_was() {
     let world = World::new();
     let revision = world.storage.revision();
-    let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalogue::built_in());
+    let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());
     assert_eq!(world.storage.revision(), revision);
     assert!(again.get(&world.at("namespaces", "default")).is_ok());
 }

@@ -153,7 +153,7 @@ fn a_definition_takes_its_objects_along() {
 #[test]
 fn stored_definitions_are_served_by_a_registry_that_finds_them() {
     let world = defined();
-    let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalogue::built_in());
+    let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());
     assert!(again.catalogue().resource("example.com", "v1", "widgets").is_some());
 }
 
@@ -203,15 +203,15 @@ fn a_definition_that_does_not_hold_any_more_stands_in_nobodys_way() {
     let change = crate::storage::Change::Put(broken);
     world
         .storage
-        .commit(&collection, &key, crate::storage::Expected::Revision(stored.revision), change)
+        .commit(&collection, &key, crate::storage::Precondition::Revision(stored.revision), change)
         .unwrap();
     let namespaces = crate::storage::Collection::new("", "namespaces");
     let key = crate::storage::Key::new("", "kube-public");
     let namespace = world.storage.get(&namespaces, &key).unwrap();
-    let expected = crate::storage::Expected::Revision(namespace.revision);
+    let expected = crate::storage::Precondition::Revision(namespace.revision);
     let change = crate::storage::Change::Delete(namespace.value.clone());
     world.storage.commit(&namespaces, &key, expected, change).unwrap();
-    let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalogue::built_in());
+    let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());
     assert!(again.catalogue().resource("example.com", "v1", "alphas").is_none());
     assert!(again.catalogue().resource("example.com", "v1", "omegas").is_some());
     assert!(world.storage.get(&namespaces, &key).is_some());

@@ -17,7 +17,7 @@ fn running(world: &World, name: &str) -> Value {
 fn a_running_pod_is_given_its_time() {
     let world = World::new();
     running(&world, "a");
-    let Deleted::Object { answer, accepted } = world.delete("pods", "a", &DeleteOptions::default()).unwrap()
+    let DeleteResponse::Object { answer, accepted } = world.delete("pods", "a", &DeleteOptions::default()).unwrap()
     else {
         panic!("a pod is answered with")
     };
@@ -62,7 +62,7 @@ fn a_deletion_may_ask_for_a_certain_object() {
     assert_eq!((refused.code, refused.message), (409, expected));
     let older = DeleteOptions { resource_version: Some("1".to_owned()), ..DeleteOptions::default() };
     assert_eq!(world.delete("configmaps", "a", &older).unwrap_err().code, 409);
-    let Deleted::Status(status) = world.delete("configmaps", "a", &DeleteOptions::default()).unwrap() else {
+    let DeleteResponse::Status(status) = world.delete("configmaps", "a", &DeleteOptions::default()).unwrap() else {
         panic!("a config map is answered with a status")
     };
     let expected = json!({
@@ -82,7 +82,7 @@ fn an_object_stays_until_its_last_finalizer_goes() {
     let mut body = config_map("a");
     body["metadata"]["finalizers"] = json!(["x/y"]);
     world.made("configmaps", body);
-    assert!(matches!(world.delete("configmaps", "a", &DeleteOptions::default()), Ok(Deleted::Object { .. })));
+    assert!(matches!(world.delete("configmaps", "a", &DeleteOptions::default()), Ok(DeleteResponse::Object { .. })));
     let held = world.get("configmaps", "a").unwrap();
     assert_eq!(part(&held, "/metadata/deletionGracePeriodSeconds"), 0);
     assert!(value::has(&held, &["metadata", "deletionTimestamp"]));

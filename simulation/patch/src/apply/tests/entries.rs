@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_schema::{Catalogue, ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+use windlass_schema::{Catalog, ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
 
-use super::super::place::Place;
+use super::super::place::SchemaCursor;
 use super::super::{
     ApplyError, FieldSet, ManagedFields, ManagedFieldsError, Manager, ManagerKey, NOBODYS, Operation,
     after_update, compare, keep_times, owners, server_side_apply,
@@ -22,36 +22,36 @@ fn manager(name: &str) -> Manager {
     Manager { name: name.to_owned(), ..Manager::default() }
 }
 
-fn node(shape: Shape) -> Node {
+fn node(shape: NodeType) -> Node {
     Node { shape, ..Node::anything() }
 }
 
 fn object(fields: impl IntoIterator<Item = (&'static str, Node)>) -> Node {
     let fields = fields.into_iter().map(|(name, node)| (name.to_owned(), node)).collect();
-    node(Shape::Object(ObjectNode { fields, ..ObjectNode::default() }))
+    node(NodeType::Object(ObjectNode { fields, ..ObjectNode::default() }))
 }
 
 /// A custom kind: a size, a map, a list whose items have names, and a part that may hold anything.
 fn widgets() -> Schema {
-    let text = || node(Shape::String(None));
+    let text = || node(NodeType::String(None));
     let map = ObjectNode { additional: Some(Box::new(text())), ..ObjectNode::default() };
     let parts = ListNode {
-        items: Box::new(object([("name", text()), ("weight", node(Shape::Integer(None)))])),
+        items: Box::new(object([("name", text()), ("weight", node(NodeType::Integer(None)))])),
         list_type: ListType::Map(vec!["name".into()]),
         patch: PatchStrategy::default(),
         merge_key: None,
     };
     let spec = object([
-        ("size", node(Shape::Integer(None))),
-        ("notes", node(Shape::Object(map.clone()))),
-        ("parts", node(Shape::List(parts))),
+        ("size", node(NodeType::Integer(None))),
+        ("notes", node(NodeType::Object(map.clone()))),
+        ("parts", node(NodeType::List(parts))),
         ("extra", Node::anything()),
     ]);
     let metadata = object([
         ("name", text()),
         ("uid", text()),
-        ("generation", node(Shape::Integer(None))),
-        ("labels", node(Shape::Object(map))),
+        ("generation", node(NodeType::Integer(None))),
+        ("labels", node(NodeType::Object(map))),
     ]);
     let root = object([("apiVersion", text()), ("kind", text()), ("metadata", metadata), ("spec", spec)]);
     Schema { types: Arc::new(Types(BTreeMap::new())), root: Arc::new(root) }
@@ -174,7 +174,7 @@ fn what_is_wrong_with_entries_is_said_in_upstreams_words() {
 
 #[test]
 fn raw_extensions_are_owned_as_one_and_anything_in_a_custom_object_part_by_part() {
-    let schema = Catalogue::built_in().kind("apps", "v1", "ControllerRevision").unwrap().schema.clone();
+    let schema = Catalog::built_in().kind("apps", "v1", "ControllerRevision").unwrap().schema.clone();
     let mut new = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "r"},
         "revision": 1, "data": {"spec": {"template": 1}}});
     after_update(&schema, &json!({}), &mut new, &manager("me"), &FieldSet::new(), at(0));
@@ -301,7 +301,7 @@ fn a_write_that_was_undone_makes_no_new_version() {
 fn plainly_updated(live: &Value, mut new: Value, by: &str, second: i64) -> Value {
     let schema = widgets();
     let mut managed = ManagedFields::read(live).unwrap();
-    let place = Place::root(&schema);
+    let place = SchemaCursor::root(&schema);
     let difference = compare::between(place, live, &new);
     let key = ManagerKey::new(by, Operation::Update, "example.com/v1", "");
     owners::reconcile(place, &mut managed.owners);

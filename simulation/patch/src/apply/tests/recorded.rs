@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use windlass_schema::{Catalogue, Schema};
+use windlass_schema::{Catalog, Schema};
 
 use super::super::{FieldSet, Manager, after_update, managed, server_side_apply};
 
@@ -14,7 +14,7 @@ fn text<'v>(value: &'v Value, name: &str) -> &'v str {
 
 fn schema(script: &Value) -> Schema {
     let (group, version) = text(script, "version").split_once('/').unwrap_or(("", text(script, "version")));
-    let catalogue = Catalogue::built_in();
+    let catalogue = Catalog::built_in();
     catalogue.kind(group, version, text(script, "kind")).unwrap().schema.clone()
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Element, ElementError, FieldSet, Path, Scalar, path_text};
+use super::super::{PathElement, ElementError, FieldSet, Path, Scalar, path_text};
 
 fn set(value: Value) -> FieldSet {
     FieldSet::from_fields_v1(&value).unwrap()
@@ -33,8 +33,8 @@ fn normal(value: &Value) -> Value {
 
 #[test]
 fn keys_are_the_same_in_any_order_and_spacing() {
-    let one = Element::parse(r#"k:{"port": 443 , "name":"a"}"#).unwrap();
-    assert_eq!(one, Element::parse(r#"k:{"name":"a","port":443.0}"#).unwrap());
+    let one = PathElement::parse(r#"k:{"port": 443 , "name":"a"}"#).unwrap();
+    assert_eq!(one, PathElement::parse(r#"k:{"name":"a","port":443.0}"#).unwrap());
     assert_eq!(one.encoded(), r#"k:{"name":"a","port":443}"#);
 }
 
@@ -77,12 +77,12 @@ fn paths_are_shown_as_upstream_shows_them() {
     assert_eq!(shown, expected);
 }
 
-fn element() -> impl Strategy<Value = Element> {
+fn element() -> impl Strategy<Value = PathElement> {
     prop_oneof![
-        "[a-c]".prop_map(|name| Element::field(&name)),
-        (0..2_i64).prop_map(Element::Index),
-        (0..2).prop_map(|value| Element::Value(Scalar(json!(value)))),
-        (0..2).prop_map(|value| Element::Key(vec![("k".into(), Scalar(json!(value)))])),
+        "[a-c]".prop_map(|name| PathElement::field(&name)),
+        (0..2_i64).prop_map(PathElement::Index),
+        (0..2).prop_map(|value| PathElement::Value(Scalar(json!(value)))),
+        (0..2).prop_map(|value| PathElement::Key(vec![("k".into(), Scalar(json!(value)))])),
     ]
 }
 

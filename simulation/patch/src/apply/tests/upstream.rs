@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
 
 use super::super::element::same;
-use super::super::owners::{self, Apply, Failure, Owners};
-use super::super::place::Place;
+use super::super::owners::{self, Apply, ApplyFailure, Owners};
+use super::super::place::SchemaCursor;
 use super::super::{FieldSet, check, compare};
 
 const CASES: &str = include_str!("../cases/smd.json");
@@ -36,9 +36,9 @@ impl Converter<'_> {
             return overridden(self.atom(reference), relationship);
         };
         match (name, relationship) {
-            ("__untyped_atomic_", _) => shaped(Shape::Ref(super::super::place::OPAQUE.into())),
+            ("__untyped_atomic_", _) => shaped(NodeType::Ref(super::super::place::OPAQUE.into())),
             ("__untyped_deduced_", _) => Node::anything(),
-            (_, None) => shaped(Shape::Ref(name.into())),
+            (_, None) => shaped(NodeType::Ref(name.into())),
             (_, Some(_)) => overridden(self.atom(self.source[name]), relationship),
         }
     }
@@ -48,13 +48,13 @@ impl Converter<'_> {
         match (scalar, list, map) {
             (Some(_), Some(_), Some(_)) => Node::anything(),
             (Some(scalar), None, None) => shaped(match scalar.as_str().unwrap() {
-                "string" => Shape::String(None),
-                "numeric" => Shape::Number,
-                "boolean" => Shape::Boolean,
-                _ => Shape::IntOrString,
+                "string" => NodeType::String(None),
+                "numeric" => NodeType::Number,
+                "boolean" => NodeType::Boolean,
+                _ => NodeType::IntOrString,
             }),
-            (None, Some(list), None) => shaped(Shape::List(self.list(list))),
-            (None, None, Some(map)) => shaped(Shape::Object(self.map(map))),
+            (None, Some(list), None) => shaped(NodeType::List(self.list(list))),
+            (None, None, Some(map)) => shaped(NodeType::Object(self.map(map))),
             _ => panic!("no type: {atom}"),
         }
     }
@@ -87,16 +87,16 @@ impl Converter<'_> {
     }
 }
 
-fn shaped(shape: Shape) -> Node {
+fn shaped(shape: NodeType) -> Node {
     Node { shape, ..Node::anything() }
 }
 
 fn overridden(mut node: Node, relationship: Option<&str>) -> Node {
     match (&mut node.shape, relationship) {
-        (Shape::Object(object), Some("atomic")) => object.map_type = MapType::Atomic,
-        (Shape::Object(object), Some(_)) => object.map_type = MapType::Granular,
-        (Shape::List(list), Some("atomic")) => list.list_type = ListType::Atomic,
-        (Shape::List(list), Some("associative")) if list.list_type == ListType::Atomic => {
+        (NodeType::Object(object), Some("atomic")) => object.map_type = MapType::Atomic,
+        (NodeType::Object(object), Some(_)) => object.map_type = MapType::Granular,
+        (NodeType::List(list), Some("atomic")) => list.list_type = ListType::Atomic,
+        (NodeType::List(list), Some("associative")) if list.list_type == ListType::Atomic => {
             list.list_type = ListType::Set;
         }
         _ => {}
@@ -119,12 +119,12 @@ impl State {
             self.schema = schemas[number(&operation["schema"])].clone();
             let types: Vec<_> = self.types.as_object().into_iter().flatten().map(|it| it.1.clone()).collect();
             let schema = Converter::schema(&self.schema, &types[0]);
-            return check::check(Place::root(&schema), &self.live, false);
+            return check::check(SchemaCursor::root(&schema), &self.live, false);
         }
         let text = |name: &str| operation[name].as_str().unwrap().to_owned();
         let (version, manager) = (text("version"), text("manager"));
         let schema = Converter::schema(&self.schema, &self.types[&version]);
-        let place = Place::root(&schema);
+        let place = SchemaCursor::root(&schema);
         let object = &operation["object"];
         let applies = operation["operation"] != "update";
         check::check(place, object, !applies)?;
@@ -153,8 +153,8 @@ impl State {
                 Ok(())
             }
             (Ok(_), Some(_)) => Err("expected conflicts, found none".to_owned()),
-            (Err(Failure::Merge(text)), _) => Err(text),
-            (Err(Failure::Conflicts(found)), expected) => same_conflicts(&found, expected),
+            (Err(ApplyFailure::Merge(text)), _) => Err(text),
+            (Err(ApplyFailure::Conflicts(found)), expected) => same_conflicts(&found, expected),
         }
     }
 }

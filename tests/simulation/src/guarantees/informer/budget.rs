@@ -8,15 +8,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use windlass_env::{Env, Instant, Rng};
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
+use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 use windlass_object::ObjectKey;
-use windlass_testing::api_server::faults::Scene;
-use windlass_testing::{FaultKind, Plan};
+use windlass_testing::api_server::faults::FaultyServer;
+use windlass_testing::{FaultKind, FaultPlan};
 
-use super::crowd::Crowd;
-use super::hand::Hand;
-use super::told::Thing as _;
+use super::crowd::HandlerSet;
+use super::hand::ObjectWriter;
+use super::told::TestObject as _;
 use super::{CONVERGES, NAMES, NAMESPACES, SPAN};
 use super::{converge, faults_of_lines, index, judge, key_of, reader, version_of, with_gaps};
 use crate::guarantees::family::{Family, play};
@@ -33,12 +33,12 @@ const SCARCE: usize = BUDGETS[1];
 /// What was admitted before a budget shrank may be on its way for so long.
 const MOMENT: Duration = Duration::from_secs(2);
 
-fn draw(seed: u64) -> Plan {
+fn draw(seed: u64) -> FaultPlan {
     let faults = faults_of_lines();
     with_gaps(faults.without(FaultKind::Stale).plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
+fn run(plan: &FaultPlan) -> Result<u64, String> {
     play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
@@ -48,11 +48,11 @@ fn run(plan: &Plan) -> Result<u64, String> {
 
 struct World {
     env: Env,
-    hand: Hand,
-    plan: Plan,
+    hand: ObjectWriter,
+    plan: FaultPlan,
     rng: Rng,
     factory: InformerFactory,
-    crowd: Crowd<ConfigMap>,
+    crowd: HandlerSet<ConfigMap>,
     metrics: Metrics,
     budget: usize,
     /// Since when it is that.
@@ -62,22 +62,22 @@ struct World {
 }
 
 impl World {
-    fn new(world: &Env, plan: &Plan) -> World {
-        let env = world.incarnation("a", 0);
+    fn new(world: &Env, plan: &FaultPlan) -> World {
+        let env = world.with_incarnation("a", 0);
         let (mut rng, metrics) = (env.rng("script"), Metrics::new());
-        let scene = Scene::new(&env, plan.clone());
+        let scene = FaultyServer::new(&env, plan.clone());
         let budget = BUDGETS[index(&mut rng, BUDGETS.len())];
         let options = FactoryOptions { byte_budget: Some(budget as u64), ..FactoryOptions::default() };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();
-        let hand = Hand::new(&scene, "/api/v1", "configmaps");
-        let crowd = Crowd::new(informer.clone(), judge(informer.lister(), &hand, plan), &hand.history);
+        let hand = ObjectWriter::new(&scene, "/api/v1", "configmaps");
+        let crowd = HandlerSet::new(informer.clone(), judge(informer.lister(), &hand, plan), &hand.history);
         let (since, allowed) = (env.now(), budget);
         World { env, hand, plan: plan.clone(), rng, factory, crowd, metrics, budget, since, allowed }
     }
 
     async fn play(&mut self) -> Result<(), String> {
-        self.hand.scene.put("/api/v1/namespaces/other", json!({}));
+        self.hand.scene.upsert("/api/v1/namespaces/other", json!({}));
         for namespace in NAMESPACES {
             for name in ["a", "b", "c"] {
                 self.put(namespace, name);
@@ -88,7 +88,7 @@ impl World {
             self.crowd.watch(name, None).owes(there.clone());
         }
         let reader = reader(&self.env, &self.hand.scene, &self.metrics)?;
-        self.factory.start(Arc::new(ApiSources::new(reader)));
+        self.factory.start(Arc::new(ApiServerSources::new(reader)));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
             self.env.sleep(Duration::from_millis(pause)).await;

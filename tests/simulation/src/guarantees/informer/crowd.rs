@@ -8,20 +8,20 @@ use windlass_informer::{HandlerHandle, HandlerOptions, SharedInformer};
 use windlass_object::ObjectKey;
 
 use super::history::History;
-use super::told::{self, Judge, Notes, Thing, Watcher};
+use super::told::{self, HandlerOracle, Notes, TestObject, CheckingHandler};
 
 /// An informer, whoever listens to it, and what is objected to.
-pub(super) struct Crowd<T: Thing> {
+pub(super) struct HandlerSet<T: TestObject> {
     pub(super) informer: SharedInformer<T>,
-    pub(super) judge: Arc<Judge<T>>,
+    pub(super) judge: Arc<HandlerOracle<T>>,
     pub(super) watchers: Vec<(HandlerHandle, Arc<Notes>)>,
     history: Arc<History>,
 }
 
-impl<T: Thing> Crowd<T> {
-    pub(super) fn new(informer: SharedInformer<T>, judge: Judge<T>, history: &Arc<History>) -> Self {
+impl<T: TestObject> HandlerSet<T> {
+    pub(super) fn new(informer: SharedInformer<T>, judge: HandlerOracle<T>, history: &Arc<History>) -> Self {
         let (judge, history) = (Arc::new(judge), Arc::clone(history));
-        Crowd { informer, judge, watchers: Vec::new(), history }
+        HandlerSet { informer, judge, watchers: Vec::new(), history }
     }
 
     pub(super) fn watch(&mut self, name: &str, panics_every: Option<u64>) -> Arc<Notes> {
@@ -35,7 +35,7 @@ impl<T: Thing> Crowd<T> {
         panics_every: Option<u64>,
     ) -> Arc<Notes> {
         let (history, judge) = (Arc::clone(&self.history), Arc::clone(&self.judge));
-        let (watcher, notes) = Watcher::new(name, history, judge, options.delivery, panics_every);
+        let (watcher, notes) = CheckingHandler::new(name, history, judge, options.delivery, panics_every);
         let handle = self.informer.add_handler_with(name, options, watcher).expect("the informer lives");
         let synced = handle.has_synced();
         self.judge.check(!synced, || format!("{name} is synced before it was told anything"));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 use windlass_object::ObjectKey;
-use windlass_testing::api_server::faults::Scene;
+use windlass_testing::api_server::faults::FaultyServer;
 
 use super::history::History;
 use super::version_of;
 
 /// Writes the objects of one kind.
-pub(super) struct Hand {
-    pub(super) scene: Scene,
+pub(super) struct ObjectWriter {
+    pub(super) scene: FaultyServer,
     pub(super) history: Arc<History>,
     /// What paths begin with.
     group: &'static str,
@@ -20,9 +20,9 @@ pub(super) struct Hand {
     writes: u64,
 }
 
-impl Hand {
-    pub(super) fn new(scene: &Scene, group: &'static str, plural: &'static str) -> Self {
-        Hand { scene: scene.clone(), history: Arc::default(), group, plural, writes: 0 }
+impl ObjectWriter {
+    pub(super) fn new(scene: &FaultyServer, group: &'static str, plural: &'static str) -> Self {
+        ObjectWriter { scene: scene.clone(), history: Arc::default(), group, plural, writes: 0 }
     }
 
     pub(super) fn is_there(&self, namespace: &str, name: &str) -> bool {
@@ -36,17 +36,17 @@ impl Hand {
         let path = self.path(namespace, name);
         if self.scene.object(&path).is_some_and(|it| it["data"].is_number()) {
             // What was spoilt is nothing that a patch could be merged into.
-            self.scene.plant(&path, |object| object["data"] = json!({}));
+            self.scene.overwrite_unchecked(&path, |object| object["data"] = json!({}));
             self.history.wrote(namespace, name, &self.scene.object(&path).expect("it is there"));
         }
-        let written = self.scene.put(&path, json!({ "data": data }));
+        let written = self.scene.upsert(&path, json!({ "data": data }));
         self.history.wrote(namespace, name, &written);
     }
 
     /// Makes an object of it that cannot be decoded.
     pub(super) fn spoil(&self, namespace: &str, name: &str) {
         let path = self.path(namespace, name);
-        self.scene.plant(&path, |object| object["data"] = json!(7));
+        self.scene.overwrite_unchecked(&path, |object| object["data"] = json!(7));
         let written = self.scene.object(&path).expect("it is there");
         self.history.wrote(namespace, name, &written);
     }
@@ -57,7 +57,7 @@ impl Hand {
     }
 
     /// Does something that takes every object away, one after the other.
-    pub(super) fn lose_all(&self, how: impl FnOnce(&Scene)) {
+    pub(super) fn lose_all(&self, how: impl FnOnce(&FaultyServer)) {
         let before = self.latest();
         how(&self.scene);
         let after = self.latest();
@@ -79,7 +79,7 @@ impl Hand {
 
     /// The version of the newest write.
     fn latest(&self) -> u64 {
-        version_of(&self.scene.ask(&Method::GET, "/api/v1/configmaps?limit=1", None).1)
+        version_of(&self.scene.request(&Method::GET, "/api/v1/configmaps?limit=1", None).1)
     }
 
     fn path(&self, namespace: &str, name: &str) -> String {

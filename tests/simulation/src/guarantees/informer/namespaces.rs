@@ -7,14 +7,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use windlass_env::{Env, Instant, Rng};
-use windlass_informer::{FactoryOptions, InformerFactory, NamespaceSet, Presence};
+use windlass_informer::{FactoryOptions, InformerFactory, NamespaceSet, KindAvailability};
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Verb};
-use windlass_testing::Plan;
-use windlass_testing::api_server::faults::Scene;
+use windlass_testing::FaultPlan;
+use windlass_testing::api_server::faults::FaultyServer;
 
-use super::crowd::Crowd;
-use super::hand::Hand;
+use super::crowd::HandlerSet;
+use super::hand::ObjectWriter;
 use super::rights::Rights;
 use super::{
     CONVERGES, SPAN, converge, faults_of_lines, index, judge, key_of, reader, version_of, with_gaps,
@@ -35,12 +35,12 @@ const FIRST: [&str; 2] = ["default", "north"];
 /// How long what is in a namespace that left may be there still: a moment.
 const MOMENT: Duration = Duration::from_secs(2);
 
-fn draw(seed: u64) -> Plan {
+fn draw(seed: u64) -> FaultPlan {
     let faults = faults_of_lines();
     with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
+fn run(plan: &FaultPlan) -> Result<u64, String> {
     play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
@@ -50,13 +50,13 @@ fn run(plan: &Plan) -> Result<u64, String> {
 
 struct World {
     env: Env,
-    hand: Hand,
-    plan: Plan,
+    hand: ObjectWriter,
+    plan: FaultPlan,
     rng: Rng,
     set: NamespaceSet,
     rights: Rights,
     factory: InformerFactory,
-    crowd: Crowd<ConfigMap>,
+    crowd: HandlerSet<ConfigMap>,
     metrics: Metrics,
     /// Since when those are not selected that are not.
     left: BTreeMap<&'static str, Instant>,
@@ -65,17 +65,17 @@ struct World {
 }
 
 impl World {
-    fn new(world: &Env, plan: &Plan) -> World {
-        let env = world.incarnation("a", 0);
+    fn new(world: &Env, plan: &FaultPlan) -> World {
+        let env = world.with_incarnation("a", 0);
         let (rng, metrics) = (env.rng("script"), Metrics::new());
-        let scene = Scene::new(&env, plan.clone());
+        let scene = FaultyServer::new(&env, plan.clone());
         let set = NamespaceSet::of(FIRST);
         let options = FactoryOptions { namespaces: Some(set.clone()), ..FactoryOptions::default() };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();
-        let hand = Hand::new(&scene, "/api/v1", "configmaps");
+        let hand = ObjectWriter::new(&scene, "/api/v1", "configmaps");
         let judge = judge(informer.lister(), &hand, plan).deselects();
-        let crowd = Crowd::new(informer, judge, &hand.history);
+        let crowd = HandlerSet::new(informer, judge, &hand.history);
         let left = NAMESPACES[FIRST.len()..].iter().map(|name| (*name, Instant::ORIGIN)).collect();
         let (stayed, rights) = (BTreeSet::from(FIRST), Rights::default());
         World { env, hand, plan: plan.clone(), rng, set, rights, factory, crowd, metrics, left, stayed }
@@ -83,7 +83,7 @@ impl World {
 
     async fn play(&mut self) -> Result<(), String> {
         for namespace in &NAMESPACES[1..] {
-            self.hand.scene.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+            self.hand.scene.upsert(&format!("/api/v1/namespaces/{namespace}"), json!({}));
         }
         for namespace in NAMESPACES {
             self.put(namespace, "a");
@@ -211,7 +211,7 @@ impl World {
         let held = self.crowd.informer.lister().namespace(lost).len();
         self.env.sleep(CONVERGES).await;
         match self.crowd.informer.presence() {
-            Presence::Forbidden(denial) if denial.namespace.as_deref() == Some(lost) => {}
+            KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some(lost) => {}
             other => return Err(format!("{lost} must not be read, and what is said is {other:?}")),
         }
         let still = self.crowd.informer.lister().namespace(lost).len();
@@ -230,14 +230,14 @@ impl World {
         converge(&self.env, CONVERGES, || {
             let said = self.crowd.informer.presence();
             let still =
-                (said != Presence::Served).then(|| format!("everything may be read, {said:?} is said"));
+                (said != KindAvailability::Served).then(|| format!("everything may be read, {said:?} is said"));
             self.difference().or(still)
         })
         .await
     }
 
     fn asked_for_nothing_else(&self) -> Result<(), String> {
-        let sent = self.hand.scene.sent();
+        let sent = self.hand.scene.sent_requests();
         let others = sent.iter().find(|asked| {
             asked.resource == "configmaps" && !NAMESPACES[..SELECTABLE].contains(&asked.namespace.as_str())
         });

@@ -8,18 +8,18 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::DynamicObject;
 use serde_json::json;
 use windlass_env::{Env, Rng};
-use windlass_informer::{FactoryOptions, InformerFactory, Presence, Selection};
+use windlass_informer::{FactoryOptions, InformerFactory, KindAvailability, Selection};
 use windlass_metrics::Metrics;
 use windlass_object::{Dynamic, ObjectKey, ResourceKind, Scope, Verb};
-use windlass_testing::api_server::faults::Scene;
-use windlass_testing::{Plan, What};
+use windlass_testing::api_server::faults::FaultyServer;
+use windlass_testing::{FaultPlan, FaultAction};
 
-use super::crowd::Crowd;
-use super::hand::Hand;
+use super::crowd::HandlerSet;
+use super::hand::ObjectWriter;
 use super::rights::Rights;
 use super::told::version as version_in;
 use super::{
-    CONVERGES, LONGEST_WATCH, NAMES, SPAN, converge, faults_of_lines, index, judge, key_of, process, reader,
+    CONVERGES, MAX_WATCH, NAMES, SPAN, converge, faults_of_lines, index, judge, key_of, process, reader,
     version_of, with_clock, with_gaps,
 };
 use crate::guarantees::family::{Family, play};
@@ -33,13 +33,13 @@ const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinition
 /// What holds up nobody is waited for no longer than this.
 const MOMENT: Duration = Duration::from_secs(5);
 
-fn draw(seed: u64) -> Plan {
+fn draw(seed: u64) -> FaultPlan {
     let faults = faults_of_lines();
     let plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]);
     with_clock(with_gaps(plan, "widgets"))
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
+fn run(plan: &FaultPlan) -> Result<u64, String> {
     play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
@@ -52,34 +52,34 @@ struct World {
     env: Env,
     /// Of the informers.
     process: Env,
-    maps: Hand,
-    widgets: Hand,
-    plan: Plan,
+    maps: ObjectWriter,
+    widgets: ObjectWriter,
+    plan: FaultPlan,
     rng: Rng,
     rights: Rights,
     factory: InformerFactory,
-    of_maps: Crowd<ConfigMap>,
-    of_widgets: Crowd<DynamicObject>,
+    of_maps: HandlerSet<ConfigMap>,
+    of_widgets: HandlerSet<DynamicObject>,
     metrics: Metrics,
     defined: bool,
 }
 
 impl World {
-    fn new(world: &Env, plan: &Plan) -> World {
-        let (env, process) = (world.incarnation("a", 0), process(world, plan));
+    fn new(world: &Env, plan: &FaultPlan) -> World {
+        let (env, process) = (world.with_incarnation("a", 0), process(world, plan));
         let (mut rng, metrics) = (env.rng("script"), Metrics::new());
-        let scene = Scene::new(&env, plan.clone());
+        let scene = FaultyServer::new(&env, plan.clone());
         let options = FactoryOptions { follow_definitions: rng.below(2) == 0, ..FactoryOptions::default() };
         let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let (maps, widgets) = (
-            Hand::new(&scene, "/api/v1", "configmaps"),
-            Hand::new(&scene, "/apis/example.com/v1", "widgets"),
+            ObjectWriter::new(&scene, "/api/v1", "configmaps"),
+            ObjectWriter::new(&scene, "/apis/example.com/v1", "widgets"),
         );
         let informer = factory.typed::<ConfigMap>();
-        let of_maps = Crowd::new(informer.clone(), judge(informer.lister(), &maps, plan), &maps.history);
+        let of_maps = HandlerSet::new(informer.clone(), judge(informer.lister(), &maps, plan), &maps.history);
         let informer = factory.informer(Dynamic::new(kind()), Selection::default());
         let of_widgets =
-            Crowd::new(informer.clone(), judge(informer.lister(), &widgets, plan), &widgets.history);
+            HandlerSet::new(informer.clone(), judge(informer.lister(), &widgets, plan), &widgets.history);
         let (rights, plan, defined) = (Rights::default(), plan.clone(), false);
         World {
             env,
@@ -150,7 +150,7 @@ impl World {
         let spec = json!({
             "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version],
         });
-        self.widgets.scene.put(DEFINITION, json!({ "spec": spec }));
+        self.widgets.scene.upsert(DEFINITION, json!({ "spec": spec }));
         self.defined = true;
         for name in ["a", "b"] {
             self.widgets.put("default", name, "x", 0);
@@ -165,7 +165,7 @@ impl World {
     /// The definition goes while nobody can be told what goes with it.
     async fn undefine_unseen(&mut self) {
         self.widgets.scene.meddle(|asked| {
-            let what = if asked.is_watch() { What::WatchClosed } else { What::Unavailable };
+            let what = if asked.is_watch() { FaultAction::WatchClosed } else { FaultAction::Unavailable };
             (asked.resource == "widgets").then_some(what)
         });
         self.widgets.put("default", "a", "z", 0);
@@ -188,7 +188,7 @@ impl World {
             if !self.defined {
                 self.define();
             }
-            self.settle(&Presence::Served).await?;
+            self.settle(&KindAvailability::Served).await?;
             self.lose_the_right().await?;
             if is_seen {
                 self.undefine();
@@ -196,7 +196,7 @@ impl World {
                 self.undefine_unseen().await;
             }
             self.others_are_told("which are not served").await?;
-            self.settle(&Presence::Absent).await?;
+            self.settle(&KindAvailability::Absent).await?;
             let waited = self.factory.wait_for_sync(Some(MOMENT)).await;
             waited.map_err(|error| format!("what is not there holds up the rest: {error}"))?;
         }
@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Until the cache is what the server is, and what is said of the kind is true.
-    async fn settle(&self, presence: &Presence) -> Result<(), String> {
+    async fn settle(&self, presence: &KindAvailability) -> Result<(), String> {
         converge(&self.env, CONVERGES, || {
             let said = self.of_widgets.informer.presence();
             let false_word = (said != *presence).then(|| format!("{said:?} is said, not {presence:?}"));
@@ -225,15 +225,15 @@ impl World {
             // Whoever must not list is well as long as a watch goes on from where it was.
             self.widgets
                 .scene
-                .meddle(|asked| (asked.is_watch() && asked.resource == "widgets").then_some(What::Expired));
+                .meddle(|asked| (asked.is_watch() && asked.resource == "widgets").then_some(FaultAction::Expired));
         }
-        self.env.sleep(LONGEST_WATCH).await;
+        self.env.sleep(MAX_WATCH).await;
         // A watch that is open ends with its time, or with its next event.
         let held = self.of_widgets.informer.lister().keys();
         self.env.sleep(CONVERGES).await;
         self.look()?;
         match self.of_widgets.informer.presence() {
-            Presence::Forbidden(denial) if denial.verb == verb && denial.to_string().contains("widgets") => {}
+            KindAvailability::Forbidden(denial) if denial.verb == verb && denial.to_string().contains("widgets") => {}
             other => return Err(format!("{verb:?} is not allowed, and what is said is {other:?}")),
         }
         let still = self.of_widgets.informer.lister().keys();
@@ -243,7 +243,7 @@ impl World {
         self.others_are_told("which must not be read").await?;
         self.rights.give_all_back();
         self.widgets.scene.meddle(|_| None);
-        self.settle(&Presence::Served).await
+        self.settle(&KindAvailability::Served).await
     }
 
     /// A failing watch slows nobody but itself: what is written of the other kind is held a moment later.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use windlass_client::{FrameStream, RawClient, RequestError};
 use windlass_informer::{
-    ApiSources, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest, WatchRequest,
+    ApiServerSources, ListRequest, ListerWatcher, Selection, SourceProvider, WatchListRequest, WatchRequest,
 };
 use windlass_object::{RawList, ResourceKind, Verb, wire};
 
@@ -21,7 +21,7 @@ pub(super) struct Rights {
 
 /// Sources that ask for rights first.
 struct Guarded {
-    sources: ApiSources,
+    sources: ApiServerSources,
     rights: Rights,
 }
 
@@ -42,8 +42,8 @@ impl Rights {
     }
 
     /// The API server, as far as there are rights.
-    pub(super) fn guard(&self, client: RawClient) -> Arc<dyn Sources> {
-        Arc::new(Guarded { sources: ApiSources::new(client), rights: self.clone() })
+    pub(super) fn guard(&self, client: RawClient) -> Arc<dyn SourceProvider> {
+        Arc::new(Guarded { sources: ApiServerSources::new(client), rights: self.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Right>> {
@@ -51,7 +51,7 @@ impl Rights {
     }
 }
 
-impl Sources for Guarded {
+impl SourceProvider for Guarded {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
         Arc::new(Source {
             source: self.sources.source(kind, selection),

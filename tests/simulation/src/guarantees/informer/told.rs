@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::core::DynamicObject;
-use windlass_informer::{Cause, Delivery, Event, Handler, Index, Lister, Observation, Progress};
+use windlass_informer::{Cause, Delivery, Event, Handler, IndexSnapshot, Lister, DeletionEvidence, Progress};
 use windlass_object::{ObjectKey, ResourceVersion};
-use windlass_testing::{Plan, What};
+use windlass_testing::{FaultPlan, FaultAction};
 
 use super::history::History;
 use crate::guarantees::family::ON_PURPOSE;
 
 /// An object, as far as it is judged.
-pub(super) trait Thing: Resource + Send + Sync + 'static {
+pub(super) trait TestObject: Resource + Send + Sync + 'static {
     /// What it is filed under.
     fn values(&self) -> Vec<String>;
 
@@ -25,7 +25,7 @@ pub(super) trait Thing: Resource + Send + Sync + 'static {
     }
 }
 
-impl Thing for ConfigMap {
+impl TestObject for ConfigMap {
     fn values(&self) -> Vec<String> {
         self.data.as_ref().and_then(|data| data.get("value").cloned()).into_iter().collect()
     }
@@ -35,14 +35,14 @@ impl Thing for ConfigMap {
     }
 }
 
-impl Thing for DynamicObject {
+impl TestObject for DynamicObject {
     fn values(&self) -> Vec<String> {
         self.data["data"]["value"].as_str().map(str::to_owned).into_iter().collect()
     }
 }
 
 /// What is objected to, and what the store was like when it was last looked at.
-pub(super) struct Judge<T: Thing> {
+pub(super) struct HandlerOracle<T: TestObject> {
     lister: Lister<T>,
     /// What the server went through, if the store has to hold exactly what it was at the store's version.
     exact: Option<Arc<History>>,
@@ -50,18 +50,18 @@ pub(super) struct Judge<T: Thing> {
     deselects: bool,
     /// How often the server is restored: the most epochs that the store begins.
     restores: u64,
-    index: Option<Index<T, String>>,
+    index: Option<IndexSnapshot<T, String>>,
     objections: Mutex<Vec<String>>,
     /// The newest epoch of the store, and its newest version in it.
     reached: Mutex<(u64, u64)>,
-    late_index: Mutex<Option<Index<T, String>>>,
+    late_index: Mutex<Option<IndexSnapshot<T, String>>>,
 }
 
 /// A handler that holds what it is told against everything.
-pub(super) struct Watcher<T: Thing> {
+pub(super) struct CheckingHandler<T: TestObject> {
     name: String,
     history: Arc<History>,
-    judge: Arc<Judge<T>>,
+    judge: Arc<HandlerOracle<T>>,
     notes: Arc<Notes>,
     delivery: Delivery,
     panics_every: Option<u64>,
@@ -96,22 +96,22 @@ struct Told {
 
 /// Whether a sound store holds, under these faults, what the server held at the store's version: nothing shows it older
 /// lists or other objects, or leaves out states.
-pub(super) fn is_exact(plan: &Plan) -> bool {
-    let blurs = |what: &What| {
+pub(super) fn is_exact(plan: &FaultPlan) -> bool {
+    let blurs = |what: &FaultAction| {
         // The versions of a restored server are no order of its states.
-        matches!(what, What::StaleReplica | What::Poison { .. } | What::Coalesced { .. } | What::Restore)
+        matches!(what, FaultAction::StaleReplica | FaultAction::Poison { .. } | FaultAction::Coalesced { .. } | FaultAction::Restore)
     };
     !plan.faults.iter().any(|fault| blurs(&fault.what))
 }
 
 /// What an index contains.
-fn filed<T: Thing>(index: &Index<T, String>) -> BTreeMap<String, Vec<ObjectKey>> {
+fn filed<T: TestObject>(index: &IndexSnapshot<T, String>) -> BTreeMap<String, Vec<ObjectKey>> {
     index.values().into_iter().map(|value| (value.clone(), index.keys(&value))).collect()
 }
 
-impl<T: Thing> Judge<T> {
+impl<T: TestObject> HandlerOracle<T> {
     pub(super) fn new(lister: Lister<T>) -> Self {
-        Judge {
+        HandlerOracle {
             lister,
             exact: None,
             deselects: false,
@@ -125,17 +125,17 @@ impl<T: Thing> Judge<T> {
 
     /// The store has to hold exactly what the server held at the store's version.
     pub(super) fn exactly(self, history: &Arc<History>) -> Self {
-        Judge { exact: Some(Arc::clone(history)), ..self }
+        HandlerOracle { exact: Some(Arc::clone(history)), ..self }
     }
 
     /// What is selected may change.
     pub(super) fn deselects(self) -> Self {
-        Judge { deselects: true, ..self }
+        HandlerOracle { deselects: true, ..self }
     }
 
     /// The server is restored this often.
     pub(super) fn with_restores(self, restores: u64) -> Self {
-        Judge { restores, ..self }
+        HandlerOracle { restores, ..self }
     }
 
     /// Whether all versions so far are of one epoch, so that their order is that of the writes.
@@ -144,8 +144,8 @@ impl<T: Thing> Judge<T> {
     }
 
     /// What is held is to be filed in this index.
-    pub(super) fn filed_in(self, index: Index<T, String>) -> Self {
-        Judge { index: Some(index), ..self }
+    pub(super) fn filed_in(self, index: IndexSnapshot<T, String>) -> Self {
+        HandlerOracle { index: Some(index), ..self }
     }
 
     pub(super) fn check(&self, holds: bool, objection: impl FnOnce() -> String) {
@@ -196,7 +196,7 @@ impl<T: Thing> Judge<T> {
         self.lister.progress().version_in(key.namespace()).and_then(number)
     }
 
-    pub(super) fn has_late_index(&self, late: Index<T, String>) {
+    pub(super) fn has_late_index(&self, late: IndexSnapshot<T, String>) {
         let early = self.index.as_ref().map(filed);
         self.check(early == Some(filed(&late)), || {
             format!("a late index differs: {early:?}, {:?}", filed(&late))
@@ -220,17 +220,17 @@ impl<T: Thing> Judge<T> {
     }
 }
 
-impl<T: Thing> Watcher<T> {
+impl<T: TestObject> CheckingHandler<T> {
     pub(super) fn new(
         name: &str,
         history: Arc<History>,
-        judge: Arc<Judge<T>>,
+        judge: Arc<HandlerOracle<T>>,
         delivery: Delivery,
         panics_every: Option<u64>,
     ) -> (Self, Arc<Notes>) {
         let notes = Arc::new(Notes::default());
         let name = name.to_owned();
-        (Watcher { name, history, judge, notes: Arc::clone(&notes), delivery, panics_every }, notes)
+        (CheckingHandler { name, history, judge, notes: Arc::clone(&notes), delivery, panics_every }, notes)
     }
 
     fn check(&self, holds: bool, event: &Event<Arc<T>>, why: &str) {
@@ -273,7 +273,7 @@ impl<T: Thing> Watcher<T> {
                 let ended = went || deselected || self.history.was_away_after(&key, now);
                 self.check(ended || self.judge.exact.is_none(), event, "it never went");
                 // What could not be decoded for a while comes back as it was.
-                let floor = if *observed == Observation::Seen { now + 1 } else { now };
+                let floor = if *observed == DeletionEvidence::Seen { now + 1 } else { now };
                 told.floor.insert(key.clone(), floor);
                 told.known.remove(&key);
             }
@@ -288,7 +288,7 @@ impl<T: Thing> Watcher<T> {
             Event::Updated { cause: Cause::Resync, .. } => return,
             Event::Added { .. } => (format!("+{now}"), true),
             Event::Updated { .. } => (format!("~{now}"), true),
-            Event::Deleted { observed, .. } => (format!("-{now}"), *observed == Observation::Seen),
+            Event::Deleted { observed, .. } => (format!("-{now}"), *observed == DeletionEvidence::Seen),
         };
         told.paths.entry(key).or_default().push(step);
         let every = matches!(self.delivery, Delivery::EveryEvent { .. });
@@ -318,7 +318,7 @@ impl<T: Thing> Watcher<T> {
         let holds = match (event, held) {
             (Event::Deleted { .. }, None) => true,
             (_, Some(_)) if !ordered => true,
-            (Event::Deleted { observed: Observation::Seen, .. }, Some(held)) => held > told,
+            (Event::Deleted { observed: DeletionEvidence::Seen, .. }, Some(held)) => held > told,
             (_, Some(held)) => held >= told,
             (_, None) => !listed || quarantined || self.history.was_away_after(&key, told),
         };
@@ -326,7 +326,7 @@ impl<T: Thing> Watcher<T> {
     }
 }
 
-impl<T: Thing> Handler<Arc<T>> for Watcher<T> {
+impl<T: TestObject> Handler<Arc<T>> for CheckingHandler<T> {
     fn handle(&mut self, event: &Event<Arc<T>>) {
         self.check(!self.notes.removed.load(Ordering::Relaxed), event, "told after it was removed");
         self.is_held(event);
@@ -384,19 +384,19 @@ impl Notes {
     }
 }
 
-pub(super) fn key(thing: &impl Thing) -> ObjectKey {
+pub(super) fn key(thing: &impl TestObject) -> ObjectKey {
     ObjectKey::of(thing.meta())
 }
 
-pub(super) fn uid(thing: &impl Thing) -> String {
+pub(super) fn uid(thing: &impl TestObject) -> String {
     thing.meta().uid.clone().unwrap_or_default()
 }
 
-pub(super) fn version(thing: &impl Thing) -> u64 {
+pub(super) fn version(thing: &impl TestObject) -> u64 {
     thing.meta().resource_version.as_ref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }
 
-pub(super) fn identity(thing: &impl Thing) -> (ObjectKey, String) {
+pub(super) fn identity(thing: &impl TestObject) -> (ObjectKey, String) {
     (key(thing), uid(thing))
 }
 
@@ -404,7 +404,7 @@ fn number(version: &ResourceVersion) -> Option<u64> {
     version.as_str().parse().ok()
 }
 
-fn brief<T: Thing>(event: &Event<Arc<T>>) -> String {
+fn brief<T: TestObject>(event: &Event<Arc<T>>) -> String {
     let state = |thing: &Arc<T>| format!("{}@{}{:?}", key(&**thing), version(&**thing), thing.values());
     match event {
         Event::Added { object, cause } => format!("+{} {cause:?}", state(object)),

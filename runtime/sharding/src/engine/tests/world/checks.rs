@@ -1,7 +1,7 @@
 //! The checks: fences that overlap, previous holders that are outdated, and the times without an owner.
 
-use windlass_election::Predecessor;
-use windlass_object::shard::{Ranges, ShardId};
+use windlass_election::PreviousHolder;
+use windlass_object::shard::{HashRanges, ShardId};
 
 use super::{Closed, Fence, Replica, World, pods, probes};
 
@@ -14,7 +14,7 @@ impl World {
         self.record_closed(&fence.ranges, Closed { at: self.now.min(expired), handed_off });
     }
 
-    fn record_closed(&mut self, ranges: &Ranges, closed: Closed) {
+    fn record_closed(&mut self, ranges: &HashRanges, closed: Closed) {
         for probe in probes().into_iter().filter(|probe| ranges.contains(*probe)) {
             let last = self.closed.entry(probe).or_insert(closed);
             if last.at < closed.at {
@@ -24,7 +24,7 @@ impl World {
     }
 
     /// Records for how long the hashes had no owner around which a fence opens now.
-    pub(super) fn record_gaps(&mut self, ranges: &Ranges) {
+    pub(super) fn record_gaps(&mut self, ranges: &HashRanges) {
         let fences = |other: usize, replica: &Replica| {
             let expired = |fence: &Fence| (fence.ranges.clone(), self.when(other, fence.deadline));
             replica.fences.values().map(expired).collect::<Vec<_>>()
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Reports another open fence that contains some of these hashes.
-    pub(super) fn check_overlaps(&mut self, number: usize, shard: ShardId, ranges: &Ranges) {
+    pub(super) fn check_overlaps(&mut self, number: usize, shard: ShardId, ranges: &HashRanges) {
         for (other, replica) in self.replicas.iter().enumerate() {
             for (held, fence) in &replica.fences {
                 if self.local(other) < fence.deadline && fence.ranges.overlaps(ranges) {
@@ -67,12 +67,12 @@ impl World {
         &mut self,
         number: usize,
         shard: ShardId,
-        ranges: &Ranges,
-        predecessor: &Predecessor,
+        ranges: &HashRanges,
+        predecessor: &PreviousHolder,
     ) {
         let Some(written) = predecessor.written() else { return };
         let told = written.get(&pods()).and_then(|version| version.as_str().parse().ok()).unwrap_or(0);
-        let wrote = |(acted_on, term): &(Ranges, u64)| acted_on.overlaps(ranges).then_some(*term);
+        let wrote = |(acted_on, term): &(HashRanges, u64)| acted_on.overlaps(ranges).then_some(*term);
         let last = self.terms.iter().filter_map(wrote).max().unwrap_or(0);
         if told < last {
             self.violations.push(format!(

@@ -1,0 +1,58 @@
+//! Bad times, on request: requests fail, answers get lost, watches break, and pods die.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::{Client, ResourceExt as _};
+use windlass::env::{Env, Rng, Task};
+use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
+
+/// Until when the faults last, counted from the start of the machine: longer than any runs.
+const FOR_EVER: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
+
+/// The shortest and the longest time between two deaths.
+const BETWEEN_DEATHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+
+/// How many pods are looked at to choose a victim: it need not be a fair choice.
+const CANDIDATES: u32 = 100;
+
+/// What goes wrong between windlass and the API server, in thousandths of what could.
+pub(crate) fn plan(seed: u64) -> FaultPlan {
+    let steadily = |permille, what| Fault::during(FOR_EVER, what).permille(permille);
+    let faults = vec![
+        steadily(30, FaultAction::RequestLost { silently: false }),
+        steadily(30, FaultAction::ResponseLost { silently: false }),
+        steadily(30, FaultAction::Conflict),
+        steadily(20, FaultAction::InternalError),
+        steadily(20, FaultAction::Unavailable),
+        steadily(20, FaultAction::TooManyRequests { retry_after_seconds: 1 }),
+        steadily(100, FaultAction::ResponseDelayed { by_ms: 200 }),
+        steadily(5, FaultAction::WatchReset),
+        steadily(5, FaultAction::WatchExpired),
+        steadily(50, FaultAction::WatchDelayed { by_ms: 500 }),
+        steadily(20, FaultAction::EventDuplicated),
+    ];
+    FaultPlan { seed, faults }
+}
+
+/// Deletes a pod every now and then.
+pub(crate) fn start(env: &Env, client: Client) -> Task<()> {
+    let (env, rng) = (env.clone(), env.rng("trouble"));
+    env.clone().spawn("trouble", kill_pods(env, client, rng))
+}
+
+async fn kill_pods(env: Env, client: Client, mut rng: Rng) {
+    let pods: Api<Pod> = Api::all(client.clone());
+    loop {
+        env.sleep(rng.between(BETWEEN_DEATHS.0, BETWEEN_DEATHS.1)).await;
+        let Ok(list) = pods.list(&ListParams::default().limit(CANDIDATES)).await else { continue };
+        let Ok(count @ 1..) = u64::try_from(list.items.len()) else { continue };
+        let Some(pod) = usize::try_from(rng.below(count)).ok().and_then(|index| list.items.get(index)) else {
+            continue;
+        };
+        let namespaced: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        // One that is gone already has died as well.
+        let _gone = namespaced.delete(&pod.name_any(), &DeleteParams::default()).await;
+    }
+}

@@ -1,0 +1,356 @@
+//! The order of victims: single rules as a table, the whole as properties.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::prelude::*;
+
+use super::{DeletionCostMode, DELETION_COST, age_ratios, deletion_cost};
+use crate::shared::fixtures::{
+    at, bare_pod, labels, ready_condition, ready_pod, running_pod, unready_pod, with_phase,
+};
+use crate::shared::pods;
+
+const HOUR: i64 = 3600;
+const MONTH: i64 = 31 * 24 * HOUR;
+
+fn choose(pods: &[Arc<Pod>], related: &[Arc<Pod>], count: usize, now: Timestamp) -> Vec<Arc<Pod>> {
+    super::choose(pods, related, count, DeletionCostMode::Honoured, now)
+}
+
+fn ordered(pods: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Vec<Arc<Pod>> {
+    super::ordered(pods, related, DeletionCostMode::Honoured, now)
+}
+
+fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
+    pods.iter().map(|pod| pods::name(&pod.metadata)).collect()
+}
+
+fn on(mut pod: Pod, node: &str) -> Arc<Pod> {
+    pod.spec.get_or_insert_default().node_name = Some(node.into());
+    Arc::new(pod)
+}
+
+fn created(mut pod: Pod, when: Timestamp) -> Pod {
+    pod.metadata.creation_timestamp = Some(Time(when));
+    pod
+}
+
+fn cost(mut pod: Pod, cost: &str) -> Pod {
+    pod.metadata.annotations = Some(labels(&[(DELETION_COST, cost)]));
+    pod
+}
+
+fn restarted(mut pod: Pod, restarts: i32, sidecar_restarts: i32) -> Pod {
+    let status = |name: &str, restart_count| ContainerStatus {
+        name: name.into(),
+        restart_count,
+        ..Default::default()
+    };
+    pod.spec.get_or_insert_default().init_containers = Some(vec![Container {
+        name: "sidecar".into(),
+        restart_policy: Some("Always".into()),
+        ..Default::default()
+    }]);
+    let pod_status = pod.status.get_or_insert_default();
+    pod_status.container_statuses = Some(vec![status("main", restarts)]);
+    pod_status.init_container_statuses =
+        Some(vec![status("sidecar", sidecar_restarts), status("setup", 9000)]);
+    pod
+}
+
+fn ready_since(name: &str, ready: i64, created_at: i64) -> Pod {
+    restarted(created(ready_pod(name, at(ready)), at(created_at)), 0, 0)
+}
+
+/// The first of two pods goes first, however they are listed; `crowd` is how many related pods share their nodes.
+fn goes_first(lesser: (&Pod, usize), greater: (&Pod, usize)) {
+    let place = |(pod, crowd): (&Pod, usize), node: &str, id: &str| {
+        let mut pod = pod.clone();
+        // The UID would prefer the other one: it must not be what decides.
+        pod.metadata.uid = Some(id.into());
+        if !pods::node(&pod).is_empty() {
+            pod.spec.get_or_insert_default().node_name = Some(node.into());
+        }
+        let related: Vec<_> = (0..crowd).map(|_| on(bare_pod("related"), pods::node(&pod))).collect();
+        (Arc::new(pod), related)
+    };
+    let (first, mut related) = place(lesser, "node-1", "b");
+    let (second, more) = place(greater, "node-2", "a");
+    related.extend(more);
+    for listed in [[&first, &second], [&second, &first]] {
+        let listed: Vec<_> = listed.into_iter().map(Arc::clone).collect();
+        let chosen = choose(&listed, &related, 1, at(0));
+        assert_eq!(names(&chosen), names(&[Arc::clone(&first)]), "{lesser:?} should go before {greater:?}");
+    }
+}
+
+#[test]
+fn each_rule_decides_when_those_before_it_do_not() {
+    let unscheduled = with_phase(bare_pod("unscheduled"), "Pending");
+    let pending = running_pod("pending", "False", None);
+    let pending = with_phase(pending, "Pending");
+    let unknown = with_phase(running_pod("unknown", "False", None), "Unknown");
+    let unready = unready_pod("unready");
+    let ready_timeless = running_pod("ready-timeless", "True", None);
+    let now = ready_since("ready-now", 0, 0);
+    let then = ready_since("ready-then", -MONTH, -MONTH);
+    let worn = restarted(now.clone(), 9001, 0);
+    let very_worn = restarted(now.clone(), 9001, 9001);
+    let now_created_then = ready_since("ready-now-created-then", 0, -MONTH);
+
+    goes_first((&unscheduled, 1), (&pending, 2));
+    goes_first((&unscheduled, 2), (&pending, 1));
+    goes_first((&pending, 1), (&unknown, 2));
+    goes_first((&unknown, 1), (&unready, 2));
+    goes_first((&unready, 1), (&ready_timeless, 1));
+    goes_first((&ready_timeless, 1), (&now, 1));
+    goes_first((&now, 2), (&ready_timeless, 1));
+    goes_first((&now, 1), (&then, 1));
+    goes_first((&now, 2), (&then, 1));
+    goes_first((&worn, 1), (&now, 1));
+    goes_first((&very_worn, 1), (&worn, 1));
+    goes_first((&now, 2), (&worn, 1));
+    goes_first((&now, 1), (&now_created_then, 1));
+    goes_first((&now_created_then, 2), (&now, 1));
+    goes_first((&cost(now_created_then.clone(), "10"), 2), (&cost(now_created_then, "100"), 1));
+    goes_first((&ready_since("2h", -2 * HOUR, -MONTH), 1), (&ready_since("5h", -5 * HOUR, -MONTH), 1));
+}
+
+#[test]
+fn costs_that_are_ignored_decide_nothing() {
+    let pod = |name: &str, price: &str| Arc::new(cost(ready_since(name, 0, 0), price));
+    let listed = [pod("dear", "100"), pod("expensive", "10")];
+    let chosen = |costs| super::choose(&listed, &[], 1, costs, at(0));
+    assert_eq!(names(&chosen(DeletionCostMode::Honoured)), ["expensive"]);
+    assert_eq!(names(&chosen(DeletionCostMode::Ignored)), ["dear"], "what is left is the UID");
+}
+
+#[test]
+fn times_within_one_power_of_two_are_told_apart_by_uid_alone() {
+    let pairs = [
+        (ready_since("a", -8 * HOUR, -MONTH), ready_since("b", -5 * HOUR, -MONTH)),
+        (
+            created(with_phase(bare_pod("a"), "Pending"), at(-8 * HOUR)),
+            created(with_phase(bare_pod("b"), "Pending"), at(-5 * HOUR)),
+        ),
+    ];
+    for (a, b) in pairs {
+        let listed = [Arc::new(b), Arc::new(a)];
+        assert_eq!(names(&choose(&listed, &[], 1, at(0))), ["a"]);
+    }
+}
+
+#[test]
+fn only_a_canonical_integer_of_32_bits_is_a_deletion_cost() {
+    let reads = |text: &str| deletion_cost(&cost(bare_pod("pod"), text));
+    assert_eq!(reads("10"), 10);
+    assert_eq!(reads("-10"), -10);
+    assert_eq!(reads("0"), 0);
+    assert_eq!(reads("2147483647"), i32::MAX);
+    for invalid in ["+10", "010", "008", "2147483648", "-2147483649", "", "-", "ten", " 1", "1.5"] {
+        assert_eq!(reads(invalid), 0, "{invalid:?}");
+    }
+    assert_eq!(deletion_cost(&bare_pod("pod")), 0);
+}
+
+/// Chooses `count` of the listed pods; without a list of related pods they are their own.
+fn chosen(listed: &[&Arc<Pod>], related: Option<&[&Arc<Pod>]>, count: usize, expected: &[&str]) {
+    let collect = |pods: &[&Arc<Pod>]| pods.iter().map(|pod| Arc::clone(pod)).collect::<Vec<_>>();
+    let listed = collect(listed);
+    let related = related.map_or_else(|| listed.clone(), collect);
+    assert_eq!(names(&choose(&listed, &related, count, at(0))), expected);
+}
+
+#[test]
+fn the_pods_that_serve_least_are_chosen_and_all_of_them_without_sorting() {
+    let unscheduled = Arc::new(with_phase(bare_pod("unscheduled"), "Pending"));
+    let pending = on(with_phase(bare_pod("pending"), "Pending"), "fake");
+    let unready = on(running_pod("unready", "False", None), "fake");
+    let ready_1 = on(running_pod("ready-1", "True", None), "fake-1");
+    let ready_2 = on(running_pod("ready-2", "True", None), "fake-2");
+
+    chosen(&[], None, 0, &[]);
+    chosen(&[&unready, &ready_1], None, 2, &["unready", "ready-1"]);
+    chosen(&[&ready_1, &unready], None, 1, &["unready"]);
+    chosen(
+        &[&ready_1, &ready_1, &ready_2, &unready, &pending, &unscheduled],
+        None,
+        6,
+        &["ready-1", "ready-1", "ready-2", "unready", "pending", "unscheduled"],
+    );
+    chosen(&[&ready_1, &unscheduled], Some(&[]), 2, &["ready-1", "unscheduled"]);
+    chosen(&[&pending, &unscheduled], None, 1, &["unscheduled"]);
+    chosen(&[&ready_1, &unready, &unready], None, 2, &["unready", "unready"]);
+    chosen(&[&ready_1, &ready_2], Some(&[&ready_1, &ready_2, &ready_2]), 1, &["ready-2"]);
+    chosen(&[&pending, &unready], None, 1, &["pending"]);
+    chosen(
+        &[&ready_1, &ready_2, &unready, &pending, &unscheduled],
+        None,
+        3,
+        &["unscheduled", "pending", "unready"],
+    );
+}
+
+#[test]
+fn ended_pods_crowd_no_node() {
+    let ready_1 = on(running_pod("ready-1", "True", None), "fake-1");
+    let ready_2 = on(running_pod("ready-2", "True", None), "fake-2");
+    let ended = on(with_phase(bare_pod("ended"), "Succeeded"), "fake-2");
+    chosen(&[&ready_1, &ready_2], Some(&[&ready_1, &ready_2, &ended]), 1, &["ready-1"]);
+}
+
+#[test]
+fn ages_are_reported_as_whole_multiples_of_the_youngest_ready_pod() {
+    let old = Arc::new(ready_since("old", -10, -10));
+    let young = Arc::new(ready_since("young", -4, -4));
+    let unready = Arc::new(created(unready_pod("unready"), at(-1)));
+    let all = [Arc::clone(&old), Arc::clone(&young), Arc::clone(&unready)];
+    assert_eq!(age_ratios(&all, &all, at(0)), [2.0, 1.0]);
+    assert_eq!(age_ratios(&all, &[unready], at(0)), Vec::<f64>::new());
+    assert_eq!(age_ratios(&all, &[old], at(-4)), Vec::<f64>::new(), "the youngest has no age yet");
+}
+
+/// The rules as other controllers compare two pods, one after the other; not a consistent order by itself.
+fn rules_prefer(a: &Pod, b: &Pod, now: Timestamp) -> bool {
+    let phase = |pod: &Pod| match pods::phase(pod) {
+        pods::PodPhase::Unknown => 1,
+        pods::PodPhase::Running => 2,
+        _ => 0,
+    };
+    let (node_a, node_b) = (pods::node(a), pods::node(b));
+    if node_a != node_b && (node_a.is_empty() || node_b.is_empty()) {
+        return node_a.is_empty();
+    }
+    if phase(a) != phase(b) {
+        return phase(a) < phase(b);
+    }
+    if pods::is_ready(a) != pods::is_ready(b) {
+        return !pods::is_ready(a);
+    }
+    if deletion_cost(a) != deletion_cost(b) {
+        return deletion_cost(a) < deletion_cost(b);
+    }
+    if pods::is_ready(a) && pods::ready_since(a) != pods::ready_since(b) {
+        return younger(a, b, pods::ready_since(a), pods::ready_since(b), now);
+    }
+    match super::restarts(b).cmp(&super::restarts(a)) {
+        Ordering::Equal => {}
+        unequal => return unequal.is_lt(),
+    }
+    let (created_a, created_b) = (pods::created(&a.metadata), pods::created(&b.metadata));
+    created_a != created_b && younger(a, b, created_a, created_b, now)
+}
+
+fn younger(a: &Pod, b: &Pod, time_a: Option<Timestamp>, time_b: Option<Timestamp>, now: Timestamp) -> bool {
+    let (Some(time_a), Some(time_b)) = (time_a, time_b) else { return time_a.is_none() };
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "the original's own arithmetic"
+    )]
+    let rank = |time: Timestamp| match now.duration_since(time).as_nanos() {
+        passed if passed > 0 => (passed as f64).log2() as i64,
+        _ => -1,
+    };
+    match rank(time_a).cmp(&rank(time_b)) {
+        Ordering::Equal => a.metadata.uid < b.metadata.uid,
+        unequal => unequal.is_lt(),
+    }
+}
+
+/// Pods from small ranges, so that every rule meets many ties.
+fn any_pod() -> impl Strategy<Value = Pod> {
+    let ages =
+        || proptest::option::weighted(0.9, prop_oneof![Just(-5_i64), Just(0), 1_i64..12, 3600_i64..3700]);
+    let rules =
+        (any::<bool>(), 0..4_usize, any::<bool>(), prop_oneof![Just(None), (-2..3_i32).prop_map(Some)]);
+    (rules, ages(), ages(), 0..3_i32, 0..2_i32).prop_map(
+        |((bound, phase, ready, price), ready_for, age, restarts, sidecar_restarts)| {
+            let mut pod = with_phase(bare_pod("pod"), ["Pending", "Unknown", "Running", "Running"][phase]);
+            pod.spec.get_or_insert_default().node_name = bound.then(|| "node".into());
+            let condition =
+                ready_condition(if ready { "True" } else { "False" }, ready_for.map(|age| at(-age)));
+            pod.status.get_or_insert_default().conditions = Some(vec![condition]);
+            pod.metadata.creation_timestamp = age.map(|age| Time(at(-age)));
+            let pod = restarted(pod, restarts, sidecar_restarts);
+            price.map_or_else(|| pod.clone(), |price| cost(pod.clone(), &price.to_string()))
+        },
+    )
+}
+
+/// Pods with distinct names and UIDs, in no particular order of either.
+fn any_pods(most: usize) -> impl Strategy<Value = Vec<Arc<Pod>>> {
+    proptest::collection::vec(any_pod(), 0..=most).prop_map(|pods| {
+        let name = |(place, mut pod): (usize, Pod)| {
+            pod.metadata.name = Some(format!("pod-{place}"));
+            pod.metadata.uid = Some(format!("uid-{}", (place * 7) % 13));
+            Arc::new(pod)
+        };
+        pods.into_iter().enumerate().map(name).collect()
+    })
+}
+
+/// Which pods come before which under the rules, directly or by way of others.
+fn reachable(pods: &[Arc<Pod>], now: Timestamp) -> Vec<Vec<bool>> {
+    let mut reach: Vec<Vec<bool>> =
+        pods.iter().map(|a| pods.iter().map(|b| rules_prefer(a, b, now)).collect()).collect();
+    for through in 0..pods.len() {
+        for from in 0..pods.len() {
+            for to in 0..pods.len() {
+                reach[from][to] |= reach[from][through] && reach[through][to];
+            }
+        }
+    }
+    reach
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn two_pods_are_ordered_as_the_rules_say(pods in any_pods(2), offset in 0..3_i64) {
+        let now = at(offset) + SignedDuration::from_nanos(7);
+        let result = ordered(&pods, &[], now);
+        if let [first, second] = result.as_slice() {
+            prop_assert!(!rules_prefer(second, first, now));
+        }
+    }
+
+    #[test]
+    fn the_rules_are_only_overruled_where_they_run_in_a_circle(pods in any_pods(9)) {
+        let now = at(0) + SignedDuration::from_nanos(7);
+        let result = ordered(&pods, &[], now);
+        let reach = reachable(&result, now);
+        for late in 0..result.len() {
+            for early in 0..late {
+                let overruled = rules_prefer(&result[late], &result[early], now);
+                prop_assert!(!overruled || reach[early][late], "no circle explains this order");
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_does_not_depend_on_how_pods_are_listed(pods in any_pods(9), turn in 0..9_usize) {
+        let now = at(0) + SignedDuration::from_nanos(7);
+        let expected = ordered(&pods, &pods, now);
+        let mut listed = pods;
+        let length = listed.len().max(1);
+        listed.rotate_left(turn % length);
+        listed.reverse();
+        let result = ordered(&listed, &listed, now);
+        prop_assert_eq!(names(&result), names(&expected));
+    }
+
+    #[test]
+    fn choosing_more_never_spares_a_pod_chosen_before(pods in any_pods(9)) {
+        let now = at(0);
+        for count in 1..pods.len() {
+            let (fewer, more) = (choose(&pods, &pods, count - 1, now), choose(&pods, &pods, count, now));
+            prop_assert_eq!(names(&fewer), names(&more[..count - 1]));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Gives a disk to every Service that asks for one: the controller of [`leaky_disks`](crate::leaky_disks), repaired.
+//!
+//! The name of the disk follows from the name of the Service, and the disk is applied instead of created. Whoever comes
+//! after a crash does the same writes again, and they change nothing.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::ResourceExt;
+use serde_json::json;
+use windlass::prelude::*;
+
+/// The annotation by which a Service asks for a disk of some size.
+pub const WANTED: &str = "example.com/disk";
+/// The annotation that tells the name of the disk.
+pub const GIVEN: &str = "example.com/disk-name";
+
+/// The controller.
+#[derive(Debug)]
+pub struct DiskController {
+    services: Lister<Service>,
+    service: Writer<Service>,
+    disk: Writer<PersistentVolumeClaim>,
+}
+
+impl Controller for DiskController {
+    const NAME: &'static str = "disk-keeper";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        Ok(Self {
+            services: setup.primary::<Service>().lister(),
+            service: setup.writer::<Service>().patch().build(),
+            disk: setup.writer::<PersistentVolumeClaim>().apply().build(),
+        })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
+        let Some(size) = service.annotations().get(WANTED) else { return Ok(Outcome::Done) };
+        if service.annotations().contains_key(GIVEN) {
+            return Ok(Outcome::Done);
+        }
+        self.disk.apply(cx, &disk_for(key, size)?).await?;
+        let tell = |service: &mut Service| {
+            service.annotations_mut().insert(GIVEN.to_owned(), key.name().to_owned());
+        };
+        self.service.patch(cx, &service, tell).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn disk_for(key: &ObjectKey, size: &str) -> Result<PersistentVolumeClaim, ReconcileError> {
+    let disk = json!({
+        "metadata": { "name": key.name(), "namespace": key.namespace() },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } },
+    });
+    serde_json::from_value(disk).map_err(terminal)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::Value;
+    use windlass::testing::{Cluster, Simulation, Snapshot, exhaustive_crash, object};
+
+    use super::*;
+
+    /// What users do: every minute a Service asks for a disk, three times.
+    async fn three_ask_for_disks(cluster: Cluster) {
+        cluster.run([Registration::of::<DiskController>()]);
+        for name in ["web", "shop", "mail"] {
+            let service = json!({
+                "metadata": { "name": name, "annotations": { WANTED: "1Gi" } },
+                "spec": { "ports": [{ "port": 80 }] },
+            });
+            cluster.create(&object::<Service>(service)).await;
+            cluster.advance(Duration::from_secs(60)).await;
+        }
+        let has_disk = |service: &Value| !service["metadata"]["annotations"][GIVEN].is_null();
+        let all_have = |now: &Snapshot| now.all("Service").filter(|it| has_disk(it)).count() == 3;
+        cluster.eventually("three Services have disks", all_have).await;
+    }
+
+    #[test]
+    fn a_crash_at_any_write_changes_nothing() {
+        let tally = exhaustive_crash(&Simulation::of(1), three_ask_for_disks);
+        let tally = tally.unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!((tally.quiet.writes, tally.runs), (6, 12));
+    }
+
+    #[windlass::simulation(minutes = 3, faults = all, plans = 20, caches = [Service], rights = exact)]
+    async fn random_faults_change_nothing(cluster: Cluster) {
+        three_ask_for_disks(cluster).await;
+    }
+}

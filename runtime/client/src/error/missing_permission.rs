@@ -1,0 +1,180 @@
+//! What a role lacks, mostly read off the API server's refusal.
+//!
+//! A 403 may come from the authorizer, and then a rule is missing, or from admission, as when a quota is used up, and
+//! then none is. Only the first is a [`MissingPermission`]. Which of the two it is stands in the server's words alone; the sentence
+//! is the same for every authorizer, since the server makes it.
+
+use std::{error::Error, fmt};
+
+use windlass_object::{Rule, Status, Verb};
+
+/// A request that the server's authorizer refused: who may not do what, and the rule that would let them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingPermission {
+    /// Who asked, as the server knows them: `system:serviceaccount:kube-system:replicaset-controller`. `None` for an
+    /// informer: the process asked.
+    pub user: Option<String>,
+    /// What was to be done.
+    pub verb: Verb,
+    /// In which namespace; `None` for all of them, and for resources that live in none.
+    pub namespace: Option<String>,
+    /// The rule that a role must contain: the verb on the resource, or `list` and `watch` for an informer. [`Rule::to_yaml`] writes
+    /// it as an item of a role.
+    pub rule: Rule,
+}
+
+impl MissingPermission {
+    /// What a refusal says about roles; `None` if it is about something else.
+    pub fn of(status: &Status) -> Option<Self> {
+        if status.code == 403 { Self::said(&status.message) } else { None }
+    }
+
+    /// Reads the sentence that every API server has for this.
+    pub(super) fn said(text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once("User \"")?;
+        let (user, rest) = quoted_from(rest)?;
+        let (verb, rest) = rest.strip_prefix(" cannot ")?.split_once(' ')?;
+        let (resource, rest) = quoted(rest.strip_prefix("resource ")?)?;
+        let (group, rest) = quoted(rest.strip_prefix(" in API group ")?)?;
+        let namespace = match rest.strip_prefix(" in the namespace ") {
+            Some(rest) => Some(quoted(rest)?.0),
+            None => None,
+        };
+        let verb: Verb = verb.parse().ok()?;
+        Some(Self { user: Some(user), verb, namespace, rule: Rule::new(group, resource, [verb]) })
+    }
+}
+
+/// One line, with the rule at its end.
+impl fmt::Display for MissingPermission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MissingPermission { user, verb, namespace, rule } = self;
+        let Rule { group, resource, .. } = rule;
+        if let Some(user) = user {
+            write!(f, "{user} ")?;
+        }
+        let dot = if group.is_empty() { "" } else { "." };
+        write!(f, "may not {verb} {resource}{dot}{group}")?;
+        match namespace {
+            Some(namespace) => {
+                write!(f, " in namespace {namespace}; add to a role there, or to a cluster role: ")?;
+            }
+            None => f.write_str("; add to a cluster role: ")?,
+        }
+        f.write_str(&rule.to_yaml())
+    }
+}
+
+impl Error for MissingPermission {}
+
+/// A quoted text and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    quoted_from(text.strip_prefix('"')?)
+}
+
+/// The same, of a text whose opening quote has been read. Go's quoting, of which names need only two escapes.
+fn quoted_from(text: &str) -> Option<(String, &str)> {
+    let (mut found, mut characters) = (String::new(), text.char_indices());
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((found, &text[at + 1..])),
+            '\\' => {
+                found.push(characters.next().map(|(_, escaped)| escaped).filter(|it| "\"\\".contains(*it))?);
+            }
+            _ => found.push(character),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::BoxError;
+
+    use super::*;
+    use crate::error::{RequestError, missing_permission};
+
+    fn forbidden(message: &str) -> Status {
+        let mut status = Status::failure(message, "Forbidden");
+        status.code = 403;
+        status
+    }
+
+    const POD: &str = r#"pods is forbidden: User "system:serviceaccount:kube-system:replicaset-controller" cannot create resource "pods" in API group "" in the namespace "web""#;
+
+    #[test]
+    fn what_a_role_lacks_is_told_on_one_line_that_ends_with_the_rule() {
+        let denial = MissingPermission::of(&forbidden(POD)).unwrap();
+        assert_eq!(
+            denial.to_string(),
+            r#"system:serviceaccount:kube-system:replicaset-controller may not create pods in namespace web; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [create] }"#
+        );
+    }
+
+    #[test]
+    fn subresources_groups_names_and_the_whole_cluster_are_read_from_the_servers_words() {
+        for (message, expected) in [
+            (
+                r#"replicasets.apps "a" is forbidden: User "me" cannot update resource "replicasets/status" in API group "apps" in the namespace "web""#,
+                ("me", Verb::Update, "apps", "replicasets/status", Some("web")),
+            ),
+            (
+                r#"nodes is forbidden: User "a \"b\" \\c" cannot list resource "nodes" in API group "" at the cluster scope"#,
+                (r#"a "b" \c"#, Verb::List, "", "nodes", None),
+            ),
+            (
+                r#"pods is forbidden: User "" cannot deletecollection resource "pods" in API group "" in the namespace "b": RBAC: clusterrole.rbac.authorization.k8s.io "x" not found"#,
+                ("", Verb::DeleteCollection, "", "pods", Some("b")),
+            ),
+        ] {
+            let (user, verb, group, resource, namespace) = expected;
+            let expected = MissingPermission {
+                user: Some(user.to_owned()),
+                verb,
+                namespace: namespace.map(str::to_owned),
+                rule: Rule::new(group, resource, [verb]),
+            };
+            assert_eq!(MissingPermission::of(&forbidden(message)), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_no_role_would_lift_is_no_denial() {
+        for message in [
+            r#"pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
+            r#"pods "a" is forbidden: unable to create new content in namespace web because it is being terminated"#,
+            r#"forbidden: User "me" cannot get path "/healthz""#,
+            r#"x is forbidden: User "me" cannot dance resource "pods" in API group "" at the cluster scope"#,
+            r#"x is forbidden: User "me"#,
+            r#"x is forbidden: User "m\x41e" cannot get resource "pods" in API group "" at the cluster scope"#,
+            "denied by a webhook",
+            "",
+        ] {
+            assert_eq!(MissingPermission::of(&forbidden(message)), None, "{message}");
+        }
+        let mut conflict = forbidden(POD);
+        conflict.code = 409;
+        assert_eq!(MissingPermission::of(&conflict), None);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("creating a pod")]
+    struct Wrapped(#[source] kube::Error);
+
+    #[test]
+    fn a_denial_is_found_below_any_wrapping_and_in_raw_errors() {
+        let error = Wrapped(kube::Error::Api(Box::new(forbidden(POD))));
+        assert_eq!(missing_permission(&error).map(|it| it.verb), Some(Verb::Create));
+        let raw = RequestError::from_status(forbidden(POD), None);
+        assert_eq!(missing_permission(&raw).map(|it| it.rule), Some(Rule::new("", "pods", [Verb::Create])));
+        let both = BoxError::from(format!("[can't recheck DeletionTimestamp: {POD}, and something else]"));
+        assert_eq!(missing_permission(both.as_ref()).and_then(|it| it.namespace), Some("web".to_owned()));
+        let itself = missing_permission(&raw).unwrap();
+        assert_eq!(missing_permission(&itself), Some(itself.clone()));
+        assert_eq!(missing_permission(&Wrapped(kube::Error::LinesCodecMaxLineLengthExceeded)), None);
+        assert_eq!(missing_permission(BoxError::from("something else").as_ref()), None);
+        let mut conflict = forbidden(POD);
+        conflict.code = 409;
+        assert_eq!(missing_permission(&kube::Error::Api(Box::new(conflict))), None, "an answer says what it is");
+    }
+}

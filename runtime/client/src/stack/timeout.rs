@@ -1,0 +1,187 @@
+//! An end to every wait: a request is answered, to the last byte, within its deadline, and a watch is never silent
+//! for longer than its own timeout and some grace.
+//!
+//! The deadline of a list covers the head of the answer and then makes way for one of progress: a large collection takes
+//! longer than any fixed time, and a repetition takes as long again. Its body fails when no chunk arrives for
+//! [`MAX_STALL`], or when it is slower than [`MIN_BYTES_PER_SECOND`] on average.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use http::Request;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use tower::BoxError;
+use windlass_env::{Env, Instant};
+use windlass_object::{
+    Verb,
+    request::{RequestInfo, parameter},
+};
+
+use super::{ResponseResult, Next, RequestState, Middleware, fence::Due, request_options::time_limit};
+use crate::error::{DeadlineError, WatchIdleError};
+
+/// What a watch may be silent for beyond its own timeout: the way of the server's last words.
+pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(30);
+
+/// How long API servers keep a watch that names no timeout: twice their `--min-request-timeout`, at most.
+const SERVER_WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How far apart two chunks of a list can be.
+const MAX_STALL: Duration = Duration::from_secs(30);
+
+/// How many bytes of a list arrive per second at least, on average after its deadline: a server that trickles cannot hold
+/// a request, and no link that a control plane can work over is as slow.
+const MIN_BYTES_PER_SECOND: u64 = 16 * 1024;
+
+#[derive(Clone)]
+pub(crate) struct Timeout {
+    pub(crate) env: Env,
+    pub(crate) within: Duration,
+}
+
+impl Middleware for Timeout {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+        let (notes, sent) = (RequestState::of(&mut request), self.env.now());
+        let within = time_limit(&request, self.within);
+        let limit = if notes.info().is_watch() {
+            BodyTimeout::Silence(watch_timeout(request.uri().query()) + SILENCE_GRACE)
+        } else if is_list(notes.info()) {
+            BodyTimeout::Progress { sent, within }
+        } else {
+            BodyTimeout::Total { sent, within }
+        };
+        request.extensions_mut().insert(Due(sent + within));
+        let answer = self.env.timeout(within, next.send(request)).await;
+        let response = answer.map_err(|_| DeadlineError { within })??;
+        Ok(response.map(|body| TimedBody::new(body, self.env, limit).boxed_unsync()))
+    }
+}
+
+fn is_list(info: &RequestInfo) -> bool {
+    info.resource().is_some_and(|resource| resource.verb == Verb::List)
+}
+
+fn watch_timeout(query: Option<&str>) -> Duration {
+    let seconds = parameter(query, "timeoutSeconds").and_then(|value| value.parse().ok());
+    seconds.map_or(SERVER_WATCH_TIMEOUT, Duration::from_secs)
+}
+
+/// How long a body may take.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum BodyTimeout {
+    /// The whole of it must be here `within` after the request was sent.
+    Total { sent: Instant, within: Duration },
+    /// The whole of it must be here `within` after the request was sent, and later by what it takes at the least rate; no
+    /// two chunks may be further apart than [`MAX_STALL`].
+    Progress { sent: Instant, within: Duration },
+    /// No two chunks may be further apart than this.
+    Silence(Duration),
+}
+
+/// A body that ends with an error instead of hanging. Its timer is armed only while somebody waits.
+pub(crate) struct TimedBody<B> {
+    inner: B,
+    env: Env,
+    limit: BodyTimeout,
+    heard: Instant,
+    bytes: u64,
+    state: State,
+}
+
+enum State {
+    Reading,
+    Waiting(BoxFuture<'static, ()>),
+    Ended,
+}
+
+impl<B> TimedBody<B> {
+    pub(crate) fn new(inner: B, env: Env, limit: BodyTimeout) -> Self {
+        Self { heard: env.now(), bytes: 0, inner, env, limit, state: State::Reading }
+    }
+
+    fn due(&self) -> Instant {
+        match self.limit {
+            BodyTimeout::Total { sent, within } => sent + within,
+            BodyTimeout::Progress { sent, within } => {
+                let earned = Duration::from_secs(self.bytes / MIN_BYTES_PER_SECOND);
+                (self.heard + MAX_STALL).min(sent + within + earned)
+            }
+            BodyTimeout::Silence(bound) => self.heard + bound,
+        }
+    }
+
+    /// Whether the time is up; leaves the timer armed if not. Chunks do not touch the timer: it looks at the time of
+    /// the last one when it fires.
+    fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let timer = match &mut self.state {
+                State::Waiting(timer) => timer,
+                State::Reading | State::Ended => {
+                    self.state = State::Waiting(self.env.sleep_until(self.due()).boxed());
+                    continue;
+                }
+            };
+            std::task::ready!(timer.poll_unpin(cx));
+            if self.env.now() >= self.due() {
+                self.state = State::Ended;
+                return Poll::Ready(());
+            }
+            self.state = State::Reading;
+        }
+    }
+
+    fn expiry(&self) -> BoxError {
+        match self.limit {
+            BodyTimeout::Total { within, .. } => DeadlineError { within }.into(),
+            BodyTimeout::Progress { sent, .. } => {
+                DeadlineError { within: self.env.now().saturating_duration_since(sent) }.into()
+            }
+            BodyTimeout::Silence(bound) => WatchIdleError { bound }.into(),
+        }
+    }
+}
+
+fn length<E>(frame: &Option<Result<Frame<Bytes>, E>>) -> u64 {
+    let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+    data.map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX))
+}
+
+impl<B> HttpBody for TimedBody<B>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if matches!(this.state, State::Ended) {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
+            this.heard = this.env.now();
+            this.bytes += length(&frame);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        this.poll_expired(cx).map(|()| Some(Err(this.expiry())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Ended) || self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

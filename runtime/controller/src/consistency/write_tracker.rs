@@ -1,0 +1,652 @@
+//! Read-your-writes, the bookkeeping: which versions each key's cache must reflect before the next reconcile.
+//!
+//! [`WriteTracker`] is pure. Per key and collection it keeps the highest version written, the UIDs of deleted objects (the answer
+//! to a deletion can lack a version), and since when the outcome of a write is unknown. An answer with neither version nor
+//! UID, as to an eviction, counts as an unknown outcome. With each entry goes the epoch of the cache: versions of two epochs
+//! (before and after the restore of an etcd) cannot be compared, so an entry of another epoch is settled only by a list. Per
+//! resource the ledger keeps the highest version of all keys, for a successor whose caches must reflect it.
+//!
+//! Nothing is decided by elapsed time alone. An unknown outcome becomes a version by a consistent read of the collection
+//! ([`doubts`](crate::consistency::doubts)). A version or deletion that a cache does not reflect is settled by a list of the cache that began
+//! after the write was recorded ([`freshness`](crate::consistency::freshness)).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use windlass_env::Instant;
+use windlass_env::watch_channel::{Receiver, Sender, channel};
+use windlass_informer::{RefreshTicket, ObjectLocation};
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
+
+use crate::consistency::caches::{CacheId, End};
+
+/// How long a write of unknown outcome can still take effect. The client has closed its connection, and a server stops
+/// working on a request whose connection is closed; what it had sent to its storage by then is applied within
+/// milliseconds. A consistent read that begins after this time therefore reflects the write, if it happened.
+pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
+
+/// A collection that is written to: a resource, in one namespace if it has any. With many namespaces as one source each
+/// has a version of its own. So has each shard: where those are told apart by the identity of objects, an object is a
+/// place by itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WrittenCollection {
+    /// Group and resource.
+    pub(crate) resource: GroupResource,
+    namespace: Option<Arc<str>>,
+    object: Option<Uid>,
+}
+
+impl WrittenCollection {
+    pub(crate) fn new(resource: GroupResource, namespace: Option<&str>) -> Self {
+        Self { resource, namespace: namespace.map(Into::into), object: None }
+    }
+
+    /// That of one object.
+    pub(crate) fn of_object(self, uid: Uid) -> Self {
+        Self { object: Some(uid), ..self }
+    }
+
+    /// What tells the part of a cache that shows it.
+    pub(crate) fn site(&self) -> ObjectLocation<'_> {
+        ObjectLocation { namespace: self.namespace(), uid: self.object.as_ref() }
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+}
+
+/// The epoch of writes whose versions cannot be compared with those of any cache: only a list settles them.
+pub(crate) const NO_EPOCH: u64 = u64::MAX;
+
+/// What the caches of one collection must reflect before the key is reconciled again.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AwaitedWrite {
+    /// The highest version written, if a version is known.
+    pub(crate) version: Option<ResourceVersion>,
+    /// The objects that were deleted.
+    pub(crate) deleted: BTreeSet<(ObjectKey, Uid, End)>,
+    /// Since when the outcome of a write is unknown.
+    pub(crate) doubt: Option<Instant>,
+    /// The epoch of the cache when this was recorded.
+    pub(crate) epoch: u64,
+    /// When this was last recorded.
+    pub(crate) since: Instant,
+    /// The lists that late caches were asked for since then. One that is done reflects everything above.
+    pub(crate) lists: BTreeMap<CacheId, RefreshTicket>,
+}
+
+impl AwaitedWrite {
+    fn new(epoch: u64, since: Instant) -> Self {
+        Self { version: None, deleted: BTreeSet::new(), doubt: None, epoch, since, lists: BTreeMap::new() }
+    }
+
+    /// Returns the union of this and `later`. Versions of two epochs cannot be compared: only a list settles their union.
+    fn and(self, mut later: Self) -> Self {
+        later.deleted.extend(self.deleted);
+        // A list that was asked for before `later` was written may not reflect it.
+        let doubt = later.doubt.or(self.doubt);
+        let epoch = if self.epoch == later.epoch { self.epoch } else { NO_EPOCH };
+        Self { version: higher(self.version, later.version), doubt, epoch, ..later }
+    }
+}
+
+fn higher(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Option<ResourceVersion> {
+    match (one, other) {
+        (Some(a), Some(b)) => Some(if a > b { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// At how many keys each write looks whether caches have passed what they wrote. A write adds one key at most, so with two
+/// what keys that never come back have left, at some two kilobytes each, melts away, however many there were at once.
+const SWEPT_PER_WRITE: usize = 2;
+
+/// What each key still waits for.
+#[derive(Debug, Default)]
+pub(crate) struct WriteTracker {
+    keys: BTreeMap<ObjectKey, BTreeMap<WrittenCollection, AwaitedWrite>>,
+    highest: BTreeMap<GroupResource, HighestVersion>,
+    /// The collections with writes of unknown outcome, also of keys that are no longer here.
+    doubts: BTreeMap<WrittenCollection, WriteUncertainty>,
+    /// The resources with a write of unknown outcome that no cache here can show, and when the write was recorded.
+    unseen: BTreeMap<GroupResource, Instant>,
+    skips: BTreeMap<ObjectKey, u32>,
+    /// The key that was looked at last.
+    swept: Option<ObjectKey>,
+}
+
+/// Writes of unknown outcome to one collection.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct WriteUncertainty {
+    /// When the latest of them was recorded.
+    since: Instant,
+    /// When the collection is to be read.
+    due: Instant,
+}
+
+/// The highest version written of a resource.
+#[derive(Clone, Debug)]
+struct HighestVersion {
+    version: ResourceVersion,
+    /// The epoch of its cache at that time, if it has one.
+    epoch: Option<u64>,
+    /// The epoch of the cache that the server has left, as a write or read proved.
+    left: Option<u64>,
+}
+
+impl WriteTracker {
+    /// Records a write that returned `version`. A version that cannot be compared is not recorded: waiting for it
+    /// would never end.
+    pub(crate) fn wrote(
+        &mut self,
+        key: &ObjectKey,
+        place: &WrittenCollection,
+        version: &ResourceVersion,
+        epoch: u64,
+        now: Instant,
+    ) {
+        if version.is_comparable() {
+            let version = Some(version.clone());
+            self.record(key, place, AwaitedWrite { version, ..AwaitedWrite::new(epoch, now) });
+        }
+    }
+
+    /// Records the deletion of an object.
+    pub(crate) fn deleted(
+        &mut self,
+        key: &ObjectKey,
+        place: &WrittenCollection,
+        object: (ObjectKey, Uid, End),
+        epoch: u64,
+        now: Instant,
+    ) {
+        let deleted = BTreeSet::from([object]);
+        self.record(key, place, AwaitedWrite { deleted, ..AwaitedWrite::new(epoch, now) });
+    }
+
+    /// Records a write of unknown outcome.
+    pub(crate) fn ambiguous(&mut self, key: &ObjectKey, place: &WrittenCollection, epoch: u64, now: Instant) {
+        self.record(key, place, AwaitedWrite { doubt: Some(now), ..AwaitedWrite::new(epoch, now) });
+        // A read that is due stays due: doubts that keep arriving must not postpone the resolution of earlier ones.
+        let due = self.doubts.get(place).map_or(now + SETTLING_TIME, |doubt| doubt.due);
+        self.doubts.insert(place.clone(), WriteUncertainty { since: now, due });
+    }
+
+    fn record(&mut self, key: &ObjectKey, place: &WrittenCollection, wanted: AwaitedWrite) {
+        let places = self.keys.entry(key.clone()).or_default();
+        let merged = match places.remove(place) {
+            Some(earlier) => earlier.and(wanted),
+            None => wanted,
+        };
+        places.insert(place.clone(), merged);
+    }
+
+    /// What `key` waits for.
+    pub(crate) fn wanted(&self, key: &ObjectKey) -> Vec<(WrittenCollection, AwaitedWrite)> {
+        let places = self.keys.get(key).into_iter().flatten();
+        places.map(|(place, wanted)| (place.clone(), wanted.clone())).collect()
+    }
+
+    /// Removes what was waited for, unless something was recorded since `wanted` was read.
+    pub(crate) fn satisfied(&mut self, key: &ObjectKey, place: &WrittenCollection, wanted: &AwaitedWrite) {
+        let Some(places) = self.keys.get_mut(key) else { return };
+        if places.get(place) == Some(wanted) {
+            places.remove(place);
+        }
+        if places.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Records a write of unknown outcome that no cache can show: its key does not wait for it, and a successor does.
+    pub(crate) fn ambiguous_unseen(&mut self, resource: &GroupResource, now: Instant) {
+        self.unseen.insert(resource.clone(), now);
+    }
+
+    /// Records that `resource` had `version` at `now`, by whichever key, watched or not.
+    pub(crate) fn reached(
+        &mut self,
+        resource: &GroupResource,
+        version: &ResourceVersion,
+        epoch: Option<u64>,
+        now: Instant,
+    ) {
+        // A later version covers a write that had settled before.
+        if self.unseen.get(resource).is_some_and(|since| *since + SETTLING_TIME <= now)
+            && version.is_comparable()
+        {
+            self.unseen.remove(resource);
+        }
+        let passed = |last: &HighestVersion| last.epoch == epoch && last.version >= *version;
+        let last = self.highest.get(resource);
+        if version.is_comparable() && !last.is_some_and(passed) {
+            let left = last.and_then(|last| last.left).filter(|left| Some(*left) == epoch);
+            self.highest.insert(resource.clone(), HighestVersion { version: version.clone(), epoch, left });
+        }
+    }
+
+    /// Records that the server was restored and has left this epoch of the caches of `resource`: until they begin the next,
+    /// no version covers the writes.
+    pub(crate) fn left_epoch(&mut self, resource: &GroupResource, epoch: Option<u64>) {
+        if let Some(highest) = self.highest.get_mut(resource) {
+            highest.left = epoch;
+        }
+    }
+
+    /// Returns the highest version written of each resource; `None` if the versions do not cover every write: the outcome
+    /// of one is unknown, or one was made in another epoch of its cache.
+    pub(crate) fn written(
+        &self,
+        epoch: impl Fn(&GroupResource) -> Option<u64>,
+    ) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
+        let is_present = |(resource, highest): (&GroupResource, &HighestVersion)| {
+            highest.epoch == epoch(resource) && highest.left.is_none()
+        };
+        if self.is_in_doubt() || !self.unseen.is_empty() || !self.highest.iter().all(is_present) {
+            return None;
+        }
+        let versions =
+            self.highest.iter().map(|(resource, highest)| (resource.clone(), highest.version.clone()));
+        Some(versions.collect())
+    }
+
+    /// Records that a list of one cache was requested for `key`, unless something was recorded since `wanted` was read.
+    pub(crate) fn requested(
+        &mut self,
+        key: &ObjectKey,
+        place: &WrittenCollection,
+        wanted: &AwaitedWrite,
+        lists: BTreeMap<CacheId, RefreshTicket>,
+    ) {
+        let slot = self.keys.get_mut(key).and_then(|places| places.get_mut(place));
+        if let Some(slot) = slot.filter(|slot| *slot == wanted) {
+            slot.lists.extend(lists);
+        }
+    }
+
+    /// Returns when the next collection with writes of unknown outcome is to be read.
+    pub(crate) fn next_doubt(&self) -> Option<Instant> {
+        self.doubts.values().map(|doubt| doubt.due).min()
+    }
+
+    /// Returns the collections with writes of unknown outcome that are to be read by now.
+    pub(crate) fn due_doubts(&self, now: Instant) -> Vec<WrittenCollection> {
+        let due = self.doubts.iter().filter(|(_, doubt)| doubt.due <= now);
+        due.map(|(place, _)| place.clone()).collect()
+    }
+
+    /// Whether a write of unknown outcome has not been resolved.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        !self.doubts.is_empty()
+    }
+
+    /// Returns when the last of the recorded writes can no longer take effect; `None` if all outcomes are known.
+    pub(crate) fn settled_at(&self) -> Option<Instant> {
+        self.doubts.values().map(|doubt| doubt.since + SETTLING_TIME).max()
+    }
+
+    /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had settled
+    /// by then are reflected at the version of the read, if they happened. Without a version nothing can be waited for. A read
+    /// that is older than `seen`, the version of a cache before the read, is of another epoch: only a list settles the writes.
+    pub(crate) fn resolve(
+        &mut self,
+        place: &WrittenCollection,
+        sent: Instant,
+        read: Option<&ResourceVersion>,
+        seen: Option<&ResourceVersion>,
+        now: Instant,
+    ) {
+        let settled = |since: Instant| since + SETTLING_TIME <= sent;
+        let entries = self.keys.values_mut().filter_map(|places| places.get_mut(place));
+        for wanted in entries.filter(|wanted| wanted.doubt.is_some_and(settled)) {
+            wanted.version =
+                higher(wanted.version.take(), read.cloned().filter(ResourceVersion::is_comparable));
+            if read.zip(seen).is_some_and(|(read, seen)| read < seen) {
+                wanted.epoch = NO_EPOCH;
+            }
+            (wanted.doubt, wanted.since) = (None, now);
+            wanted.lists.clear();
+        }
+        match self.doubts.get_mut(place) {
+            Some(doubt) if settled(doubt.since) => drop(self.doubts.remove(place)),
+            Some(doubt) => doubt.due = doubt.since + SETTLING_TIME,
+            None => {}
+        }
+    }
+
+    /// No cache can show the writes of unknown outcome at `place` any more.
+    pub(crate) fn abandon_doubt(&mut self, place: &WrittenCollection) {
+        if let Some(doubt) = self.doubts.remove(place) {
+            self.ambiguous_unseen(&place.resource, doubt.since);
+        }
+    }
+
+    /// Schedules the read of a collection for whose unknown outcomes a key waits, unless a read is scheduled. Returns whether
+    /// it did.
+    pub(crate) fn renew_doubt(&mut self, place: &WrittenCollection, now: Instant) -> bool {
+        let is_new = !self.doubts.contains_key(place);
+        if is_new {
+            self.doubts.insert(place.clone(), WriteUncertainty { since: now, due: now + SETTLING_TIME });
+        }
+        is_new
+    }
+
+    /// Postpones the read of a collection to `due`.
+    pub(crate) fn postpone(&mut self, place: &WrittenCollection, due: Instant) {
+        if let Some(doubt) = self.doubts.get_mut(place) {
+            doubt.due = doubt.due.max(due);
+        }
+    }
+
+    /// Counts a turn of `key` that passed without a reconcile, because a cache was behind.
+    pub(crate) fn skipped(&mut self, key: &ObjectKey) {
+        *self.skips.entry(key.clone()).or_default() += 1;
+    }
+
+    /// How many turns of `key` in a row were skipped.
+    pub(crate) fn skips(&self, key: &ObjectKey) -> u32 {
+        self.skips.get(key).copied().unwrap_or_default()
+    }
+
+    /// The resource whose cache has held up `key` in its last turn, if one has.
+    pub(crate) fn held_up_by(&self, key: &ObjectKey) -> Option<GroupResource> {
+        self.skips.get(key)?;
+        self.pending(key)
+    }
+
+    /// The first resource whose cache has not been seen yet to show what `key` wrote.
+    pub(crate) fn pending(&self, key: &ObjectKey) -> Option<GroupResource> {
+        self.keys.get(key)?.keys().next().map(|place| place.resource.clone())
+    }
+
+    /// Forgets what keys wait for of which `gone` says so.
+    pub(crate) fn forget_if(&mut self, gone: impl Fn(&ObjectKey) -> bool) {
+        self.keys.retain(|key, _| !gone(key));
+        self.skips.retain(|key, _| !gone(key));
+    }
+
+    /// The caches have caught up with `key`.
+    pub(crate) fn forget_skips(&mut self, key: &ObjectKey) {
+        self.skips.remove(key);
+    }
+
+    /// Forgets what caches have passed of the next few keys, in order and round and round, since a key may never come back.
+    /// Call it with every write.
+    pub(crate) fn sweep_some(&mut self, passed: impl Fn(&WrittenCollection, &AwaitedWrite) -> bool) {
+        for _ in 0..SWEPT_PER_WRITE.min(self.keys.len()) {
+            let after = self.swept.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let next = self.keys.range::<ObjectKey, _>((after, Bound::Unbounded)).next();
+            let Some((key, _)) = next.or_else(|| self.keys.first_key_value()) else { return };
+            let key = key.clone();
+            if let Some(places) = self.keys.get_mut(&key) {
+                places.retain(|place, wanted| !passed(place, wanted));
+                if places.is_empty() {
+                    self.keys.remove(&key);
+                }
+            }
+            self.swept = Some(key);
+        }
+    }
+}
+
+/// The ledger of one controller, shared by its workers: a key can have another worker next time.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedWriteTracker {
+    ledger: Arc<Mutex<WriteTracker>>,
+    /// Changes whenever an outcome becomes unknown, or known.
+    doubts: Sender<()>,
+}
+
+impl Default for SharedWriteTracker {
+    fn default() -> Self {
+        Self { ledger: Arc::default(), doubts: channel(()).0 }
+    }
+}
+
+impl SharedWriteTracker {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, WriteTracker> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an observer of unknown outcomes.
+    pub(crate) fn doubts(&self) -> Receiver<()> {
+        self.doubts.subscribe()
+    }
+
+    /// Notifies the observers that an outcome has become unknown, or known.
+    pub(crate) fn doubts_changed(&self) {
+        self.doubts.set(());
+    }
+
+    /// Waits until the outcome of every write is known.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub(crate) async fn resolved(&self) {
+        let mut doubts = self.doubts();
+        while self.lock().is_in_doubt() {
+            // The publisher is in `self`, so the cell cannot close.
+            let _changed = doubts.changed().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_env::Env;
+
+    use super::*;
+
+    fn pods() -> GroupResource {
+        GroupResource::new("", "pods")
+    }
+
+    fn place() -> WrittenCollection {
+        WrittenCollection::new(pods(), Some("shop"))
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::namespaced("shop", "web")
+    }
+
+    fn version(number: u64) -> ResourceVersion {
+        ResourceVersion::new(&number.to_string())
+    }
+
+    fn only(ledger: &WriteTracker) -> AwaitedWrite {
+        let [(_, wanted)] = ledger.wanted(&key()).try_into().expect("one resource is waited for");
+        wanted
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_highest_version_of_one_key_and_resource_is_waited_for() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = WriteTracker::default();
+        for number in [9, 100, 11] {
+            ledger.wrote(&key(), &place(), &version(number), 0, now);
+        }
+        assert_eq!(only(&ledger).version, Some(version(100)));
+        assert_eq!(ledger.wanted(&ObjectKey::namespaced("shop", "other")), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_no_number_is_not_waited_for() {
+        let mut ledger = WriteTracker::default();
+        ledger.wrote(&key(), &place(), &ResourceVersion::new("opaque"), 0, Env::virtual_time(1).now());
+        assert_eq!(ledger.wanted(&key()), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn write_of_a_new_epoch_keeps_its_key_waiting_for_a_list() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = WriteTracker::default();
+        ledger.wrote(&key(), &place(), &version(500), 0, now);
+        ledger.wrote(&key(), &place(), &version(7), 1, now);
+        assert_eq!(
+            only(&ledger).epoch,
+            NO_EPOCH,
+            "no cache of the new epoch can reflect both by its version"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_outcome_becomes_version_of_a_read_sent_after_it_settled() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        ledger.wrote(&key(), &place(), &version(5), 0, begun);
+        ledger.ambiguous(&key(), &place(), 0, begun);
+        assert_eq!((ledger.next_doubt(), ledger.settled_at()), (Some(at(1000)), Some(at(1000))));
+        ledger.resolve(&place(), at(999), Some(&version(9)), None, at(999));
+        assert!(ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "the read was sent too soon");
+        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1001));
+        let resolved = AwaitedWrite { version: Some(version(9)), ..AwaitedWrite::new(0, at(1001)) };
+        assert_eq!(only(&ledger), resolved);
+        assert!(!ledger.is_in_doubt() && ledger.next_doubt().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn read_older_than_a_cache_leaves_the_outcome_to_a_list() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        for (seen, epoch) in [(9, 0), (10, NO_EPOCH)] {
+            ledger.ambiguous(&key(), &place(), 0, begun);
+            ledger.resolve(&place(), at(1000), Some(&version(9)), Some(&version(seen)), at(1001));
+            assert_eq!(only(&ledger).epoch, epoch, "the cache was at {seen}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn read_resolves_settled_writes_while_new_unknown_outcomes_arrive() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        let late = ObjectKey::namespaced("shop", "late");
+        ledger.ambiguous(&key(), &place(), 0, begun);
+        ledger.ambiguous(&late, &place(), 0, at(600));
+        assert_eq!(ledger.due_doubts(at(1000)), [place()], "later doubts do not postpone the read");
+        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1000));
+        assert_eq!(only(&ledger).doubt, None);
+        assert!(ledger.wanted(&late)[0].1.doubt.is_some());
+        assert_eq!(ledger.next_doubt(), Some(at(1600)), "one more read is needed");
+        ledger.postpone(&place(), at(2000));
+        assert_eq!(ledger.due_doubts(at(1999)), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_outcome_that_no_cache_could_show_is_resolved_once_one_can() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        ledger.ambiguous(&key(), &place(), 0, begun);
+        ledger.abandon_doubt(&place());
+        assert!(!ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "no read is scheduled");
+        assert!(ledger.renew_doubt(&place(), at(5000)) && !ledger.renew_doubt(&place(), at(5000)));
+        assert_eq!(ledger.due_doubts(at(6000)), [place()]);
+        ledger.resolve(&place(), at(6000), Some(&version(9)), None, at(6001));
+        assert_eq!((only(&ledger).doubt, only(&ledger).version), (None, Some(version(9))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_outcome_outlives_its_key() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = WriteTracker::default();
+        ledger.ambiguous(&key(), &place(), 0, now);
+        ledger.forget_if(|_| true);
+        assert!(ledger.wanted(&key()).is_empty() && ledger.is_in_doubt());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn write_after_a_requested_list_voids_the_request() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = WriteTracker::default();
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
+        let lists = BTreeMap::from([(CacheId::default(), RefreshTicket::default())]);
+        ledger.requested(&key(), &place(), &only(&ledger), lists);
+        assert_eq!(only(&ledger).lists.len(), 1);
+        ledger.wrote(&key(), &place(), &version(6), 0, now);
+        assert_eq!(only(&ledger).lists.len(), 0, "the list may have begun before the second write");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn highest_versions_are_named_unless_they_do_not_cover_every_write() {
+        let now = Env::virtual_time(1).now();
+        let (mut ledger, sets) = (WriteTracker::default(), GroupResource::new("apps", "replicasets"));
+        for number in [9, 100, 11] {
+            ledger.reached(&pods(), &version(number), Some(0), now);
+        }
+        ledger.reached(&sets, &version(7), None, now);
+        ledger.reached(&sets, &ResourceVersion::new("opaque"), None, now);
+        let epoch = |of_pods: u64| move |resource: &GroupResource| (*resource == pods()).then_some(of_pods);
+        let all = BTreeMap::from([(pods(), version(100)), (sets.clone(), version(7))]);
+        assert_eq!(ledger.written(epoch(0)), Some(all));
+        assert_eq!(ledger.written(epoch(1)), None, "the server went back since");
+        ledger.reached(&pods(), &version(3), Some(1), now);
+        assert_eq!(ledger.written(epoch(1)).expect("known")[&pods()], version(3));
+        ledger.left_epoch(&pods(), Some(1));
+        ledger.reached(&pods(), &version(4), Some(1), now);
+        assert_eq!(ledger.written(epoch(1)), None, "the server was restored");
+        ledger.reached(&pods(), &version(4), Some(2), now);
+        assert_eq!(ledger.written(epoch(2)).expect("known")[&pods()], version(4));
+        ledger.reached(&pods(), &version(5), Some(1), now);
+        ledger.ambiguous_unseen(&sets, now);
+        ledger.reached(&sets, &version(8), None, now);
+        assert_eq!(ledger.written(epoch(1)), None, "the write can still take effect");
+        ledger.reached(&sets, &version(9), None, now + SETTLING_TIME);
+        assert_eq!(ledger.written(epoch(1)).expect("known")[&sets], version(9));
+        ledger.ambiguous(&key(), &place(), 1, now);
+        assert_eq!(ledger.written(epoch(1)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_recorded_meanwhile_is_not_cleared_by_an_older_wait() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = WriteTracker::default();
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
+        let waited_for = only(&ledger);
+        ledger.wrote(&key(), &place(), &version(6), 0, now);
+        ledger.satisfied(&key(), &place(), &waited_for);
+        assert_eq!(only(&ledger).version, Some(version(6)));
+        let current = only(&ledger);
+        ledger.satisfied(&key(), &place(), &current);
+        assert!(ledger.keys.is_empty(), "nothing is kept for a key that waits for nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deletions_are_waited_for_by_uid_beside_the_highest_version() {
+        let now = Env::virtual_time(1).now();
+        let (mut ledger, web) = (WriteTracker::default(), ObjectKey::namespaced("shop", "web-1"));
+        ledger.deleted(&key(), &place(), (web.clone(), "u1".into(), End::Begun), 0, now);
+        assert_eq!((only(&ledger).version, only(&ledger).doubt), (None, None), "no version is known");
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
+        ledger.deleted(&key(), &place(), (web.clone(), "u2".into(), End::Complete), 0, now);
+        let wanted = only(&ledger);
+        assert_eq!(wanted.version, Some(version(5)));
+        let deleted = [(web.clone(), "u1".into(), End::Begun), (web, "u2".into(), End::Complete)];
+        assert_eq!(wanted.deleted, BTreeSet::from(deleted));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_written_in_two_namespaces_is_waited_for_in_each() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = WriteTracker::default();
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
+        ledger.wrote(&key(), &WrittenCollection::new(pods(), Some("depot")), &version(9), 0, now);
+        let versions: Vec<_> = ledger.wanted(&key()).into_iter().map(|(_, wanted)| wanted.version).collect();
+        assert_eq!(versions, [Some(version(9)), Some(version(5))], "depot comes before shop");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_never_come_back_are_swept_once_their_writes_were_seen() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = WriteTracker::default();
+        let mut write = |number: u64, seen: u64| {
+            ledger.wrote(&ObjectKey::cluster(&number.to_string()), &place(), &version(number), 0, now);
+            ledger.sweep_some(|_, wanted| wanted.version <= Some(version(seen)));
+            ledger.keys.len()
+        };
+        assert_eq!((1..=100).map(|number| write(number, 0)).max(), Some(100), "the cache is behind");
+        let left: Vec<usize> = (101..=300).map(|number| write(number, number - 1)).collect();
+        assert!(left[110..].iter().all(|left| *left <= 2), "{left:?}");
+    }
+}

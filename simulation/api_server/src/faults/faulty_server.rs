@@ -1,0 +1,288 @@
+//! One server, one wire to it, and a hand in both: the surroundings of a single controller under test.
+//!
+//! Guarantees:
+//! - What is put, planted or taken away here is so when the call returns: it takes no time and passes no wire.
+//! - What goes wrong by hand strikes only what passes the wire.
+//!
+//! It refuses to run anything: whole processes and long histories are the simulation's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::{Method, Request, header};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use windlass_env::Env;
+
+use super::request_summary::RequestSummary;
+use super::journal::{RecordKind, Journal};
+use super::link::Link;
+use super::network::Network;
+use super::plan::{FaultPlan, FaultAction};
+use super::server::Server as _;
+use crate::server::{ApiServer, ApiServerOptions};
+use crate::storage::{Change, Collection, Precondition, Key};
+
+/// More than any test of one controller makes.
+const RECORDS: usize = 1_000_000;
+
+/// A server and a wire. Clones are one scene.
+#[derive(Clone, Debug)]
+pub struct FaultyServer {
+    server: ApiServer,
+    journal: Journal,
+    line: Link,
+}
+
+impl FaultyServer {
+    /// An empty cluster in the world of `env`, before which goes wrong what the plan says.
+    ///
+    /// # Panics
+    /// If this `env` has a scene already: the two would draw the same random numbers.
+    pub fn new(env: &Env, plan: FaultPlan) -> FaultyServer {
+        FaultyServer::with(env, plan, ApiServerOptions::default())
+    }
+
+    /// As [`new`](Self::new), with a server of one's own making.
+    ///
+    /// # Panics
+    /// If this `env` has a scene already: the two would draw the same random numbers.
+    pub fn with(env: &Env, plan: FaultPlan, options: ApiServerOptions) -> FaultyServer {
+        let server = ApiServer::new(env, options);
+        let journal = Journal::new(RECORDS, None);
+        let network = Network::new(env, Arc::new(server.clone()), plan, journal.clone());
+        FaultyServer { server, journal, line: network.line(env) }
+    }
+
+    /// The wire, for clients.
+    pub fn line(&self) -> Link {
+        self.line.clone()
+    }
+
+    /// What goes wrong from now on; see [`Link::inject_fault`].
+    pub fn meddle(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
+        self.line.inject_fault(choose);
+    }
+
+    /// What left for the server so far, in order.
+    pub fn sent_requests(&self) -> Vec<Arc<RequestSummary>> {
+        self.pick(|what| if let RecordKind::Sent { asked, .. } = what { Some(asked) } else { None })
+    }
+
+    /// What the server answered so far, in order; whatever effect it had, it had by then.
+    pub fn served_requests(&self) -> Vec<Arc<RequestSummary>> {
+        self.pick(|what| if let RecordKind::Served { asked, .. } = what { Some(asked) } else { None })
+    }
+
+    /// One request and its answer: code and body. Patches are merge patches.
+    ///
+    /// # Panics
+    /// If the path is none, or the answer takes time, as that to a watch does.
+    pub fn request(&self, method: &Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
+        let answered = self.server.answer(request.body(body).expect("a path")).now_or_never();
+        let (parts, body) = answered.expect("an answer that takes no time").into_parts();
+        let body = body.collect().now_or_never().expect("a body that takes no time");
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        (parts.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// Puts an object there, as users and others do who write it and its status: a new one with this in it, or a
+    /// change of one that is there (`null` takes a field away).
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    pub fn upsert(&self, path: &str, mut object: Value) -> Value {
+        let status = object.get("status").cloned();
+        let (code, mut written) = self.request(&Method::PATCH, path, Some(&object));
+        if code == 404 {
+            let (collection, name) = path.rsplit_once('/').unwrap_or_default();
+            object["metadata"]["name"] = json!(name);
+            written = must(path, self.request(&Method::POST, collection, Some(&object)));
+        } else {
+            written = must(path, (code, written));
+        }
+        if let Some(status) = status {
+            let (path, status) = (format!("{path}/status"), json!({ "status": status }));
+            written = must(&path, self.request(&Method::PATCH, &path, Some(&status)));
+        }
+        written
+    }
+
+    /// Changes an object behind the server's back, into what it would refuse: as one of another version left it.
+    ///
+    /// # Panics
+    /// If there is no such object, or it is none any more.
+    pub fn overwrite_unchecked(&self, path: &str, change: impl FnOnce(&mut Value)) {
+        let (parts, ()) = Request::get(path).body(()).expect("a path").into_parts();
+        let at = RequestSummary::of(&parts);
+        let collection = Collection::new(&*at.group, &*at.resource);
+        let (storage, key) = (self.server.view().storage(), Key::new(&*at.namespace, &*at.name));
+        let stored = storage.get(&collection, &key).unwrap_or_else(|| panic!("there is no {path}"));
+        let mut object = Value::clone(&stored.value);
+        change(&mut object);
+        let expected = Precondition::Revision(stored.revision);
+        let planted = storage.commit(&collection, &key, expected, Change::Put(object));
+        planted.unwrap_or_else(|error| panic!("{path} cannot be planted: {error}"));
+    }
+
+    /// The revision of the latest write.
+    pub fn revision(&self) -> u64 {
+        self.server.view().storage().revision()
+    }
+
+    /// Restores the server to its state at a revision, as from a backup: later writes are undone, and open watches end.
+    ///
+    /// # Panics
+    /// If the server does not keep that revision.
+    pub fn restore(&self, revision: u64) {
+        let restored = self.server.view().storage().restore(revision);
+        restored.unwrap_or_else(|error| panic!("revision {revision} cannot be restored: {error}"));
+    }
+
+    /// Asks for an object to go, as users do: what something holds back stays, on its way out.
+    ///
+    /// # Panics
+    /// If the server refuses.
+    pub fn delete(&self, path: &str) {
+        must(path, self.request(&Method::DELETE, path, None));
+    }
+
+    /// Takes an object away without grace, as its node does.
+    ///
+    /// # Panics
+    /// If the server refuses.
+    pub fn remove(&self, path: &str) {
+        must(path, self.request(&Method::DELETE, path, Some(&json!({ "gracePeriodSeconds": 0 }))));
+    }
+
+    /// The object, if it is there.
+    pub fn object(&self, path: &str) -> Option<Value> {
+        let (code, object) = self.request(&Method::GET, path, None);
+        (code == 200).then_some(object)
+    }
+
+    /// The objects of a collection, such as `/api/v1/pods`, by namespace and name.
+    ///
+    /// # Panics
+    /// If there is no such collection.
+    pub fn all(&self, path: &str) -> Vec<Value> {
+        let list = must(path, self.request(&Method::GET, path, None));
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    fn pick(&self, of: impl Fn(RecordKind) -> Option<Arc<RequestSummary>>) -> Vec<Arc<RequestSummary>> {
+        self.journal.records().into_iter().filter_map(|record| of(record.what)).collect()
+    }
+}
+
+fn must(path: &str, (code, body): (u16, Value)) -> Value {
+    assert!(code < 300, "{path} is refused: {body}");
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::StreamExt as _;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, WatchParams};
+
+    use super::*;
+
+    const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+
+    fn scene() -> (Env, FaultyServer, Api<ConfigMap>) {
+        let env = Env::virtual_time(1);
+        let scene = FaultyServer::new(&env, FaultPlan::quiet(1));
+        let maps = Api::namespaced(kube::Client::new(scene.line(), "default"), "default");
+        (env, scene, maps)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scene_is_set_without_time_and_wire() {
+        let (env, scene, _) = scene();
+        assert_eq!(scene.upsert(MAP, json!({ "data": { "a": "1", "b": "1" } }))["metadata"]["name"], "a");
+        scene.upsert(MAP, json!({ "data": { "a": "2", "b": null } }));
+        scene.overwrite_unchecked(MAP, |map| map["immutable"] = json!("perhaps"));
+        let map = scene.object(MAP).expect("the map");
+        assert_eq!((&map["data"], &map["immutable"]), (&json!({ "a": "2" }), &json!("perhaps")));
+        assert_eq!(scene.all("/api/v1/configmaps").len(), 1);
+        scene.remove(MAP);
+        assert_eq!(scene.object(MAP), None);
+        assert_eq!((env.now().since_origin(), scene.sent_requests().len()), (Duration::ZERO, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn restore_ends_watches_before_they_send_events_of_reassigned_versions() {
+        let (env, scene, maps) = scene();
+        scene.upsert(MAP, json!({ "data": { "a": "1" } }));
+        let backup = scene.revision();
+        scene.upsert(MAP, json!({ "data": { "a": "2" } }));
+        let held = scene.revision().to_string();
+        let events = maps.watch(&WatchParams::default().disable_bookmarks(), &held).await;
+        let mut events = events.expect("watching").boxed();
+        assert!(env.timeout(Duration::from_secs(1), events.next()).await.is_err(), "nothing is newer");
+        scene.restore(backup);
+        assert_eq!(scene.object(MAP).expect("the map")["data"], json!({ "a": "1" }));
+        for value in ["3", "4"] {
+            scene.upsert(MAP, json!({ "data": { "a": value } }));
+        }
+        let end = env.timeout(Duration::from_secs(1), events.next()).await;
+        assert!(matches!(end, Ok(None)), "the watch ends without an event: {end:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_wrong_by_hand_goes_wrong_where_it_was_chosen_and_nowhere_else() {
+        let (_, scene, maps) = scene();
+        scene.upsert(MAP, json!({}));
+        let mut left = 1;
+        scene.meddle(move |asked| {
+            let hit = left > 0 && asked.is_write();
+            left -= i32::from(hit);
+            hit.then_some(FaultAction::Forbidden)
+        });
+        assert!(maps.get("a").await.is_ok());
+        let refused = maps.delete("a", &Default::default()).await.expect_err("by hand");
+        assert!(matches!(refused, kube::Error::Api(status) if status.code == 403));
+        assert!(maps.delete("a", &Default::default()).await.is_ok());
+        let lines = |all: Vec<Arc<RequestSummary>>| all.iter().map(|asked| asked.line()).collect::<Vec<_>>();
+        let (get, delete) = (format!("GET {MAP}"), format!("DELETE {MAP}"));
+        assert_eq!(lines(scene.sent_requests()), [get.clone(), delete.clone(), delete.clone()]);
+        assert_eq!(lines(scene.served_requests()), [get, delete], "what was refused never came there");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_watch_is_held_back_and_ended_by_hand() {
+        let (env, scene, maps) = scene();
+        let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
+        let mut told = told.expect("watching").boxed();
+        scene.meddle(|asked| asked.is_watch().then_some(FaultAction::Coalesced { within_ms: 7000 }));
+        scene.upsert(MAP, json!({}));
+        assert!(env.timeout(Duration::from_millis(6999), told.next()).await.is_err());
+        assert!(env.timeout(Duration::from_millis(10), told.next()).await.is_ok());
+        scene.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchClosed));
+        scene.remove(MAP);
+        let end = env.timeout(Duration::from_secs(1), told.next()).await;
+        assert!(matches!(end, Ok(None)), "the end comes in the place of the event: {end:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_that_is_cut_breaks_watches_and_loses_requests_until_it_is_mended() {
+        let (env, scene, maps) = scene();
+        let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
+        let mut told = told.expect("watching").boxed();
+        scene.line().partition();
+        scene.upsert(MAP, json!({}));
+        let end = env.timeout(Duration::from_secs(1), told.next()).await;
+        assert!(matches!(end, Ok(Some(Err(_)))), "it breaks in the place of the event: {end:?}");
+        assert!(env.timeout(Duration::from_secs(60), maps.get("a")).await.is_err(), "nobody answers");
+        scene.line().heal();
+        assert!(maps.get("a").await.is_ok());
+        assert!(told.next().await.is_none(), "what is broken stays so");
+    }
+}

@@ -1,0 +1,164 @@
+//! What a reconcile tells of itself: on whose behalf, and how loudly.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use windlass::prelude::*;
+use windlass::testing::FaultAction;
+use windlass::testing::api_server::faults::RequestSummary;
+
+use crate::world::{World, act, controller};
+
+/// Everything that this thread's code tells, and the span in which it does.
+#[derive(Clone, Default)]
+struct CapturedLogs(Arc<Mutex<LogBuffer>>);
+
+#[derive(Default)]
+struct LogBuffer {
+    /// Name and fields of each span; its number is its place, counted from one.
+    spans: Vec<String>,
+    entered: Vec<u64>,
+    lines: Vec<Line>,
+}
+
+struct Line {
+    level: Level,
+    /// The innermost span, or nothing.
+    span: String,
+    text: String,
+}
+
+struct Fields(String);
+
+impl CapturedLogs {
+    /// Level and span of every line that contains these words.
+    fn saying(&self, words: &str) -> Vec<(Level, String)> {
+        let book = self.book();
+        let saying = book.lines.iter().filter(|line| line.text.contains(words));
+        saying.map(|line| (line.level, line.span.clone())).collect()
+    }
+
+    /// What was told as an error or a warning.
+    fn aloud(&self) -> Vec<String> {
+        let book = self.book();
+        let aloud = book.lines.iter().filter(|line| line.level <= Level::WARN);
+        aloud.map(|line| line.text.clone()).collect()
+    }
+
+    fn book(&self) -> MutexGuard<'_, LogBuffer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {field}={value:?}").expect("text has room");
+    }
+}
+
+impl Subscriber for CapturedLogs {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut told = Fields(span.metadata().name().to_owned());
+        span.record(&mut told);
+        let mut book = self.book();
+        book.spans.push(told.0);
+        Id::from_u64(book.spans.len() as u64)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut told = Fields(String::new());
+        event.record(&mut told);
+        let mut book = self.book();
+        let innermost = book.entered.last().and_then(|id| book.spans.get(usize::try_from(id - 1).ok()?));
+        let span = innermost.cloned().unwrap_or_default();
+        book.lines.push(Line { level: *event.metadata().level(), span, text: told.0 });
+    }
+
+    fn enter(&self, span: &Id) {
+        self.book().entered.push(span.into_u64());
+    }
+
+    fn exit(&self, span: &Id) {
+        let mut book = self.book();
+        let last = book.entered.iter().rposition(|id| *id == span.into_u64());
+        if let Some(at) = last {
+            book.entered.remove(at);
+        }
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+}
+
+/// Reconciles of controller-runtime bear an id in their context, and no span (controller-runtime #1876, #1211).
+#[tokio::test(start_paused = true)]
+async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that_it_spawned() {
+    let told = CapturedLogs::default();
+    let _told = tracing::subscriber::set_default(told.clone());
+    let world = World::new();
+    ["a", "b"].iter().for_each(|name| world.put(name));
+    let talkative = controller("talkative", |setup| {
+        setup.workers(2);
+        setup.primary::<ConfigMap>();
+        act(|key, cx| async move {
+            // Both keys are in hand while either goes on.
+            cx.env().sleep(Duration::from_millis(10)).await;
+            tracing::info!(about = key.name(), "looks");
+            let (env, name) = (cx.env().clone(), key.name().to_owned());
+            let helps = async move {
+                env.sleep(Duration::from_millis(10)).await;
+                tracing::info!(about = name, "helps");
+            };
+            drop(cx.spawn("helper", helps).await);
+            Ok(Outcome::Done)
+        })
+    });
+    let _workers = world.run([talkative]).await;
+    world.pass(1).await;
+    for name in ["a", "b"] {
+        let span = format!("reconcile controller=\"talkative\" key=shop/{name}");
+        for words in ["looks", "helps"] {
+            let words = format!("message={words} about=\"{name}\"");
+            assert_eq!(told.saying(&words), [(Level::INFO, span.clone())], "{words}");
+        }
+    }
+}
+
+/// Peers log a conflict as an error, with a stack trace (knative #3289).
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_told_for_debugging_only_and_any_other_refusal_as_a_warning() {
+    for (what, level) in [(FaultAction::Conflict, Level::DEBUG), (FaultAction::Unavailable, Level::WARN)] {
+        let told = CapturedLogs::default();
+        let _told = tracing::subscriber::set_default(told.clone());
+        let world = World::new();
+        world.put("a");
+        world.strike_first(3, RequestSummary::is_work, what.clone());
+        let writes = controller("writes", |setup| {
+            setup.uses::<ConfigMap>([Verb::Patch]);
+            setup.primary::<ConfigMap>();
+            act(|key, cx| async move {
+                let patch = Patch::Merge(json!({ "data": { "done": "yes" } }));
+                let maps = Api::<ConfigMap>::namespaced(cx.client().clone(), "shop");
+                maps.patch(key.name(), &PatchParams::default(), &patch).await?;
+                Ok(Outcome::Done)
+            })
+        });
+        let _workers = world.run([writes]).await;
+        world.pass(60).await;
+        let failures = told.saying("message=failed");
+        assert_eq!(failures.len(), 3, "{what:?}");
+        assert!(failures.iter().all(|(told, _)| *told == level), "{what:?}: {failures:?}");
+        assert_eq!(told.aloud().is_empty(), level == Level::DEBUG, "{:?}", told.aloud());
+    }
+}

@@ -1,0 +1,219 @@
+//! Who comes first where there is more to do than workers: changes before what is merely there, nobody never.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::json;
+use windlass::controller::Timer;
+use windlass::controller::predicate::{labelled, labels_changed, not};
+use windlass::prelude::*;
+use windlass::workqueue::Priority;
+
+use crate::world::{Act, ReconcileLog, World, act, controller, map, noting};
+
+/// A reconcile that takes a tenth of a second.
+fn taking_its_time(diary: &ReconcileLog) -> Act {
+    let diary = diary.clone();
+    act(move |key, cx| {
+        diary.note(cx.env().now(), &key.to_string());
+        async move {
+            cx.env().sleep(Duration::from_millis(100)).await;
+            Ok(Outcome::Done)
+        }
+    })
+}
+
+fn one_of_maps(diary: &ReconcileLog) -> Registration {
+    let diary = diary.clone();
+    controller("busy", move |setup| {
+        setup.primary::<ConfigMap>();
+        taking_its_time(&diary)
+    })
+}
+
+/// After a restart everything there is floods client-go's queue, and what changes waits behind it (kubernetes#68179).
+#[tokio::test(start_paused = true)]
+async fn what_changes_does_not_wait_behind_what_was_there_at_the_start() {
+    let world = World::new();
+    (0..300).for_each(|number| world.put(&format!("map-{number:03}")));
+    let diary = ReconcileLog::default();
+    let _workers = world.run([one_of_maps(&diary)]).await;
+    world.pass(1).await;
+    let begun = world.env.now().since_origin();
+    world.put("map-290");
+    world.put("new");
+    world.pass(60).await;
+    for name in ["shop/map-290", "shop/new"] {
+        let waited = diary.times(name)[0].saturating_sub(begun);
+        assert!(waited <= Duration::from_millis(400), "{name} waited for {waited:?}");
+    }
+    assert_eq!(diary.lines().len(), 301, "and everything else had its turn, once");
+}
+
+/// Strict priorities starve what is not urgent: 30 minutes in one report (controller-runtime #3496, miroir #122).
+#[tokio::test(start_paused = true)]
+async fn what_was_there_at_the_start_has_its_turn_although_something_always_changes() {
+    let world = World::new();
+    (0..20).for_each(|number| world.put(&format!("quiet-{number}")));
+    let diary = ReconcileLog::default();
+    let _workers = world.run([one_of_maps(&diary)]).await;
+    // More changes than one worker can keep up with.
+    for turn in 0..1200 {
+        world.put(&format!("loud-{}", turn % 50));
+        world.env.sleep(Duration::from_millis(50)).await;
+    }
+    let quiet = diary.lines().iter().filter(|line| line.starts_with("shop/quiet")).count();
+    assert_eq!(quiet, 20, "within a minute, at the price of few of the loud ones");
+    let loud = diary.lines().len() - quiet;
+    assert!(loud > 400, "{loud}");
+}
+
+/// No peer shares its workers between tenants (controller-runtime PR #3261 is open since 2025).
+#[tokio::test(start_paused = true)]
+async fn a_flood_in_one_namespace_delays_no_other() {
+    let world = World::new();
+    world.api.upsert("/api/v1/namespaces/calm", json!({}));
+    let diary = ReconcileLog::default();
+    let _workers = world.run([one_of_maps(&diary)]).await;
+    world.pass(1).await;
+    (0..300).for_each(|number| world.put(&format!("flood-{number}")));
+    world.pass(1).await;
+    let begun = world.env.now().since_origin();
+    for name in ["a", "b", "c"] {
+        world.api.upsert(&format!("/api/v1/namespaces/calm/configmaps/{name}"), json!({}));
+    }
+    world.pass(40).await;
+    for name in ["calm/a", "calm/b", "calm/c"] {
+        let waited = diary.times(name)[0].saturating_sub(begun);
+        assert!(waited <= Duration::from_millis(1000), "{name} waited for {waited:?}");
+    }
+    assert_eq!(diary.lines().len(), 303, "nobody is forgotten for it");
+}
+
+/// "should retain the priority when the reconciler requests a requeue": what is not urgent does not become so by
+/// failing.
+#[tokio::test(start_paused = true)]
+async fn what_fails_at_low_priority_is_tried_again_at_low_priority() {
+    let world = World::new();
+    (0..50).for_each(|number| world.put(&format!("failing-{number}")));
+    let diary = ReconcileLog::default();
+    let notes = diary.clone();
+    let failing = controller("failing", move |setup| {
+        setup.primary::<ConfigMap>();
+        let notes = notes.clone();
+        act(move |key, cx| {
+            notes.note(cx.env().now(), key.name());
+            async move {
+                cx.env().sleep(Duration::from_millis(100)).await;
+                if key.name().starts_with("failing") { Err(retry("as told")) } else { Ok(Outcome::Done) }
+            }
+        })
+    });
+    let _workers = world.run([failing]).await;
+    world.pass(5).await;
+    for turn in 0..10 {
+        let begun = world.env.now().since_origin();
+        let name = format!("change-{turn}");
+        world.put(&name);
+        world.pass(1).await;
+        let waited = diary.times(&name)[0].saturating_sub(begun);
+        assert!(waited <= Duration::from_millis(350), "{name} waited for {waited:?}");
+    }
+}
+
+/// "should time out if ReconciliationTimeout is set", and its worker goes on with others.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off() {
+    let world = World::new();
+    ["a", "hangs"].iter().for_each(|name| world.put(name));
+    let diary = ReconcileLog::default();
+    let notes = diary.clone();
+    let hanging = controller("hanging", move |setup| {
+        setup.reconcile_timeout(Some(Duration::from_secs(5)));
+        setup.primary::<ConfigMap>();
+        let notes = notes.clone();
+        act(move |key, cx| {
+            notes.note(cx.env().now(), key.name());
+            async move {
+                if key.name() == "hangs" {
+                    cx.env().sleep(Duration::from_secs(1_000_000)).await;
+                }
+                Ok(Outcome::Done)
+            }
+        })
+    });
+    let _workers = world.run([hanging]).await;
+    world.pass(12).await;
+    world.put("a");
+    world.pass(6).await;
+    assert_eq!(diary.times("a").len(), 2);
+    assert!((3..=5).contains(&diary.times("hangs").len()), "{:?}", diary.times("hangs"));
+}
+
+/// "should process events from source.Channel", "should be able to cope with events in the channel before the source is
+/// started", and what controller-runtime has no source for: time.
+#[tokio::test(start_paused = true)]
+async fn keys_come_from_triggers_and_from_timers_as_from_watches() {
+    let world = World::new();
+    let (diary, trigger) = (ReconcileLog::default(), Arc::new(Mutex::new(None)));
+    let (notes, handed_out) = (diary.clone(), Arc::clone(&trigger));
+    let triggered = controller("triggered", move |setup| {
+        let trigger = setup.trigger("feed", 10);
+        trigger.try_send(ObjectKey::cluster("early")).expect("room");
+        *handed_out.lock().expect("no panic") = Some(trigger);
+        setup.every(Timer::every(Duration::from_secs(60)), || vec![ObjectKey::cluster("minutely")]);
+        noting(&notes)
+    });
+    let _workers = world.run([triggered]).await;
+    world.pass(1).await;
+    assert_eq!(diary.times("early").len(), 1, "what came before the start is kept");
+    let trigger = trigger.lock().expect("no panic").clone().expect("set up");
+    trigger.try_send_at(ObjectKey::cluster("now"), Priority::HIGH).expect("room");
+    world.pass(300).await;
+    assert_eq!(diary.times("now").len(), 1);
+    assert!((4..=6).contains(&diary.times("minutely").len()), "{:?}", diary.times("minutely"));
+}
+
+/// "should execute registered predicates only for assigned kind"; the last of several calls replaces the others there,
+/// here all must agree.
+#[tokio::test(start_paused = true)]
+async fn predicates_concern_the_watch_they_stand_at_and_all_of_them_must_agree() {
+    let world = World::new();
+    let secret = "/api/v1/namespaces/shop/secrets/secret";
+    world.put("map");
+    world.api.upsert(secret, json!({}));
+    let diary = ReconcileLog::default();
+    let notes = diary.clone();
+    let choosy = controller("choosy", move |setup| {
+        setup.primary::<ConfigMap>().when(labels_changed()).when(not(labelled(muted())));
+        setup.primary::<Secret>();
+        noting(&notes)
+    });
+    let _workers = world.run([choosy]).await;
+    world.pass(1).await;
+    diary.clear();
+    for (labels, woken) in [
+        (json!({}), 0),
+        (json!({ "a": "1" }), 1),
+        (json!({ "muted": "yes" }), 1),
+        (json!({ "muted": null }), 2),
+    ] {
+        world.api.upsert(
+            &map("map"),
+            json!({ "metadata": { "labels": labels, "annotations": { "any": labels.to_string() } } }),
+        );
+        world.pass(1).await;
+        assert_eq!(diary.times("map").len(), woken, "{labels}");
+    }
+    world.api.upsert(secret, json!({ "metadata": { "annotations": { "any": "thing" } } }));
+    world.pass(1).await;
+    assert_eq!(diary.times("secret").len(), 1);
+    world.api.remove(&map("map"));
+    world.pass(1).await;
+    assert_eq!(diary.times("map").len(), 3, "an end always passes what looks at changes");
+}
+
+fn muted() -> windlass::object::LabelSelector {
+    windlass::object::LabelSelector::from_map(&[("muted".to_owned(), "yes".to_owned())].into())
+}
