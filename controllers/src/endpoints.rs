@@ -155,7 +155,7 @@ fn enqueue_services(
     }
 }
 
-/// Deleted Endpoints are made anew if their Service is still there. If it is not there yet, its own arrival will see
+/// Deleted Endpoints are made again if their Service is still there. If it is not there yet, its own arrival will see
 /// to them; if it is no more, they were meant to go.
 fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &Lister<Service>, queue: &Enqueuer) {
     if let Event::Deleted { last, .. } = event {

@@ -20,9 +20,9 @@ use windlass_object::time::seconds;
 use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 
 use crate::ControllerOptions;
-use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
-use crate::shared::replicated::{ReplicaStatus, ReplicaOwner};
 use crate::shared::deletion_ranking::DeletionCostMode;
+use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
+use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
 /// The ReplicaSet controller.
 #[derive(Debug)]
@@ -38,7 +38,11 @@ impl Controller for ReplicaSetController {
         let settings = ReplicaSyncOptions {
             workers: options.concurrent_replicaset_syncs,
             reports_terminating: options.terminating_replicas,
-            costs: if options.pod_deletion_cost { DeletionCostMode::Honoured } else { DeletionCostMode::Ignored },
+            costs: if options.pod_deletion_cost {
+                DeletionCostMode::Honoured
+            } else {
+                DeletionCostMode::Ignored
+            },
         };
         Ok(Self(ReplicaSync::declare(setup, settings)))
     }

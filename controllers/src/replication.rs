@@ -13,9 +13,9 @@ use windlass_object::time::seconds;
 use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 
 use crate::ControllerOptions;
-use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
-use crate::shared::replicated::{ReplicaStatus, ReplicaOwner};
 use crate::shared::deletion_ranking::DeletionCostMode;
+use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
+use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
 /// The ReplicationController controller.
 #[derive(Debug)]
@@ -33,7 +33,11 @@ impl Controller for ReplicationControllerController {
         let settings = ReplicaSyncOptions {
             workers: options.concurrent_rc_syncs,
             reports_terminating: false,
-            costs: if options.pod_deletion_cost { DeletionCostMode::Honoured } else { DeletionCostMode::Ignored },
+            costs: if options.pod_deletion_cost {
+                DeletionCostMode::Honoured
+            } else {
+                DeletionCostMode::Ignored
+            },
         };
         Ok(Self(ReplicaSync::declare(setup, settings)))
     }

@@ -3,6 +3,7 @@
 pub(crate) mod adoption;
 pub(crate) mod api_errors;
 pub(crate) mod availability;
+pub(crate) mod deletion_ranking;
 pub(crate) mod owner_events;
 pub(crate) mod pod_control;
 pub(crate) mod pod_template;
@@ -13,7 +14,6 @@ pub(crate) mod replica_sync;
 pub(crate) mod replica_work;
 pub(crate) mod replicated;
 pub(crate) mod slow_start;
-pub(crate) mod deletion_ranking;
 pub(crate) mod withheld;
 
 #[cfg(test)]

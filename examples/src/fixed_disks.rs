@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_at_any_write_changes_nothing() {
+    fn crash_at_any_write_changes_nothing() {
         let tally = exhaustive_crash(&Simulation::of(1), three_ask_for_disks);
         let tally = tally.unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!((tally.quiet.writes, tally.runs), (6, 12));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_found_by_every_configmap_it_reads_and_once_by_each() {
+    fn deployment_is_found_by_every_configmap_it_reads_and_once_by_each() {
         let of = |reads: &[&str]| settings_of(&deployment("web", reads));
         assert_eq!(of(&[]), []);
         assert_eq!(

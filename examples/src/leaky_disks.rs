@@ -65,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::Value;
-    use windlass::testing::{Cluster, Faults, Violation, FaultPlan, Simulation, Snapshot, FaultAction};
+    use windlass::testing::{Cluster, FaultAction, FaultPlan, Faults, Simulation, Snapshot, Violation};
     use windlass::testing::{exhaustive_crash, object, random_plans, replay};
 
     use super::*;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_after_the_first_write_is_found_to_leak_a_disk() {
+    fn crash_after_the_first_write_is_found_to_leak_a_disk() {
         let failure =
             exhaustive_crash(&Simulation::of(1), three_ask_for_disks).expect_err("the bug is found");
         let disk = "persistentvolumeclaims/default/web-".to_owned();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_was_printed_shows_it_again() {
+    fn plan_that_was_printed_shows_it_again() {
         // Pasted from what a run above printed. Once the bug is fixed, this demands that it stays so.
         let plan = FaultPlan::from_json(
             r##"{"seed": 1, "faults": [

@@ -62,7 +62,7 @@ impl Controller for SiteController {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.workers(4);
-        // Requests for the directory go through `cx.api`: each has a field manager of its own.
+        // Requests for the directory go through `cx.api`: each has its own field manager.
         setup.uses::<ConfigMap>([Verb::Create, Verb::Patch]);
 
         let sites = setup.primary::<Site>().paused_by(PAUSED).when(generation_changed()).lister();

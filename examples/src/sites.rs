@@ -1,4 +1,4 @@
-//! A kind of its own: a `Site` is a Deployment, a Service and an entry in the DNS.
+//! Its own kind: a `Site` is a Deployment, a Service and an entry in the DNS.
 //!
 //! Deployment and Service are owned: applied, found by their owner, and deleted with it by the cluster. The entry in the
 //! DNS is outside the cluster, so a finalizer holds the Site until it is removed. Conditions tell how far the site is.

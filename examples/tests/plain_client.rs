@@ -1,4 +1,4 @@
-//! Any code that takes a `kube::Client`, tested on an API server of its own: no cluster, no port, no mocks.
+//! Any code that takes a `kube::Client`, tested on its own API server: no cluster, no port, no mocks.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -32,7 +32,7 @@ async fn visits_are_counted() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_not_there_is_told_in_the_server_s_words() {
+async fn page_that_is_not_there_is_told_in_the_server_s_words() {
     let error = count_visit(client(), "home").await.expect_err("nobody made it");
     let kube::Error::Api(status) = error else { panic!("{error}") };
     assert_eq!((status.code, &*status.message), (404, "configmaps \"home\" not found"));

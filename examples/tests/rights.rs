@@ -12,7 +12,7 @@ use windlass::testing::{check_permissions, client_of, object, server, unused_per
 use windlass_examples::fixed_disks::{DiskController, GIVEN, WANTED};
 
 #[tokio::test(start_paused = true)]
-async fn the_controller_does_what_it_declares_and_declares_what_it_does() {
+async fn controller_does_what_it_declares_and_declares_what_it_does() {
     let env = Env::virtual_time(1);
     let server = server(&env);
     let services: Api<Service> = Api::default_namespaced(client_of(&server));

@@ -1,4 +1,4 @@
-//! The command line: flags that are rows of the table of settings, a few flags of its own, and subcommands.
+//! The command line: flags that are rows of the table of settings, its own few flags, and subcommands.
 //!
 //! Guarantees: underscores in flags are read as dashes; of a repeated flag the last value counts, and lists are joined;
 //! an error is one line; the only file that is opened is the one in `--config`.
@@ -13,7 +13,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _};
 
-use crate::settings::{InvalidInput, Setting, Settings, ValueShape, SettingSources, TABLE, assignment};
+use crate::settings::{InvalidInput, Setting, SettingSources, Settings, TABLE, ValueShape, assignment};
 use crate::{explain, upstream};
 
 /// Reads a file. Tests replace it.

@@ -21,8 +21,8 @@ use windlass::manager::{CacheOptions, ControllerSelection, FeatureGates, Manager
 use windlass_controllers::ControllerOptions;
 
 use crate::settings::{
-    ClusterSettings, ControllerSettings, Format, SettingValue, InvalidInput, LoggingSettings, DurationSetting, Settings,
-    gates,
+    ClusterSettings, ControllerSettings, DurationSetting, Format, InvalidInput, LoggingSettings,
+    SettingValue, Settings, gates,
 };
 
 /// The name of this configuration in `/configz`.

@@ -36,7 +36,8 @@ struct ExplainTimeouts {
     answer: Duration,
 }
 
-const TIMEOUT: ExplainTimeouts = ExplainTimeouts { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
+const TIMEOUT: ExplainTimeouts =
+    ExplainTimeouts { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
 
 impl Arguments {
     /// Asks, and writes the answer to stdout.
@@ -212,12 +213,13 @@ mod tests {
     async fn told(address: std::net::SocketAddr) -> String {
         let server = format!("--server=http://{address}");
         let arguments = Arguments::parse_words(&["replicaset", "shop/web", &server]);
-        let patience = ExplainTimeouts { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
+        let patience =
+            ExplainTimeouts { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
         arguments.expect("valid arguments").ask(patience).await.expect_err("no answer").to_string()
     }
 
     #[tokio::test]
-    async fn a_server_that_says_nothing_is_told_apart_from_one_that_is_not_there() {
+    async fn server_that_says_nothing_is_told_apart_from_one_that_is_not_there() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let silent = told(address).await;
@@ -228,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_sent_without_the_end_of_its_line() {
+    fn token_is_sent_without_the_end_of_its_line() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "a.b.c\n").expect("it can be written");
         assert_eq!(token_in(file.path()).expect("a token"), "a.b.c");
     }
 
     #[test]
-    fn an_answer_is_waited_for_longer_than_its_reviews_may_take() {
+    fn answer_is_waited_for_longer_than_its_reviews_may_take() {
         // Each review of the admin server may take 10 s.
         assert!(TIMEOUT.answer > 2 * Duration::from_secs(10));
     }

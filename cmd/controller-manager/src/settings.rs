@@ -13,9 +13,9 @@ mod controllers;
 mod file;
 pub(crate) mod gates;
 mod invalid;
+mod serialize;
 mod setting;
 mod value;
-mod serialize;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,8 +28,10 @@ pub(crate) use controllers::Controllers;
 pub(crate) use file::MAX;
 pub(crate) use gates::Gates;
 pub(crate) use invalid::{InvalidInput, assignment};
-pub(crate) use setting::{SettingValue, Setting, Source, SettingSources};
-pub(crate) use value::{Format, LockKind, ObjectName, DurationSetting, Rate, Server, ValueShape, UrlPaths, BoundedInt, Workers};
+pub(crate) use setting::{Setting, SettingSources, SettingValue, Source};
+pub(crate) use value::{
+    BoundedInt, DurationSetting, Format, LockKind, ObjectName, Rate, Server, UrlPaths, ValueShape, Workers,
+};
 
 setting::settings! {
     "Cluster" cluster: ClusterSettings {

@@ -14,11 +14,11 @@ use windlass_controllers::ControllerOptions;
 
 use crate::arguments::Arguments;
 use crate::control_plane::ControlPlane;
+use crate::fault_plan;
 use crate::last_actions::LastActions;
 use crate::observed::{ClusterSnapshot, Observer};
 use crate::panel::{ControllerView, Panel};
 use crate::running::{Running, service};
-use crate::fault_plan;
 
 /// The first line of the kubeconfigs that a demo writes.
 const MARK: &str = "# Written by the windlass demo, and of use as long as it runs.";

@@ -19,8 +19,8 @@ use windlass_harness::{self as harness, Assets, Binary, ControlPlaneOptions};
 use windlass_testing::nodes::{self, NodeOptions};
 
 use crate::arguments::{Arguments, ControlPlaneKind};
-use crate::running::{Running, service};
 use crate::fault_plan;
+use crate::running::{Running, service};
 
 /// Finding binaries that exist takes no longer than this.
 const LOOKING: Duration = Duration::from_millis(500);

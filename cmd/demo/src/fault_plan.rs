@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt as _};
 use windlass::env::{Env, Rng, Task};
-use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 
 /// Until when the faults last, counted from the start of the machine: longer than any runs.
 const FOR_EVER: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);

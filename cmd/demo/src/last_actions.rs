@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_noted_under_its_controller_and_reads_and_events_are_not() {
+    fn write_is_noted_under_its_controller_and_reads_and_events_are_not() {
         let deeds = LastActions::default();
         deeds.note(&request(Method::DELETE, "/api/v1/namespaces/default/pods/web-1"));
         deeds.note(&request(Method::GET, "/api/v1/namespaces/default/pods/web-2"));

@@ -10,13 +10,13 @@
 mod arguments;
 mod cluster;
 mod control_plane;
+mod fault_plan;
 mod last_actions;
 mod observed;
 mod panel;
 mod render;
 mod running;
 mod screen;
-mod fault_plan;
 mod workload;
 
 use std::io::{self, IsTerminal as _, Write as _};

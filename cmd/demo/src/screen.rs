@@ -19,7 +19,7 @@ use ratatui::{DefaultTerminal, Frame, Terminal};
 use tracing_subscriber::EnvFilter;
 use windlass::env::{Env, Instant};
 
-use crate::observed::{ClusterSnapshot, PodView, ReplicaSetView, PodStage};
+use crate::observed::{ClusterSnapshot, PodStage, PodView, ReplicaSetView};
 use crate::panel::ControllerView;
 use crate::render::{changes, pods, word};
 
@@ -220,7 +220,7 @@ impl ScreenState {
     }
 
     fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
-        // What is going on comes first: ready pods are all alike.
+        // What is continuing comes first: ready pods are all alike.
         let restless = self.observed.pods.iter().filter(|(_, pod)| pod.stage != PodStage::Ready);
         let ready = self.observed.pods.iter().filter(|(_, pod)| pod.stage == PodStage::Ready);
         let rows = restless.chain(ready).take(area.height.into()).map(pod_row);
@@ -321,8 +321,11 @@ mod tests {
             invitation: vec!["export KUBECONFIG=k".into()],
             observed: ClusterSnapshot {
                 sets: [("shop/web".into(), ReplicaSetView { wanted: 2, reported: 2, ready: 1 })].into(),
-                pods: [("shop/web-1".into(), pod(PodStage::Ready)), ("shop/web-2".into(), pod(PodStage::Starting))]
-                    .into(),
+                pods: [
+                    ("shop/web-1".into(), pod(PodStage::Ready)),
+                    ("shop/web-2".into(), pod(PodStage::Starting)),
+                ]
+                .into(),
                 ..ClusterSnapshot::default()
             },
             controllers: vec![ControllerView {
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_shows_objects_controllers_and_what_to_try() {
+    fn frame_shows_objects_controllers_and_what_to_try() {
         let text = drawn(120, 40);
         for shown in [
             "export KUBECONFIG=k",
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_terminal_is_no_crash() {
+    fn tiny_terminal_is_no_crash() {
         for (width, height) in [(1, 1), (10, 4), (200, 2)] {
             drawn(width, height);
         }

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ended_process_is_neither_alive_nor_signalled() {
+    fn ended_process_is_neither_alive_nor_signalled() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let identity = ProcessIdentity::of(child.id()).unwrap();
         assert!(identity.is_alive());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_a_reused_id_is_left_alone() {
+    fn process_with_a_reused_id_is_left_alone() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let stranger = ProcessIdentity::of(child.id()).unwrap();
         let recorded = ProcessIdentity { start_time: stranger.start_time - 1, ..stranger };
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_process_is_ended_and_waited_for() {
+    fn right_process_is_ended_and_waited_for() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         assert!(ProcessIdentity::of(child.id()).unwrap().end().unwrap());
         assert!(!child.wait().unwrap().success());

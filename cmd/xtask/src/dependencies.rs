@@ -54,7 +54,7 @@ fn tool() -> Result<PathBuf> {
         "--no-default-features",
     ]);
     install.args(["--config", "profile.dev.debug=false", "--root"]).arg(&folder);
-    // A folder of its own, so that the workspace's build output stays the workspace's.
+    // Its own folder, so that the workspace's build output stays the workspace's.
     install.env_remove("CARGO_TARGET_DIR");
     must(&mut install)?;
     Ok(path)

@@ -7,8 +7,8 @@ mod build_times;
 mod ci;
 mod control_plane;
 mod dependencies;
-mod generate_schema;
 mod fuzz;
+mod generate_schema;
 mod lint;
 mod measure;
 mod miri;
@@ -45,11 +45,11 @@ enum Task {
     BuildTimes(build_times::Arguments),
     /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation, build size.
     Lint,
-    /// The tables of built-in kinds in `simulation/schema`, made anew from upstream's material.
+    /// The tables of built-in kinds in `simulation/schema`, made again from upstream's material.
     Describe(generate_schema::Arguments),
     /// What reads bytes from outside, under libFuzzer; needs a nightly toolchain and a C++ compiler.
     Fuzz(fuzz::Arguments),
-    /// What threads share, under an interpreter that objects to undefined behaviour; needs a nightly toolchain.
+    /// What threads share, under an interpreter that objects to undefined behavior; needs a nightly toolchain.
     Miri(miri::Arguments),
     /// Defects in a copy of the workspace, and the tests that must find each of them.
     Mutants(mutants::Arguments),

@@ -1,5 +1,5 @@
 //! `cargo xtask measure`: both controller managers side by side on planes of the same kind, both API servers, or a
-//! part of the runtime beside its peers.
+//! part of the runtime next to its peers.
 //!
 //! Guarantees: what is measured is built in release and from this checkout; builds are over before
 //! the first measurement begins.
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// A part of the runtime beside its peers: needs Go, and no control plane.
+/// A part of the runtime next to its peers: needs Go, and no control plane.
 fn beside_peers(name: &str, rounds: &str) -> Result<()> {
     let package = ["--locked", "--release", "--package", "windlass-benchmarks", "--bin", name];
     must(cargo().arg("run").args(package).args(["--", rounds]))
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_is_found_among_cargos_messages() {
+    fn program_is_found_among_cargos_messages() {
         let messages = r#"{"reason":"compiler-artifact","executable":null}
 {"reason":"build-script-executed","package_id":"x"}
 not JSON, as a build script may print

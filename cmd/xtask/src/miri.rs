@@ -1,5 +1,5 @@
 //! `cargo xtask miri`: the parts that many threads or many owners share, under an interpreter that objects to undefined
-//! behaviour, data races, leaks, and threads that all wait for each other.
+//! behavior, data races, leaks, and threads that all wait for each other.
 //!
 //! Nothing here has `unsafe` of its own; what is looked at is how it uses the libraries that do (imbl, arc-swap, tokio,
 //! hashbrown), under memory orders that this machine never shows, and whether a wakeup is lost. Each seed has the threads
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 }
 
 /// What is interpreted: packages, and the tests whose names contain one of these. Every order of the queue's threads and of
-/// the fan-out's is beside this what the models go through (`runtime/workqueue/tests/models`, `tests/models`).
+/// the fan-out's is next to this what the models go through (`runtime/workqueue/tests/models`, `tests/models`).
 const SHARED: &[(&str, &[&str])] = &[
     ("windlass-env", &["threads::", "cells::", "aside::"]),
     ("windlass-workqueue", &["threads::", "on_real_threads_"]),

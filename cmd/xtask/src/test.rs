@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut steps = Steps::of("test");
     let mut ready = steps.step("control plane", || Assets::ensure().map(drop));
-    // A run of the whole workspace builds the binary beside its tests, with the same features, before any test starts.
+    // A run of the whole workspace builds the binary next to its tests, with the same features, before any test starts.
     if ready && names_packages(&arguments.rest) {
         ready = steps.step("binary", || {
             must(cargo().args(["build", "--locked", "-p", "windlass-controller-manager"]))
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_package_replaces_the_workspace() {
+    fn named_package_replaces_the_workspace() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert!(names_packages(&words("-p windlass-env")));
         assert!(names_packages(&words("--package=windlass-env")));

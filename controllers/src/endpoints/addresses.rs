@@ -47,7 +47,7 @@ pub(super) fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
     })
 }
 
-/// A pod that names a Service as its subdomain gets a DNS name of its own under it.
+/// A pod that names a Service as its subdomain gets its own DNS name under it.
 fn hostname(service: &Service, pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let belongs = spec.subdomain.as_deref().unwrap_or_default() == pods::name(&service.metadata)

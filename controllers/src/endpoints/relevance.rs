@@ -34,7 +34,7 @@ pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
         Event::Added { cause: Cause::InitialList, .. } => AffectedServices::Nobody,
         Event::Added { object, .. } => AffectedServices::Selecting(object.metadata.labels.as_ref()),
         // Services see to themselves then. Equal versions would prove nothing: a server restored from a backup gives
-        // them anew.
+        // them again.
         Event::Updated { cause: Cause::Resync, .. } => AffectedServices::Nobody,
         Event::Updated { old, new, .. } => concerned_by_update(old, new),
         Event::Deleted { last, .. } => AffectedServices::Selecting(last.metadata.labels.as_ref()),

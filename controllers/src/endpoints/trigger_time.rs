@@ -24,7 +24,7 @@ pub(super) struct TriggerTimes {
     services: BTreeMap<ObjectKey, ObservedSite>,
 }
 
-/// The dates seen at one sync. A pod is known by its name; one created anew under it has later dates.
+/// The dates seen at one sync. A pod is known by its name; one created again under it has later dates.
 #[derive(Debug)]
 struct ObservedSite {
     /// The date that has not been written yet.

@@ -10,7 +10,7 @@ use windlass_object::time::seconds;
 
 use crate::shared::fixtures::{at, bare_pod, being_deleted, labels, ready_pod, with_labels, with_phase};
 use crate::shared::replica_status::{OwnedPods, calculate};
-use crate::shared::replicated::{ReplicaStatus, ReplicaOwner};
+use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
 const NAME: &[(&str, &str)] = &[("name", "foo")];
 const FULL: &[(&str, &str)] = &[("name", "foo"), ("type", "production")];
@@ -58,10 +58,11 @@ fn shared(pods: &[Pod]) -> Vec<Arc<Pod>> {
     pods.iter().cloned().map(Arc::new).collect()
 }
 
-/// Expects counts: all, fully labelled, ready, available, on their way out.
+/// Expects counts: all, fully labeled, ready, available, on their way out.
 fn counts(owner: &ReplicaSet, active: &[Pod], terminating: &[Pod], expected: [i32; 5]) {
     let (active, terminating) = (shared(active), shared(terminating));
-    let status = calculate(owner, OwnedPods { active: &active, terminating: Some(&terminating) }, None, at(0));
+    let status =
+        calculate(owner, OwnedPods { active: &active, terminating: Some(&terminating) }, None, at(0));
     let counted = [status.replicas, status.fully_labeled, status.ready, status.available];
     assert_eq!(counted, expected[..4]);
     assert_eq!(status.terminating, Some(expected[4]));
@@ -84,7 +85,7 @@ fn pods_are_counted_by_labels_readiness_and_age() {
 }
 
 #[test]
-fn a_pod_is_available_once_it_has_been_ready_for_the_minimum_and_at_that_very_moment() {
+fn pod_is_available_once_it_has_been_ready_for_the_minimum_and_at_that_very_moment() {
     counts(&patient(3600), &[ready(FULL, at(0))], &[], [1, 1, 1, 0, 0]);
     counts(&patient(3600), &[ready(FULL, at(-3599))], &[], [1, 1, 1, 0, 0]);
     counts(&patient(3600), &[ready(FULL, at(-3600))], &[], [1, 1, 1, 1, 0]);
@@ -99,7 +100,7 @@ fn conditions(owner: &ReplicaSet, active: usize, failed: Option<&str>, expected:
 }
 
 #[test]
-fn a_failure_is_reported_with_its_first_reason_until_a_sync_succeeds() {
+fn failure_is_reported_with_its_first_reason_until_a_sync_succeeds() {
     let told = condition("EarlierFailure", "told before");
     conditions(&replica_set(2), 1, Some("no room"), &[condition("FailedCreate", "no room")]);
     conditions(&replica_set(2), 3, Some("held"), &[condition("FailedDelete", "held")]);
@@ -122,7 +123,7 @@ fn conditions_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_status_comes_back_as_it_was_written() {
+fn status_comes_back_as_it_was_written() {
     let status = ReplicaStatus {
         replicas: 5,
         fully_labeled: 4,
@@ -140,7 +141,7 @@ fn a_status_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn a_missing_spec_selects_nothing() {
+fn missing_spec_selects_nothing() {
     let bare = ReplicaSet::default();
     assert_eq!(bare.selector().map(|selector| selector.matches(&labels(NAME))), Ok(false));
     assert!(replica_set(1).selector().is_ok_and(|selector| selector.matches(&labels(FULL))));

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaving_owner_keeps_what_it_has_and_changes_nothing() {
+    fn leaving_owner_keeps_what_it_has_and_changes_nothing() {
         check(&leaving(), production("pod"), Claim::Ignore);
         check(&leaving(), ours(production("pod")), Claim::Keep);
         check(&leaving(), ours(testing("pod")), Claim::Ignore);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminating_namespace_is_known_by_its_cause() {
+    fn terminating_namespace_is_known_by_its_cause() {
         let details = json!({ "causes": [{ "reason": "NamespaceTerminating" }] });
         let terminating =
             serde_json::from_value(json!({ "code": 403, "details": details })).expect("a status");

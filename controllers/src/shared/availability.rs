@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_that_becomes_available_first_sets_the_next_check() {
+    fn pod_that_becomes_available_first_sets_the_next_check() {
         let mixed = [None, Some(2), Some(0), Some(4), None];
         check(&[], 0, 0, None);
         check(&[None, None], 0, 0, None);

@@ -17,7 +17,7 @@
 //! # The order is total
 //!
 //! Taken literally these rules contradict themselves: pods that became ready in the same second are compared by
-//! restarts, their neighbours in the same power of two by UID, and so three pods can each come before the next
+//! restarts, their neighbors in the same power of two by UID, and so three pods can each come before the next
 //! in a circle. A sort fed with such a comparison may do anything. Here every pod is instead placed by how many
 //! of its peers come before it under the rules. Where the rules are free of contradiction that *is* their order;
 //! pods in a circle stay together, behind everything that comes before all of them. Ties fall to UID and name,
@@ -75,7 +75,12 @@ pub(crate) fn age_ratios(pods: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp
 }
 
 /// All of `pods`, those to give up first in front.
-fn ordered(pods: &[Arc<Pod>], related: &[Arc<Pod>], costs: DeletionCostMode, now: Timestamp) -> Vec<Arc<Pod>> {
+fn ordered(
+    pods: &[Arc<Pod>],
+    related: &[Arc<Pod>],
+    costs: DeletionCostMode,
+    now: Timestamp,
+) -> Vec<Arc<Pod>> {
     let crowding = crowding(related);
     let on_node = |pod: &Pod| crowding.get(pods::node(pod)).copied().unwrap_or_default();
     let cost = |pod: &Pod| if costs == DeletionCostMode::Honoured { deletion_cost(pod) } else { 0 };
@@ -117,7 +122,7 @@ fn settle(peers: &mut [RankedPod<'_>]) {
     peers.sort_by_key(|candidate| (candidate.before, candidate.identity()));
 }
 
-/// A pod beside all that decides about it.
+/// A pod next to all that decides about it.
 struct RankedPod<'a> {
     pod: &'a Arc<Pod>,
     standing: DeletionRank,
@@ -130,7 +135,8 @@ struct RankedPod<'a> {
 impl<'a> RankedPod<'a> {
     fn new(pod: &'a Arc<Pod>, cost: i32, on_node: usize, now: Timestamp) -> Self {
         let ready_since = pods::ready_since(pod);
-        let (standing, wear) = (DeletionRank::of(pod, cost, on_node, ready_since, now), RestartRank::of(pod, now));
+        let (standing, wear) =
+            (DeletionRank::of(pod, cost, on_node, ready_since, now), RestartRank::of(pod, now));
         Self { pod, standing, ready_since, wear, before: 0 }
     }
 

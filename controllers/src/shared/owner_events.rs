@@ -54,13 +54,16 @@ pub(crate) enum OwnerRequeue {
 }
 
 /// The owners to look at after a change of a pod.
-pub(crate) fn pod_changed<R: ReplicaOwner>(event: &Event<Arc<Pod>>, owners: &impl Owners<R>) -> Vec<OwnerRequeue> {
+pub(crate) fn pod_changed<R: ReplicaOwner>(
+    event: &Event<Arc<Pod>>,
+    owners: &impl Owners<R>,
+) -> Vec<OwnerRequeue> {
     let notice = PodEventContext { owners, kind: std::marker::PhantomData };
     match event {
         Event::Added { object, .. } if pods::is_being_deleted(object) => notice.of_owner(object),
         Event::Added { object, .. } => notice.added(object),
         // Owners have resyncs of their own. Equal versions would prove nothing: a server restored from a backup
-        // gives them anew.
+        // gives them again.
         Event::Updated { cause: Cause::Resync, .. } => Vec::new(),
         Event::Updated { old, new, .. } if pods::is_being_deleted(new) => notice.updated_leaving(old, new),
         Event::Updated { old, new, .. } => notice.updated(old, new),

@@ -63,7 +63,7 @@ impl DeleteError {
 }
 
 impl<'a> PodControl<'a> {
-    /// The pods beside the owner of that key, on behalf of `owner`. The `writer` creates, patches and deletes.
+    /// The pods next to the owner of that key, on behalf of `owner`. The `writer` creates, patches and deletes.
     pub(crate) fn new(
         cx: &'a Context,
         key: &'a ObjectKey,

@@ -54,7 +54,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
     #[test]
-    fn a_pod_takes_from_its_template_what_describes_it_and_nothing_that_identifies_it() {
+    fn pod_takes_from_its_template_what_describes_it_and_nothing_that_identifies_it() {
         let owner = OwnerReference {
             kind: "ReplicaSet".into(),
             name: "web".into(),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_ends_in_a_dash_where_a_name_can_follow() {
+    fn prefix_ends_in_a_dash_where_a_name_can_follow() {
         let long = "a".repeat(253);
         for (owner, prefix) in
             [("web", "web-"), ("web.v1", "web.v1-"), ("a", "a-"), (long.as_str(), &format!("{long}-"))]

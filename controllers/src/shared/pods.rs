@@ -102,7 +102,7 @@ pub(crate) fn namespace(meta: &ObjectMeta) -> &str {
     meta.namespace.as_deref().unwrap_or_default()
 }
 
-/// Whether an init container keeps running beside the main ones.
+/// Whether an init container keeps running next to the main ones.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }

@@ -96,12 +96,13 @@ mod tests {
     #[test]
     fn related_pods_are_not_looked_up_when_all_have_to_go() {
         let active = pods(3);
-        let scaling = scale(&active, 0, || unreachable!("nothing is to be chosen"), DeletionCostMode::Honoured, at(0));
+        let scaling =
+            scale(&active, 0, || unreachable!("nothing is to be chosen"), DeletionCostMode::Honoured, at(0));
         assert_eq!(scaling, Scaling::Delete { victims: active, age_ratios: Vec::new() });
     }
 
     #[test]
-    fn the_pod_that_does_not_serve_goes_first() {
+    fn pod_that_does_not_serve_goes_first() {
         let (serving, idle) = (Arc::new(ready_pod("serving", at(-60))), Arc::new(unready_pod("idle")));
         let scaling = scaled(&[serving, Arc::clone(&idle)], 1);
         assert_eq!(scaling, Scaling::Delete { victims: vec![idle], age_ratios: Vec::new() });

@@ -11,7 +11,7 @@ use windlass_object::LabelSelector;
 use windlass_object::condition;
 
 use super::pods;
-use super::replicated::{ReplicaStatus, ReplicaOwner};
+use super::replicated::{ReplicaOwner, ReplicaStatus};
 
 /// The type of the condition that says pods could not be created or deleted.
 const REPLICA_FAILURE: &str = "ReplicaFailure";

@@ -11,7 +11,7 @@
 //! (read-your-writes), so none is counted too few or too many.
 //!
 //! Pods that cannot be decoded are not in any list. An owner that may have such pods neither creates nor deletes:
-//! counting too few, it would create them for ever.
+//! counting too few, it would create them forever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use windlass_object::{LabelSelector, ObjectKey};
 use super::LOOK_AGAIN;
 use super::adoption::claimed;
 use super::availability::next_check;
+use super::deletion_ranking::DeletionCostMode;
 use super::owner_events::{OwnerRequeue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
@@ -36,9 +37,8 @@ use super::pods;
 use super::replica_plan::{Scaling, scale};
 use super::replica_status::{OwnedPods, calculate};
 use super::replica_work::{SyncContext, Writers};
-use super::replicated::{ReplicaStatus, ReplicaOwner};
+use super::replicated::{ReplicaOwner, ReplicaStatus};
 use super::slow_start::slow_start;
-use super::deletion_ranking::DeletionCostMode;
 use super::withheld::Withheld;
 
 /// What is set about one replicated kind.

@@ -16,7 +16,7 @@ use super::adoption::{Claim, adopt_patch, claim, release_patch};
 use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
 use super::pod_control::PodControl;
 use super::pods;
-use super::replicated::{ReplicaStatus, ReplicaOwner};
+use super::replicated::{ReplicaOwner, ReplicaStatus};
 
 /// What is written for one replicated kind.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
             Err(refused) => refused,
         };
         let fresh = self.cx.get_live::<R>(self.key).await.map_err(WriteError::Request)?;
-        // A namesake has a status of its own.
+        // A namesake has its own status.
         match fresh.filter(|fresh| fresh.meta().uid == self.owner.meta().uid) {
             Some(fresh) => self.put_status(&fresh, status).await,
             None => Err(refused),

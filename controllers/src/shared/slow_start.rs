@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_calls_of_one_batch_run_at_once() {
+    async fn calls_of_one_batch_run_at_once() {
         let (running, most) = (Cell::new(0), RefCell::new(Vec::new()));
         slow_start(10, || async {
             running.set(running.get() + 1);

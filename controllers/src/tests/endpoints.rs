@@ -71,7 +71,7 @@ fn ips(ready: &[&str], unready: &[&str]) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pods_of_a_service_are_listed_as_they_come_and_go() {
+async fn pods_of_a_service_are_listed_as_they_come_and_go() {
     let world = settled(&ControllerOptions::default()).await;
     let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
     let pod_a = world.api.object(&pod_path("a")).expect("the pod");
@@ -138,7 +138,7 @@ async fn endpoints_go_with_their_service() {
     let world = settled(&ControllerOptions::default()).await;
     world.api.remove(&service_path("web"));
     world.pass(60).await;
-    // The server deletes both, and two watches tell of it: whoever hears of the Endpoints first makes them anew, as
+    // The server deletes both, and two watches tell of it: whoever hears of the Endpoints first makes them again, as
     // upstream does, until it hears of the Service.
     let requests = world.requests();
     assert_eq!(requests.last(), Some(&format!("DELETE {}", endpoints_path("web"))), "{requests:?}");
@@ -175,7 +175,10 @@ async fn deleted_endpoints_are_made_anew_and_edited_ones_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_of_pods_within_the_batch_period_become_one_write() {
-    let options = ControllerOptions { endpoint_updates_batch_period: Duration::from_secs(10), ..ControllerOptions::default() };
+    let options = ControllerOptions {
+        endpoint_updates_batch_period: Duration::from_secs(10),
+        ..ControllerOptions::default()
+    };
     let world = settled(&options).await;
     world.api.upsert(&pod_path("c"), pod("1.1.1.3", true));
     world.pass(4).await;
@@ -192,7 +195,7 @@ async fn changes_of_pods_within_the_batch_period_become_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_is_told_and_given_up_after_fifteen_retries() {
+async fn write_that_fails_is_told_and_given_up_after_fifteen_retries() {
     let refuse = |world: &World| {
         world.refuse("POST ", usize::MAX, FaultAction::QuotaExceeded);
         world.api.upsert(&service_path("web"), service());
@@ -212,7 +215,7 @@ async fn a_write_that_fails_is_told_and_given_up_after_fifteen_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_race_is_told_and_run_again() {
+async fn lost_race_is_told_and_run_again() {
     let world = settled(&ControllerOptions::default()).await;
     world.refuse("PUT ", 1, FaultAction::Conflict);
     world.api.remove(&pod_path("a"));
@@ -225,7 +228,7 @@ async fn a_lost_race_is_told_and_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
+async fn write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
     let refuse = |world: &World| {
         world.refuse("POST ", 2, FaultAction::QuotaExceeded);
         world.api.upsert(&service_path("web"), service());
@@ -240,7 +243,7 @@ async fn a_write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
+async fn namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
     let world = started(&ControllerOptions::default(), |world| {
         world.refuse("POST ", usize::MAX, FaultAction::NamespaceTerminating);
         world.api.upsert(&service_path("web"), service());
@@ -254,7 +257,9 @@ async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
 #[tokio::test(start_paused = true)]
 async fn endpoints_of_a_service_that_cannot_be_decoded_stay() {
     let world = settled(&ControllerOptions::default()).await;
-    world.api.overwrite_unchecked(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
+    world
+        .api
+        .overwrite_unchecked(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
     world.pass(60).await;
     assert_eq!(world.requests(), Vec::<String>::new());
 }
@@ -262,7 +267,9 @@ async fn endpoints_of_a_service_that_cannot_be_decoded_stay() {
 #[tokio::test(start_paused = true)]
 async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
     let world = settled(&ControllerOptions::default()).await;
-    world.api.overwrite_unchecked(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
+    world
+        .api
+        .overwrite_unchecked(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
     world.pass(60).await;
     world.api.remove(&service_path("web"));
     world.pass(1).await;
@@ -270,7 +277,7 @@ async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone() {
+async fn address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone() {
     let world = settled(&ControllerOptions::default()).await;
     world.spoil_pod("a");
     world.pass(60).await;
@@ -284,7 +291,7 @@ async fn the_address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_lags_never_makes_a_write_too_many() {
+async fn cache_that_lags_never_makes_a_write_too_many() {
     let world = settled(&ControllerOptions::default()).await;
     world.lag();
     world.api.upsert(&pod_path("c"), pod("1.1.1.3", true));

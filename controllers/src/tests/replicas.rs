@@ -123,7 +123,7 @@ async fn what_is_settled_causes_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_lags_never_makes_a_pod_too_many() {
+async fn cache_that_lags_never_makes_a_pod_too_many() {
     let world = started(|world| {
         world.api.upsert(&web(), replica_set(5));
         world.lag();
@@ -171,7 +171,7 @@ async fn orphans_are_adopted_after_asking_the_server_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
+async fn owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
     let world = started(|world| drop(world.api.upsert(&web(), held(0)))).await;
     world.pass(1).await;
     world.requests();
@@ -185,7 +185,7 @@ async fn an_owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_is_leaving_changes_no_pod_and_still_reports() {
+async fn owner_that_is_leaving_changes_no_pod_and_still_reports() {
     let world = started(|world| {
         world.api.upsert(&web(), held(2));
         world.api.delete(&web());
@@ -198,7 +198,7 @@ async fn an_owner_that_is_leaving_changes_no_pod_and_still_reports() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_the_selector_no_longer_wants_is_released_and_replaced() {
+async fn pod_the_selector_no_longer_wants_is_released_and_replaced() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
     world.api.upsert(&pod_path(&name), json!({ "metadata": { "labels": { "app": "debug" } } }));
@@ -248,7 +248,7 @@ async fn pods_of_another_namespace_are_no_replicas_whatever_their_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifted() {
+async fn quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifted() {
     let quota =
         "pods \"new\" is forbidden: exceeded quota: quota, requested: pods=1, used: pods=1, limited: pods=1";
     let world = started(|world| {
@@ -296,7 +296,7 @@ async fn what_this_process_may_not_send_alarms_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
+async fn namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
     let world = started(|world| {
         world.refuse(POST_POD, usize::MAX, FaultAction::NamespaceTerminating);
         world.api.upsert(&web(), replica_set(10));
@@ -309,7 +309,7 @@ async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_without_labels_is_reported_and_sends_nothing() {
+async fn template_without_labels_is_reported_and_sends_nothing() {
     let world = started(|world| {
         world.api.upsert(&web(), replica_set(1));
         world.api.overwrite_unchecked(&web(), |set| set["spec"]["template"]["metadata"] = json!({}));
@@ -344,7 +344,7 @@ async fn scaling_down_takes_the_pods_that_serve_least_and_counts_them_until_they
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
+async fn number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
     let mut world = World::new();
     let mut reported = replica_set(0);
     reported["status"] = json!({ "replicas": 0, "terminatingReplicas": 2, "observedGeneration": 1 });
@@ -380,7 +380,7 @@ async fn deletion_costs_choose_victims_only_where_they_are_honoured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
+async fn pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
     world.run_pod(&name, true);
@@ -393,7 +393,7 @@ async fn a_pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_pod_is_replaced_and_left_for_others_to_clear_away() {
+async fn failed_pod_is_replaced_and_left_for_others_to_clear_away() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
     world.api.upsert(&pod_path(&name), json!({ "status": { "phase": "Failed" } }));
@@ -418,7 +418,7 @@ async fn deletions_that_fail_are_told_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_has_become_another_counts_as_gone() {
+async fn pod_that_has_become_another_counts_as_gone() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
     world.hide("pods");
@@ -432,7 +432,7 @@ async fn a_pod_that_has_become_another_counts_as_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_about_anything_else_is_a_deletion_that_failed() {
+async fn conflict_about_anything_else_is_a_deletion_that_failed() {
     let world = settled(1).await;
     world.refuse("DELETE ", 1, FaultAction::Conflict);
     world.scale(0);
@@ -459,7 +459,7 @@ async fn availability_comes_with_time_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_status_is_tried_once_more_on_a_fresh_copy() {
+async fn refused_status_is_tried_once_more_on_a_fresh_copy() {
     let world = settled(1).await;
     world.refuse(&format!("PUT {}/status", web()), 1, FaultAction::Conflict);
     world.run_pod(&world.pod_names()[0], true);
@@ -470,7 +470,7 @@ async fn a_refused_status_is_tried_once_more_on_a_fresh_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_set_created_anew_has_pods_of_its_own() {
+async fn replica_set_created_anew_has_pods_of_its_own() {
     let world = settled(2).await;
     world.api.remove(&web());
     world.api.upsert(&web(), replica_set(1));
@@ -480,7 +480,7 @@ async fn a_replica_set_created_anew_has_pods_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
+async fn pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
     world.spoil_pod(&name);
@@ -489,7 +489,7 @@ async fn a_pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_owners_name() {
+async fn pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_owners_name() {
     let long = path("apis/apps/v1", "replicasets", &"a".repeat(60));
     let world = started(|world| drop(world.api.upsert(&long, replica_set(1)))).await;
     world.pass(1).await;
@@ -501,7 +501,7 @@ async fn a_pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_ow
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_could_not_be_decoded_is_replaced_soon_after_it_has_gone() {
+async fn pod_that_could_not_be_decoded_is_replaced_soon_after_it_has_gone() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
     world.spoil_pod(&name);
@@ -512,7 +512,7 @@ async fn a_pod_that_could_not_be_decoded_is_replaced_soon_after_it_has_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
+async fn pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
     let world = settled(2).await;
     let mut foreign = orphan();
     foreign["metadata"] = json!({});
@@ -525,7 +525,7 @@ async fn a_pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_selector_sends_nothing() {
+async fn unreadable_selector_sends_nothing() {
     let world = started(|world| {
         world.api.upsert(&web(), replica_set(1));
         let near = json!({ "matchExpressions": [{ "key": "app", "operator": "Near" }] });

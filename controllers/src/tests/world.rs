@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use windlass_api_server::faults::{FaultPlan, FaultyServer, FaultAction};
+use windlass_api_server::faults::{FaultAction, FaultPlan, FaultyServer};
 use windlass_client::{ClientOptions, Clients, Fence, OpenFence};
 use windlass_controller::Registration;
-use windlass_controller::host::{Host, ControllerDeps, Workers};
+use windlass_controller::host::{ControllerDeps, Host, Workers};
 use windlass_env::Env;
 use windlass_events::{CapturedEvents, Recorder};
 use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory};
@@ -138,7 +138,8 @@ impl World {
         let (code, refusal) =
             self.api.request(&Method::POST, &format!("{}/binding", pod_path(name)), Some(&binding));
         assert_eq!(code, 201, "{refusal}");
-        self.api.upsert(&pod_path(name), json!({ "status": { "phase": "Running", "conditions": [condition] } }));
+        self.api
+            .upsert(&pod_path(name), json!({ "status": { "phase": "Running", "conditions": [condition] } }));
     }
 
     /// Makes a pod one that nobody can decode.

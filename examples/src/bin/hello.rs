@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[windlass::simulation(crashes = all)]
-    async fn a_mirror_that_somebody_changes_is_mended(cluster: Cluster) {
+    async fn mirror_that_somebody_changes_is_mended(cluster: Cluster) {
         cluster.run([Registration::of::<LabelMirror>()]);
         let web = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
         cluster.create(&object::<Service>(web)).await;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[windlass::simulation(hours = 1, faults = all)]
-    async fn a_map_that_somebody_else_made_is_left_alone_until_it_makes_way(cluster: Cluster) {
+    async fn map_that_somebody_else_made_is_left_alone_until_it_makes_way(cluster: Cluster) {
         cluster.run([Registration::of::<LabelMirror>()]);
         let precious = json!({ "metadata": { "name": "web" }, "data": { "precious": "yes" } });
         let precious = cluster.create(&object::<ConfigMap>(precious)).await;

@@ -68,7 +68,7 @@ fn directory(now: &Snapshot) -> Option<BTreeMap<String, String>> {
 }
 
 #[windlass::simulation(crashes = all)]
-async fn a_crash_at_any_write_changes_nothing(cluster: Cluster) {
+async fn crash_at_any_write_changes_nothing(cluster: Cluster) {
     two_sites_of_which_one_goes(cluster).await;
 }
 

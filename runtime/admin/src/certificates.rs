@@ -1,7 +1,7 @@
 //! The server's certificate, read from files and read again when they change. `made` makes one where none is given.
 //!
 //! A pair is replaced in one step, between two handshakes: connections that are open keep the one they began with. A
-//! new pair that is broken is refused and told once, and the old one goes on serving. A certificate and a key that do
+//! new pair that is broken is refused and told once, and the old one continues serving. A certificate and a key that do
 //! not belong together are seen while files are being replaced one after the other; so what is refused is looked at
 //! once more, a second later, before it is told. One that has expired is served, since those who look at no dates lose
 //! nothing by it, and told.
@@ -24,7 +24,7 @@ use rustls::{CertificateError as Fault, RootCertStore, ServerConfig};
 use windlass_env::Env;
 use windlass_metrics::AdminMetrics;
 
-/// How often files are looked at: as controller-runtime's watcher, which polls beside its notifications.
+/// How often files are looked at: as controller-runtime's watcher, which polls next to its notifications.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// How soon what was refused is looked at again, once.
@@ -171,7 +171,11 @@ impl Files {
         Ok(KeyPairBytes { certificate: read(&self.certificate)?, key: read(&self.key)? })
     }
 
-    fn parse(&self, pair: &KeyPairBytes, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+    fn parse(
+        &self,
+        pair: &KeyPairBytes,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, CertificateError> {
         let lacking = |path: &Path, what| CertificateError::Lacking { path: path.to_owned(), what };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pair.certificate).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty());
@@ -334,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_stale_before_its_first_day_and_after_its_last() {
+    fn certificate_is_stale_before_its_first_day_and_after_its_last() {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
         params.not_before = date_time_ymd(2020, 3, 1);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_kept_under_a_name_in_a_folder() {
+    fn certificate_is_kept_under_a_name_in_a_folder() {
         let kept = |folder: &str, name: &str| {
             let tls = Tls::Persisted { folder: folder.into(), name: name.to_owned() };
             AdminConfig { tls, ..AdminConfig::new(at("0.0.0.0:1")) }.validate()
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_always_allowed_begins_with_a_slash_and_has_its_star_at_the_end() {
+    fn path_that_is_always_allowed_begins_with_a_slash_and_has_its_star_at_the_end() {
         let with = |path: &str| {
             let Access::Delegated { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
                 unreachable!("reviewed")

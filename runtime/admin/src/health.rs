@@ -127,8 +127,8 @@ impl Health {
     }
 
     fn ask(&self, probe: Probe, name: String, check: &Check) -> CheckResult {
-        let outcome =
-            catch_panic_sync(|| check()).unwrap_or_else(|message| Err(format!("the check panicked: {message}")));
+        let outcome = catch_panic_sync(|| check())
+            .unwrap_or_else(|message| Err(format!("the check panicked: {message}")));
         self.metrics.manager().healthcheck(&name, probe.as_str()).observe(outcome.is_ok());
         // Anybody may ask, as often as they like: only what is news is logged.
         if self.is_news(probe.group(), &name, &outcome) {
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_fails_with_any_of_its_checks_and_names_it() {
+    fn probe_fails_with_any_of_its_checks_and_names_it() {
         let health = Health::new(Metrics::new());
         health.ready("caches", Arc::new(|| Err("pods".to_owned())));
         assert!(health.report(Probe::Live).passed());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_is_excluded_is_not_run_and_one_that_is_not_there_is_warned_of() {
+    fn check_that_is_excluded_is_not_run_and_one_that_is_not_there_is_warned_of() {
         let health = Health::new(Metrics::new());
         health.ready("caches", Arc::new(|| panic!("asked")));
         let excluded = BTreeSet::from(["caches", "who", "what"].map(String::from));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_shown_and_changes_no_answer() {
+    fn notice_is_shown_and_changes_no_answer() {
         let health = Health::new(Metrics::new());
         health.notice("silent", Arc::new(|| None));
         health.notice("scribe", Arc::new(|| Some("1 keys in quarantine".to_owned())));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_news_when_it_begins_to_fail_fails_for_another_reason_or_passes_again() {
+    fn check_is_news_when_it_begins_to_fail_fails_for_another_reason_or_passes_again() {
         let health = Health::new(Metrics::new());
         let says = |group, name: &str, outcome: Result<(), &str>| {
             health.is_news(group, name, &outcome.map_err(str::to_owned))
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_panics_fails_alone() {
+    fn check_that_panics_fails_alone() {
         let health = Health::new(Metrics::new());
         health.live("wild", Arc::new(|| panic!("boom")));
         let report = health.report(Probe::Health);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_path_answers_and_only_one_that_ends_with_a_slash_answers_for_what_is_below() {
+    fn longest_path_answers_and_only_one_that_ends_with_a_slash_answers_for_what_is_below() {
         let pages = Pages::new();
         for path in ["/", "/metrics", "/debug/controllers", "/debug/controllers/", "/debug/"] {
             pages.add(path, Arc::new(|_| PageResponse::text("")));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_has_its_escapes_undone_and_keeps_its_order() {
+    fn query_has_its_escapes_undone_and_keeps_its_order() {
         let pairs = query("key=shop%2Fweb&a=1+2&&verbose&a=%zz");
         let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("key", "shop/web"), ("a", "1 2"), ("verbose", ""), ("a", "%zz")]);

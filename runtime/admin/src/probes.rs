@@ -7,7 +7,7 @@ use http::StatusCode;
 use windlass_metrics::Metrics;
 
 use crate::health::{Health, Probe};
-use crate::pages::{PageResponse, PageRequest, Pages};
+use crate::pages::{PageRequest, PageResponse, Pages};
 use crate::service::PROMETHEUS_TEXT;
 
 /// Adds the pages of every probe, and of every check below it.
@@ -21,9 +21,8 @@ pub(crate) fn add(pages: &Pages, health: &Health, metrics: &Metrics) {
         pages.add(prefix.clone(), Arc::new(move |request| one(&asked, probe, &prefix, request)));
     }
     let metrics = metrics.clone();
-    let levels = move |_: &PageRequest| {
-        PageResponse::of(StatusCode::OK, PROMETHEUS_TEXT, metrics.encode_slis())
-    };
+    let levels =
+        move |_: &PageRequest| PageResponse::of(StatusCode::OK, PROMETHEUS_TEXT, metrics.encode_slis());
     pages.add("/metrics/slis", Arc::new(levels));
 }
 
@@ -54,7 +53,10 @@ fn one(health: &Health, probe: Probe, prefix: &str, request: &PageRequest) -> Pa
         Ok(()) => PageResponse::text("ok"),
         Err(reason) if request.reviewed => {
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-            PageResponse::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}"))
+            PageResponse::refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("internal server error: {reason}"),
+            )
         }
         Err(_) => {
             let name = result.name;

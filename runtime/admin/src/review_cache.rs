@@ -1,7 +1,7 @@
 //! Answers that are remembered for a while, and asked for once however many want them.
 //!
 //! Guarantees: bounded; what is good news for somebody never makes room for bad news about strangers; a question that
-//! failed is not remembered; whoever asks while the same question is under way waits for that one, and it goes on for as
+//! failed is not remembered; whoever asks while the same question is under way waits for that one, and it continues for as
 //! long as anybody waits.
 
 use std::collections::BTreeMap;
@@ -84,12 +84,16 @@ where
         Ok(value)
     }
 
-    fn join(&self, question: ReviewKey, asking: impl FnOnce() -> InFlightReview<V, E>) -> Shared<InFlightReview<V, E>> {
+    fn join(
+        &self,
+        question: ReviewKey,
+        asking: impl FnOnce() -> InFlightReview<V, E>,
+    ) -> Shared<InFlightReview<V, E>> {
         let mut state = self.lock();
         if let Some(shared) = state.asking.get(&question).and_then(WeakShared::upgrade) {
             return shared;
         }
-        // An answer that has run out is replaced, not kept beside the new one.
+        // An answer that has run out is replaced, not kept next to the new one.
         state.good.remove(&question);
         state.bad.remove(&question);
         // Those whose askers have all left.
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_asked_for_once_by_all_who_come_meanwhile_and_again_when_it_has_run_out() {
+    async fn answer_is_asked_for_once_by_all_who_come_meanwhile_and_again_when_it_has_run_out() {
         let asked = Asked::new(8);
         let all = join_all((0..50).map(|_| asked.ask(1, Ok(holding(MINUTE))))).await;
         assert_eq!((all, asked.times()), (vec![Ok(1); 50], 1));
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_of_bad_news_drops_what_runs_out_first_and_no_good_news() {
+    async fn flood_of_bad_news_drops_what_runs_out_first_and_no_good_news() {
         let asked = Asked::new(3);
         assert_eq!(asked.ask(255, Ok(holding(MINUTE))).await, Ok(1));
         for stranger in 0..20 {

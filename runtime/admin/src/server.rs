@@ -15,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::{Env, Task};
 use windlass_metrics::{AdminMetrics, Metrics};
 
-use crate::certificates::{self, CertificateError, Certificates, Files, CertificateReloader};
+use crate::certificates::{self, CertificateError, CertificateReloader, Certificates, Files};
 use crate::config::{Access, AdminConfig, Tls};
+use crate::delegated_auth::{DelegatedAuth, Ttls};
 use crate::error::AdminError;
 use crate::health::Health;
-use crate::pages::{PageResponse, PageRequest, Pages};
-use crate::delegated_auth::{DelegatedAuth, Ttls};
-use crate::serving::{Limits, HttpListener};
+use crate::pages::{PageRequest, PageResponse, Pages};
 use crate::service::{self, AccessPolicy, AdminService};
+use crate::serving::{HttpListener, Limits};
 use crate::status::{self, ComponentInfo};
-use crate::{self_signed, probes};
+use crate::{probes, self_signed};
 
 /// What an admin server shows, and asks.
 #[derive(Clone)]
@@ -73,7 +73,8 @@ impl AdminServer {
         let bound = |source| AdminError::Bind { address: *address, source };
         let listener = TcpListener::bind(address).await.map_err(bound)?;
         let address = listener.local_addr().map_err(bound)?;
-        let site = Arc::new(AdminService::new(all_pages(env, &parts), leave(env, access, &parts), metrics.clone()));
+        let site =
+            Arc::new(AdminService::new(all_pages(env, &parts), leave(env, access, &parts), metrics.clone()));
         let stop = CancellationToken::new();
         let listening = HttpListener::new(env, site, secured.config, stop.clone(), limits, metrics);
         let mut tasks = vec![env.spawn("admin server", listening.run(listener))];
@@ -173,7 +174,8 @@ fn all_pages(env: &Env, parts: &AdminServerDeps) -> Pages {
     let AdminServerDeps { metrics, health, pages, about, reviews: _ } = parts;
     probes::add(pages, health, metrics);
     let shown = metrics.clone();
-    let whole = move |_: &PageRequest| PageResponse::of(StatusCode::OK, service::PROMETHEUS_TEXT, shown.encode());
+    let whole =
+        move |_: &PageRequest| PageResponse::of(StatusCode::OK, service::PROMETHEUS_TEXT, shown.encode());
     pages.add("/metrics", Arc::new(whole));
     status::add(pages, env, about.clone());
     let listed = pages.downgrade();

@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_env::catch_panic_sync;
 use windlass_metrics::AdminMetrics;
 
-use crate::pages::{PageResponse, PageRequest, Pages, query};
 use crate::delegated_auth::{AuthError, DelegatedAuth};
+use crate::pages::{PageRequest, PageResponse, Pages, query};
 
 /// What media type Prometheus expects of its text format.
 pub(crate) const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -82,7 +82,8 @@ impl AdminService {
             return (None, PageResponse::refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if !matches!(head.method, Method::GET | Method::HEAD) {
-            let refused = PageResponse::refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served");
+            let refused =
+                PageResponse::refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served");
             return (None, refused.with(header::ALLOW, HeaderValue::from_static("GET, HEAD")));
         }
         let path = head.uri.path();
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bearer_token_is_the_word_after_the_scheme() {
+    fn bearer_token_is_the_word_after_the_scheme() {
         let token = |value: &str| bearer_token(&HeaderValue::from_str(value).unwrap()).map(str::to_owned);
         assert_eq!(token("Bearer abc"), Some("abc".to_owned()));
         assert_eq!(token("bearer abc def"), Some("abc".to_owned()));
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_always_allowed_is_that_path_alone_unless_it_ends_with_a_star() {
+    fn path_that_is_always_allowed_is_that_path_alone_unless_it_ends_with_a_star() {
         assert!(
             fits("/healthz", "/healthz") && fits("/healthz/*", "/healthz/ping") && fits("/*", "/metrics")
         );

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_metrics::AdminMetrics;
 
-use crate::connections::{Connection, Connections, ConnectionPermit, TrackedSocket};
+use crate::connections::{Connection, ConnectionPermit, Connections, TrackedSocket};
 use crate::service::AdminService;
 
 /// How long to wait after the operating system refused to accept a connection, which mostly means that it has no file

@@ -15,7 +15,7 @@ use windlass_env::{Env, Instant};
 
 use crate::holdings::OwnershipReport;
 
-use crate::pages::{WeakPages, PageHandler, PageResponse, PageRequest, Pages};
+use crate::pages::{PageHandler, PageRequest, PageResponse, Pages, WeakPages};
 
 /// Which Kubernetes the built-in controllers behave as.
 const EMULATED: &str = "1.36";
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_had_by_name_and_version_and_text_otherwise_and_nothing_else_is_acceptable() {
+    fn object_is_had_by_name_and_version_and_text_otherwise_and_nothing_else_is_acceptable() {
         let beta = StatuszFormat::Object { version: "v1beta1", deprecated: false };
         let alpha = StatuszFormat::Object { version: "v1alpha1", deprecated: true };
         for (accept, form) in [

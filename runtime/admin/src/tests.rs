@@ -21,7 +21,7 @@ use windlass_metrics::Metrics;
 use crate::health::Health;
 use crate::holdings::OwnershipReport;
 use crate::serving::Limits;
-use crate::{ComponentInfo, AdminConfig, AdminServerDeps, AdminServer, Pages};
+use crate::{AdminConfig, AdminServer, AdminServerDeps, ComponentInfo, Pages};
 
 /// An API server that knows three tokens: `reader` may read everything, `nosy` nothing, and `nobody` is unknown.
 #[derive(Default)]
@@ -119,7 +119,9 @@ impl Served {
                 component: "windlass".to_owned(),
                 flags: BTreeMap::from([("v".to_owned(), "4".to_owned())]),
                 configuration: BTreeMap::from([("manager".to_owned(), json!({ "name": "windlass" }))]),
-                holdings: OwnershipReport::from_fn(|| vec!["Lease kube-system/windlass: held here".to_owned()]),
+                holdings: OwnershipReport::from_fn(|| {
+                    vec!["Lease kube-system/windlass: held here".to_owned()]
+                }),
             },
             reviews: reviewer.client(),
         };
@@ -131,7 +133,7 @@ impl Served {
         TcpStream::connect(self.server.address()).await.expect("connected")
     }
 
-    /// What it answers to one request, such as `GET /livez`, on a connection of its own.
+    /// What it answers to one request, such as `GET /livez`, on its own connection.
     async fn ask(&self, request: &str) -> String {
         exchange(self.connect().await, request, "").await
     }

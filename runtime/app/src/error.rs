@@ -15,7 +15,7 @@ pub enum Error {
     /// The cluster cannot be found.
     #[error(transparent)]
     Cluster(#[from] ConfigError),
-    /// The manager did not start, could not go on, or did not stop cleanly.
+    /// The manager did not start, could not continue, or did not stop cleanly.
     #[error(transparent)]
     Manager(#[from] ManagerError),
     /// Definitions could not be installed.

@@ -24,34 +24,35 @@ use crate::{
     connect::connect,
     error::{ClientError, CredentialsError},
     identities::{
-        account::ServiceAccountClient, anonymous::anonymous, bearer::Bearer, process::ProcessCredentials, tokens::TokenCache,
+        account::ServiceAccountClient, anonymous::anonymous, bearer::Bearer, process::ProcessCredentials,
+        tokens::TokenCache,
     },
     options::{ClientOptions, Identities},
     raw::RawClient,
     reachability::{Reachability, Sense},
     stack::{
-        StackService, Next, before,
-        metrics::{MetricsMiddleware, RequestMeter},
-        timeout::Timeout,
+        Next, StackService, before,
         declared::{Declared, DeclaredVerbs},
         drain::Drain,
         fence::{AttachFence, Fence, FenceMiddleware},
         in_flight::ConcurrencyLimit,
         limit::{RateLimit, RequestLimiter},
+        metrics::{MetricsMiddleware, RequestMeter},
         over,
-        retry_after::RetryAfter,
         request_options::RequestOptions,
+        retry_after::RetryAfter,
         tag::Tags,
+        timeout::Timeout,
         turn::During,
         wire::{ServiceWire, Wire},
-        write_log::{WriteLogMiddleware, OpenWrites, WriteLog},
+        write_log::{OpenWrites, WriteLog, WriteLogMiddleware},
     },
 };
 
 /// Makes every client of a process: one identity per controller, one for informers, one for the election.
 ///
 /// Each identity has its own budget and user agent. All but the election share the refreshed credentials of the process
-/// and its connections, unless [`ClientOptions::identities`] gives each controller an account of its own; these then share
+/// and its connections, unless [`ClientOptions::identities`] gives each controller its own account; these then share
 /// connections that nobody's certificate has opened. Making one connects nowhere.
 ///
 /// The process must have installed a rustls `CryptoProvider` before a client for an `https` server is made.
@@ -211,7 +212,11 @@ impl Clients {
         let metrics = metrics.clone();
         let deadline = Timeout { env: env.clone(), within: options.request_timeout };
         let headers = identified(&config, &options.user_agent)?;
-        let gate = FenceMiddleware { env: env.clone(), fence: None, wire: Arc::clone(wires.of(IdentityKind::Process)) };
+        let gate = FenceMiddleware {
+            env: env.clone(),
+            fence: None,
+            wire: Arc::clone(wires.of(IdentityKind::Process)),
+        };
         let gate: Next = Arc::new(gate);
         let reachability = Reachability::new(env.clone());
         let health = before(deadline, addressed(&headers, Credentials::Process(&credentials), gate)?);
@@ -238,8 +243,8 @@ impl Clients {
     /// the limiter, for a place on the wire or for a busy server fails at once with
     /// [`DrainingError`](crate::DrainingError), those that wait already among them. What is on the wire is answered.
     ///
-    /// Only clients of [`ControllerClients::worker`] are concerned; events, informers, election and health go on. This
-    /// is for good: a process that worked once more would make its clients anew.
+    /// Only clients of [`ControllerClients::worker`] are concerned; events, informers, election and health continue. This
+    /// is for good: a process that worked once more would make its clients again.
     pub fn drain(&self) {
         self.shared.draining.set(true);
     }
@@ -314,7 +319,7 @@ impl Clients {
     }
 
     /// A client for reviews of who may read this process's pages: with the credentials of the process, without fence,
-    /// and with a budget of its own, so that strangers who try tokens hold up nobody else.
+    /// and with its own budget, so that strangers who try tokens hold up nobody else.
     ///
     /// # Errors
     ///
@@ -324,7 +329,8 @@ impl Clients {
     ///
     /// Outside of a tokio runtime.
     pub fn for_reviews(&self) -> Result<kube::Client, ClientError> {
-        let (within, wire) = (self.shared.options.request_timeout, self.shared.wires.of(IdentityKind::Process));
+        let (within, wire) =
+            (self.shared.options.request_timeout, self.shared.wires.of(IdentityKind::Process));
         let unfenced = self.shared.unfenced(REVIEWS, &self.shared.credentials, within, wire)?;
         let limited = self.shared.limited(REVIEWS, unfenced);
         Ok(self.shared.clients(REVIEWS, limited).client())
@@ -393,7 +399,8 @@ impl Shared {
     /// The tokens of a controller's account.
     fn tokens(&self, namespace: &str, name: &str) -> Result<TokenCache, ClientError> {
         let within = self.options.request_timeout.min(ACCOUNTS_TIMEOUT);
-        let root = self.unfenced(ACCOUNTS, &self.credentials, within, self.wires.of(IdentityKind::Process))?;
+        let root =
+            self.unfenced(ACCOUNTS, &self.credentials, within, self.wires.of(IdentityKind::Process))?;
         let root = before(MetricsMiddleware { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
         let account = ServiceAccountClient::new(namespace, name, root)?;
         let rng = self.env.rng(&format!("identities/{name}"));

@@ -291,7 +291,7 @@ users: [{name: u, user: {token: s3cr3t-token}}]
     }
 
     #[tokio::test]
-    async fn a_named_file_is_used() {
+    async fn named_file_is_used() {
         let config = load_config(Some(file(WHOLE).path()), None).await.unwrap();
         assert_eq!(config.cluster_url, "https://example.com:6443/");
         assert_eq!(config.default_namespace, "web");
@@ -352,7 +352,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn the_master_overrides_the_server_and_alone_needs_no_file() {
+    async fn master_overrides_the_server_and_alone_needs_no_file() {
         let config = load_config(Some(file(WHOLE).path()), Some("http://127.0.0.1:8080")).await.unwrap();
         assert_eq!(config.cluster_url, "http://127.0.0.1:8080/");
         let config = load_config(None, Some("http://127.0.0.1:8080")).await.unwrap();
@@ -367,7 +367,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn an_address_with_a_password_is_refused_and_not_quoted() {
+    async fn address_with_a_password_is_refused_and_not_quoted() {
         let file = file(&WHOLE.replace("https://", "https://admin:s3cr3t@"));
         let whole = self::file(WHOLE);
         for (path, master) in [
@@ -383,7 +383,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn a_missing_file_is_named() {
+    async fn missing_file_is_named() {
         let path = Path::new("/nonexistent/kubeconfig");
         let error = load_config(Some(path), None).await.unwrap_err().to_string();
         assert!(error.starts_with("cannot read kubeconfig /nonexistent/kubeconfig: "), "{error}");
@@ -404,7 +404,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn a_malformed_file_is_not_quoted() {
+    async fn malformed_file_is_not_quoted() {
         for broken in [
             WHOLE.replace("token: s3cr3t-token}}]", "token: [s3cr3t-token"),
             WHOLE.replace("{token: s3cr3t-token}", "s3cr3t-token"),

@@ -1,6 +1,6 @@
 //! The wire: connections to the server, with TLS, over a proxy where one is named.
 //!
-//! HTTP/1.1 only: each watch has a connection of its own and cannot stall another request, which a shared HTTP/2
+//! HTTP/1.1 only: each watch has its own connection and cannot stall another request, which a shared HTTP/2
 //! connection does beyond a hundred streams. The connect timeout covers everything up to the end of the TLS handshake.
 //!
 //! Every connection is closed with a reset (`SO_LINGER` 0). A request that is dropped in flight therefore takes its

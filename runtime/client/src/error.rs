@@ -4,9 +4,9 @@ mod advice;
 mod chain;
 mod client;
 mod credentials;
-mod missing_permission;
 mod ended;
 mod identity;
+mod missing_permission;
 mod request;
 mod text;
 
@@ -18,11 +18,12 @@ pub use self::{
     advice::retry_after,
     client::ClientError,
     credentials::CredentialsError,
-    missing_permission::MissingPermission,
     ended::{
-        DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, WatchIdleError, TurnOverError,
+        DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, TurnOverError,
+        WatchIdleError,
     },
     identity::{IdentityCause, IdentityError},
+    missing_permission::MissingPermission,
     request::RequestError,
     text::{one_line, one_line_with_rule},
 };
@@ -78,7 +79,12 @@ fn typed(error: &(dyn Error + 'static)) -> Option<MissingPermission> {
             kube::Error::Api(status) => MissingPermission::of(status),
             _ => None,
         });
-        let raw = || cause.downcast_ref::<RequestError>().and_then(RequestError::status).and_then(MissingPermission::of);
+        let raw = || {
+            cause
+                .downcast_ref::<RequestError>()
+                .and_then(RequestError::status)
+                .and_then(MissingPermission::of)
+        };
         let of_the_process =
             || cause.downcast_ref::<IdentityError>().and_then(IdentityError::denial).cloned();
         by_kube.or_else(raw).or_else(of_the_process).or_else(|| cause.downcast_ref().cloned())
@@ -99,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_too_old_and_one_too_new_are_told_apart() {
+    fn version_too_old_and_one_too_new_are_told_apart() {
         let expired =
             status(410, r#"{"status":"Failure","reason":"Expired","code":410,"message":"too old"}"#);
         assert!(expired.is_expired() && !expired.is_too_large_version());
@@ -114,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_server_says_when_to_come_back() {
+    fn busy_server_says_when_to_come_back() {
         let body = r#"{"status":"Failure","code":429,"message":"busy","details":{"retryAfterSeconds":3}}"#;
         let RequestError::TooManyRequests { retry_after, .. } = status(429, body) else { panic!() };
         assert_eq!(retry_after, Some(Duration::from_secs(3)));
@@ -142,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_is_found_below_any_wrapping() {
+    fn refused_connection_is_found_below_any_wrapping() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let error = kube::Error::Service(Box::new(kube::Error::ReadEvents(refused)));
         assert!(matches!(RequestError::from(error), RequestError::ConnectionRefused(_)));

@@ -13,15 +13,15 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::Env;
-use windlass_object::{Projection, Frame, FrameDecoder, RawList, ResourceKind, Status, wire};
+use windlass_object::{Frame, FrameDecoder, Projection, RawList, ResourceKind, Status, wire};
 
 use crate::{
     error::{MAX_REFUSAL, RequestError, advised_by_headers},
     progress::RequestProgress,
     reachability::Reachability,
     stack::{
-        timeout::{BodyTimeout, SILENCE_GRACE, TimedBody},
         limit::Unthrottled,
+        timeout::{BodyTimeout, SILENCE_GRACE, TimedBody},
     },
 };
 
@@ -230,7 +230,9 @@ const fn form_of_lists(extent: Projection) -> &'static str {
 const fn form_of_objects(extent: Projection) -> &'static str {
     match extent {
         Projection::Full => "application/json",
-        Projection::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+        Projection::Metadata => {
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+        }
     }
 }
 

@@ -7,9 +7,9 @@
 //!   not report an outage.
 //! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
 //!   first answer, is a **recovery**. A deadline that passes sooner proves no outage: its sender was in a hurry.
-//! - Callers that wait for the server go on after the first answer, evenly spread over [`SPREAD`] and no more than one
+//! - Callers that wait for the server continue after the first answer, evenly spread over [`SPREAD`] and no more than one
 //!   per [`GAP`] unless more than 75 of them wait.
-//! - From [`OUTAGE`] after the first unanswered request on, as long as none is answered, one waiting caller goes on every
+//! - From [`OUTAGE`] after the first unanswered request on, as long as none is answered, one waiting caller continues every
 //!   [`PROBE_INTERVAL`], in turn. So whatever pauses the callers chose, the process sends a request within a second after the
 //!   server can be reached again, and no more than one per second for it.
 //!
@@ -33,16 +33,16 @@ use windlass_env::{
 use crate::{
     error::{CredentialsError, DeadlineError, FencedError, IdentityError, KilledError},
     progress::RequestProgress,
-    stack::{ResponseResult, Next, Middleware},
+    stack::{Middleware, Next, ResponseResult},
 };
 
 /// The shortest silence that is an outage: longer than what a restarted connection or a lost packet costs.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// How long it takes until all callers that waited have gone on.
+/// How long it takes until all callers that waited have continued.
 const SPREAD: Duration = Duration::from_millis(1_500);
-/// The least time between two callers that go on, while no more wait than fit into the spread.
+/// The least time between two callers that continue, while no more wait than fit into the spread.
 const GAP: Duration = Duration::from_millis(20);
-/// How often one of the callers that wait goes on although nothing is known.
+/// How often one of the callers that wait continues although nothing is known.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is known about a process's way to its server. Cheap to clone; clones are one.
@@ -56,7 +56,7 @@ struct Inner {
     state: Mutex<State>,
     answers: Sender<u64>,
     recovery: Sender<Recovery>,
-    /// Held by the caller that goes on next. Fair: tokio's mutex hands over in the order of arrival.
+    /// Held by the caller that continues next. Fair: tokio's mutex hands over in the order of arrival.
     prober: tokio::sync::Mutex<()>,
 }
 
@@ -67,7 +67,7 @@ struct State {
     silence: Option<Silence>,
     /// How many callers wait.
     waiting: u32,
-    /// When the next caller can go on after an answer.
+    /// When the next caller can continue after an answer.
     next_slot: Instant,
     next_probe: Instant,
 }
@@ -93,7 +93,7 @@ struct Recovery {
     at: Instant,
 }
 
-/// Why a caller that waited for the server goes on.
+/// Why a caller that waited for the server continues.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Resumption {
     /// The server answered a request of the process.
@@ -172,7 +172,7 @@ impl Reachability {
         }
     }
 
-    /// Waits for the slot of one of those who go on after the same answer.
+    /// Waits for the slot of one of those who continue after the same answer.
     async fn slot(&self) {
         let env = &self.inner.env;
         let at = {

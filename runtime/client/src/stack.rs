@@ -12,16 +12,16 @@
 //! No step waits or fails before its future is polled: kube keeps one service behind a queue, and a step that was
 //! not ready there would hold up, and one that failed would end, every caller of that client.
 
-pub(crate) mod metrics;
-pub(crate) mod timeout;
 pub(crate) mod declared;
 pub(crate) mod drain;
 pub(crate) mod fence;
 pub(crate) mod in_flight;
 pub(crate) mod limit;
-pub(crate) mod retry_after;
+pub(crate) mod metrics;
 pub(crate) mod request_options;
+pub(crate) mod retry_after;
 pub(crate) mod tag;
+pub(crate) mod timeout;
 pub(crate) mod turn;
 pub(crate) mod wire;
 pub(crate) mod write_log;
@@ -142,7 +142,7 @@ struct NotesInner {
 }
 
 impl RequestState {
-    /// The notes of a request; taken anew from its line if no step has made any.
+    /// The notes of a request; taken again from its line if no step has made any.
     pub(crate) fn of(request: &mut Request<Body>) -> RequestState {
         if let Some(notes) = request.extensions().get::<RequestState>() {
             return notes.clone();

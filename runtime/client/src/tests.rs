@@ -135,7 +135,7 @@ fn streamed(chunks: BoxStream<'static, Bytes>) -> Reply {
     futures_util::future::ready(Response::new(body)).boxed()
 }
 
-/// A body that says this much and then nothing, for ever.
+/// A body that says this much and then nothing, forever.
 fn then_silence(chunks: Vec<Bytes>) -> BoxStream<'static, Bytes> {
     stream::iter(chunks).chain(stream::pending()).boxed()
 }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_every_group_or_resource_and_grants_its_verbs_only() {
+    fn star_stands_for_every_group_or_resource_and_grants_its_verbs_only() {
         let mut rules = DeclaredRules::default();
         rules.add("*", "*", [Verb::DeleteCollection]);
         rules.add("batch", "*", [Verb::List]);

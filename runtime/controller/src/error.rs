@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use windlass_client::{MissingPermission, IdentityError, NotDeclaredError, RequestError, TurnOverError};
+use windlass_client::{IdentityError, MissingPermission, NotDeclaredError, RequestError, TurnOverError};
 use windlass_informer::Unreadable;
 
 use self::boxed::boxed;
@@ -330,7 +330,7 @@ mod tests {
     /// A conflict is part of normal work, and no error to be told of (knative #3289). Of two writers who create the same
     /// name that is not so: the next attempt finds what the other wrote only if it looks for it.
     #[test]
-    fn a_conflict_is_told_quietly_and_tried_again_and_other_refusals_are_told_aloud() {
+    fn conflict_is_told_quietly_and_tried_again_and_other_refusals_are_told_aloud() {
         for (code, reason, loudness) in [
             (409, "Conflict", FailureSeverity::Expected),
             (409, "AlreadyExists", FailureSeverity::Unexpected),

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 pub use crate::explain::inspector::ControllerInspector;
 pub use crate::explain::moment::ObservedTime;
-pub use crate::explain::overview::{FailingKey, ControllerOverview, ControllerState, WaitingKey};
+pub use crate::explain::overview::{ControllerOverview, ControllerState, FailingKey, WaitingKey};
 pub use crate::explain::situation::Situation;
 
 /// Everything there is to say of one key of one controller.

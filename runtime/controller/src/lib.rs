@@ -8,7 +8,7 @@
 //! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged; a reconcile's key is
 //!   backed off, and after fifteen in a row rests until its next change. It takes down neither its worker nor its
 //!   process.
-//! - A key that keeps failing backs off alone: keys that do not fail go on at full speed. With the usual limiter the retry
+//! - A key that keeps failing backs off alone: keys that do not fail continue at full speed. With the usual limiter the retry
 //!   of a key waits at most 100 ms longer for each other key that fails, and 1000 s at most
 //!   ([`Bucket`](windlass_workqueue::Bucket)).
 //! - A reconcile never runs on a cache older than its own key's last write (read-your-writes), whatever the cache selects.
@@ -49,10 +49,10 @@ mod error;
 mod explain;
 mod layer;
 mod live;
+mod ownership;
 mod registration;
 mod run;
 mod runnable;
-mod ownership;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -78,15 +78,15 @@ pub use crate::enqueue::source::TaskContext;
 pub use crate::enqueue::timer::Timer;
 pub use crate::enqueue::trigger::{Trigger, TriggerError};
 pub use crate::enqueue::watch::{Watch, Watchable};
-pub use crate::enqueue::watches::{WatchError, DynamicWatches};
+pub use crate::enqueue::watches::{DynamicWatches, WatchError};
 pub use crate::error::{
     BoxError, ReconcileError, SetupError, WriteError, not_yet, retry, retry_after, terminal,
 };
+pub use crate::ownership::ApiScope;
 pub use crate::registration::Registration;
 pub use crate::run::context::Context;
 pub use crate::run::outcome::Outcome;
 pub use crate::runnable::{Runnable, RunnableContext};
-pub use crate::ownership::ApiScope;
 pub use crate::setup::{CacheSync, Setup};
 pub use crate::write::{
     Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
@@ -95,17 +95,17 @@ pub use crate::write::{
 /// What a host of controllers needs to prepare, run and explain them: a manager, or a simulation. A controller does not.
 pub mod host {
     pub use crate::core::activity::ActiveKey;
-    pub use crate::core::standing::{LeaseStatus, LeaseStatusFn, ControllerPhase};
+    pub use crate::core::standing::{ControllerPhase, LeaseStatus, LeaseStatusFn};
     pub use crate::declared::Declaration;
     pub use crate::enqueue::trigger::Triggers;
     pub use crate::explain::{
-        CachedObject, Explanation, FailingKey, ControllerInspector, LastError, LastRun, ObservedTime, ControllerOverview, Queued,
-        SeenObject, Situation, ControllerState, UndecodedObject, WaitingKey,
+        CachedObject, ControllerInspector, ControllerOverview, ControllerState, Explanation, FailingKey,
+        LastError, LastRun, ObservedTime, Queued, SeenObject, Situation, UndecodedObject, WaitingKey,
     };
     pub use crate::layer::{CacheVersions, ReconcileLayer};
     pub use crate::registration::PreparedPart;
-    pub use crate::run::prepared::{PreparedController, ControllerDeps};
     pub use crate::run::cleanup::Cleanup;
+    pub use crate::run::prepared::{ControllerDeps, PreparedController};
     pub use crate::run::shard_handoff::ShardHandoff;
     pub use crate::run::workers::Workers;
     pub use crate::runnable::{PreparedRunnable, RunnableResources};

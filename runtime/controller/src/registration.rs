@@ -72,7 +72,7 @@ impl Registration {
         Self::new(Descriptor::new(R::NAME).on(R::RUNS), Part::Runnable(Arc::new(set_up)))
     }
 
-    /// Registers a runnable that declares nothing: `run` is called once, in a task of its own.
+    /// Registers a runnable that declares nothing: `run` is called once, in its own task.
     ///
     /// # Examples
     /// ```
@@ -181,7 +181,11 @@ impl Registration {
         }
     }
 
-    fn set_up_controller(&self, set_up: &SetUp<dyn Reconcile>, host: Host) -> Result<PreparedController, SetupError> {
+    fn set_up_controller(
+        &self,
+        set_up: &SetUp<dyn Reconcile>,
+        host: Host,
+    ) -> Result<PreparedController, SetupError> {
         let mut setup = Setup::new(self.descriptor, host);
         let mut controller = set_up(&mut setup)?;
         self.tunes.iter().for_each(|tune| tune(&mut setup));

@@ -1,4 +1,4 @@
-//! What runs in a process beside controllers: servers, syncers, everything that starts, works and stops.
+//! What runs in a process next to controllers: servers, syncers, everything that starts, works and stops.
 //!
 //! A [`Runnable`] declares in its setup what it reads and writes, as a controller does. It has no queue.
 //!
@@ -38,7 +38,7 @@ use crate::setup::{CacheSync, OwnSource, RunnableParts, Setup};
 /// How long events can take to be sent after a runnable has ended.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Work that runs in the process beside controllers.
+/// Work that runs in the process next to controllers.
 ///
 /// # Examples
 /// ```
@@ -84,7 +84,7 @@ pub trait Runnable: Send + Sync + Sized + 'static {
     /// When the runnable cannot be built from its configuration.
     fn setup(setup: &mut Setup, config: &Self::Config) -> Result<Self, SetupError>;
 
-    /// Runs until [`RunnableContext::stopped`] resolves, or its work is done. It is called once, in a task of its own.
+    /// Runs until [`RunnableContext::stopped`] resolves, or its work is done. It is called once, in its own task.
     /// Implementations write `async fn run`.
     ///
     /// # Errors

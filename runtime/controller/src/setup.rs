@@ -23,7 +23,7 @@ use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{Priority, Queue, RateLimiter};
 
 use crate::consistency::caches::{Cache, Caches};
-use crate::consistency::read_your_writes::{ReadYourWritesBarrier, ReadYourWrites};
+use crate::consistency::read_your_writes::{ReadYourWrites, ReadYourWritesBarrier};
 use crate::consistency::stale_skips::StaleSkips;
 use crate::consistency::write_tracker::SharedWriteTracker;
 use crate::core::activity::WorkerActivity;
@@ -44,7 +44,7 @@ use crate::enqueue::trigger::{Trigger, Triggers};
 use crate::enqueue::undecodable::Undecodable;
 use crate::enqueue::watch::{Watch, Watchable};
 use crate::enqueue::watches::DynamicWatches;
-use crate::enqueue::wiring::{Attach, OwnCaches, Replay, Wired, HandlerContext};
+use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
 use crate::error::{BoxError, SetupError};
 
 /// How long a controller waits at its start for the caches it needs.
@@ -116,7 +116,7 @@ pub struct Setup {
     triggers: Vec<Trigger>,
     /// What is asked from the start on.
     polls: Vec<(Arc<Poll>, Source)>,
-    /// What runs beside the workers.
+    /// What runs next to the workers.
     tasks: Vec<Source>,
     limits: Vec<ConcurrencyLimit>,
     reconcile_undecodable: bool,
@@ -129,7 +129,7 @@ pub struct Setup {
     background: Priority,
 }
 
-/// What the start of a controller takes, beside its core.
+/// What the start of a controller takes, next to its core.
 pub(crate) struct Parts {
     pub(crate) declared: Declared,
     pub(crate) metrics: Metrics,
@@ -158,7 +158,7 @@ pub(crate) struct RunnableParts {
 impl Setup {
     /// An empty declaration. Tests and tools may make one; a manager makes one per controller.
     ///
-    /// Until told otherwise: one worker, retries for ever, the usual limiter (5 ms doubling to 1000 s per key, and 10
+    /// Until told otherwise: one worker, retries forever, the usual limiter (5 ms doubling to 1000 s per key, and 10
     /// a second with bursts of 100 overall), namespaces take turns, no time limit on a reconcile, quarantine after 15
     /// panics in a row, and the right to create and patch events.
     pub fn new(descriptor: Descriptor, host: Host) -> Self {
@@ -471,7 +471,7 @@ impl Setup {
     }
 
     /// After how many panics in a row a key rests until its next change. Default 15, about three minutes of back-off.
-    /// With `None` a panic is no more than a failure that never uses up its retries: it is tried again for ever.
+    /// With `None` a panic is no more than a failure that never uses up its retries: it is tried again forever.
     pub fn quarantine_after(&mut self, panics: Option<u32>) {
         self.needs_queue("quarantine_after");
         self.quarantine.limit(panics);
@@ -580,7 +580,12 @@ impl Setup {
             descriptor,
             keys,
             policy,
-            gate: ReadYourWritesBarrier { env: host.env.clone(), ledger, caches, mode: self.read_your_writes },
+            gate: ReadYourWritesBarrier {
+                env: host.env.clone(),
+                ledger,
+                caches,
+                mode: self.read_your_writes,
+            },
             stale_skips: StaleSkips::new(&host.metrics, descriptor.name),
             metrics: self.reconcile_metrics,
             needed: self.needed,

@@ -27,7 +27,7 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use windlass_api_server::faults::{RequestSummary, Fault, FaultPlan, FaultyServer, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, FaultyServer, RequestSummary};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_events::Recorder;
@@ -37,7 +37,7 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
-use crate::host::{Host, PreparedController, ControllerDeps, Triggers, Workers};
+use crate::host::{ControllerDeps, Host, PreparedController, Triggers, Workers};
 use crate::{
     Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Trigger, by_self, retry,
     terminal,
@@ -303,7 +303,7 @@ fn gaps(times: &[Instant]) -> Vec<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_caught_counted_and_backed_off_while_other_keys_go_on() {
+async fn panic_is_caught_counted_and_backed_off_while_other_keys_go_on() {
     let world = World::with(&["panics", "calm"]);
     let workers = world.start().await;
     world.pass(1).await;
@@ -319,7 +319,7 @@ async fn a_panic_is_caught_counted_and_backed_off_while_other_keys_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_keeps_failing_backs_off_alone() {
+async fn key_that_keeps_failing_backs_off_alone() {
     let world = World::with(&["fails", "hopeless", "later"]);
     let _workers = world.start().await;
     for _ in 0..5 {
@@ -335,7 +335,7 @@ async fn a_key_that_keeps_failing_backs_off_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
+async fn reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
     let world = World::with(&["counter"]);
     world.api.meddle(|_| Some(LATE));
     let _workers = world.start().await;
@@ -346,7 +346,7 @@ async fn a_reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
+async fn write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
     let world = World::with(&["counter"]);
     let mut swallow = first_write(FaultAction::ResponseLost { silently: true });
     world.api.meddle(move |asked| swallow(asked).or(Some(LATE)));
@@ -457,7 +457,7 @@ impl RateLimiter<ObjectKey> for Touchy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limiter_that_panics_is_counted_and_ends_no_worker() {
+async fn limiter_that_panics_is_counted_and_ends_no_worker() {
     let world = World::with(&["odd", "calm"]);
     let registration = Registration::with::<Obedient>(world.diary.clone())
         .tuned(|setup| setup.limiter(Box::new(Touchy(default_limiter()))));
@@ -472,7 +472,7 @@ async fn a_limiter_that_panics_is_counted_and_ends_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_highest_version_of_all_writes_is_told_for_a_successor() {
+async fn highest_version_of_all_writes_is_told_for_a_successor() {
     let world = World::with(&["counter", "calm"]);
     let mut workers = world.start().await;
     assert_eq!(workers.written(), Some(BTreeMap::new()));
@@ -486,7 +486,7 @@ async fn the_highest_version_of_all_writes_is_told_for_a_successor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_was_not_declared_is_refused_and_not_retried() {
+async fn request_that_was_not_declared_is_refused_and_not_retried() {
     let world = World::with(&["undeclared"]);
     let _workers = world.start().await;
     world.pass(60).await;
@@ -516,7 +516,7 @@ async fn workers_told_to_stop_take_no_new_key_and_finish_the_one_they_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
+async fn panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
     struct Clumsy(Diary);
 
     impl Controller for Clumsy {

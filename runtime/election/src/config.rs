@@ -24,7 +24,7 @@ pub struct ElectionConfig {
     pub identity: String,
     /// How long a standby waits after the last renewal it saw. Default 15 s; written to the Lease in whole seconds.
     pub lease_duration: Duration,
-    /// How long after its last successful renewal was *sent* the holder goes on acting. Default 10 s. The gap to
+    /// How long after its last successful renewal was *sent* the holder continues acting. Default 10 s. The gap to
     /// `lease_duration` pays for clocks of different rates and for requests already on the wire. At least 2 s longer
     /// than `retry_period`, or no write would ever find enough time to be answered in.
     pub renew_deadline: Duration,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_valid() {
+    fn defaults_are_valid() {
         assert_eq!(ElectionConfig::new("me").validate(), Ok(()));
     }
 
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renew_deadline_that_leaves_no_time_for_writes_is_refused_naming_both_values() {
+    fn renew_deadline_that_leaves_no_time_for_writes_is_refused_naming_both_values() {
         let message = with(2_000, 1_000, 200).validate().unwrap_err().to_string();
         assert!(
             message.contains("renew deadline (1s)")
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_duration_the_lease_cannot_state_is_refused() {
+    fn lease_duration_the_lease_cannot_state_is_refused() {
         for lease in [500, 15_500] {
             let lease = Duration::from_millis(lease);
             let config = ElectionConfig { lease_duration: lease, ..with(0, 300, 100) };
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_period_of_zero_and_empty_names_are_refused() {
+    fn retry_period_of_zero_and_empty_names_are_refused() {
         assert_eq!(with(15_000, 10_000, 0).validate(), Err(ElectionConfigError::RetryZero));
         assert_eq!(ElectionConfig::new("").validate(), Err(ElectionConfigError::Empty { what: "identity" }));
         let unnamed = ElectionConfig { lease_namespace: Some(String::new()), ..ElectionConfig::new("me") };

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_candidate_is_created_renewed_every_five_minutes_and_at_once_when_it_is_asked() {
+    async fn candidate_is_created_renewed_every_five_minutes_and_at_once_when_it_is_asked() {
         let now = Env::virtual_time(1).now() + Duration::from_secs(1_000);
         let recently = Some(now - Duration::from_secs(299));
         assert_eq!(next_step(None, recently, now), ElectionAction::Create);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_candidate_deleted_between_its_look_and_its_renewal_is_created_anew() {
+    async fn candidate_deleted_between_its_look_and_its_renewal_is_created_anew() {
         let env = Env::virtual_time(1);
         let methods = Arc::new(Mutex::new(Vec::new()));
         let heard = methods.clone();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_candidate_that_sees_nobody_lead_reminds_the_coordinator_once_per_lease_duration() {
+    async fn candidate_that_sees_nobody_lead_reminds_the_coordinator_once_per_lease_duration() {
         let env = Env::virtual_time(1);
         let renewals = Arc::new(Mutex::new(0));
         let heard = renewals.clone();

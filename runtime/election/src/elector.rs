@@ -22,11 +22,11 @@ use crate::fence::LeaderFence;
 use crate::leadership::{HealthCheck, LastRenewal, Leadership};
 use crate::lease_api::LeaseApi;
 use crate::lease_state::{LeaseParams, LeaseState, RenewAction, TimePoint, WritePurpose};
-use crate::lease_watch::{LeaseWatch, LeaseEvent};
+use crate::lease_watch::{LeaseEvent, LeaseWatch};
 use crate::observed_lease::ElectionAction;
 use crate::written_versions::{PreviousHolder, WrittenVersions};
 
-/// How much longer than the retry period a pause may be, drawn anew each time: upstream's factor. It keeps standbys
+/// How much longer than the retry period a pause may be, drawn again each time: upstream's factor. It keeps standbys
 /// that failed together from trying again together.
 const JITTER: f64 = 1.2;
 
@@ -37,7 +37,7 @@ pub struct Elector {
     config: ElectionConfig,
     api: LeaseApi,
     watch: LeaseWatch,
-    /// What stands for election beside this, where the API server's coordinator elects.
+    /// What stands for election next to this, where the API server's coordinator elects.
     candidate: Option<Candidate>,
     fence: Arc<LeaderFence>,
     clocks: Arc<Clocks>,
@@ -66,7 +66,7 @@ enum Role {
 }
 
 impl Elector {
-    /// An elector that has not begun. `client` should have a connection of its own and no rate limit, `watch` may be
+    /// An elector that has not begun. `client` should have its own connection and no rate limit, `watch` may be
     /// shared; the fence is closed until [`acquire`](Self::acquire) returns.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Renews until the lease is lost; then the fence is closed. Run it beside the work, and stop the work when it
+    /// Renews until the lease is lost; then the fence is closed. Run it next to the work, and stop the work when it
     /// returns.
     ///
     /// A renewal that fails is tried again each retry period, as long as the fence is open. Where a coordinator wants
@@ -217,7 +217,7 @@ impl Elector {
         }
     }
 
-    /// Closes the fence, then gives the lease back if the configuration says so and the Lease, fetched anew, still
+    /// Closes the fence, then gives the lease back if the configuration says so and the Lease, fetched again, still
     /// names this replica. Call it after the work has ended: the next leader may start while this runs.
     ///
     /// `written` is what this term wrote, for the successor to wait for. `None` says nothing, as after a crash: the
@@ -292,7 +292,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Waits until the lease expires or something is learned of it. The watch is opened beside the wait, so that one
+    /// Waits until the lease expires or something is learned of it. The watch is opened next to the wait, so that one
     /// which hangs delays nothing.
     async fn follow(&mut self, expiry: Instant) {
         self.complaint = None;

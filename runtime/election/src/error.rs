@@ -16,7 +16,7 @@ pub struct LeaseLost {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The Lease names somebody else. Work may already go on there.
+    /// The Lease names somebody else. Work may already continue there.
     #[error("{holder} holds it")]
     Taken {
         /// Who.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_to_connect_is_told_with_its_cause() {
+    fn failure_to_connect_is_told_with_its_cause() {
         let cause = io::Error::new(io::ErrorKind::ConnectionRefused, "10.0.0.1:6443: connection refused");
         let outer = io::Error::other(ConnectFailure(cause));
         let told = LeaseError::from(kube::Error::Service(Box::new(outer))).to_string();

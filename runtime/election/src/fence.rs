@@ -76,7 +76,7 @@ impl LeaderFence {
     }
 
     /// Moves the deadline of the running term forward, for a renewal sent at `renewed`. False if the lease is not held
-    /// any more: what was closed in the meantime, even for an instant, may have been acted upon, and stays closed.
+    /// any more: what was closed in the meantime, even for an instant, may have been acted on, and stays closed.
     ///
     /// After a jump of the clocks the fence opens again with a new term, if the renewal was sent after the jump.
     pub fn extend(&self, renewed: Instant, deadline: Instant) -> bool {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fence_is_closed_before_it_was_opened_and_after_its_deadline() {
+    async fn fence_is_closed_before_it_was_opened_and_after_its_deadline() {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
         assert!(matches!(fence.state(), FenceState::Closed));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_that_ended_is_not_extended_and_the_next_is_not_mistaken_for_it() {
+    async fn term_that_ended_is_not_extended_and_the_next_is_not_mistaken_for_it() {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
         let start = env.now();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_whose_deadline_has_passed_never_begins() {
+    async fn term_whose_deadline_has_passed_never_begins() {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
         assert!(!fence.open(env.now(), env.now()));

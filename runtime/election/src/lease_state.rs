@@ -328,7 +328,12 @@ impl LeaseState {
 
     /// Returns a write on top of the last observed Lease. The state is stale until
     /// [`on_response`](Self::on_response).
-    pub fn begin(&mut self, purpose: WritePurpose, written: Option<&WrittenVersions>, at: &TimePoint) -> LeaseWrite {
+    pub fn begin(
+        &mut self,
+        purpose: WritePurpose,
+        written: Option<&WrittenVersions>,
+        at: &TimePoint,
+    ) -> LeaseWrite {
         match purpose {
             WritePurpose::First => self.predecessor = PreviousHolder::Unreported,
             // Kept before the write, whose answer may be lost: a lease that is reclaimed was taken from the same.
@@ -536,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_a_coordinator_gave_is_renewed_with_its_strategy_until_another_is_preferred() {
+    fn lease_that_a_coordinator_gave_is_renewed_with_its_strategy_until_another_is_preferred() {
         let given = |preferred: Option<&str>| {
             let mut lease = lease(Some("baz"), Some(5)).expect("a lease");
             let spec = lease.spec.get_or_insert_default();
@@ -564,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_only_before_the_time_that_it_grants_is_over() {
+    fn answer_counts_only_before_the_time_that_it_grants_is_over() {
         let mut tenure = tenure(false);
         tenure.on_fetched(None, at(1).now);
         let write = tenure.begin(WritePurpose::First, None, &at(1));
@@ -575,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_deleted_and_holds_no_write_of_ours_is_nothing_to_give_back() {
+    fn lease_that_was_deleted_and_holds_no_write_of_ours_is_nothing_to_give_back() {
         let mut tenure = tenure(false);
         tenure.on_fetched(lease(Some("baz"), None), at(1).now);
         assert!(tenure.may_hold());

@@ -116,7 +116,10 @@ impl LeaseWatch {
 }
 
 /// What a frame tells; nothing if it is about something else.
-fn sighting(frame: Option<Result<Frame, RequestError>>, name: &str) -> Result<Option<LeaseEvent>, WatchEndReason> {
+fn sighting(
+    frame: Option<Result<Frame, RequestError>>,
+    name: &str,
+) -> Result<Option<LeaseEvent>, WatchEndReason> {
     match frame.ok_or(WatchEndReason::Stream)?? {
         Frame::Added(raw) | Frame::Modified(raw) => {
             let lease = decode(&raw)?;

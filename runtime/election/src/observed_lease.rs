@@ -117,7 +117,7 @@ impl ObservedLease {
     }
 
     /// What is known of the writes of whoever had the Lease before it is taken in this state. A record that names a
-    /// holder was not released, whatever is annotated beside it.
+    /// holder was not released, whatever is annotated next to it.
     pub fn predecessor(&self) -> PreviousHolder {
         match self.seen() {
             Some(seen) if seen.record.holder.is_none() => PreviousHolder::from_released(&seen.lease.metadata),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_released_lease_is_taken_and_our_own_reclaimed_at_once() {
+    async fn released_lease_is_taken_and_our_own_reclaimed_at_once() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         view.observe(lease("", 15, 1), t0);
         assert_eq!(decide(&view, "me", OURS, t0), ElectionAction::TakeOver);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_deleted_while_held_is_created_only_after_it_would_have_expired() {
+    async fn lease_deleted_while_held_is_created_only_after_it_would_have_expired() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         view.observe(lease("other", 15, 1), t0);
         view.on_deleted();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_deleted_while_nobody_held_it_is_created_at_once() {
+    async fn lease_deleted_while_nobody_held_it_is_created_at_once() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         view.observe(lease("", 15, 1), t0);
         view.on_deleted();

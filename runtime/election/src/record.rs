@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_the_way_through_a_lease() {
+    fn record_survives_the_way_through_a_lease() {
         let record = LeaseRecord::first(&claim("a", 5)).taken_over(&claim("b", 9));
         assert_eq!(LeaseRecord::from_lease(&lease(record.clone())), record);
     }
 
     #[test]
-    fn a_take_over_counts_a_transition_and_a_renewal_does_not() {
+    fn take_over_counts_a_transition_and_a_renewal_does_not() {
         let first = LeaseRecord::first(&claim("a", 5));
         let renewed = first.renewed(&claim("a", 7));
         assert_eq!(
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_released_lease_is_written_with_an_empty_name_and_one_second() {
+    fn released_lease_is_written_with_an_empty_name_and_one_second() {
         let spec = LeaseRecord::first(&claim("a", 5)).released(at(8)).into_spec();
         assert_eq!(spec.holder_identity.as_deref(), Some(""));
         assert_eq!(spec.lease_duration_seconds, Some(1));
     }
 
     #[test]
-    fn the_time_written_grows_even_if_the_wall_clock_steps_back() {
+    fn time_written_grows_even_if_the_wall_clock_steps_back() {
         assert_eq!(strictly_after(at(100), None), at(100));
         assert_eq!(strictly_after(at(100), Some(&at(99))), at(100));
         assert_eq!(strictly_after(at(100), Some(&at(100))), at(101));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holders_duration_counts_and_ours_only_where_it_states_none() {
+    fn holders_duration_counts_and_ours_only_where_it_states_none() {
         let ours = Duration::from_secs(15);
         let mut record = LeaseRecord::first(&Claim { duration_seconds: 60, ..claim("a", 1) });
         assert_eq!(record.duration(ours), Duration::from_secs(60));

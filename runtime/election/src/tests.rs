@@ -73,7 +73,7 @@ impl Replica {
         Self { env, elector, fence, metrics }
     }
 
-    /// Takes part for ever.
+    /// Takes part forever.
     fn run(self) -> Running {
         let Self { env, mut elector, fence, .. } = self;
         let leadership = elector.leadership();
@@ -143,7 +143,7 @@ async fn fences_never_overlap_as_long_as_the_rates_differ_by_no_more_than_lease_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_check_of_overlap_catches_rates_that_differ_by_more() {
+async fn check_of_overlap_catches_rates_that_differ_by_more() {
     let overlap = overlap_after_partition((4, 5), (5, 4)).await;
     // 10 s at four fifths are 12.5 s, 15 s at five fourths are 12 s; a standby spreads its take-over.
     assert!(overlap > Duration::from_millis(300) && overlap <= Duration::from_millis(520), "{overlap:?}");
@@ -217,7 +217,7 @@ async fn fences_never_overlap_on_wires_that_delay_beyond_every_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal() {
+async fn expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt).run();
@@ -233,7 +233,7 @@ async fn an_expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lease_is_taken_over_at_once() {
+async fn released_lease_is_taken_over_at_once() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
@@ -286,7 +286,7 @@ async fn every_renewal_changes_the_record_and_keeps_who_took_it_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_without_a_new_version_does_not_count() {
+async fn renewal_without_a_new_version_does_not_count() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
@@ -300,7 +300,7 @@ async fn a_renewal_without_a_new_version_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_answer_does_not_move_the_deadline_which_counts_from_the_sending() {
+async fn late_answer_does_not_move_the_deadline_which_counts_from_the_sending() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let late = |call: &Call| match call.is_write() {
@@ -319,7 +319,7 @@ async fn a_late_answer_does_not_move_the_deadline_which_counts_from_the_sending(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_renewed_is_lost_at_the_deadline_and_the_loss_is_told() {
+async fn lease_that_cannot_be_renewed_is_lost_at_the_deadline_and_the_loss_is_told() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
@@ -342,7 +342,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_at_the_deadline_and_the_loss_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_within_the_deadline_is_survived() {
+async fn failure_within_the_deadline_is_survived() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
@@ -390,7 +390,7 @@ async fn holding_goes_on_after_being_dropped_at_any_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_won_by_a_write_whose_answer_was_dropped_is_found_and_used() {
+async fn lease_won_by_a_write_whose_answer_was_dropped_is_found_and_used() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let slow = |_: &Call| Fate::Delayed { request: Duration::ZERO, response: Duration::from_millis(100) };
@@ -404,7 +404,7 @@ async fn a_lease_won_by_a_write_whose_answer_was_dropped_is_found_and_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_won_unawares_is_released_too() {
+async fn lease_won_unawares_is_released_too() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let slow = |_: &Call| Fate::Delayed { request: Duration::ZERO, response: Duration::from_millis(100) };
@@ -415,7 +415,7 @@ async fn a_lease_won_unawares_is_released_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_never_blanks_the_lease_of_another() {
+async fn release_never_blanks_the_lease_of_another() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
@@ -430,7 +430,7 @@ async fn a_release_never_blanks_the_lease_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_outlasts_conflicts_and_is_bounded_by_the_renew_deadline() {
+async fn release_outlasts_conflicts_and_is_bounded_by_the_renew_deadline() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
@@ -450,7 +450,7 @@ async fn a_release_outlasts_conflicts_and_is_bounded_by_the_renew_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_deleted_while_held_stays_with_its_holder() {
+async fn lease_deleted_while_held_stays_with_its_holder() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt).run();
@@ -468,7 +468,9 @@ async fn of_many_standbys_exactly_one_takes_over_and_the_others_learn_who() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut standbys: Vec<_> = (0..5)
-        .map(|number| Replica::new(world.with_incarnation(&format!("replica-{number}"), 0), &server, prompt).run())
+        .map(|number| {
+            Replica::new(world.with_incarnation(&format!("replica-{number}"), 0), &server, prompt).run()
+        })
         .collect();
     world.sleep(seconds(30)).await;
     let holder = server.holder().expect("somebody leads");
@@ -483,7 +485,7 @@ async fn of_many_standbys_exactly_one_takes_over_and_the_others_learn_who() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_reached_is_tried_until_it_can() {
+async fn server_that_cannot_be_reached_is_tried_until_it_can() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let back: Instant = world.now() + seconds(600);
@@ -499,7 +501,7 @@ async fn a_server_that_cannot_be_reached_is_tried_until_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_the_server_calls_invalid_ends_the_attempt() {
+async fn lease_the_server_calls_invalid_ends_the_attempt() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let invalid = |call: &Call| if call.is_write() { Fate::Refused(422) } else { Fate::Prompt };
@@ -508,7 +510,7 @@ async fn a_lease_the_server_calls_invalid_ends_the_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_stopped_renewing_without_noticing_is_unhealthy() {
+async fn leader_that_stopped_renewing_without_noticing_is_unhealthy() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
@@ -528,7 +530,7 @@ fn written(version: &str) -> WrittenVersions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_tells_what_was_written_to_whoever_takes_over_and_a_held_lease_tells_nothing() {
+async fn release_tells_what_was_written_to_whoever_takes_over_and_a_held_lease_tells_nothing() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
@@ -544,7 +546,7 @@ async fn a_release_tells_what_was_written_to_whoever_takes_over_and_a_held_lease
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_take_over_whose_answer_was_lost_still_knows_its_predecessor() {
+async fn take_over_whose_answer_was_lost_still_knows_its_predecessor() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
@@ -573,7 +575,7 @@ async fn release_without_versions_tells_the_successor_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_annotation_on_a_lease_that_expired_or_of_no_meaning_is_ignored() {
+async fn annotation_on_a_lease_that_expired_or_of_no_meaning_is_ignored() {
     for (holder, annotation) in [("gone", "{\"pods\":\"1\"}"), ("", "{\"pods\":1}")] {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);
@@ -611,7 +613,7 @@ fn elect_standby(server: &LeaseServer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinator_elected_it() {
+async fn standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinator_elected_it() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let (mut standby, fence) = coordinated(&world, &server).await;
@@ -622,7 +624,7 @@ async fn a_standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinato
     assert!(open(&fence) && world.now() - elected < seconds(5), "before the coordinator elects anew");
 }
 
-/// The coordinator never writes the holder of an expired Lease anew when it chooses the same replica again.
+/// The coordinator never writes the holder of an expired Lease again when it chooses the same replica again.
 #[tokio::test(start_paused = true)]
 async fn standby_releases_its_expired_lease_when_preferred_replica_never_comes() {
     let world = Env::virtual_time(1);
@@ -641,7 +643,7 @@ async fn standby_releases_its_expired_lease_when_preferred_replica_never_comes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_a_coordinator_wants_replaced_is_told_and_has_a_lease_duration_to_end_its_work() {
+async fn leader_that_a_coordinator_wants_replaced_is_told_and_has_a_lease_duration_to_end_its_work() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let (mut leader, fence) = coordinated(&world, &server).await;
@@ -684,7 +686,7 @@ impl Tap {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first() {
+async fn renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first() {
     for (conflicts, expected) in [(0, "GET POST PUT PUT"), (1, "GET POST PUT GET PUT PUT")] {
         let world = Env::virtual_time(1);
         let (server, tap) = (LeaseServer::new(&world), Tap::default());
@@ -701,7 +703,7 @@ async fn a_renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_cut_off_in_its_write_or_in_its_look_does_not_keep_the_lease_from_being_released() {
+async fn renewal_cut_off_in_its_write_or_in_its_look_does_not_keep_the_lease_from_being_released() {
     for conflicts in [0, 1] {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);

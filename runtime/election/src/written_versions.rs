@@ -106,9 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_makes_no_sense_says_nothing() {
+    fn annotation_that_makes_no_sense_says_nothing() {
         for garbage in ["", "{", "null", "[]", "17", r#"{"pods":123}"#, r#"{"pods":{"a":"b"}}"#] {
-            assert_eq!(PreviousHolder::from_released(&with(garbage)), PreviousHolder::Unreported, "{garbage}");
+            assert_eq!(
+                PreviousHolder::from_released(&with(garbage)),
+                PreviousHolder::Unreported,
+                "{garbage}"
+            );
         }
         assert_eq!(PreviousHolder::from_released(&ObjectMeta::default()), PreviousHolder::Unreported);
     }

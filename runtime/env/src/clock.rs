@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_true_time_of_a_deadline_is_the_first_at_which_the_local_clock_has_reached_it(
+        fn true_time_of_a_deadline_is_the_first_at_which_the_local_clock_has_reached_it(
             numerator in 1u32.., denominator in 1u32.., nanos in 1u64..,
         ) {
             let rate = Rate { numerator, denominator };
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn the_grid_is_reached_from_below(nanos: u64) {
+        fn grid_is_reached_from_below(nanos: u64) {
             let exact = Duration::from_nanos(nanos);
             let rounded = whole_milliseconds(exact).expect("within representable time");
             prop_assert!(rounded >= exact && rounded - exact < Duration::from_millis(1));

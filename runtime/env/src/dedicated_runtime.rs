@@ -1,7 +1,7 @@
-//! A thread of its own for tasks that nothing else may delay.
+//! Its own thread for tasks that nothing else may delay.
 //!
 //! Tasks of one runtime share its threads: where all of them run code that never awaits, no other task gets a turn and
-//! no timer fires. What must be done in time whatever else goes on (renewing a lease, above all) is therefore put
+//! no timer fires. What must be done in time whatever else continues (renewing a lease, above all) is therefore put
 //! aside. Under virtual time there is one thread, and aside is where everybody is.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::Env;
 use crate::tasks::Task;
 
-/// A place for tasks beside those of the runtime. Clones are the same place; it is given up with the last of them, and
+/// A place for tasks next to those of the runtime. Clones are the same place; it is given up with the last of them, and
 /// what still runs there is then dropped where it stands.
 #[derive(Clone)]
 pub struct DedicatedRuntime {
@@ -54,7 +54,7 @@ impl DedicatedRuntime {
         self.enter(|| self.env.spawn(name, future))
     }
 
-    /// Calls `make`, and what it spawns runs on this thread: a client that keeps a task of its own, for instance.
+    /// Calls `make`, and what it spawns runs on this thread: a client that keeps its own task, for instance.
     pub fn enter<T>(&self, make: impl FnOnce() -> T) -> T {
         let _inside = self.thread.as_ref().map(|thread| thread.runtime.enter());
         make()
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_task_aside_has_its_turns_and_timers_while_the_runtime_is_blocked() {
+    async fn task_aside_has_its_turns_and_timers_while_the_runtime_is_blocked() {
         let env = Env::system("aside");
         let aside = env.dedicated_runtime("aside").expect("a thread");
         let done = Arc::new(AtomicBool::new(false));

@@ -9,7 +9,7 @@
 //! - The system clock also runs while the machine sleeps, so a deadline that passed meanwhile has passed.
 //! - A stream of random numbers depends on its own name only: draws on one stream never shift another.
 //! - Every task is tracked by name from `spawn` until its destructors have run.
-//! - While an instance is [paused](Env::pause) no task of it is polled, and time goes on; what woke them meanwhile is not
+//! - While an instance is [paused](Env::pause) no task of it is polled, and time continues; what woke them meanwhile is not
 //!   lost.
 //! - While an instance is [suspended](Env::suspend) its monotonic clock does not advance either; its wall time does.
 //! - [`Env::kill`] first closes the gate, then stops tasks in the order they were spawned; nothing spawned later runs.
@@ -20,20 +20,20 @@
 //! What it refuses: global state (two Envs in one process know nothing of each other), detached tasks, and any
 //! order that comes from a randomly seeded hash.
 
-mod dedicated_runtime;
-pub mod watch_channel;
 mod clock;
+mod dedicated_runtime;
 mod group;
 mod instant;
 mod panics;
+mod poll_monitor;
 mod rng;
 mod standstill;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod poll_monitor;
 mod waiters;
 mod wall_steps;
+pub mod watch_channel;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,10 +49,10 @@ pub use crate::dedicated_runtime::DedicatedRuntime;
 pub use crate::group::TaskGroup;
 pub use crate::instant::Instant;
 pub use crate::panics::{catch_panic, catch_panic_sync};
+pub use crate::poll_monitor::PollMonitor;
 pub use crate::rng::Rng;
 pub use crate::standstill::Suspension;
 pub use crate::tasks::{Pause, Task, TaskError};
-pub use crate::poll_monitor::PollMonitor;
 
 use crate::clock::Clock;
 use crate::standstill::Standstill;
@@ -235,7 +235,7 @@ impl Env {
         Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, &name).next_u64()
     }
 
-    /// Runs `future` as a task of its own, tracked as `name` until its destructors have run.
+    /// Runs `future` as its own task, tracked as `name` until its destructors have run.
     ///
     /// After [`Env::kill`] the future is dropped unpolled and the [`Task`] says [`TaskError::Aborted`].
     ///
@@ -263,7 +263,7 @@ impl Env {
     }
 
     /// Stops this instance as SIGSTOP does, until what this returns is dropped, and with it every other pause: no task of
-    /// it is polled meanwhile, not even to see a timer, while clocks go on and others can spawn, wake and
+    /// it is polled meanwhile, not even to see a timer, while clocks continue and others can spawn, wake and
     /// [kill](Env::kill). Whoever was woken in that time then has its turn, in the order of the first waking. A task
     /// that calls this itself runs on to its next await.
     ///

@@ -1,4 +1,4 @@
-//! Counting polls, so that tasks which keep a simulation busy without letting its time go on are found out.
+//! Counting polls, so that tasks which keep a simulation busy without letting its time continue are found out.
 //!
 //! Paused time moves only when every task waits. A task that is always ready, or two that wake each other, freeze it,
 //! and nothing that waits for a timer would ever notice: a vigil does, after a million polls at one virtual moment. A
@@ -50,7 +50,7 @@ impl PollMonitor {
     }
 
     /// Completes with the name of the task that was polled last, once there were a million polls without virtual time
-    /// going on.
+    /// continuing.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_freezes_time_is_named() {
+    async fn task_that_freezes_time_is_named() {
         let vigil = PollMonitor::new();
         let env = Env::virtual_time(1).with_poll_monitor(&vigil).with_incarnation("a", 0);
         let idle = env.spawn("idle", env.sleep(std::time::Duration::from_secs(3600)));

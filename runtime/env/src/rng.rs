@@ -22,7 +22,7 @@ impl Rng {
     pub(crate) fn stream(seed: u64, instance: &str, incarnation: u64, name: &str) -> Rng {
         let mut hash = fnv(FNV_OFFSET, &seed.to_le_bytes());
         for field in [instance.as_bytes(), &incarnation.to_le_bytes(), name.as_bytes()] {
-            // Lengths keep neighbouring fields apart: "ab" + "c" is not "a" + "bc".
+            // Lengths keep neighboring fields apart: "ab" + "c" is not "a" + "bc".
             hash = fnv(fnv(hash, &(field.len() as u64).to_le_bytes()), field);
         }
         let mut expander = hash;
@@ -123,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_generator_is_xoshiro256_plus_plus() {
+    fn generator_is_xoshiro256_plus_plus() {
         let mut rng = Rng { state: [1, 2, 3, 4] };
         let published = [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386];
         assert_eq!(std::array::from_fn(|_| rng.next_u64()), published);
     }
 
     #[test]
-    fn the_expander_is_split_mix_64() {
+    fn expander_is_split_mix_64() {
         let mut state = 1_234_567;
         let published = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!(std::array::from_fn(|_| split_mix(&mut state)), published);

@@ -36,7 +36,7 @@ pub struct Task<T> {
 pub(crate) struct Tasks {
     state: Mutex<State>,
     vigil: Option<PollMonitor>,
-    /// How many pauses go on. Apart from the state, since every poll of every task asks.
+    /// How many pauses continue. Apart from the state, since every poll of every task asks.
     pauses: AtomicUsize,
 }
 
@@ -248,7 +248,7 @@ impl<F: Future> Future for Tracked<F> {
 }
 
 impl TaskRegistration {
-    /// Whether a pause goes on. If so, the task is woken when it ends.
+    /// Whether a pause continues. If so, the task is woken when it ends.
     fn is_held(&mut self, cx: &Context<'_>) -> bool {
         if !self.tasks.paused() {
             self.held = None;

@@ -73,7 +73,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fast_clock_reads_more_and_wakes_sooner() {
+    async fn fast_clock_reads_more_and_wakes_sooner() {
         let true_time = Env::virtual_time(1);
         let fast = Env::virtual_time(1).with_rate(3, 2);
         fast.sleep(ms(3_000)).await;
@@ -82,7 +82,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_past_deadline_and_a_zero_sleep_return_without_moving_time() {
+    async fn past_deadline_and_a_zero_sleep_return_without_moving_time() {
         let env = Env::virtual_time(1);
         env.sleep(ms(5)).await;
         let before = env.now();
@@ -92,7 +92,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sleep_counts_from_its_call_and_not_from_its_first_poll() {
+    async fn sleep_counts_from_its_call_and_not_from_its_first_poll() {
         let env = Env::virtual_time(1);
         let sleep = env.sleep(ms(10));
         env.sleep(ms(8)).await;
@@ -110,7 +110,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sleep_of_many_years_is_as_long_as_it_says() {
+    async fn sleep_of_many_years_is_as_long_as_it_says() {
         let env = Env::virtual_time(1);
         let years = Duration::from_secs(7 * 365 * 86_400);
         env.sleep(years).await;
@@ -118,7 +118,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_timeout_yields_the_output_or_elapses_on_time() {
+    async fn timeout_yields_the_output_or_elapses_on_time() {
         let env = Env::virtual_time(1);
         assert_eq!(env.timeout(ms(10), async { 7 }).await, Ok(7));
         assert_eq!(env.timeout(Duration::ZERO, async { 7 }).await, Ok(7), "a ready future beats the limit");
@@ -137,7 +137,7 @@ mod time {
     }
 
     #[tokio::test]
-    async fn the_system_clock_never_runs_back_and_its_sleeps_are_never_early() {
+    async fn system_clock_never_runs_back_and_its_sleeps_are_never_early() {
         let env = Env::system("a");
         let deadline = env.now() + ms(3);
         env.sleep_until(deadline).await;
@@ -147,7 +147,7 @@ mod time {
     }
 
     #[test]
-    fn the_system_clock_refuses_a_rate_an_offset_and_a_pause() {
+    fn system_clock_refuses_a_rate_an_offset_and_a_pause() {
         assert!(catch_panic_sync(|| Env::system("a").with_rate(1, 2)).is_err());
         assert!(catch_panic_sync(|| drop(Env::system("a").pause())).is_err());
         assert!(catch_panic_sync(|| Env::system("a").with_wall_offset(SignedDuration::ZERO)).is_err());
@@ -204,7 +204,7 @@ mod chance {
 
     /// Replays recorded against one release must mean the same in the next.
     #[test]
-    fn a_seed_means_the_same_for_ever() {
+    fn seed_means_the_same_for_ever() {
         let mut rng = Env::virtual_time(42).rng("a");
         assert_eq!(rng.next_u64(), PINNED.0);
         assert_eq!(rng.identifier(), PINNED.1);
@@ -213,7 +213,7 @@ mod chance {
     const PINNED: (u64, &str) = (12_827_737_812_701_317_359, "0513638a-9a9e-4916-86cf-db6ca2f39d1f");
 
     #[test]
-    fn a_name_taken_twice_panics_and_names_it() {
+    fn name_taken_twice_panics_and_names_it() {
         let env = Env::virtual_time(7);
         let _taken = env.rng("backoff");
         let refusal = catch_panic_sync(|| env.clone().rng("backoff")).expect_err("taken twice");
@@ -222,7 +222,7 @@ mod chance {
     }
 
     #[test]
-    fn a_stream_that_is_forgotten_takes_no_room_and_may_be_taken_again() {
+    fn stream_that_is_forgotten_takes_no_room_and_may_be_taken_again() {
         let env = Env::virtual_time(7);
         let first = draws(&mut env.rng("backoff"));
         assert_eq!(env.rng_stream_count(), 1);
@@ -264,7 +264,7 @@ mod chance {
     }
 
     #[test]
-    fn an_identifier_has_the_shape_of_a_version_4_uuid() {
+    fn identifier_has_the_shape_of_a_version_4_uuid() {
         let mut rng = Env::virtual_time(3).rng("id");
         let (first, second) = (rng.identifier(), rng.identifier());
         assert_ne!(first, second);
@@ -278,7 +278,7 @@ mod tasks {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_is_tracked_by_name_in_spawn_order_until_it_ends() {
+    async fn task_is_tracked_by_name_in_spawn_order_until_it_ends() {
         let env = Env::virtual_time(1);
         let slow = env.spawn("slow", env.sleep(ms(20)));
         let fast = env.spawn("fast", env.sleep(ms(10)));
@@ -305,7 +305,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_returns_its_message_and_others_live() {
+    async fn panic_returns_its_message_and_others_live() {
         let env = Env::virtual_time(1);
         let other = env.spawn("other", {
             let env = env.clone();
@@ -320,7 +320,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_aborted_task_says_so() {
+    async fn aborted_task_says_so() {
         let env = Env::virtual_time(1);
         let task = env.spawn("a", std::future::pending::<()>());
         task.abort();
@@ -361,7 +361,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_paused_instance_can_be_killed_and_what_is_spawned_into_it_waits() {
+    async fn paused_instance_can_be_killed_and_what_is_spawned_into_it_waits() {
         let (world, journal) = (Env::virtual_time(1), Journal::default());
         let env = world.with_incarnation("one", 0);
         let pause = env.pause();
@@ -413,7 +413,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_kills_its_own_env_finds_the_gate_closed_at_once() {
+    async fn task_that_kills_its_own_env_finds_the_gate_closed_at_once() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
         let task = env.spawn("self", {
             let (env, journal) = (env.clone(), journal.clone());
@@ -430,7 +430,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_incarnation_lives_and_dies_by_itself_on_the_same_clock() {
+    async fn incarnation_lives_and_dies_by_itself_on_the_same_clock() {
         let env = Env::virtual_time(1).with_rate(2, 1);
         let first = env.with_incarnation("a", 1);
         let second = env.with_incarnation("a", 2);
@@ -464,7 +464,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_destructor_counts_as_part_of_its_task() {
+    async fn destructor_counts_as_part_of_its_task() {
         struct Looks(Env, Journal);
         impl Drop for Looks {
             fn drop(&mut self) {
@@ -486,7 +486,7 @@ mod tasks {
     }
 
     #[test]
-    fn a_spawn_into_a_runtime_that_is_going_down_leaves_no_trace() {
+    fn spawn_into_a_runtime_that_is_going_down_leaves_no_trace() {
         struct Spawns(Env);
         impl Drop for Spawns {
             fn drop(&mut self) {
@@ -511,7 +511,7 @@ mod tasks {
     }
 
     #[tokio::test]
-    async fn a_caught_panic_is_a_value() {
+    async fn caught_panic_is_a_value() {
         assert_eq!(catch_panic(async { 1 }).await, Ok(1));
         assert_eq!(catch_panic(async { panic!("one") as u8 }).await, Err("one".to_owned()));
         assert_eq!(catch_panic_sync(|| -> u8 { panic!("{}", "two") }), Err("two".to_owned()));
@@ -549,7 +549,7 @@ mod cells {
     }
 
     #[tokio::test]
-    async fn the_current_value_counts_as_seen_and_only_the_newest_is_told() {
+    async fn current_value_counts_as_seen_and_only_the_newest_is_told() {
         let (publisher, mut observer) = channel(0);
         publisher.set(1);
         publisher.set(2);
@@ -563,7 +563,7 @@ mod cells {
     }
 
     #[tokio::test]
-    async fn the_last_value_is_told_before_the_closing() {
+    async fn last_value_is_told_before_the_closing() {
         let (publisher, mut observer) = channel(0);
         let second = publisher.clone();
         drop(publisher);
@@ -591,7 +591,7 @@ mod cells {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancelled_wait_has_seen_nothing() {
+    async fn cancelled_wait_has_seen_nothing() {
         let env = Env::virtual_time(1);
         let (publisher, mut observer) = channel(0);
         assert_eq!(env.timeout(ms(1), observer.changed()).await, Err(Elapsed));
@@ -600,7 +600,7 @@ mod cells {
     }
 
     #[tokio::test]
-    async fn a_panic_inside_an_update_leaves_the_cell_usable() {
+    async fn panic_inside_an_update_leaves_the_cell_usable() {
         let (publisher, observer) = channel(0);
         assert!(catch_panic_sync(|| publisher.send_modify(|_| panic!("oops"))).is_err());
         publisher.set(5);
@@ -612,7 +612,7 @@ mod wall_steps {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_step_moves_one_machines_wall_time_and_outlives_its_processes() {
+    async fn step_moves_one_machines_wall_time_and_outlives_its_processes() {
         let world = Env::virtual_time(1);
         let machine = world.clone().with_wall_offset(jiff::SignedDuration::ZERO);
         let (first, begun) = (machine.with_incarnation("a", 0), world.wall());

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_tenth_different_note_within_ten_minutes_is_combined() {
+    async fn tenth_different_note_within_ten_minutes_is_combined() {
         let mut aggregator = Aggregator::new(9);
         let theme = theme("Created");
         let start = Env::virtual_time(1).now();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_theme_of_which_nothing_was_said_for_ten_minutes_is_forgotten() {
+    async fn theme_of_which_nothing_was_said_for_ten_minutes_is_forgotten() {
         let mut aggregator = Aggregator::new(9);
         let start = Env::virtual_time(1).now();
         aggregator.combines(&theme("Created"), "one", start);

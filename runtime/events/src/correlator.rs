@@ -11,7 +11,7 @@ use windlass_env::Instant;
 use windlass_object::time;
 
 use crate::NewEvent;
-use crate::aggregate::{Aggregator, AggregateKey, combined_note};
+use crate::aggregate::{AggregateKey, Aggregator, combined_note};
 use crate::lru::Lru;
 use crate::recorder::PendingEvent;
 use crate::spam::SpamFilter;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_first_event_is_created_in_the_default_namespace_if_its_object_has_none() {
+    async fn first_event_is_created_in_the_default_namespace_if_its_object_has_none() {
         let env = Env::virtual_time(1);
         let verdict =
             Correlator::new("tester", CAPACITY).correlate(occurrence(&env, "web.1", "one"), env.now());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_repeat_changes_count_time_and_note_of_the_first_and_nothing_else() {
+    async fn repeat_changes_count_time_and_note_of_the_first_and_nothing_else() {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         correlator.correlate(occurrence(&env, "web.1", "one"), env.now());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_muted_repeat_is_counted_all_the_same() {
+    async fn muted_repeat_is_counted_all_the_same() {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         let verdicts: Vec<_> =

@@ -11,7 +11,7 @@
 //!   talking is muted ([`Sink`] gives the numbers).
 //! - What the API server refuses is not sent again; what did not reach it is tried for about two minutes.
 //! - On stop, what is queued is still sent, within five seconds. What is left is counted as dropped.
-//! - What is kept in order to recognise repetition is bounded, and what can decide nothing any more is forgotten.
+//! - What is kept in order to recognize repetition is bounded, and what can decide nothing any more is forgotten.
 //!
 //! # What it refuses
 //!
@@ -28,5 +28,5 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use recorder::{CapturedEvents, NewEvent, CapturedEvent, Recorder};
+pub use recorder::{CapturedEvent, CapturedEvents, NewEvent, Recorder};
 pub use sink::{Sink, recorder};

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_entry_not_touched_for_longest_is_forgotten() {
+    fn entry_not_touched_for_longest_is_forgotten() {
         let mut lru = Lru::new(2);
         *lru.touch(&"a", || 0) = 1;
         *lru.touch(&"b", || 0) = 2;

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_whose_name_no_event_may_have_gets_a_random_one() {
+    async fn object_whose_name_no_event_may_have_gets_a_random_one() {
         let env = Env::virtual_time(1);
         let mut names = EventNameGenerator::new(env.rng("names"));
         let long = "a".repeat(250);

@@ -12,7 +12,7 @@ use windlass_client::{one_line, one_line_with_rule};
 use windlass_env::{Env, Rng};
 use windlass_metrics::{EventMetrics, Metrics};
 
-use crate::correlator::{CAPACITY, Correlator, CorrelateResult};
+use crate::correlator::{CAPACITY, CorrelateResult, Correlator};
 use crate::recorder::{PendingEvent, Recorder};
 
 /// Events that may wait to be sent. Upstream's number: enough for a burst, and little to lose.
@@ -71,7 +71,7 @@ enum SendOutcome {
 }
 
 impl Sink {
-    /// The same sink, which remembers so many events of each sort in order to recognise repetition. What was said before
+    /// The same sink, which remembers so many events of each sort in order to recognize repetition. What was said before
     /// is forgotten. At least one is remembered.
     #[must_use]
     pub fn with_cache_size(self, entries: usize) -> Self {
@@ -173,7 +173,9 @@ async fn attempt(client: &kube::Client, verdict: &CorrelateResult) -> SendOutcom
     };
     match outcome {
         Ok(()) => SendOutcome::Sent,
-        Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => SendOutcome::NamespaceTerminating,
+        Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => {
+            SendOutcome::NamespaceTerminating
+        }
         Err(error) if may_not_have_arrived(&error) => SendOutcome::Unreachable(error),
         Err(error) => SendOutcome::Refused(error),
     }
@@ -183,7 +185,7 @@ async fn create(client: &kube::Client, event: &Event) -> kube::Result<()> {
     api(client, event).create(&PostParams::default(), event).await.map(drop)
 }
 
-/// Raises the count; creates the Event anew, with that count, if it has expired or was deleted.
+/// Raises the count; creates the Event again, with that count, if it has expired or was deleted.
 async fn patch(client: &kube::Client, body: &serde_json::Value, whole: &Event) -> kube::Result<()> {
     let name = whole.metadata.name.as_deref().unwrap_or_default();
     match api(client, whole).patch(name, &PatchParams::default(), &Patch::Strategic(body)).await {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bucket_that_is_full_again_is_forgotten() {
+    async fn bucket_that_is_full_again_is_forgotten() {
         let mut filter = SpamFilter::new(9);
         let about = |name: &str| RegardingKey::named(name);
         let start = Env::virtual_time(1).now();

@@ -146,7 +146,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_drops_and_counts_and_makes_nobody_wait() {
+async fn full_queue_drops_and_counts_and_makes_nobody_wait() {
     let rig = Rig::new();
     for number in 0..1003 {
         rig.say(&format!("{number}"));
@@ -155,7 +155,7 @@ async fn a_full_queue_drops_and_counts_and_makes_nobody_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeat_becomes_a_patch_of_the_count() {
+async fn repeat_becomes_a_patch_of_the_count() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.say("hello");
@@ -179,7 +179,7 @@ async fn a_repeat_becomes_a_patch_of_the_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeat_of_an_event_that_is_gone_is_created_with_its_count() {
+async fn repeat_of_an_event_that_is_gone_is_created_with_its_count() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.server.lock().gone = true;
@@ -208,7 +208,7 @@ async fn what_the_server_refuses_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_in_a_namespace_that_is_going_away_is_dropped_without_a_failure() {
+async fn event_in_a_namespace_that_is_going_away_is_dropped_without_a_failure() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     let mut status = refusal(403, "Forbidden");
@@ -221,7 +221,7 @@ async fn an_event_in_a_namespace_that_is_going_away_is_dropped_without_a_failure
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_does_not_arrive_is_tried_twelve_times() {
+async fn event_that_does_not_arrive_is_tried_twelve_times() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.server.lock().moods.extend(std::iter::repeat_n(Mood::Unreachable, 12));
@@ -249,7 +249,7 @@ async fn what_is_queued_at_the_stop_is_still_sent_and_what_comes_later_dropped()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_cuts_the_pause_short_and_grants_each_event_one_try() {
+async fn stop_cuts_the_pause_short_and_grants_each_event_one_try() {
     let mut rig = Rig::new();
     let sink = rig.run();
     rig.server.lock().always = Some(Mood::Unreachable);
@@ -281,7 +281,7 @@ async fn draining_ends_after_five_seconds_whatever_the_server_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sink_ends_when_nobody_can_record_any_more() {
+async fn sink_ends_when_nobody_can_record_any_more() {
     let mut rig = Rig::new();
     let sink = rig.run();
     rig.say("hello");

@@ -6,10 +6,10 @@
 //!   itself, so that clients cut off together do not return together.
 //! - A watch that was cut off after a good while costs the first step and no more, every time: the ramp is for
 //!   sources that do not work.
-//! - A reflector that waits because it was not answered can go on early when others are answered
+//! - A reflector that waits because it was not answered can continue early when others are answered
 //!   ([`Backoff::resume_early`]): up to [`Backoff::EARLY`] times without a further pause, then with ever longer ones. After
 //!   an outage of everything it starts over.
-//! - The ramp starts anew only after [`Backoff::HEALTHY_AFTER`] of proven health. An attempt proves nothing:
+//! - The ramp starts again only after [`Backoff::HEALTHY_AFTER`] of proven health. An attempt proves nothing:
 //!   a server that accepts a list and breaks every watch still sees ever longer waits.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Backoff {
     rng: Rng,
     unreachable: Duration,
     refused: Duration,
-    /// How many times it went on early.
+    /// How many times it continued early.
     early: u32,
     /// Since when everything has gone well; `None` from a failure to the next success.
     healthy_since: Option<Instant>,
@@ -47,7 +47,7 @@ impl Backoff {
     pub(crate) const MAX: Duration = Duration::from_secs(30);
     /// How long things must have gone well for the past to be forgotten.
     pub(crate) const HEALTHY_AFTER: Duration = Duration::from_secs(120);
-    /// How many times a reflector goes on early without a further pause.
+    /// How many times a reflector continues early without a further pause.
     const EARLY: u32 = 8;
     /// The largest share of itself by which a wait is prolonged.
     const JITTER: f64 = 1.0;
@@ -62,12 +62,12 @@ impl Backoff {
         self.healthy_since.get_or_insert(since);
     }
 
-    /// Starts every ramp anew: what was in the way is said to be out of it.
+    /// Starts every ramp again: what was in the way is said to be out of it.
     pub(crate) fn forget(&mut self) {
         (self.unreachable, self.refused) = (Self::FIRST, Self::FIRST);
     }
 
-    /// Returns the further pause of a reflector that could go on early, because the server answered another request after
+    /// Returns the further pause of a reflector that could continue early, because the server answered another request after
     /// it began to wait. A reflector that alone receives no answers, for example because its lists are large, must not
     /// overload the server. A reflector that waited for the end of an outage does not.
     pub(crate) fn resume_early(&mut self, recovered: bool) -> Duration {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_success_followed_soon_by_a_failure_resets_nothing() {
+    async fn success_followed_soon_by_a_failure_resets_nothing() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
             backoff.healthy(env.now());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_was_long_away_is_asked_again_soon_once_it_answers() {
+    async fn server_that_was_long_away_is_asked_again_soon_once_it_answers() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
             backoff.after_failure(BackoffReason::Unreachable, env.now());

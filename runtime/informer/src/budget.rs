@@ -28,7 +28,7 @@ use windlass_object::ObjectKey;
 use crate::partition::Partition;
 use crate::share::GaugeShare;
 
-/// What a page says beside its objects, in bytes, at most: its kind, its version, a token.
+/// What a page says next to its objects, in bytes, at most: its kind, its version, a token.
 const BESIDE_OBJECTS: u64 = 64 * 1024;
 
 /// An informer would have to hold more than it may.
@@ -219,7 +219,7 @@ impl ListReservation {
         ledger.admit(&self.partition, needed).inspect_err(|_| self.budget.metrics.over_budget.inc())
     }
 
-    /// Takes an object out of the list again, which is told anew or is gone.
+    /// Takes an object out of the list again, which is told again or is gone.
     pub(crate) fn take_back(&self, bytes: u32) {
         self.budget.lock().change_lists(&self.partition, |lists| {
             lists.under_way = lists.under_way.map(|listed| listed.saturating_sub(u64::from(bytes)));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_may_come_if_it_fits_together_with_what_waits_and_without_what_it_replaces() {
+    fn object_may_come_if_it_fits_together_with_what_waits_and_without_what_it_replaces() {
         let budget = budget(100);
         budget.hold(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 90), Ok(()));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_what_is_held_in_its_own_part_and_counts_beside_the_others() {
+    fn list_replaces_what_is_held_in_its_own_part_and_counts_beside_the_others() {
         let budget = budget(100);
         let [a, b] = parts();
         budget.hold(&of("a"), &key("a", "x"), 60);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_given_up_makes_room_for_others() {
+    fn list_that_is_given_up_makes_room_for_others() {
         let budget = budget(100);
         let [a, b] = parts();
         let of_a = budget.begin_list(&a);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_books_are_true_after_a_time_without_a_limit() {
+    fn books_are_true_after_a_time_without_a_limit() {
         let budget = budget(100);
         budget.hold(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use windlass_env::watch_channel::{Sender, channel};
 use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion};
 
-use crate::partition::{RemovalReason, Partition};
+use crate::partition::{Partition, RemovalReason};
 
 /// One object as it came from the source.
 #[derive(Clone, Debug, PartialEq)]
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_is_one_entry_and_is_unfolded_against_what_is_known_when_it_is_popped() {
+    fn replacement_is_one_entry_and_is_unfolded_against_what_is_known_when_it_is_popped() {
         let fifo = DeltaFifo::new();
         fifo.replace(&Partition::Whole, vec![item("b", 5), item("c", 4)], at(7), true);
         assert_eq!(fifo.len(), 1);
@@ -566,15 +566,18 @@ mod tests {
             Delta::Replaced(item("b", 5)),
             Delta::Replaced(item("c", 4)),
         ];
-        let list = ListMetadata { partition: Partition::Whole, version: at(7), consistent: true, initial: true };
+        let list =
+            ListMetadata { partition: Partition::Whole, version: at(7), consistent: true, initial: true };
         assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Replacement { deltas, list });
     }
 
     #[test]
-    fn a_resync_is_one_entry_in_its_place_about_whatever_is_known_when_it_is_popped() {
+    fn resync_is_one_entry_in_its_place_about_whatever_is_known_when_it_is_popped() {
         let fifo = DeltaFifo::<u32>::new();
         fifo.add(item("a", 1));
-        for audience in [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::Everyone] {
+        for audience in
+            [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::Everyone]
+        {
             fifo.resync(audience);
         }
         fifo.update(item("a", 2));
@@ -609,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_ends_before_a_replacement_and_at_its_bound() {
+    fn batch_ends_before_a_replacement_and_at_its_bound() {
         let fifo = DeltaFifo::new();
         for version in 0..1001 {
             fifo.add(item("a", version));
@@ -649,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_before_any_replacement_makes_the_first_batch_empty() {
+    fn change_before_any_replacement_makes_the_first_batch_empty() {
         let fifo = DeltaFifo::new();
         fifo.add(item("a", 1));
         assert!(fifo.has_synced());
@@ -658,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_queue_hands_out_what_it_holds_and_takes_nothing_more() {
+    fn closed_queue_hands_out_what_it_holds_and_takes_nothing_more() {
         let fifo = DeltaFifo::new();
         fifo.add(item("a", 1));
         fifo.close();
@@ -681,7 +684,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_makes_its_producer_wait_until_a_batch_was_processed() {
+    async fn full_queue_makes_its_producer_wait_until_a_batch_was_processed() {
         let fifo = DeltaFifo::new();
         for version in 0..u32::try_from(DeltaFifo::<u32>::CAPACITY).unwrap() {
             fifo.space().now_or_never().expect("there is space");

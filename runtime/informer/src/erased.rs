@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kube::Resource as _;
 use kube::core::ObjectMeta;
-use windlass_object::{DecodeError, Decoder, Projection, ObjectHeader, Representation, ResourceKind};
+use windlass_object::{DecodeError, Decoder, ObjectHeader, Projection, Representation, ResourceKind};
 
 /// An object of any type, shared.
 pub(crate) type Object = Arc<dyn Any + Send + Sync>;

@@ -1,5 +1,5 @@
 //! What can go wrong for those who use an informer. What goes wrong between informer and server is not an
-//! error but a state: it is retried for ever and told through [`NotSynced`] and the metrics.
+//! error but a state: it is retried forever and told through [`NotSynced`] and the metrics.
 
 use std::fmt;
 use std::time::Duration;
@@ -112,7 +112,9 @@ impl fmt::Display for UnsyncedReason {
             UnsyncedReason::Stopped => f.write_str("shut down"),
             UnsyncedReason::Listing => f.write_str("still listing"),
             UnsyncedReason::OverBudget(refusal) => refusal.fmt(f),
-            UnsyncedReason::Absent => f.write_str("not served; is its definition installed, in this version?"),
+            UnsyncedReason::Absent => {
+                f.write_str("not served; is its definition installed, in this version?")
+            }
             UnsyncedReason::Forbidden(denial) => denial.fmt(f),
             UnsyncedReason::Failing { last_error } => write!(f, "last error: {last_error}"),
         }

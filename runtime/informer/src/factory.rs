@@ -24,7 +24,7 @@ pub use self::kinds::{KindOptions, Kinds};
 pub use self::options::FactoryOptions;
 pub use self::selectors::Selectors;
 use crate::erased::Codec;
-use crate::error::{UnsyncedInformer, NotSynced};
+use crate::error::{NotSynced, UnsyncedInformer};
 use crate::informer::{Informer, VersionSource};
 use crate::list_watch::{Selection, SourceProvider};
 use crate::namespaces::NamespaceSet;
@@ -99,7 +99,7 @@ impl InformerFactory {
     ///
     /// Whoever asks after [`start`](Self::start) gets one that runs: handlers and indexes may be added at any time, so
     /// there is nothing to do in between, and nothing to forget. Representations are told apart by their type and kind:
-    /// of two that differ in nothing else, the first is used. In the place of one that was [stopped](Self::stop) a new
+    /// of two that differ in nothing else, the first is used. Instead of one that was [stopped](Self::stop) a new
     /// one is made.
     ///
     /// # Panics
@@ -289,7 +289,7 @@ impl InformerFactory {
     /// Stops every informer and returns once all their tasks have ended. What is stored stays readable.
     ///
     /// # Cancel safety
-    /// Those already stopped stay stopped; calling it again goes on.
+    /// Those already stopped stay stopped; calling it again continues.
     pub async fn shutdown(&self) {
         let informers = {
             let mut state = self.inner.lock();

@@ -72,7 +72,7 @@ pub struct HandlerOptions {
 }
 
 /// How often a handler is told of every object although nothing happened: an update from the state the store holds to
-/// that same state, by [`Cause::Resync`]. Only who asked is told, and a list that is read anew neither counts as a
+/// that same state, by [`Cause::Resync`]. Only who asked is told, and a list that is read again neither counts as a
 /// resync nor puts one off.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Resync {
@@ -121,7 +121,7 @@ pub enum HandlerFailure {
 
 /// Is told of changes, one at a time.
 ///
-/// The store already holds what a handler is told of, or something newer. A handler runs in a task of its own
+/// The store already holds what a handler is told of, or something newer. A handler runs in its own task
 /// and delays only itself; while it is busy its changes are gathered, in order per key and with every state
 /// between. Only if more than sixteen states of one object (by UID) wait are some of those in between dropped,
 /// the oldest first; never the deletion. Only if more than 4,096 objects wait that came and went before the handler

@@ -21,7 +21,7 @@ use crate::erased::Object;
 /// The values under which an object is found.
 pub(crate) type IndexFunction<S> = Arc<dyn Fn(&S) -> Vec<String> + Send + Sync>;
 
-/// Identifies an index among those of one informer, for ever.
+/// Identifies an index among those of one informer, forever.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexId(u64);
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_found_under_each_of_its_values() {
+    fn object_is_found_under_each_of_its_values() {
         let indexed = Indexed::with(&[("a", vec!["x", "y"]), ("b", vec!["y"])]);
         assert_eq!(
             (indexed.found("x"), indexed.found("y")),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_object_is_found_under_its_new_values_only_and_empty_values_vanish() {
+    fn changed_object_is_found_under_its_new_values_only_and_empty_values_vanish() {
         let mut indexed = Indexed::with(&[("a", vec!["x", "y"])]);
         indexed.file("a", &vec!["y", "z"]);
         assert_eq!(indexed.entries().values().collect::<Vec<_>>(), ["y", "z"]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_added_late_holds_what_was_there_before() {
+    fn index_added_late_holds_what_was_there_before() {
         let (mut indexers, mut indexes) = (Indexers::new(), IndexSnapshots::default());
         let objects = [(key("a"), vec!["x"])];
         let objects = objects.iter().map(|(key, words)| (key, words));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_index_holds_nothing_and_its_id_is_never_given_again() {
+    fn removed_index_holds_nothing_and_its_id_is_never_given_again() {
         let Indexed { mut indexers, mut indexes, id } = Indexed::with(&[("a", vec!["x"])]);
         let before = indexes.clone();
         assert!(indexers.remove(&mut indexes, id).is_some() && indexers.remove(&mut indexes, id).is_none());
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn a_panicking_function_costs_one_object_its_place_and_is_counted() {
+    fn panicking_function_costs_one_object_its_place_and_is_counted() {
         let mut indexed = Indexed::with(&[("a", vec!["x"]), ("b", vec!["x"])]);
         indexed.file("a", &vec!["panic"]);
         assert_eq!((indexed.found("x"), indexed.indexers.panics()), (vec!["b".into()], 1));
     }
 
     #[test]
-    fn a_snapshot_taken_before_a_change_does_not_see_it() {
+    fn snapshot_taken_before_a_change_does_not_see_it() {
         let mut indexed = Indexed::with(&[("a", vec!["x"])]);
         let before = indexed.indexes.clone();
         indexed.file("a", &vec!["y"]);

@@ -24,10 +24,10 @@ use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
 use windlass_object::{ObjectKey, ResourceKind};
 
-pub use self::reflector_set::RefreshTicket;
-use self::reflector_set::{SourceConfig, ReflectorSet};
-use self::hub::{InformerState, Phase, PendingHandler};
+use self::hub::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
+pub use self::reflector_set::RefreshTicket;
+use self::reflector_set::{ReflectorSet, SourceConfig};
 pub use self::version_source::{RefreshState, VersionSource};
 use crate::budget::ByteBudget;
 use crate::delta_fifo::DeltaFifo;
@@ -38,19 +38,19 @@ use crate::handler::{Handler, HandlerOptions, Resync};
 use crate::indexer::{IndexId, NewIndex};
 use crate::list_watch::{Selection, SourceProvider};
 use crate::namespaces::NamespaceSet;
-use crate::partition::{PartitionSet, Partition};
+use crate::partition::{Partition, PartitionSet};
 use crate::polls::PollTimers;
 use crate::processor::{Listener, Processor};
 use crate::reflector::LogWatchErrors;
-use crate::settings::{IngestOptions, InformerSettings, Transform};
+use crate::settings::{InformerSettings, IngestOptions, Transform};
 use crate::shards::ShardSet;
 use crate::share::GaugeShare;
 use crate::store::{Progress, Store, StoreWriter};
 use crate::undecodable::UndecodableObjects;
 
-mod reflector_set;
 mod hub;
 mod processing;
+mod reflector_set;
 mod state;
 mod version_source;
 
@@ -202,7 +202,7 @@ impl Informer {
     /// there are. See [`FactoryOptions::byte_budget`](crate::FactoryOptions::byte_budget).
     ///
     /// A budget that comes while none was set knows nothing of what is held by then until it changes or is listed
-    /// anew. One that was passed is tried again within about a minute.
+    /// again. One that was passed is tried again within about a minute.
     pub fn set_byte_budget(&self, bytes: Option<u64>) {
         self.budget.limit(bytes);
     }

@@ -19,17 +19,17 @@
 //! - `has_synced` of a handle means that this handler has seen the initial list.
 //! - A failing watch slows nobody but itself; neither does a slow or panicking handler.
 //! - A handler that asked for every event is told every one, or ended with a reason.
-//! - A resync is told to who asked for it; a list that is read anew tells only what differs.
+//! - A resync is told to who asked for it; a list that is read again tells only what differs.
 //! - A cache over its byte budget says so, serves what it holds and recovers; it never holds a part of a list.
 //! - An object that cannot be decoded is counted, reported with its name, quarantined, and retried when it
-//!   changes and in every list. It never hides its neighbours.
+//!   changes and in every list. It never hides its neighbors.
 //! - After any fault stops, cache equals server.
 //! - Readers never block the writer.
 //! - Namespaces may join and leave an informer while it runs ([`NamespaceSet`]); one that fails holds up no other,
 //!   and what has not been listed of one never counts as seen.
 //! - So may shards ([`ShardSet`]). What belongs to no shard that is held is not decoded, whatever the server sends.
 //! - An informer that was asked for as long as it is used ([`RefCountedInformer`]) is stopped and freed when nobody uses it any more,
-//!   and starts anew for the next.
+//!   and starts again for the next.
 //! - A kind whose definition is absent, or that must not be read, is waited for, holds up nobody, and says what is in
 //!   the way ([`KindAvailability`]); it is followed as soon as it can be had.
 //!
@@ -37,6 +37,7 @@
 //! and to guess: what is inferred says so ([`DeletionEvidence`]), and so does what is not known
 //! ([`Lister::get`]).
 
+mod availability;
 mod backoff;
 mod budget;
 pub mod delta_fifo;
@@ -54,7 +55,6 @@ mod lock;
 mod namespaces;
 mod partition;
 mod polls;
-mod availability;
 mod processor;
 mod reader;
 mod reflector;
@@ -70,27 +70,29 @@ mod testing;
 mod tests;
 mod undecodable;
 
+pub use crate::availability::KindAvailability;
 pub use crate::budget::OverBudget;
-pub use crate::error::{InformerError, UnsyncedReason, UnsyncedInformer, NotSynced};
-pub use crate::factory::{FactoryOptions, RefCountedInformer, InformerFactory, KindOptions, Kinds, Selectors};
+pub use crate::error::{InformerError, NotSynced, UnsyncedInformer, UnsyncedReason};
+pub use crate::factory::{
+    FactoryOptions, InformerFactory, KindOptions, Kinds, RefCountedInformer, Selectors,
+};
 pub use crate::handle::{HandlerHandle, SelfWaitError};
 pub use crate::handler::{
-    Cause, Delivery, Event, Handler, HandlerFailure, HandlerOptions, DeletionEvidence, Resync, filtered,
+    Cause, DeletionEvidence, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Resync, filtered,
 };
 pub use crate::indexes::{IndexSnapshot, IndexValue};
 pub use crate::informer::{Informer, RefreshState, RefreshTicket, VersionSource};
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;
 pub use crate::list_watch::{
-    ApiServerSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, SourceProvider, WatchListRequest,
-    WatchRequest,
+    ApiServerSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, SourceProvider,
+    WatchListRequest, WatchRequest,
 };
 pub use crate::lister::Lister;
 pub use crate::namespaces::NamespaceSet;
-pub use crate::partition::{RemovalReason, Partition, ObjectLocation};
-pub use crate::availability::KindAvailability;
+pub use crate::partition::{ObjectLocation, Partition, RemovalReason};
 pub use crate::reader::Unreadable;
-pub use crate::reflector::{WatchOperation, LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure};
+pub use crate::reflector::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
 pub use crate::shared_informer::SharedInformer;
 pub use crate::store::{Coverage, Progress, UndecodableObject};

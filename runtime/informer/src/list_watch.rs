@@ -9,7 +9,7 @@
 //! - A list is one moment of its objects, at the version it names; all its pages are of that moment.
 //! - A watch tells every change after a version, in order, each at its version, and none that is older.
 //! - A version that is no longer kept is refused as the API does it, with code 410 or reason `Expired`
-//!   ([`RequestError::is_expired`]): at once, or by a frame within the watch. Then everything is listed anew.
+//!   ([`RequestError::is_expired`]): at once, or by a frame within the watch. Then everything is listed again.
 //! - It waits for nothing without a bound.
 
 mod api;
@@ -95,7 +95,7 @@ pub struct WatchListRequest {
 ///
 /// # Examples
 ///
-/// A source that has one object, for ever:
+/// A source that has one object, forever:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -170,7 +170,7 @@ pub trait ListerWatcher: Send + Sync + 'static {
     fn watch_list_failed(&self) {}
 
     /// Returns what is known about the way to the source from other requests of the process. With it an informer that
-    /// waits after a lost connection goes on as soon as the source answers any request; without it, after its own pause.
+    /// waits after a lost connection continues as soon as the source answers any request; without it, after its own pause.
     fn reachability(&self) -> Option<&Reachability> {
         None
     }

@@ -15,7 +15,7 @@ use crate::erased::{self, Object};
 use crate::indexes::{IndexSnapshot, IndexValue};
 use crate::informer::Informer;
 use crate::reader::{Reader, Unreadable, collected};
-use crate::store::{Progress, UndecodableObject, Snapshot};
+use crate::store::{Progress, Snapshot, UndecodableObject};
 use crate::undecodable::UndecodableObjects;
 
 /// The objects of one informer, for reading. Cheap to clone.

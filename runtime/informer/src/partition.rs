@@ -155,7 +155,9 @@ impl PartitionSet {
 
     pub(crate) fn namespaces(&self) -> Option<&NamespaceSet> {
         match self {
-            PartitionSet::Namespaces(namespaces) | PartitionSet::NamespacesWithin(namespaces, _) => Some(namespaces),
+            PartitionSet::Namespaces(namespaces) | PartitionSet::NamespacesWithin(namespaces, _) => {
+                Some(namespaces)
+            }
             PartitionSet::Shards(..) | PartitionSet::One(_) => None,
         }
     }

@@ -1,7 +1,7 @@
 //! For how long each task of an informer has been in one poll.
 //!
 //! A poll takes a moment, unless code of others is called in it (index functions, handlers, mappers, predicates) that does
-//! not return: then nothing of that task goes on, and only a new process mends it. It is told by the millisecond, without a
+//! not return: then nothing of that task continues, and only a new process mends it. It is told by the millisecond, without a
 //! lock on the way of the tasks.
 
 use std::future::{Future, poll_fn};
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_is_timed_while_it_is_polled_and_neither_between_two_polls_nor_after_its_end() {
+    async fn task_is_timed_while_it_is_polled_and_neither_between_two_polls_nor_after_its_end() {
         let (env, polls) = (Env::virtual_time(1), PollTimers::default());
         let hour = Duration::from_secs(3_600);
         let (observed, clock) = (polls.clone(), env.clone());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_panicked_is_not_in_a_poll_for_ever() {
+    async fn task_that_panicked_is_not_in_a_poll_for_ever() {
         let (env, polls) = (Env::virtual_time(1), PollTimers::default());
         let task = env.spawn("task", polls.timed(&env, async { panic!("a defect") }));
         assert!(task.await.is_err());

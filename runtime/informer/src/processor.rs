@@ -1,7 +1,7 @@
 //! Fan-out: every handler of an informer is told of every change, each at its own pace.
 //!
 //! Guarantees:
-//! - A handler delays only itself: it runs in a task of its own, and its changes are gathered while it is
+//! - A handler delays only itself: it runs in its own task, and its changes are gathered while it is
 //!   busy.
 //! - Gathered changes keep the path of their object, that is of one key and UID: a handler is told every
 //!   state the store went through, each from the one before it. A label that came and went, and a label that
@@ -14,7 +14,7 @@
 //! - Changes of different UIDs are never merged: a recreated object is a deletion and an addition.
 //! - The deletion of an object that the handler knows is always told.
 //! - For one key, changes are told in the order they happened; an object that waits keeps its place in the
-//!   queue when it changes again, so nothing is put off for ever.
+//!   queue when it changes again, so nothing is put off forever.
 //! - A handler that asked for every event is told every change in the order of all of them, or ended with a
 //!   reason once more of them wait than it allowed. That harms nobody else.
 //! - A handler that panics is counted, and told the next change. It still becomes synced.
@@ -308,7 +308,9 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
                     HandlerWork::Replay(objects) => {
                         listener.tell_each(handler, additions(objects), &mut told).await;
                     }
-                    HandlerWork::Resync(objects) => listener.tell_each(handler, resyncs(objects), &mut told).await,
+                    HandlerWork::Resync(objects) => {
+                        listener.tell_each(handler, resyncs(objects), &mut told).await
+                    }
                     HandlerWork::Tell(pending) => {
                         listener.tell_each(handler, pending.into_events(), &mut told).await;
                     }
@@ -462,7 +464,13 @@ impl<T> Drop for HandlerGuard<T> {
 }
 
 impl<T: Clone> Queue<T> {
-    fn push(&mut self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>, delivery: Delivery) -> EnqueueOutcome {
+    fn push(
+        &mut self,
+        key: &ObjectKey,
+        uid: Option<&Uid>,
+        event: Event<T>,
+        delivery: Delivery,
+    ) -> EnqueueOutcome {
         if let Delivery::EveryEvent { bound } = delivery {
             if event.cause() != Cause::InitialList && self.changes() >= bound.max(1) {
                 return EnqueueOutcome::Full;
@@ -489,7 +497,9 @@ impl<T: Clone> Queue<T> {
         let place = *self.latest.get(key)?;
         match self.waiting.get_mut(&place)? {
             HandlerWork::Tell(pending) if pending.takes(uid) => Some((place, pending)),
-            HandlerWork::Tell(_) | HandlerWork::Replay(_) | HandlerWork::Resync(_) | HandlerWork::Missed => None,
+            HandlerWork::Tell(_) | HandlerWork::Replay(_) | HandlerWork::Resync(_) | HandlerWork::Missed => {
+                None
+            }
         }
     }
 

@@ -58,7 +58,8 @@ impl Reader {
     ) -> Result<(), Unreadable> {
         let snapshot = self.informer.store.snapshot();
         let is_inside = |held: &UndecodableObject| namespace.is_none() || held.key.namespace() == namespace;
-        let is_among = |held: &&UndecodableObject| is_inside(held) && held.metadata.as_deref().is_none_or(among);
+        let is_among =
+            |held: &&UndecodableObject| is_inside(held) && held.metadata.as_deref().is_none_or(among);
         let found = snapshot.quarantined().values().find(is_among);
         found.map_or(Ok(()), |held| Err(self.unreadable(held)))
     }

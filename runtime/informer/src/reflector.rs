@@ -1,8 +1,8 @@
-//! Keeps one selection of one kind in step with its source: list, then watch, for ever.
+//! Keeps one selection of one kind in step with its source: list, then watch, forever.
 //!
 //! Guarantees:
-//! - After a loss it goes on from the last version it passed on; only if that version is gone does it list
-//!   anew, and wherever a server says so (at a list, at a later page, at the start of a watch or within it)
+//! - After a loss it continues from the last version it passed on; only if that version is gone does it list
+//!   again, and wherever a server says so (at a list, at a later page, at the start of a watch or within it)
 //!   the next list is a consistent one.
 //! - What it does next is decided in [`state`], without effects; here is one small function per state.
 //! - Where its source offers lists as streams ([`watch_list`]) it takes them, as long as the source keeps to what
@@ -20,14 +20,14 @@
 //! It refuses to know about handlers, indexes and readers.
 
 mod failure;
-mod ingest;
 mod heartbeat;
+mod ingest;
 mod relist;
-mod unavailable_kind;
 mod state;
-mod watch_list;
 #[cfg(test)]
 mod tests;
+mod unavailable_kind;
+mod watch_list;
 
 use std::cmp::Ordering;
 use std::future::poll_fn;
@@ -40,23 +40,23 @@ use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError, RequestProgress, Resumption, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Projection, Frame, RawList, ResourceVersion, Verb, WireError};
+use windlass_object::{Frame, Projection, RawList, ResourceVersion, Verb, WireError};
 
 pub(crate) use self::failure::Trouble;
-pub use self::failure::{WatchOperation, LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure};
-use self::ingest::{ObjectIngest, FrameContent};
+pub use self::failure::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
 use self::heartbeat::Attempt;
 pub(crate) use self::heartbeat::{Heartbeat, millis};
+use self::ingest::{FrameContent, ObjectIngest};
 use self::relist::RelistReceiver;
 pub(crate) use self::relist::{RelistHandle, Urgency};
-use self::state::{FailureKind, ListConsistency, Next, WatchErrorBudget, State, WatchEnd};
+use self::state::{FailureKind, ListConsistency, Next, State, WatchEnd, WatchErrorBudget};
 use self::watch_list::WatchListState;
+use crate::availability::AvailabilityReporter;
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
 use crate::erased::{Codec, Object};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
 use crate::partition::Partition;
-use crate::availability::AvailabilityReporter;
 use crate::settings::IngestOptions;
 use crate::store::Store;
 use crate::sync::yield_now;
@@ -413,11 +413,12 @@ impl Reflector {
             let Some(next) = next else { return WatchEnd::Distrusted };
             match next {
                 Some(Ok(Frame::Error(status))) => {
-                    return self.watch_failed(WatchOperation::Watch, &RequestError::from_status(*status, None));
+                    return self
+                        .watch_failed(WatchOperation::Watch, &RequestError::from_status(*status, None));
                 }
                 // Versions move by themselves on a busy server, so a bookmark is no news.
                 Some(Ok(Frame::Bookmark { version, .. })) => self.bookmark(version, reached),
-                // What the API may say one day, in frames of a kind of its own, is not about the objects.
+                // What the API may say one day, in frames of its own kind, is not about the objects.
                 Some(Ok(Frame::Unknown(of_type))) => {
                     tracing::warn!(informer = %self.informer, %of_type, "a watch tells of something unknown; it is passed over");
                 }
@@ -509,7 +510,12 @@ impl Reflector {
         WatchEnd::Failed(self.patience.consider(FailureKind::of(error)))
     }
 
-    async fn back_off(&mut self, trouble: backoff::BackoffReason, at_least: Option<Duration>, then: Next) -> State {
+    async fn back_off(
+        &mut self,
+        trouble: backoff::BackoffReason,
+        at_least: Option<Duration>,
+        then: Next,
+    ) -> State {
         let ramp = self.backoff.after_failure(trouble, self.env.now());
         let wait = at_least.map_or(ramp, |at_least| ramp.max(at_least));
         let next = state::after_wait(then);
@@ -527,7 +533,7 @@ impl Reflector {
 
     /// Waits, but no longer once somebody asks for a look that begins after the last one did: the source may answer by
     /// now, and who takes over after a partition cannot wait for the end of a ramp that the partition made long. One
-    /// wish is good for one look, so a source that goes on failing is not pressed.
+    /// wish is good for one look, so a source that continues failing is not pressed.
     async fn rest_unless_asked(&mut self, wait: Duration) {
         if self.sighting.is_blocked() {
             return self.rest(wait).await;

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_may_take_over_what_it_held_itself() {
+    fn shard_may_take_over_what_it_held_itself() {
         let ([lower, _], set) = (halves(), ShardSet::new());
         assert_eq!(set.join(ShardId(0), lower), Ok(true));
         assert_eq!(set.join(ShardId(0), HashRanges::whole()), Ok(true));

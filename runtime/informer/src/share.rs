@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gauge_is_the_sum_of_what_each_told_last_and_of_nobody_who_is_gone() {
+    fn gauge_is_the_sum_of_what_each_told_last_and_of_nobody_who_is_gone() {
         let metrics = Metrics::new();
         let gauge = metrics.informer("", "v1", "configmaps").objects;
         let (one, other) = (GaugeShare::of(&gauge), GaugeShare::of(&gauge));

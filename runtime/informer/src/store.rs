@@ -35,10 +35,10 @@ use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion, Uid};
 pub use self::progress::{Coverage, Progress};
 use self::progress::{ListHandling, Tracker};
 use crate::budget::ByteBudget;
-use crate::delta_fifo::{ResyncTarget, Batch, Body, Delta, Item, KnownObjects, ListMetadata};
-use crate::handler::{Cause, Event, DeletionEvidence};
-use crate::indexer::{Entries, IndexFunction, IndexId, Indexers, IndexSnapshots};
-use crate::partition::{RemovalReason, Partition};
+use crate::delta_fifo::{Batch, Body, Delta, Item, KnownObjects, ListMetadata, ResyncTarget};
+use crate::handler::{Cause, DeletionEvidence, Event};
+use crate::indexer::{Entries, IndexFunction, IndexId, IndexSnapshots, Indexers};
+use crate::partition::{Partition, RemovalReason};
 
 mod progress;
 
@@ -109,7 +109,7 @@ pub(crate) enum Applied<S> {
 enum VersionTrust {
     /// Yes: within an epoch a version is given once.
     Versions,
-    /// No: this list begins a new epoch, in which versions are given anew.
+    /// No: this list begins a new epoch, in which versions are given again.
     Nothing,
 }
 
@@ -376,7 +376,14 @@ impl<S: Clone> StoreWriter<S> {
         }
     }
 
-    fn put(&mut self, head: ObjectHeader, object: S, cause: Cause, trust: VersionTrust, changes: &mut Vec<Change<S>>) {
+    fn put(
+        &mut self,
+        head: ObjectHeader,
+        object: S,
+        cause: Cause,
+        trust: VersionTrust,
+        changes: &mut Vec<Change<S>>,
+    ) {
         self.working.quarantined.remove(&head.key);
         let Some(old) = self.working.objects.get(&head.key).cloned() else {
             return self.insert(head, object, cause, changes);

@@ -9,7 +9,7 @@ use windlass_object::ResourceVersion;
 use crate::partition::ObjectLocation;
 use crate::store::Progress;
 
-/// Lets other tasks run before the caller goes on. Writers and handlers that find work without end call it,
+/// Lets other tasks run before the caller continues. Writers and handlers that find work without end call it,
 /// so that none of them keeps a thread to itself.
 pub(crate) async fn yield_now() {
     let mut yielded = false;

@@ -13,7 +13,7 @@ pub struct CacheOptions {
     /// namespaces are not concerned. Default `None`: all of them. With a set, roles in those namespaces are enough, and
     /// each costs a list and a watch of every kind.
     pub namespaces: Option<NamespaceSet>,
-    /// What every cache selects by, beside what its controller selects. Default: everything.
+    /// What every cache selects by, next to what its controller selects. Default: everything.
     pub selectors: Selectors,
     /// How often, at least, handlers receive every cached object again; the true period is drawn once between this
     /// and its double, so that replicas do not resync together. Zero for never, otherwise [`Resync::MIN`] (1 s) at
@@ -32,7 +32,7 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// Sets what differs for the caches of `K`, in the place of earlier options of that kind.
+    /// Sets what differs for the caches of `K`, instead of earlier options of that kind.
     ///
     /// # Examples
     /// ```

@@ -53,7 +53,7 @@ impl CacheRequirements {
         Self(prepared.iter().map(need).collect())
     }
 
-    /// One check per controller, beside the one for all of them.
+    /// One check per controller, next to the one for all of them.
     pub(crate) fn add_checks(&self, health: &Health) {
         for CacheRequirement { controller, caches, .. } in &self.0 {
             health.ready(&format!("informer-sync-{controller}"), Arc::clone(caches));

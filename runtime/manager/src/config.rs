@@ -49,7 +49,7 @@ pub struct ManagerConfig {
     pub client: ClientOptions,
     /// Spreads the start of controllers: each waits for a random time between this and its double. Default zero.
     pub start_interval: Duration,
-    /// How long running reconciles may take to end after the first signal. Zero waits for ever. Default 10 s.
+    /// How long running reconciles may take to end after the first signal. Zero waits forever. Default 10 s.
     pub shutdown_timeout: Duration,
     /// How long each controller waits for the caches it needs, unless it says so itself. Default
     /// [`CacheSync::Forever`], unlike controller-runtime's two minutes: there one missing permission ends a process of
@@ -94,7 +94,7 @@ impl ManagerConfig {
     }
 
     /// The same under a name of one's own, which is also that of its Lease. Programs that bear one name in one cluster
-    /// stand for one Lease, so all but one of them would stand by for ever: every operator needs its own.
+    /// stand for one Lease, so all but one of them would stand by forever: every operator needs its own.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid() {
+    fn defaults_are_valid() {
         assert_eq!(ManagerConfig::new("me").validate(), Ok(()));
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_admin::{ComponentInfo, Access, AdminConfig, OwnershipReport, Tls};
+use windlass_admin::{Access, AdminConfig, ComponentInfo, OwnershipReport, Tls};
 use windlass_client::{ClientOptions, Identities};
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, Election, ElectionConfig};
@@ -22,7 +22,11 @@ const MANAGER: &str = "manager.windlass.dev";
 
 /// Returns what the pages of a manager with this configuration show. `election` is that of the configuration with its
 /// namespace.
-pub(crate) fn about(config: &ManagerConfig, election: Option<&Election>, holdings: OwnershipReport) -> ComponentInfo {
+pub(crate) fn about(
+    config: &ManagerConfig,
+    election: Option<&Election>,
+    holdings: OwnershipReport,
+) -> ComponentInfo {
     let mut configuration = config.configuration.clone();
     configuration.insert(MANAGER.to_owned(), manager(config, election));
     ComponentInfo { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
@@ -37,9 +41,9 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
         election: _,
         shards,
         admin,
-        // A page of its own.
+        // Its own page.
         flags: _,
-        // A part of its own.
+        // Its own part.
         configuration: _,
         feature_gates,
         cache,

@@ -21,11 +21,11 @@ use windlass_events::{NewEvent, Recorder};
 use windlass_informer::InformerFactory;
 
 use crate::budget::ShutdownDeadline;
+use crate::cache_requirements::CacheRequirements;
 use crate::controllers::Controllers;
 use crate::error::ManagerError;
 use crate::leadership::{GroupLeadership, TermWrites};
 use crate::lifecycle::{START, StartStep, stop_order};
-use crate::cache_requirements::CacheRequirements;
 use crate::race::first;
 use crate::runnables::{RunnableDeps, Runnables};
 use crate::shutdown::ShutdownSignals;
@@ -62,7 +62,7 @@ impl ControllerGroup {
     /// Goes through its steps, then works, until the first signal.
     ///
     /// # Errors
-    /// What it cannot go on without. If that is its lease, nothing of it runs any more.
+    /// What it cannot continue without. If that is its lease, nothing of it runs any more.
     ///
     /// # Cancel safety
     /// What was begun is noted; [`ControllerGroup::stop`] and [`ControllerGroup::abort`] end it.
@@ -144,7 +144,11 @@ impl ControllerGroup {
     }
 
     /// Stops what was started, in reverse, through to the end; the first failure is told.
-    pub(crate) async fn stop(&mut self, common: &GroupContext, budget: &ShutdownDeadline) -> Result<(), ManagerError> {
+    pub(crate) async fn stop(
+        &mut self,
+        common: &GroupContext,
+        budget: &ShutdownDeadline,
+    ) -> Result<(), ManagerError> {
         let mut end = Ok(());
         self.leadership.resign();
         for step in stop_order(&std::mem::take(&mut self.started)) {

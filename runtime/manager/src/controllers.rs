@@ -10,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, ControllerClients, OpenFence, RawClient};
-use windlass_controller::host::{PreparedController, Cleanup, ControllerDeps, Workers};
+use windlass_controller::host::{Cleanup, ControllerDeps, PreparedController, Workers};
 use windlass_controller::{Descriptor, RunsOn};
 use windlass_election::WrittenVersions;
 use windlass_env::{Env, Rng, Task};
@@ -102,7 +102,7 @@ impl Controllers {
         self.waiting.is_empty()
     }
 
-    /// Starts every controller, each after a wait of its own and once its caches reflect what the last leader wrote, and
+    /// Starts every controller, each after its own wait and once its caches reflect what the last leader wrote, and
     /// returns when all work.
     ///
     /// # Cancel safety
@@ -231,7 +231,9 @@ async fn start_one(
     let watches = prepared.declaration().watches;
     let caught_up = async move {
         if let Some(takeover) = takeover {
-            takeover.wait_for_writes(controller, |kind| watches.iter().any(|(watched, _)| watched == kind)).await;
+            takeover
+                .wait_for_writes(controller, |kind| watches.iter().any(|(watched, _)| watched == kind))
+                .await;
         }
     };
     let workers = prepared
@@ -264,7 +266,11 @@ pub(crate) struct Recorders {
 
 impl Recorders {
     /// What a controller of this identity gets.
-    fn resources(&mut self, parts: &StartDeps, descriptor: Descriptor) -> Result<ControllerDeps, ManagerError> {
+    fn resources(
+        &mut self,
+        parts: &StartDeps,
+        descriptor: Descriptor,
+    ) -> Result<ControllerDeps, ManagerError> {
         let client_name = descriptor.client_name;
         let clients = parts.clients_of(client_name)?;
         let events = match self.by_component.get(client_name) {

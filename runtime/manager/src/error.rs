@@ -63,11 +63,11 @@ pub enum ManagerError {
         /// How the last attempt failed.
         last: String,
     },
-    /// The election cannot go on: the API server calls the Lease invalid, for instance.
+    /// The election cannot continue: the API server calls the Lease invalid, for instance.
     #[error("leader election: {0}")]
     Election(#[from] ElectionError),
     /// The API server's coordinator wants another replica to lead. The work was ended in order and the lease given back;
-    /// the process must end, since its controllers cannot start anew.
+    /// the process must end, since its controllers cannot start again.
     #[error(
         "leader election: {lease} was handed over to {preferred}, whom the API server's coordinator prefers"
     )]
@@ -78,7 +78,7 @@ pub enum ManagerError {
         preferred: String,
     },
     /// Another replica leads now, or may. What worked under that lease was stopped where it stood; what this process
-    /// leads beside it was handed over in order. The process must end: its successor starts from a clean state.
+    /// leads next to it was handed over in order. The process must end: its successor starts from a clean state.
     #[error("leader election: {lease}: {source}")]
     LeaseLost {
         /// Which one, as `namespace/name`.
@@ -94,7 +94,7 @@ pub enum ManagerError {
         /// Why.
         source: BoxError,
     },
-    /// Something that runs beside the controllers did not end within the shutdown timeout and was aborted. If it needed
+    /// Something that runs next to the controllers did not end within the shutdown timeout and was aborted. If it needed
     /// leadership, the lease was left to expire.
     #[error("gave up after {waited:?} waiting for the runnables to end that were told to stop: {}", names.join(", "))]
     RunnablesStuck {

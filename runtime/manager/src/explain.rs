@@ -16,9 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 use serde::Serialize;
-use windlass_admin::{PageResponse, PageRequest, Pages};
+use windlass_admin::{PageRequest, PageResponse, Pages};
 use windlass_controller::Descriptor;
-use windlass_controller::host::{Explanation, LeaseStatus, ControllerInspector, ControllerOverview, ControllerPhase};
+use windlass_controller::host::{
+    ControllerInspector, ControllerOverview, ControllerPhase, Explanation, LeaseStatus,
+};
 use windlass_election::Leadership;
 use windlass_env::watch_channel::Receiver;
 use windlass_object::ObjectKey;
@@ -60,7 +62,11 @@ pub enum NoSuchController {
 
 impl Explainer {
     /// The controllers there are, and a look into each of those that run.
-    pub(crate) fn fill(&self, known: Vec<Descriptor>, insights: impl IntoIterator<Item = ControllerInspector>) {
+    pub(crate) fn fill(
+        &self,
+        known: Vec<Descriptor>,
+        insights: impl IntoIterator<Item = ControllerInspector>,
+    ) {
         let insights = insights.into_iter().collect();
         *self.lock() = State { known, insights };
     }
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_explained_by_name_and_by_alias_as_text_and_as_json() {
+    async fn key_is_explained_by_name_and_by_alias_as_text_and_as_json() {
         let (leadership, observer) = channel(Leadership::Following { holder: Some("other_1".to_owned()) });
         let explainer = explainer(observer);
         for name in ["idle-controller", "idle"] {
@@ -245,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_cannot_be_answered_is_refused_on_one_line() {
+    async fn question_that_cannot_be_answered_is_refused_on_one_line() {
         let explainer = explainer(channel(Leadership::Leading).1);
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, &'a str);
         let table: [Case<'_>; 5] = [

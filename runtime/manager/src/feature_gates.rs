@@ -200,7 +200,8 @@ mod tests {
     const EARLY: FeatureGate = gate("EarlyThing", ShardStage::Alpha, false);
     const NEARLY: FeatureGate = gate("NearlyDone", ShardStage::Beta, true);
     const DONE: FeatureGate = FeatureGate { locked: true, ..gate("DoneThing", ShardStage::Stable, true) };
-    const ALWAYS_OFF: FeatureGate = FeatureGate { locked: true, ..gate("NeverHere", ShardStage::Beta, false) };
+    const ALWAYS_OFF: FeatureGate =
+        FeatureGate { locked: true, ..gate("NeverHere", ShardStage::Beta, false) };
 
     const fn gate(name: &'static str, stage: ShardStage, default: bool) -> FeatureGate {
         FeatureGate { name, stage, default, locked: false, since: "v1.0" }
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_as_chosen_and_else_as_by_default() {
+    fn gate_is_as_chosen_and_else_as_by_default() {
         assert_eq!((gates("").is_on(&EARLY), gates("").is_on(&NEARLY)), (false, true));
         let chosen = gates("EarlyThing=true,NearlyDone=false");
         assert_eq!((chosen.is_on(&EARLY), chosen.is_on(&NEARLY)), (true, false));
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_gate_can_be_chosen_as_what_it_is_and_as_nothing_else() {
+    fn locked_gate_can_be_chosen_as_what_it_is_and_as_nothing_else() {
         assert!(gates("DoneThing=true").is_on(&DONE));
         assert_eq!(refused("DoneThing=false"), FeatureGateError::Locked { name: "DoneThing", value: true });
     }

@@ -1,6 +1,6 @@
 //! Leading, with or without an election: what begins a term, what ends it, and who renews meanwhile.
 //!
-//! A replica that is elected stands for its lease in a task of its own, put aside ([`windlass_env::DedicatedRuntime`]): it acquires,
+//! A replica that is elected stands for its lease in its own task, put aside ([`windlass_env::DedicatedRuntime`]): it acquires,
 //! renews until it is told to stop or the lease is lost, and hands the elector back. So no renewal waits for a worker,
 //! not even for one that never awaits, and none stops between two steps of the process.
 //!
@@ -75,7 +75,7 @@ struct RunningElector {
 enum ElectorExit {
     /// As told.
     Stopped,
-    /// It cannot go on.
+    /// It cannot continue.
     Failed(ElectionError),
     /// Another replica leads now, or may.
     Lost(LeaseLost),
@@ -85,7 +85,7 @@ impl GroupLeadership {
     /// Waits until this replica leads, and tells who did before, if anybody is elected at all.
     ///
     /// # Cancel safety
-    /// Safe: the replica goes on standing for the lease, and may win it; calling it again finds out.
+    /// Safe: the replica continues standing for the lease, and may win it; calling it again finds out.
     pub(crate) async fn acquire(&mut self) -> Result<Option<PreviousHolder>, ManagerError> {
         match self {
             Self::Always => Ok(None),
@@ -99,7 +99,7 @@ impl GroupLeadership {
     }
 
     /// Runs `work` while the lease is being renewed. `work` is dropped where it stands when the lease is lost; that is
-    /// looked at first whenever both could go on.
+    /// looked at first whenever both could continue.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ManagerError> {
         let elected = match self {
             Self::Always => return Ok(work.await),
@@ -188,7 +188,9 @@ impl ElectedLeadership {
         self.stand();
         let mut began = match &self.seat {
             ElectorTask::Standing(stand) => stand.began.clone(),
-            ElectorTask::Resting(_) | ElectorTask::Lost(_) => return Err(self.failure(ElectorExit::Lost(not_held()))),
+            ElectorTask::Resting(_) | ElectorTask::Lost(_) => {
+                return Err(self.failure(ElectorExit::Lost(not_held())));
+            }
         };
         let ended = match first(self.ended(), began.wait_for(Option::is_some)).await {
             Either::Right(Ok(Some(predecessor))) => return Ok(predecessor),
@@ -269,7 +271,7 @@ impl ElectedLeadership {
     }
 }
 
-/// Stands for the lease until told to stop, or it cannot go on.
+/// Stands for the lease until told to stop, or it cannot continue.
 async fn serve(
     mut elector: Box<Elector>,
     stop: CancellationToken,

@@ -33,13 +33,15 @@
 //!   never returns ([`ManagerError::InformersStuck`]).
 //!
 //! What it refuses: arguments and environment variables (those are `cmd/`'s), more than one configuration of one
-//! controller, and to go on with a controller it does not know.
+//! controller, and to continue with a controller it does not know.
 
 mod api_server;
 mod budget;
 mod cache;
+mod cache_requirements;
 mod config;
 mod configuration;
+mod controller_group;
 mod controllers;
 mod error;
 mod explain;
@@ -49,7 +51,6 @@ mod leadership;
 mod lifecycle;
 mod manager;
 pub mod manifests;
-mod cache_requirements;
 mod phase;
 mod process;
 mod race;
@@ -61,7 +62,6 @@ mod shards;
 mod shutdown;
 mod spelling;
 mod takeover;
-mod controller_group;
 
 #[cfg(test)]
 mod tests;

@@ -87,7 +87,10 @@ mod tests {
         assert!(started.is_sorted(), "the table names every step once, in the order of declaration");
         let stopped: Vec<StartStep> = stop_order(&started).collect();
         assert!(stopped.iter().rev().eq(&started));
-        assert_eq!(stop_order(&started[..2]).collect::<Vec<_>>(), [StartStep::ApiServer, StartStep::AdminServer]);
+        assert_eq!(
+            stop_order(&started[..2]).collect::<Vec<_>>(),
+            [StartStep::ApiServer, StartStep::AdminServer]
+        );
     }
 
     #[test]

@@ -14,14 +14,15 @@ use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 use windlass_sharding::{ShardElector, ShardsConfig};
 
+use crate::cache_requirements::CacheRequirements;
 use crate::config::{ConfigError, ManagerConfig};
 use crate::configuration::about;
-use crate::controllers::{Controllers, StartDeps, Recorders};
+use crate::controller_group::{ControllerGroup, GroupContext};
+use crate::controllers::{Controllers, Recorders, StartDeps};
 use crate::error::{AddError, ManagerError, RegistryError};
 use crate::explain::{Explainer, standing_by};
 use crate::holdings::{self, OwnershipSource};
 use crate::leadership::{ElectedLeadership, GroupLeadership};
-use crate::cache_requirements::CacheRequirements;
 use crate::phase::ProcessPhase;
 use crate::process::Process;
 use crate::registry::Registry;
@@ -29,7 +30,6 @@ use crate::replica_team::ReplicaTeam;
 use crate::runnables::{ManagerHandle, RunnableDeps, Runnables, Site};
 use crate::shards::{ShardContext, ShardCoordinator};
 use crate::shutdown::ShutdownSignals;
-use crate::controller_group::{GroupContext, ControllerGroup};
 
 type Connect =
     Box<dyn FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError> + Send>;
@@ -155,7 +155,7 @@ impl Manager {
     /// spawned has ended.
     ///
     /// # Errors
-    /// When something keeps the process from starting; when it cannot go on ([`ManagerError::LeaseLost`] above all:
+    /// When something keeps the process from starting; when it cannot continue ([`ManagerError::LeaseLost`] above all:
     /// the caller then ends the process); when it did not stop cleanly.
     ///
     /// # Cancel safety
@@ -305,15 +305,19 @@ enum LeadershipMode {
 }
 
 /// What there is for this replica to hold.
-fn holdings(stand: &LeadershipMode, shards: Option<NonZeroU16>, context: Option<&ShardContext>) -> OwnershipReport {
+fn holdings(
+    stand: &LeadershipMode,
+    shards: Option<NonZeroU16>,
+    context: Option<&ShardContext>,
+) -> OwnershipReport {
     let holding = match stand {
         LeadershipMode::Unopposed => None,
         LeadershipMode::Elected(election, _, elector) => {
             Some(OwnershipSource::Lease(election.lease().to_string(), elector.leadership()))
         }
-        LeadershipMode::Sharded(..) => {
-            context.zip(shards).map(|(context, shards)| OwnershipSource::Shards(context.table.clone(), shards))
-        }
+        LeadershipMode::Sharded(..) => context
+            .zip(shards)
+            .map(|(context, shards)| OwnershipSource::Shards(context.table.clone(), shards)),
     };
     holdings::shown(holding)
 }
@@ -380,7 +384,11 @@ fn shard(
     Ok(LeadershipMode::Sharded(coordinator, health))
 }
 
-fn assemble_team(stand: LeadershipMode, prepared: Vec<PreparedController>, parts: StartDeps) -> ControllerGroup {
+fn assemble_team(
+    stand: LeadershipMode,
+    prepared: Vec<PreparedController>,
+    parts: StartDeps,
+) -> ControllerGroup {
     let (leadership, election) = match stand {
         LeadershipMode::Unopposed => (GroupLeadership::Always, None),
         LeadershipMode::Sharded(coordinator, _) => (GroupLeadership::Sharded(Box::new(coordinator)), None),

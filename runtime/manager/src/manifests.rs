@@ -246,7 +246,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Grants rules in the whole cluster, beside those that the role has.
+    /// Grants rules in the whole cluster, next to those that the role has.
     fn in_cluster(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Rule>) {
         if rules.is_empty() {
             return;

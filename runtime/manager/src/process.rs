@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{self, Either};
-use windlass_admin::{AdminServerDeps, AdminServer};
+use windlass_admin::{AdminServer, AdminServerDeps};
 use windlass_client::{Fence, OpenFence, RawClient, one_line};
 use windlass_controller::RunsOn;
 use windlass_env::Env;
@@ -14,18 +14,18 @@ use windlass_informer::ApiServerSources;
 use windlass_metrics::Metrics;
 
 use crate::api_server::wait_for_api_server;
-use crate::budget::{ShutdownDeadline, HURRY};
+use crate::budget::{HURRY, ShutdownDeadline};
+use crate::cache_requirements::{CacheReadiness, CacheRequirements, LOOK_INTERVAL};
 use crate::config::ManagerConfig;
+use crate::controller_group::{ControllerGroup, GroupContext};
 use crate::controllers::Recorders;
 use crate::error::ManagerError;
 use crate::lifecycle::{START, StartStep, stop_order};
-use crate::cache_requirements::{LOOK_INTERVAL, CacheRequirements, CacheReadiness};
 use crate::phase::ProcessPhase;
 use crate::race::first;
 use crate::replica_team::ReplicaTeam;
 use crate::runnables::RunnableDeps;
 use crate::shutdown::ShutdownSignals;
-use crate::controller_group::{GroupContext, ControllerGroup};
 
 /// How often the informers that hold up the start are told of.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);

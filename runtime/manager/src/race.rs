@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use futures_util::future::{self, Either};
 
-/// Whichever comes first; `stop` is looked at first whenever both could go on.
+/// Whichever comes first; `stop` is looked at first whenever both could continue.
 pub(crate) async fn first<A, B>(
     stop: impl Future<Output = A>,
     work: impl Future<Output = B>,

@@ -190,7 +190,7 @@ mod tests {
     const LEASES: &str = "leader-election: coordination.k8s.io/leases get,watch,create,update";
 
     #[test]
-    fn a_process_declares_what_its_way_of_election_asks_and_nothing_else() {
+    fn process_declares_what_its_way_of_election_asks_and_nothing_else() {
         let mut config = ManagerConfig::new("me");
         assert_eq!(declared(&config), [EVENTS, LEASES]);
         config.election.as_mut().expect("elected").coordinated = Some(CoordinatedConfig::new("1.2.3"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_declares_accounts_and_reviews_if_they_are_on() {
+    fn process_declares_accounts_and_reviews_if_they_are_on() {
         let mut config = ManagerConfig { election: None, ..ManagerConfig::new("me") };
         let address = "127.0.0.1:1".parse().expect("an address");
         config.admin = Some(AdminConfig::local(address));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_selected_and_unknown_is_an_error_of_its_declaration() {
+    fn controller_that_is_selected_and_unknown_is_an_error_of_its_declaration() {
         let controllers = ControllerSelection::parse(["nobody"]);
         let config = ManagerConfig { controllers, ..ManagerConfig::new("me") };
         let error = Registry::new().declarations_for(&Env::virtual_time(1), &config).expect_err("unknown");

@@ -24,7 +24,7 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, Fence};
-use windlass_controller::host::{Host, PreparedPart, PreparedRunnable, Cleanup, RunnableResources};
+use windlass_controller::host::{Cleanup, Host, PreparedPart, PreparedRunnable, RunnableResources};
 use windlass_controller::{BoxError, CacheSync, Descriptor, Registration, RunsOn};
 use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_an_error_that_names_the_closest_known_one() {
+    fn unknown_name_is_an_error_that_names_the_closest_known_one() {
         let refused = |text: &str| ControllerSelection::parse([text]).resolve(&KNOWN).unwrap_err();
         let error = refused("-replicasets-controler");
         assert_eq!(error.closest, Some("replicaset-controller"));

@@ -105,7 +105,10 @@ async fn refreshed(cache: Arc<dyn VersionSource>) {
 }
 
 /// Returns the higher version of each resource; `None` if either is unknown.
-pub(crate) fn merged(one: Option<WrittenVersions>, other: Option<WrittenVersions>) -> Option<WrittenVersions> {
+pub(crate) fn merged(
+    one: Option<WrittenVersions>,
+    other: Option<WrittenVersions>,
+) -> Option<WrittenVersions> {
     let mut merged = one?;
     for (resource, version) in other? {
         let highest = merged.entry(resource).or_insert_with(|| version.clone());

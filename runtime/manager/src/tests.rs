@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use windlass_admin::{Health, Probe};
-use windlass_api_server::faults::{Fault, FaultPlan, FaultyServer, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, FaultyServer};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controller::{
     CacheSync, Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError,
@@ -280,7 +280,7 @@ fn since(env: &Env, begun: Instant) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_signal_awaits_running_reconciles_before_the_lease_is_released() {
+async fn first_signal_awaits_running_reconciles_before_the_lease_is_released() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -318,7 +318,7 @@ async fn who_leads_and_who_stops_is_told_by_events_about_the_lease_and_a_standby
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_with_hundreds_of_queued_writes_hands_over_at_once() {
+async fn reconcile_with_hundreds_of_queued_writes_hands_over_at_once() {
     let world = World::new();
     let client = ClientOptions { qps: 20.0, burst: 30, ..ClientOptions::default() };
     let config = ManagerConfig { client, ..ManagerConfig::new("one") };
@@ -336,7 +336,7 @@ async fn a_reconcile_with_hundreds_of_queued_writes_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_may_be_called_like_one_of_its_controllers() {
+async fn manager_may_be_called_like_one_of_its_controllers() {
     let world = World::new();
     let replica = world.start_with(ManagerConfig { name: "scribe".to_owned(), ..ManagerConfig::new("one") });
     world.pass(15).await;
@@ -347,7 +347,7 @@ async fn a_manager_may_be_called_like_one_of_its_controllers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_renewed_while_a_long_reconcile_is_awaited() {
+async fn lease_is_renewed_while_a_long_reconcile_is_awaited() {
     let world = World::new();
     let config = ManagerConfig { shutdown_timeout: Duration::ZERO, ..ManagerConfig::new("one") };
     let mut election = config.election.clone().expect("elected");
@@ -362,7 +362,7 @@ async fn the_lease_is_renewed_while_a_long_reconcile_is_awaited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_signal_aborts_at_once_and_leaves_the_lease_to_expire() {
+async fn second_signal_aborts_at_once_and_leaves_the_lease_to_expire() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -376,7 +376,7 @@ async fn the_second_signal_aborts_at_once_and_leaves_the_lease_to_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_takes_too_long_names_its_stragglers_and_keeps_the_lease() {
+async fn drain_that_takes_too_long_names_its_stragglers_and_keeps_the_lease() {
     let world = World::new();
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
     let replica = world.start_with(config);
@@ -392,7 +392,7 @@ async fn a_drain_that_takes_too_long_names_its_stragglers_and_keeps_the_lease() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
+async fn lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -406,7 +406,7 @@ async fn a_lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
+async fn lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -417,7 +417,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
+async fn standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
     let world = World::new();
     let one = world.start("one");
     world.pass(20).await;
@@ -436,7 +436,7 @@ async fn a_standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_that_is_told_to_stop_leaves_the_lease_to_its_holder() {
+async fn standby_that_is_told_to_stop_leaves_the_lease_to_its_holder() {
     let world = World::new();
     let one = world.start("one");
     world.pass(20).await;
@@ -476,7 +476,7 @@ async fn without_an_election_work_begins_as_soon_as_caches_are_synced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_does_not_answer_is_one_clear_error() {
+async fn api_server_that_does_not_answer_is_one_clear_error() {
     let world = World::new();
     world.silence();
     let begun = world.env.now();
@@ -487,7 +487,7 @@ async fn an_api_server_that_does_not_answer_is_one_clear_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signal_during_the_start_stops_what_was_started() {
+async fn signal_during_the_start_stops_what_was_started() {
     let world = World::new();
     world.silence();
     let replica = world.start("one");
@@ -497,7 +497,7 @@ async fn a_signal_during_the_start_stops_what_was_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_registration_of_one_name_or_alias_is_an_error() {
+async fn second_registration_of_one_name_or_alias_is_an_error() {
     let world = World::new();
     let manager = world.manager(&world.env, ManagerConfig::new("one"));
     let manager = manager.register(Registration::of::<Scribe>()).register(Registration::of::<Scribe>());
@@ -556,7 +556,7 @@ async fn declarations_name_every_request_of_a_whole_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_nobody_knows_is_an_error_before_anything_starts() {
+async fn controller_that_nobody_knows_is_an_error_before_anything_starts() {
     let world = World::new();
     let config =
         ManagerConfig { controllers: "scrbe".parse().expect("infallible"), ..ManagerConfig::new("one") };
@@ -576,7 +576,7 @@ async fn pair(world: &World) -> (Replica, Replica) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_tells_the_highest_version_written_of_each_resource() {
+async fn release_tells_the_highest_version_written_of_each_resource() {
     let world = World::new();
     let one = world.start("one");
     world.pass(20).await;
@@ -588,7 +588,7 @@ async fn a_release_tells_the_highest_version_written_of_each_resource() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
+async fn new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
     let world = World::new();
     let (one, two) = pair(&world).await;
     world.pass(1).await;
@@ -620,7 +620,7 @@ async fn with_caches_that_follow_a_new_leader_acts_within_a_second_of_the_releas
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_of_some_namespaces_works_in_these_and_asks_for_no_others_even_as_they_change() {
+async fn manager_of_some_namespaces_works_in_these_and_asks_for_no_others_even_as_they_change() {
     let world = World::new();
     let namespaces = NamespaceSet::of(["mail"]);
     let one = world.start_with(ManagerConfig {
@@ -787,7 +787,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says_which_and_why() {
+async fn controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says_which_and_why() {
     let world = World::new();
     world.api.upsert("/api/v1/namespaces/shop/secrets/s", json!({}));
     world.fail("secrets", FaultAction::Unavailable);
@@ -819,7 +819,7 @@ async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_proc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_sync_timeout_holds_for_a_process_whose_only_controller_lacks_its_cache() {
+async fn cache_sync_timeout_holds_for_a_process_whose_only_controller_lacks_its_cache() {
     let world = World::new();
     world.fail("configmaps", FaultAction::Unavailable);
     let within = CacheSync::Within(Duration::from_secs(70));
@@ -859,7 +859,7 @@ impl Controller for Founder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_is_waited_for_within_the_cache_sync_timeout_and_without_leading() {
+async fn kind_that_is_not_served_is_waited_for_within_the_cache_sync_timeout_and_without_leading() {
     let world = World::new();
     let within = CacheSync::Within(Duration::from_secs(45));
     let config = ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") };

@@ -6,7 +6,7 @@
 //! - Handles hold resolved children: an operation costs an atomic and no label look-up (requests excepted).
 //! - Two [`Metrics`] values in one process are independent.
 //!
-//! What it refuses: a global registry, and names made up at the place of use. A controller with a family of its own
+//! What it refuses: a global registry, and names made up at the place of use. A controller with its own family
 //! registers it through [`Metrics::custom_counter`] and its siblings.
 
 mod families;

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_with_parentheses_and_spaces_does_not_shift_the_fields() {
+    fn command_with_parentheses_and_spaces_does_not_shift_the_fields() {
         let line = "7 (a ) b) S 1 7 7 0 -1 4194304 9 0 0 0 120 34 0 0 20 0 5 0 9000 123456 789 0 0";
         let stat = Stat {
             cpu_ticks: 154,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_time_is_found_among_other_lines() {
+    fn boot_time_is_found_among_other_lines() {
         assert_eq!(boot_seconds("cpu 1 2\nbtime 1700000000\nprocesses 3\n"), Some(1_700_000_000));
         assert_eq!(boot_seconds("cpu 1 2\n"), None);
     }

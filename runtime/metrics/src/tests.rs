@@ -145,7 +145,7 @@ fn depth_by_priority_shows_what_is_there_and_stops_at_twenty_five_labels() {
 }
 
 #[test]
-fn a_request_is_counted_as_upstream_counts_it_and_by_identity() {
+fn request_is_counted_as_upstream_counts_it_and_by_identity() {
     let metrics = Metrics::new();
     let requests = metrics.requests("endpoint-controller");
     requests.observe("deletecollection", "pods", "200", "h", Duration::from_millis(30));
@@ -203,7 +203,7 @@ fn hooks_run_before_each_gathering_in_order_and_may_add_hooks() {
 }
 
 #[test]
-fn the_process_shows_what_the_kernel_says() {
+fn process_shows_what_the_kernel_says() {
     let metrics = Metrics::new();
     let value = |name: &str| -> f64 {
         let text = metrics.encode();
@@ -219,7 +219,7 @@ fn the_process_shows_what_the_kernel_says() {
 }
 
 #[test]
-fn the_stores_version_shows_its_last_fifteen_digits() {
+fn stores_version_shows_its_last_fifteen_digits() {
     let metrics = Metrics::new();
     let informer = metrics.informer("", "v1", "pods");
     informer.reached("12345");
@@ -233,7 +233,7 @@ fn the_stores_version_shows_its_last_fifteen_digits() {
 }
 
 #[test]
-fn a_health_checks_latest_result_and_its_history_show() {
+fn health_checks_latest_result_and_its_history_show() {
     let metrics = Metrics::new();
     let check = metrics.manager().healthcheck("leaderElection", "healthz");
     check.observe(true);
@@ -248,7 +248,7 @@ fn a_health_checks_latest_result_and_its_history_show() {
 }
 
 #[test]
-fn a_custom_family_is_made_once_and_shared() {
+fn custom_family_is_made_once_and_shared() {
     let metrics = Metrics::new();
     let changes =
         |operation| metrics.custom_counter("x_changes_total", "Changes.", &[("operation", operation)]);
@@ -265,7 +265,7 @@ fn a_custom_family_is_made_once_and_shared() {
 }
 
 #[test]
-fn a_custom_family_that_contradicts_another_is_refused() {
+fn custom_family_that_contradicts_another_is_refused() {
     let refused = |f: fn(&Metrics)| {
         let metrics = Metrics::new();
         metrics.custom_counter("x_total", "X.", &[("a", "1")]);

@@ -30,7 +30,7 @@ pub fn find<'a, C: Condition>(conditions: &'a [C], of_type: &str) -> Option<&'a 
     conditions.iter().find(|condition| condition.of_type() == of_type)
 }
 
-/// Puts a condition in the place of the one of its type, or at the end, and says whether anything changed.
+/// Puts a condition instead of the one of its type, or at the end, and says whether anything changed.
 ///
 /// The time of the last transition is kept when the status stays what it was: a new reason or message is no
 /// transition.
@@ -48,7 +48,7 @@ pub fn set<C: Condition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
 }
 
 /// Like [`set`], for common conditions, of which each says which generation of the object it is about: a condition about
-/// an older generation than the present one changes nothing. An object that was created anew with an old status keeps the
+/// an older generation than the present one changes nothing. An object that was created again with an old status keeps the
 /// condition until its generation catches up.
 pub fn set_condition(conditions: &mut Vec<MetaCondition>, condition: MetaCondition) -> bool {
     let is_newer =
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_stands_once() {
+    fn type_stands_once() {
         let mut conditions = Vec::new();
         assert!(set(&mut conditions, ready("False", "Starting", 1)));
         assert!(set(&mut conditions, ready("True", "Started", 2)));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_reason_is_no_transition() {
+    fn new_reason_is_no_transition() {
         let mut conditions = vec![ready("False", "Starting", 1)];
         assert!(set(&mut conditions, ready("False", "Failing", 9)));
         assert_eq!(conditions, [ready("False", "Failing", 1)]);

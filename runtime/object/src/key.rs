@@ -6,7 +6,7 @@ use kube::core::ObjectMeta;
 
 /// Namespace and name of an object: unique among the objects of one resource at one moment.
 ///
-/// An object deleted and created anew has the same key and another [`Uid`](crate::Uid). Cloning copies two
+/// An object deleted and created again has the same key and another [`Uid`](crate::Uid). Cloning copies two
 /// pointers. Ordered by namespace, then name; objects without a namespace come first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_namespace_means_none() {
+    fn empty_namespace_means_none() {
         assert_eq!(ObjectKey::new(Some(""), "node-1"), ObjectKey::cluster("node-1"));
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_key_parses_back(namespace in proptest::option::of("[a-z0-9-]{1,20}"), name in "[a-z0-9.-]{1,30}") {
+        fn printed_key_parses_back(namespace in proptest::option::of("[a-z0-9-]{1,20}"), name in "[a-z0-9.-]{1,30}") {
             let key = ObjectKey::new(namespace.as_deref(), &name);
             prop_assert_eq!(key.to_string().parse::<ObjectKey>().unwrap(), key);
         }

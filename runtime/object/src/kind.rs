@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_read_off_its_type() {
+    fn kind_is_read_off_its_type() {
         let kind = ResourceKind::of::<ReplicaSet>();
         assert_eq!(
             (kind.group.as_ref(), kind.version.as_ref(), kind.kind.as_ref()),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_group_has_no_name_in_print() {
+    fn core_group_has_no_name_in_print() {
         assert_eq!(ResourceKind::of::<ReplicaSet>().group_resource().to_string(), "replicasets.apps");
         assert_eq!(ResourceKind::of::<Pod>().group_resource().to_string(), "pods");
         assert_eq!(ResourceKind::of::<Pod>().to_string(), "pods.v1");

@@ -6,7 +6,7 @@
 //! - Resource versions have one order, and one that is not a number has none ([`ResourceVersion`]).
 //! - A timestamp made by [`time`] equals the one the API server sends back ([`time::seconds`], [`time::micros`]).
 //! - Lists and watch frames are split without decoding the objects in them ([`wire`]), so that one object that
-//!   cannot be decoded never hides its neighbours.
+//!   cannot be decoded never hides its neighbors.
 //! - Every object is in exactly one shard of a division ([`shard`]).
 //! - What an informer keeps is chosen by a [`Representation`], never by a blanket rule over Rust types.
 //!
@@ -34,7 +34,7 @@ pub use self::{
     key::{ObjectKey, ParseObjectKeyError},
     kind::{GroupResource, ResourceKind, Scope, Scoped},
     representation::{
-        DecodeError, Decoder, Dynamic, Projection, Metadata, ObjectDecoder, Representation, Typed, metadata,
+        DecodeError, Decoder, Dynamic, Metadata, ObjectDecoder, Projection, Representation, Typed, metadata,
     },
     selector::{LabelSelector, SelectorError},
     uid::Uid,

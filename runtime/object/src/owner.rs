@@ -9,7 +9,7 @@ pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
 }
 
 /// Whether the owner with this UID manages this object. Names are not enough: an owner deleted and created
-/// anew under the same name owns nothing yet.
+/// again under the same name owns nothing yet.
 pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.uid == uid)
 }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_makes_its_owner_the_controller() {
+    fn reference_makes_its_owner_the_controller() {
         let reference = controller_reference(&replica_set("u1"));
         assert_eq!((reference.api_version.as_str(), reference.kind.as_str()), ("apps/v1", "ReplicaSet"));
         assert_eq!(reference.block_owner_deletion, Some(true));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_does_not_manage_is_not_the_controller() {
+    fn owner_that_does_not_manage_is_not_the_controller() {
         let idle = OwnerReference { controller: None, ..controller_reference(&replica_set("u1")) };
         let meta = owned_by(vec![idle, controller_reference(&replica_set("u2"))]);
         assert_eq!(controller_of(&meta).map(|owner| owner.uid.as_str()), Some("u2"));

@@ -299,18 +299,21 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_what_is_stored_is_the_head_on_the_wire() {
+    fn head_of_what_is_stored_is_the_head_on_the_wire() {
         let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
         assert_eq!(ObjectHeader::of(&typed.metadata), crate::wire::object_header(POD.as_bytes()).unwrap());
         for word in ["", "0"] {
             let pod = POD.replace("\"resourceVersion\":\"7\"", &format!("\"resourceVersion\":\"{word}\""));
             let typed = Typed::<Pod>::new().decoder().decode(&pod.clone().into()).unwrap();
-            assert_eq!(ObjectHeader::of(&typed.metadata), crate::wire::object_header(pod.as_bytes()).unwrap());
+            assert_eq!(
+                ObjectHeader::of(&typed.metadata),
+                crate::wire::object_header(pod.as_bytes()).unwrap()
+            );
         }
     }
 
     #[test]
-    fn an_item_without_its_kind_gets_it_back() {
+    fn item_without_its_kind_gets_it_back() {
         let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
         let types = dynamic.types.clone().unwrap();
         assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("v1", "Pod"));
@@ -330,14 +333,17 @@ mod tests {
             let decoded = metadata.decoder().decode(&raw.clone().into()).unwrap();
             assert_eq!(decoded.types.as_ref().map(|types| types.kind.as_str()), Some("Pod"));
             assert_eq!(decoded.metadata.managed_fields, None);
-            assert_eq!(ObjectHeader::of(&decoded.metadata), crate::wire::object_header(raw.as_bytes()).unwrap());
+            assert_eq!(
+                ObjectHeader::of(&decoded.metadata),
+                crate::wire::object_header(raw.as_bytes()).unwrap()
+            );
         }
         let error = Metadata::new(ResourceKind::of::<Pod>()).decoder().decode(&"{}".into()).unwrap_err();
         assert!(error.to_string().starts_with("this is no Pod: "), "{error}");
     }
 
     #[test]
-    fn a_broken_object_is_refused_by_name_and_the_decoder_goes_on() {
+    fn broken_object_is_refused_by_name_and_the_decoder_goes_on() {
         let mut decoder = Typed::<Pod>::new().decoder();
         let error =
             decoder.decode(&r#"{"metadata":{"name":"a"},"spec":{"containers":7}}"#.into()).unwrap_err();
@@ -346,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_does_not_quote_the_object() {
+    fn error_does_not_quote_the_object() {
         let raw = r#"{"metadata":{"name":"a"},"spec":{"containers":"s3cr3t, \"so to speak\""}}"#.into();
         let error = Typed::<Pod>::new().decoder().decode(&raw).unwrap_err().to_string();
         assert!(error.contains("line 1") && !error.contains("s3cr3t") && !error.contains("speak"), "{error}");

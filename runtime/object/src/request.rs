@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_an_object_and_a_place() {
+    fn namespace_is_an_object_and_a_place() {
         check(&[
             ("GET", "/api/v1/namespaces", "list /v1/namespaces/- -/-"),
             ("GET", "/api/v1/namespaces?watch=true", "watch /v1/namespaces/- -/-"),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_parameter_of_a_name_counts() {
+    fn first_parameter_of_a_name_counts() {
         assert_eq!(parameter(Some("a=1&b=&a=2&c"), "a").as_deref(), Some("1"));
         assert_eq!(parameter(Some("a=1&b=&c"), "c").as_deref(), Some(""));
         assert_eq!(parameter(Some("a=x%3Dy+z"), "a").as_deref(), Some("x=y z"));

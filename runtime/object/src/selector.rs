@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_selector_selects_everything_and_nothing_selects_nothing() {
+    fn empty_selector_selects_everything_and_nothing_selects_nothing() {
         let empty = LabelSelector::from_api(&v1::LabelSelector::default()).unwrap();
         assert!(empty.is_empty() && empty == LabelSelector::everything());
         assert!(empty.matches(&labels(&[])) && empty.matches_optional(None));

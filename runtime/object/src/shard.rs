@@ -13,14 +13,14 @@
 
 use std::fmt;
 
-mod shard_map;
 mod ranges;
 mod selector;
+mod shard_map;
 
 pub use self::{
-    shard_map::{ShardMap, HeavyNamespace, ParseShardMapError},
-    ranges::{HashRange, ParseHashRangesError, HashRanges, parse_bound},
+    ranges::{HashRange, HashRanges, ParseHashRangesError, parse_bound},
     selector::{ShardField, selector},
+    shard_map::{HeavyNamespace, ParseShardMapError, ShardMap},
 };
 
 /// One shard of a [`ShardMap`]. The first is zero.

@@ -1,7 +1,7 @@
 //! Timestamps as objects carry them.
 //!
 //! The API's time types hold nanoseconds in memory and write fewer: a value taken from a clock never equals the
-//! copy that comes back from the server, and whoever compares the two writes for ever. Values made here are cut
+//! copy that comes back from the server, and whoever compares the two writes forever. Values made here are cut
 //! to what is written, so that what is written is what is read back.
 
 use jiff::Timestamp;
@@ -56,7 +56,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_time_is_never_in_the_future_and_less_than_a_unit_in_the_past(at in any_time()) {
+        fn cut_time_is_never_in_the_future_and_less_than_a_unit_in_the_past(at in any_time()) {
             let (second, micro) = (seconds(at).0, micros(at).0);
             prop_assert!(second <= micro && micro <= at);
             prop_assert!(at.as_nanosecond() - second.as_nanosecond() < 1_000_000_000);

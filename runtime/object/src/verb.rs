@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_printed_verb_parses_back() {
+    fn printed_verb_parses_back() {
         for verb in Verb::ALL {
             assert_eq!(verb.to_string().parse(), Ok(verb));
         }
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_written_as_it_is_pasted_into_a_role() {
+    fn rule_is_written_as_it_is_pasted_into_a_role() {
         let rule = Rule::new("apps", "deployments/status", [Verb::Watch, Verb::List]);
         let item = r#"- { apiGroups: ["apps"], resources: ["deployments/status"], verbs: [list, watch] }"#;
         assert_eq!(rule.to_yaml(), item);
     }
 
     #[test]
-    fn a_rule_for_a_resource_says_nothing_about_its_subresources() {
+    fn rule_for_a_resource_says_nothing_about_its_subresources() {
         let rule = Rule::new("", "pods", [Verb::Get, Verb::Patch]);
         assert!(rule.permits(Verb::Patch, "", "pods"));
         assert!(!rule.permits(Verb::Patch, "", "pods/status"));

@@ -18,7 +18,7 @@ impl ResourceVersion {
     }
 
     /// The version of something that a server told; none if all it told is a word of requests, from which no watch may
-    /// go on: it would begin anywhere.
+    /// continue: it would begin anywhere.
     pub(crate) fn from_response(text: &str) -> Option<Self> {
         (!matches!(text, "" | "0")).then(|| Self::new(text))
     }
@@ -81,7 +81,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_does_not_end_where_integers_do(digits in "[1-9][0-9]{40,80}") {
+        fn order_does_not_end_where_integers_do(digits in "[1-9][0-9]{40,80}") {
             let longer = format!("{digits}0");
             prop_assert!(version(&digits) < version(&longer));
             prop_assert_eq!(version(&digits).reached(&version(&longer)), Some(false));
@@ -89,7 +89,7 @@ mod tests {
         }
 
         #[test]
-        fn a_malformed_version_stands_in_no_order(malformed in "(0[0-9]*|[0-9]*[a-z. +-][0-9]*|)", number in 1u64..) {
+        fn malformed_version_stands_in_no_order(malformed in "(0[0-9]*|[0-9]*[a-z. +-][0-9]*|)", number in 1u64..) {
             let (malformed, number) = (version(&malformed), version(&number.to_string()));
             prop_assert!(!malformed.is_comparable());
             prop_assert_eq!(malformed.partial_cmp(&number), None);

@@ -2,13 +2,13 @@
 //!
 //! Guarantees:
 //! - The items of a list and the objects of frames are slices of what was received: nothing in them is decoded,
-//!   so none of them can fail its neighbours.
+//!   so none of them can fail its neighbors.
 //! - [`object_header`] reads key, identity and version of an object, and takes nothing else from it. All of the object has to be
 //!   JSON, and to say each of these once.
 //! - [`peek_header`] says the same of every object that has a head, and stops where it has seen enough. It is for objects
 //!   that are to be left out: what is wrong with the rest of them is not for us to judge.
 //! - The format is told by the first bytes of a body or stream, never by a header. JSON is read; protobuf is
-//!   recognised and refused by name.
+//!   recognized and refused by name.
 //! - Frames do not depend on how the stream was cut into chunks, and their size is bounded.
 //! - What objects hold appears in no error and no `Debug` output: it may be a Secret.
 
@@ -19,14 +19,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 mod frames;
-mod peek;
 mod list;
+mod peek;
 mod status;
 
 pub use self::{
     frames::{Frame, FrameDecoder},
+    list::{ObjectHeader, RawList, list, object_header},
     peek::peek_header,
-    list::{ObjectHeader, RawList, object_header, list},
     status::status,
 };
 

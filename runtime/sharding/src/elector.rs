@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use windlass_client::RawClient;
 use windlass_election::lease::{Clocks, LastRenewal, LeaseApi, LeaseParams, TimePoint};
-use windlass_election::{ElectionError, HealthCheck, LeaderFence, LeaseLost, PreviousHolder, WrittenVersions};
+use windlass_election::{
+    ElectionError, HealthCheck, LeaderFence, LeaseLost, PreviousHolder, WrittenVersions,
+};
 use windlass_env::watch_channel::{self, Receiver, Sender};
 use windlass_env::{Env, Instant};
 use windlass_metrics::{ElectionMetrics, Metrics, ShardMetrics};
-use windlass_object::shard::{ShardMap, HeavyNamespace, HashRanges, ShardId};
+use windlass_object::shard::{HashRanges, HeavyNamespace, ShardId, ShardMap};
 
 use crate::config::{ShardsConfig, ShardsConfigError};
 use crate::engine::{Effect, Engine, ProposalOutcome, RequestTarget};
@@ -125,7 +127,11 @@ impl ShardElector {
     /// # Cancel safety
     ///
     /// Safe: the release continues with the next call of any method that runs the election.
-    pub async fn release(&mut self, shard: ShardId, written: Option<&WrittenVersions>) -> Result<(), ElectionError> {
+    pub async fn release(
+        &mut self,
+        shard: ShardId,
+        written: Option<&WrittenVersions>,
+    ) -> Result<(), ElectionError> {
         self.close(shard);
         self.engine.release(shard, written, self.env.now());
         loop {

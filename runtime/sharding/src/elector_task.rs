@@ -10,7 +10,7 @@ use std::future::Future;
 use tokio::sync::{mpsc, oneshot};
 use windlass_election::{ElectionError, WrittenVersions};
 use windlass_env::{DedicatedRuntime, Task};
-use windlass_object::shard::{ShardMap, HeavyNamespace, ShardId};
+use windlass_object::shard::{HeavyNamespace, ShardId, ShardMap};
 
 use crate::elector::ShardElector;
 use crate::engine::ProposalOutcome;
@@ -101,7 +101,10 @@ impl ShardElectorTask {
     }
 
     /// Releases all shards and waits until the task has exited; `None` if it had exited before.
-    pub async fn release_all(&mut self, written: Option<WrittenVersions>) -> Option<Result<(), ElectionError>> {
+    pub async fn release_all(
+        &mut self,
+        written: Option<WrittenVersions>,
+    ) -> Option<Result<(), ElectionError>> {
         if let Self::Idle(..) = self {
             *self = Self::Exited;
             return Some(Ok(()));
@@ -198,7 +201,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use windlass_api_server::faults::{FaultPlan, FaultyServer, FaultAction};
+    use windlass_api_server::faults::{FaultAction, FaultPlan, FaultyServer};
     use windlass_api_server::{ApiServer, ApiServerOptions};
     use windlass_client::RawClient;
     use windlass_election::ElectionConfig;
@@ -219,8 +222,10 @@ mod tests {
             shards: NonZeroU16::MIN,
         };
         let elector = ShardElector::new(env.clone(), config, client, reader, &Metrics::new());
-        let mut task =
-            ShardElectorTask::new(env.dedicated_runtime("seat").expect("a thread"), elector.expect("a valid election"));
+        let mut task = ShardElectorTask::new(
+            env.dedicated_runtime("seat").expect("a thread"),
+            elector.expect("a valid election"),
+        );
         task.start("windlass");
         let event = env.timeout(Duration::from_secs(60), task.event()).await;
         assert!(matches!(event, Ok(Some(ShardEvent::Acquired { .. }))), "{event:?}");
@@ -239,8 +244,10 @@ mod tests {
         let shards = NonZeroU16::new(2).expect("some");
         let config = ShardsConfig { election: ElectionConfig::new("one").resolve("kube-system"), shards };
         let elector = ShardElector::new(one.clone(), config, client, reader, &Metrics::new());
-        let mut task =
-            ShardElectorTask::new(one.dedicated_runtime("seat").expect("a thread"), elector.expect("a valid election"));
+        let mut task = ShardElectorTask::new(
+            one.dedicated_runtime("seat").expect("a thread"),
+            elector.expect("a valid election"),
+        );
         task.start("windlass");
         for _ in 0..2 {
             assert!(matches!(task.event().await, Some(ShardEvent::Acquired { .. })));

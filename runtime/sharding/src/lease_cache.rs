@@ -256,7 +256,12 @@ impl LeaseCache {
     }
 
     /// Returns the other shards whose holders act or might act on some of these ranges.
-    pub(crate) fn conflicting_shards(&self, shard: ShardId, ranges: &HashRanges, now: Instant) -> Vec<ShardId> {
+    pub(crate) fn conflicting_shards(
+        &self,
+        shard: ShardId,
+        ranges: &HashRanges,
+        now: Instant,
+    ) -> Vec<ShardId> {
         let conflicts = |(other, lease): (&ShardId, &ShardLease)| {
             let is_active =
                 *other != shard && lease.active_ranges(now, self.params.lease_duration)?.overlaps(ranges);
@@ -304,7 +309,9 @@ impl LeaseCache {
         }
         let mut written = WrittenVersions::new();
         for term in terms {
-            let PreviousHolder::Released(recorded) = &term.predecessor else { return PreviousHolder::Unreported };
+            let PreviousHolder::Released(recorded) = &term.predecessor else {
+                return PreviousHolder::Unreported;
+            };
             for (resource, version) in recorded {
                 let known = written.entry(resource.clone()).or_insert_with(|| version.clone());
                 if version.reached(known) == Some(true) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_object::shard::{ShardMap, HeavyNamespace, ShardId};
+use windlass_object::shard::{HeavyNamespace, ShardId, ShardMap};
 
 /// The members and the holders of all shards, as far as this replica knows. For display only: no decision is based on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use windlass_object::shard::{ShardMap, HeavyNamespace, HashRanges};
+use windlass_object::shard::{HashRanges, HeavyNamespace, ShardMap};
 
 use crate::names::{DIVISION_ANNOTATION, GENERATION_ANNOTATION, HEAVY_ANNOTATION, RANGES_ANNOTATION};
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_client::{RawClient, RequestError, one_line};
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{InformerFactory, Shards};
-use windlass_object::shard::{ShardMap, HeavyNamespace, hash};
+use windlass_object::shard::{HeavyNamespace, ShardMap, hash};
 use windlass_object::{ResourceKind, Scope};
 
 use crate::namespace_counts::NamespaceCounts;

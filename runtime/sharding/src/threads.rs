@@ -47,7 +47,11 @@ fn key_is_owned_only_between_start_and_stop_on_every_thread() {
             });
         }
         for round in 1..=ROUNDS {
-            let held = HeldShard::new(HashRanges::whole(), LeaderFence::new(env.clone()), PreviousHolder::Unreported);
+            let held = HeldShard::new(
+                HashRanges::whole(),
+                LeaderFence::new(env.clone()),
+                PreviousHolder::Unreported,
+            );
             table.join(ONLY, held.clone());
             started.store(round, Ordering::Relaxed);
             assert!(table.start(ONLY, &held, "ours", 1));

@@ -1,7 +1,7 @@
 //! Kubernetes controllers: caches, queues, leader election, metrics and tests for what only fails at night.
 //!
 //! A controller says once what it watches and what it writes, and how one object comes to be as it should. This one
-//! keeps, beside every Service, a ConfigMap with the same labels:
+//! keeps, next to every Service, a ConfigMap with the same labels:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -117,8 +117,8 @@ pub use windlass_testing as testing;
 pub mod admin {
     #[doc(inline)]
     pub use windlass_admin::{
-        ComponentInfo, Access, AdminConfig, AdminConfigError, AdminError, CertificateError, Check, CheckResult,
-        Health, Notice, PageHandler, PageResponse, PageRequest, Pages, Probe, Report, Tls,
+        Access, AdminConfig, AdminConfigError, AdminError, CertificateError, Check, CheckResult,
+        ComponentInfo, Health, Notice, PageHandler, PageRequest, PageResponse, Pages, Probe, Report, Tls,
     };
 }
 
@@ -127,10 +127,10 @@ pub mod client {
     #[doc(inline)]
     pub use windlass_client::{
         ClientError, ClientOptions, ClientOptionsError, Cluster, ClusterSource, ConfigError,
-        CredentialsError, DeadlineError, MissingPermission, DrainingError, FencedError, Identities, IdentityCause,
-        IdentityError, KilledError, NotDeclaredError, RequestError, WatchIdleError, TurnOverError, missing_permission,
-        draining, infer_config, killed, load_config, one_line, refusal, retry_after, timed_out, turn_over,
-        undeclared,
+        CredentialsError, DeadlineError, DrainingError, FencedError, Identities, IdentityCause,
+        IdentityError, KilledError, MissingPermission, NotDeclaredError, RequestError, TurnOverError,
+        WatchIdleError, draining, infer_config, killed, load_config, missing_permission, one_line, refusal,
+        retry_after, timed_out, turn_over, undeclared,
     };
 }
 
@@ -138,10 +138,10 @@ pub mod client {
 pub mod controller {
     #[doc(inline)]
     pub use windlass_controller::{
-        ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor, Enqueuer,
-        Outcome, Owned, OwnedBuilder, Owners, Polled, Predicate, ReadYourWrites, ReconcileError,
-        Registration, RequestOptions, Runnable, RunnableContext, RunsOn, Setup, SetupError, TaskContext,
-        Timer, Trigger, TriggerError, UNDECLARED, Watch, WatchError, Watchable, DynamicWatches, Writable,
+        ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor,
+        DynamicWatches, Enqueuer, Outcome, Owned, OwnedBuilder, Owners, Polled, Predicate, ReadYourWrites,
+        ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn, Setup, SetupError,
+        TaskContext, Timer, Trigger, TriggerError, UNDECLARED, Watch, WatchError, Watchable, Writable,
         WriteError, WriteResult, Writer, WriterBuilder, Written, all_of, annotations_changed, by_any_owner,
         by_index, by_label, by_owner, by_owner_kind, by_self, changed, generation_changed, labels_changed,
         not_yet, predicate, resource_version_changed, retry, retry_after, terminal,
@@ -166,16 +166,16 @@ pub mod env {
 /// Events for the users of a cluster.
 pub mod events {
     #[doc(inline)]
-    pub use windlass_events::{NewEvent, CapturedEvent, Recorder};
+    pub use windlass_events::{CapturedEvent, NewEvent, Recorder};
 }
 
 /// The cache: listers, indexes, events with their causes, sources of your own.
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, ChannelSource, Coverage, Event, FeedError, IndexSnapshot, IndexValue, KindOptions, UnsyncedReason, ListRequest,
-        Lister, ListerWatcher, NamespaceSet, DeletionEvidence, KindAvailability, Progress, Resync, Selection, Selectors,
-        Unreadable, WatchListRequest, WatchRequest, indexes,
+        Cause, ChannelSource, Coverage, DeletionEvidence, Event, FeedError, IndexSnapshot, IndexValue,
+        KindAvailability, KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, Progress, Resync,
+        Selection, Selectors, Unreadable, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
     };
 }
 
@@ -185,8 +185,8 @@ pub mod manager {
     pub use windlass_manager::{
         AddError, CacheOptions, ConfigError, ControllerSelection, Explainer, FeatureGate, FeatureGateError,
         FeatureGates, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions, Manifests,
-        NoSuchController, Registry, RegistryError, START, ShutdownSignals, ShutdownTrigger, ShardStage, StartStep,
-        UnknownController, closest, manifests,
+        NoSuchController, Registry, RegistryError, START, ShardStage, ShutdownSignals, ShutdownTrigger,
+        StartStep, UnknownController, closest, manifests,
     };
 }
 
@@ -200,7 +200,7 @@ pub mod metrics {
 pub mod object {
     #[doc(inline)]
     pub use windlass_object::{
-        DecodeError, Decoder, Dynamic, GroupResource, ObjectHeader, LabelSelector, Metadata, ObjectKey,
+        DecodeError, Decoder, Dynamic, GroupResource, LabelSelector, Metadata, ObjectHeader, ObjectKey,
         ParseObjectKeyError, ParseVerbError, Representation, ResourceKind, ResourceVersion, Rule, Scope,
         Scoped, SelectorError, Status, Typed, Uid, Verb, condition, owner, selector, time,
     };
@@ -216,11 +216,11 @@ pub mod sharding {
 pub mod workqueue {
     #[doc(inline)]
     pub use windlass_workqueue::{
-        TokenBucket, Exponential, Priority, RateLimiter, default_limiter, per_key_limiter,
+        Exponential, Priority, RateLimiter, TokenBucket, default_limiter, per_key_limiter,
     };
 }
 
-/// What the file of a controller or runnable needs, and the `main` beside it: `use windlass::prelude::*;`.
+/// What the file of a controller or runnable needs, and the `main` next to it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
         BoxError, Change, Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError,

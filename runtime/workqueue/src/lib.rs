@@ -57,6 +57,7 @@ mod drained;
 mod drainers;
 mod getter;
 mod key;
+mod key_status;
 mod limiter;
 mod meter;
 mod park;
@@ -70,11 +71,10 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 mod waiters;
-mod key_status;
 
-pub use crate::add::{AddOptions, Priority, AddDelay};
+pub use crate::add::{AddDelay, AddOptions, Priority};
 pub use crate::key::Key;
-pub use crate::limiter::{TokenBucket, Exponential, RateLimiter, default_limiter, per_key_limiter};
+pub use crate::key_status::{Delayed, KeyStatus, Queued};
+pub use crate::limiter::{Exponential, RateLimiter, TokenBucket, default_limiter, per_key_limiter};
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
-pub use crate::key_status::{Delayed, Queued, KeyStatus};

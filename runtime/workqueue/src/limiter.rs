@@ -185,7 +185,7 @@ pub fn default_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
     Box::new(TokenBucket::new(per_key_limiter(), 10.0, 100, MAX_DELAY))
 }
 
-/// A key backs off alone, from 5 ms doubling to 1000 s, whatever the others do: what controller-runtime uses beside its
+/// A key backs off alone, from 5 ms doubling to 1000 s, whatever the others do: what controller-runtime uses next to its
 /// priority queue.
 pub fn per_key_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
     Box::new(Exponential::new(Duration::from_millis(5), MAX_DELAY))

@@ -14,7 +14,7 @@ use crate::getter::GetFuture;
 use crate::limiter::RateLimiter;
 use crate::shared::Shared;
 use crate::state::Delay;
-use crate::{AddOptions, Key, ParkReason, Parked, Priority, AddDelay, KeyStatus};
+use crate::{AddDelay, AddOptions, Key, KeyStatus, ParkReason, Parked, Priority};
 
 /// A key that fails again and again is retried no faster than this: the first step of the default limiter.
 const MIN_RETRY: Duration = Duration::from_millis(5);
@@ -183,7 +183,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Completes once the queue is shut down and nothing is queued or in flight. It needs somebody to get the keys:
-    /// without workers it waits for ever, so bound it.
+    /// without workers it waits forever, so bound it.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.

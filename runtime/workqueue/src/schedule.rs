@@ -51,7 +51,7 @@ struct TenantQueue {
     tenant: usize,
     head: usize,
     tail: usize,
-    /// Neighbours in the ring of its level, while it has keys.
+    /// Neighbors in the ring of its level, while it has keys.
     before: usize,
     after: usize,
     /// The next lane of the same tenant.

@@ -18,7 +18,7 @@ const RELEASED: &str = "the keys are asked for after their lock was released";
 pub(crate) struct Shared<K: Key> {
     name: String,
     pub(crate) env: Env,
-    /// A lock of its own: a limiter is the user's code and may take its time.
+    /// Its own lock: a limiter is the user's code and may take its time.
     limiter: Mutex<Box<dyn RateLimiter<K>>>,
     inner: Mutex<Inner<K>>,
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use windlass_env::Instant;
 use windlass_metrics::WorkqueueMetrics;
 
-use crate::delays::{Delays, DelayReason};
+use crate::delays::{DelayReason, Delays};
 use crate::meter::{ProcessingAges, QueueMeter};
-use crate::schedule::{Schedule, QueuedEntry};
+use crate::schedule::{QueuedEntry, Schedule};
 use crate::slots::{SlotState, Slots};
 use crate::tenants::Tenants;
-use crate::{Delayed, Key, ParkReason, Parked, Priority, Queued, KeyStatus};
+use crate::{Delayed, Key, KeyStatus, ParkReason, Parked, Priority, Queued};
 
 /// Returns the tenant of a key.
 pub(crate) type TenantOf<K> = Box<dyn for<'k> Fn(&'k K) -> &'k str + Send>;
@@ -216,7 +216,8 @@ impl<K: Key> State<K> {
                 (Some(Queued { since: added, priority }), Some(since))
             }
         };
-        let due = self.delays.due(slot).map(|(at, reason)| Delayed { at, is_retry: reason == DelayReason::Retry });
+        let due =
+            self.delays.due(slot).map(|(at, reason)| Delayed { at, is_retry: reason == DelayReason::Retry });
         KeyStatus { waiting, processing: held, due, parked: self.parked.get(&slot).copied() }
     }
 
@@ -355,7 +356,7 @@ impl<K> State<K> {
 }
 
 impl<K> Drop for State<K> {
-    /// What is left waits for nobody: the gauges must not go on saying that it does.
+    /// What is left waits for nobody: the gauges must not continue saying that it does.
     fn drop(&mut self) {
         if let Some(meter) = &self.meter {
             meter.lost(self.ready() + self.held_again);

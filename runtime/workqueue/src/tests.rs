@@ -86,7 +86,7 @@ fn noting_worker(env: &Env, queue: &Queue<&'static str>, journal: &Journal, name
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_never_handed_to_two_workers_at_once() {
+async fn key_is_never_handed_to_two_workers_at_once() {
     let (_env, queue) = started();
     queue.add("a");
     let held = ready(&queue);
@@ -98,7 +98,7 @@ async fn a_key_is_never_handed_to_two_workers_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_add_during_processing_is_not_lost_and_runs_once_more() {
+async fn add_during_processing_is_not_lost_and_runs_once_more() {
     let (_env, queue) = started();
     queue.add("a");
     let held = ready(&queue);
@@ -126,7 +126,7 @@ async fn keys_come_in_the_order_in_which_they_became_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_added_again_while_held_joins_the_back_when_its_worker_is_done() {
+async fn key_added_again_while_held_joins_the_back_when_its_worker_is_done() {
     let (_env, queue) = started();
     queue.add("a");
     let held = ready(&queue);
@@ -151,7 +151,7 @@ mod delays {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_delayed_add_keeps_the_earliest_of_the_times_asked_for() {
+    async fn delayed_add_keeps_the_earliest_of_the_times_asked_for() {
         let (env, queue) = started();
         queue.add_after("a", ms(50));
         queue.add_after("a", ms(20));
@@ -175,7 +175,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_came_due_while_all_were_busy_comes_before_a_later_add() {
+    async fn key_that_came_due_while_all_were_busy_comes_before_a_later_add() {
         let (env, queue) = started();
         queue.add_after("due", ms(5));
         env.sleep(ms(6)).await;
@@ -185,7 +185,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_delay_of_zero_is_an_add() {
+    async fn delay_of_zero_is_an_add() {
         let (_env, queue) = started();
         queue.add_after("a", Duration::ZERO);
         assert_eq!(all_ready(&queue), ["a"]);
@@ -193,7 +193,7 @@ mod delays {
 
     /// Upstream cannot take a delayed add back (kubernetes#133560).
     #[tokio::test(start_paused = true)]
-    async fn a_delayed_add_can_be_cancelled_until_it_comes_due() {
+    async fn delayed_add_can_be_cancelled_until_it_comes_due() {
         let (env, queue) = started();
         queue.add_after("a", ms(10));
         queue.add_after("b", ms(10));
@@ -205,7 +205,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_add_leaves_an_appointment_standing() {
+    async fn add_leaves_an_appointment_standing() {
         let (env, queue) = started();
         queue.add_after("a", ms(10));
         queue.add("a");
@@ -216,7 +216,7 @@ mod delays {
 
     /// Upstream runs a key twice that was added while its retry was waiting (kubernetes#126027).
     #[tokio::test(start_paused = true)]
-    async fn an_add_supersedes_a_pending_retry_of_the_same_key_only() {
+    async fn add_supersedes_a_pending_retry_of_the_same_key_only() {
         let (env, queue) = started();
         queue.add_rate_limited("a");
         queue.add_rate_limited("b");
@@ -227,7 +227,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_retry_that_meets_an_appointment_brings_it_forward_and_makes_it_stand() {
+    async fn retry_that_meets_an_appointment_brings_it_forward_and_makes_it_stand() {
         let (env, queue) = started();
         queue.add_after("a", ms(100));
         queue.add_rate_limited("a");
@@ -240,7 +240,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_comes_due_while_held_runs_once_more() {
+    async fn key_that_comes_due_while_held_runs_once_more() {
         let (env, queue) = started();
         queue.add("a");
         let held = ready(&queue);
@@ -252,7 +252,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failing_key_backs_off_alone_until_it_is_forgotten() {
+    async fn failing_key_backs_off_alone_until_it_is_forgotten() {
         let (env, queue) = started();
         for delay in [5, 10, 20] {
             queue.add_rate_limited("bad");
@@ -270,7 +270,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_limiter_put_in_place_later_decides_from_then_on() {
+    async fn limiter_put_in_place_later_decides_from_then_on() {
         let (env, queue) = started();
         queue.replace_limiter(Box::new(Exponential::new(ms(700), ms(700))));
         queue.add_rate_limited("a");
@@ -281,7 +281,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_limiter_that_panics_breaks_nothing_but_the_call() {
+    async fn limiter_that_panics_breaks_nothing_but_the_call() {
         struct Broken;
         impl RateLimiter<&'static str> for Broken {
             fn when(&mut self, _now: Instant, _key: &&'static str) -> Duration {
@@ -305,7 +305,7 @@ mod waiting {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_waiting_worker_gets_a_delayed_key_on_time() {
+    async fn waiting_worker_gets_a_delayed_key_on_time() {
         let (env, queue) = started();
         queue.add_after("a", ms(20));
         let item = queue.get().await.expect("the queue is open");
@@ -313,7 +313,7 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_earlier_delayed_key_rearms_who_waits_already() {
+    async fn earlier_delayed_key_rearms_who_waits_already() {
         let (env, queue) = started();
         let journal = Journal::default();
         queue.add_after("late", ms(1_000));
@@ -338,7 +338,7 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancelled_get_that_had_been_told_passes_the_word_on() {
+    async fn cancelled_get_that_had_been_told_passes_the_word_on() {
         let (env, queue) = started();
         let mut told = Box::pin(queue.get());
         assert!(poll_fn(|cx| Poll::Ready(told.poll_unpin(cx).is_pending())).await, "first in line");
@@ -354,7 +354,7 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancelled_get_that_held_the_alarm_hands_it_over() {
+    async fn cancelled_get_that_held_the_alarm_hands_it_over() {
         let (env, queue) = started();
         queue.add_after("a", ms(20));
         let mut holder = Box::pin(queue.get());
@@ -406,7 +406,7 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_whose_keys_never_make_it_wait_leaves_others_their_turn() {
+    async fn worker_whose_keys_never_make_it_wait_leaves_others_their_turn() {
         let (env, queue) = started();
         let journal = Journal::default();
         queue.add("a");
@@ -491,7 +491,7 @@ mod endings {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_empty_queue_is_drained_once_it_is_shut_down() {
+    async fn empty_queue_is_drained_once_it_is_shut_down() {
         let (env, queue) = started();
         let drained = env.spawn("drain", {
             let queue = queue.clone();
@@ -504,7 +504,7 @@ mod endings {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_added_again_reaches_another_worker_when_its_own_dies_during_the_drain() {
+    async fn key_added_again_reaches_another_worker_when_its_own_dies_during_the_drain() {
         let (env, queue) = started();
         let journal = Journal::default();
         queue.add("a");
@@ -522,7 +522,7 @@ mod endings {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_while_holding_an_item_releases_it() {
+    async fn panic_while_holding_an_item_releases_it() {
         let (env, queue) = started();
         queue.add("a");
         let panicking = env.spawn("w", {
@@ -538,7 +538,7 @@ mod endings {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_aborted_worker_releases_its_item() {
+    async fn aborted_worker_releases_its_item() {
         let (env, queue) = started();
         queue.add("a");
         let worker = env.spawn("w", {
@@ -639,7 +639,7 @@ mod panics {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_whose_clone_panics_for_one_worker_goes_to_the_next() {
+    async fn key_whose_clone_panics_for_one_worker_goes_to_the_next() {
         let env = Env::virtual_time(1);
         let queue = Queue::new(env.clone(), "test", None);
         let workers = ["w1", "w2"].map(|name| {
@@ -726,7 +726,7 @@ mod accounting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_delayed_keys_waiting_time_starts_when_it_comes_due() {
+    async fn delayed_keys_waiting_time_starts_when_it_comes_due() {
         let (env, metrics, queue) = measured();
         queue.add_after("a", ms(5));
         env.sleep(ms(8)).await;
@@ -735,7 +735,7 @@ mod accounting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_ages_of_what_is_held_show_when_somebody_looks() {
+    async fn ages_of_what_is_held_show_when_somebody_looks() {
         let (env, metrics, queue) = measured();
         queue.add("a");
         queue.add("b");
@@ -759,7 +759,7 @@ mod accounting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queue_that_is_gone_leaves_nothing_waiting_in_the_gauges() {
+    async fn queue_that_is_gone_leaves_nothing_waiting_in_the_gauges() {
         let (_env, metrics, queue) = measured();
         queue.add("a");
         queue.add("b");

@@ -58,7 +58,7 @@ fn one_key_after_the_other_allocates_nothing() {
 }
 
 #[test]
-fn a_thousand_keys_of_ten_tenants_and_three_priorities_at_once_allocate_nothing() {
+fn thousand_keys_of_ten_tenants_and_three_priorities_at_once_allocate_nothing() {
     let (queue, keys) = (queue(), keys());
     let mut held = Vec::with_capacity(keys.len());
     let allocations = in_steady_state(|| {
@@ -102,7 +102,7 @@ fn keys_that_fail_again_and_again_allocate_nothing() {
 }
 
 #[test]
-fn a_worker_that_waits_for_its_next_key_allocates_nothing() {
+fn worker_that_waits_for_its_next_key_allocates_nothing() {
     let (queue, keys) = (queue(), keys());
     let mut told = Context::from_waker(Waker::noop());
     let allocations = in_steady_state(|| {
@@ -118,6 +118,6 @@ fn a_worker_that_waits_for_its_next_key_allocates_nothing() {
 }
 
 #[test]
-fn the_counter_counts() {
+fn counter_counts() {
     assert_eq!(allocation_counter::measure(|| drop(Box::new(7))).count_total, 1);
 }

@@ -1,4 +1,4 @@
-//! What answers are made of: nothing, bytes known at once, or a stream that goes on.
+//! What answers are made of: nothing, bytes known at once, or a stream that continues.
 //!
 //! Guarantees:
 //! - A body whose length is known says so before it is read.
@@ -67,7 +67,7 @@ impl Body {
         }
     }
 
-    /// Whether it goes on for as long as somebody reads: the answer to a watch.
+    /// Whether it continues for as long as somebody reads: the answer to a watch.
     pub fn is_stream(&self) -> bool {
         matches!(self.0, Kind::Stream(_))
     }

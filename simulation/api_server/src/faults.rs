@@ -22,15 +22,15 @@
 //!
 //! What it refuses: sockets, real time, and faults that no server or network shows.
 
-mod request_summary;
 mod connection;
 mod effects;
+mod faulty_server;
 mod journal;
 mod link;
 mod network;
 mod plan;
 mod refusals;
-mod faulty_server;
+mod request_summary;
 mod sender;
 mod server;
 mod shared;
@@ -38,10 +38,10 @@ mod shared;
 mod tests;
 mod watch;
 
-pub use self::request_summary::RequestSummary;
-pub use self::journal::{RecordKind, Journal, Record, ProcessId, JournalObserver};
+pub use self::faulty_server::FaultyServer;
+pub use self::journal::{Journal, JournalObserver, ProcessId, Record, RecordKind};
 pub use self::link::{Link, LinkError};
 pub use self::network::Network;
-pub use self::plan::{Fault, FaultPlan, FaultAction};
-pub use self::faulty_server::FaultyServer;
+pub use self::plan::{Fault, FaultAction, FaultPlan};
+pub use self::request_summary::RequestSummary;
 pub use self::server::Server;

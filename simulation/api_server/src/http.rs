@@ -7,15 +7,15 @@
 //! - A request acts while its future is polled, and is never waited for by anything but a version that is yet to come.
 //! - Every refusal is a `Status`, but where upstream answers with plain text.
 
-mod response;
 mod causes;
-mod non_resource;
 mod identity;
 mod media;
+mod non_resource;
 mod options;
 mod pretty;
 mod protobuf;
 pub(crate) mod query;
+mod response;
 #[cfg(test)]
 mod tests;
 
@@ -32,14 +32,16 @@ use windlass_object::Verb;
 use windlass_object::request::ResourcePath;
 use windlass_schema::ResourceInfo;
 
-use self::response::{ListMeta, ResponseEncoder};
 use self::options::DeleteBody;
 use self::query::Query;
+use self::response::{ListMeta, ResponseEncoder};
 use crate::body::Body;
 use crate::read::{
     self, FieldSelector, LabelSelector, ParseSelectorError, Selection, ShardSelector, WatchEvent,
 };
-use crate::registry::{ResponseObject, DeleteOptions, DeleteResponse, PatchKind, Target, WriteOptions, WriteResponse, convert};
+use crate::registry::{
+    DeleteOptions, DeleteResponse, PatchKind, ResponseObject, Target, WriteOptions, WriteResponse, convert,
+};
 use crate::rights::Access;
 use crate::server::{ApiServer, RecordedAccess};
 use crate::status::{ResourceName, Status};
@@ -424,7 +426,11 @@ fn route(
     }
     let refused = |verb: Verb| {
         let named = ResourceName { group: &resource.group, resource: &resource.plural };
-        RequestFailure::from(if custom { Status::method_not_allowed(named, verb.as_str()) } else { not_allowed() })
+        RequestFailure::from(if custom {
+            Status::method_not_allowed(named, verb.as_str())
+        } else {
+            not_allowed()
+        })
     };
     let verb = path.verb(method, watch).ok_or_else(not_allowed)?;
     let across = resource.namespaced && !inside && !matches!(verb, Verb::List | Verb::Watch);

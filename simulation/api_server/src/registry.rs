@@ -1,7 +1,7 @@
 //! What each kind does when it is created, read, updated, patched and deleted.
 //!
 //! Guarantees:
-//! - Writes are serialised: what a write read is still so when it is committed.
+//! - Writes are serialized: what a write read is still so when it is committed.
 //! - A write either commits one change of one object, with what follows from it, or is refused as upstream refuses it.
 //! - A write that changes nothing keeps its version.
 //! - Reads wait for no write.
@@ -49,7 +49,8 @@ use windlass_env::Env;
 use windlass_schema::{Catalog, ResourceInfo};
 
 pub use self::request::{
-    ResponseObject, DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Propagation, Target, WriteOptions, WriteResponse,
+    DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Propagation, ResponseObject, Target,
+    WriteOptions, WriteResponse,
 };
 use self::served::ServedResources;
 use self::tokens::Tokens;
@@ -99,7 +100,9 @@ impl Registry {
         let key = writer::key(&from.namespace, &from.name);
         let stored = self.storage.get(&collection, &key).ok_or_else(|| from.not_found())?;
         match from.subresource.as_str() {
-            "" | "status" | "ephemeralcontainers" | "approval" | "resize" => Ok(ResponseObject::Stored(stored)),
+            "" | "status" | "ephemeralcontainers" | "approval" | "resize" => {
+                Ok(ResponseObject::Stored(stored))
+            }
             "scale" => scale::of(&self.served(), from, &stored.value).map(ResponseObject::Value),
             _ => Err(Status::method_not_allowed(from.named(), "get")),
         }

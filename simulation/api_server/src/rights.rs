@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Rights {
-    /// Restricts `user` to these grants, beside those that the user has.
+    /// Restricts `user` to these grants, next to those that the user has.
     pub(crate) fn restrict(&self, user: &str, grants: Vec<Grant>) {
         let mut state = self.lock();
         let known = state.users.entry(user.to_owned()).or_default();

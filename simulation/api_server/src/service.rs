@@ -38,7 +38,7 @@ impl ApiServer {
     /// If the listener is not on a loopback address: whoever reaches this server may do anything.
     ///
     /// # Cancel safety
-    /// Dropping the future stops listening; connections go on until [`ApiServer::stop`].
+    /// Dropping the future stops listening; connections continue until [`ApiServer::stop`].
     pub fn serve(
         &self,
         listener: TcpListener,

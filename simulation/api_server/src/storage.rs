@@ -256,7 +256,7 @@ impl Ord for Key {
         }
         let (one, two) = (self.namespace.as_bytes(), other.namespace.as_bytes());
         let shared = one.len().min(two.len());
-        // Where one namespace ends and the other goes on, the slash after it is compared: "a-b/x" is before "a/x".
+        // Where one namespace ends and the other continues, the slash after it is compared: "a-b/x" is before "a/x".
         one[..shared].cmp(&two[..shared]).then_with(|| match (one.get(shared), two.get(shared)) {
             (Some(byte), _) => byte.cmp(&b'/'),
             (None, byte) => b'/'.cmp(byte.unwrap_or(&b'/')),

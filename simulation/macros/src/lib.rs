@@ -28,14 +28,14 @@ use proc_macro::TokenStream;
 /// | argument | says |
 /// |---|---|
 /// | `faults = all`, `faults = [Crash, Watch]` | which faults are drawn: every kind, these kinds, or a value of type `Faults` |
-/// | `minutes = 3`, `hours = 3`, `days = 3` | for how long faults go on; 10 minutes if nothing is said |
+/// | `minutes = 3`, `hours = 3`, `days = 3` | for how long faults continue; 10 minutes if nothing is said |
 /// | `plans = 20` | how many plans are drawn; 1 if nothing is said |
 /// | `crashes = all` | a process dies before and after every write |
 /// | `plan = Plan::from_json(..)` | the plan of a run that failed, as it was printed |
 /// | `seed = 7` | where everything that is drawn begins; 1 if nothing is said |
 /// | `replicas = 3` | how many processes run the controllers; 2 if nothing is said |
 /// | `caches = [Service]` | kinds whose caches have to equal the server in the end |
-/// | `resources = ["services"]` | resources that single faults may be about, beside pods, leases and events |
+/// | `resources = ["services"]` | resources that single faults may be about, next to pods, leases and events |
 /// | `rights = exact` | each process has its generated roles alone, and the campaign uses every rule that it declares |
 ///
 /// What is not among them is said with a `Simulation` of one's own.

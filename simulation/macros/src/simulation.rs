@@ -10,12 +10,12 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
 use syn::{Error, Expr, FnArg, Ident, ItemFn, Result, ReturnType};
 
-use self::arguments::{Arguments, Campaign, RandomPlans, Faults, Unit};
+use self::arguments::{Arguments, Campaign, Faults, RandomPlans, Unit};
 
 /// What the attribute is to stand before.
 const SHAPE: &str = "`async fn name(cluster: Cluster)`";
 
-/// The test that a script and the arguments beside it ask for.
+/// The test that a script and the arguments next to it ask for.
 pub(crate) fn expand(arguments: TokenStream, script: TokenStream) -> Result<TokenStream> {
     let arguments: Arguments = syn::parse2(arguments)?;
     let campaign = arguments.campaign()?;

@@ -11,7 +11,7 @@
 //! Entries of other versions are read as if their paths were of this one, so fields that were renamed between versions
 //! lose their owner at the next write, and entries of versions that are gone stay until nothing is left in them.
 
-mod managed_fields_update;
+mod applied_fields;
 mod check;
 mod compare;
 mod element;
@@ -19,8 +19,8 @@ mod fields_v1;
 mod go_format;
 mod last_applied;
 mod managed;
+mod managed_fields_update;
 mod merge;
-mod applied_fields;
 mod owners;
 mod place;
 mod reconcile;
@@ -40,7 +40,7 @@ use windlass_schema::Schema;
 
 use self::place::SchemaCursor;
 pub use self::{
-    element::{PathElement, ElementError, Scalar, path_text},
+    element::{ElementError, PathElement, Scalar, path_text},
     managed::{ManagedFields, ManagedFieldsError, ManagerKey, Operation},
     set::{FieldSet, Path},
 };

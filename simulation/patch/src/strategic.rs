@@ -6,7 +6,7 @@
 //! - [`apply`] of what [`between`] gives turns the original into the modified document.
 //! - Upstream's own case data pass.
 //!
-//! It refuses lists of lists, lists of mixed types, items without their merge key, and to go on below a place whose
+//! It refuses lists of lists, lists of mixed types, items without their merge key, and to continue below a place whose
 //! type has no fields, as upstream does.
 
 mod difference;

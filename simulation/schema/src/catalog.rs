@@ -73,7 +73,7 @@ pub struct Group {
 }
 
 impl Catalog {
-    /// A catalogue of these resources. `kinds` are the schemas of all kinds, also of those that are no resource.
+    /// A catalog of these resources. `kinds` are the schemas of all kinds, also of those that are no resource.
     pub(crate) fn of(
         resources: Vec<ResourceInfo>,
         kinds: BTreeMap<(String, String, String), Schema>,
@@ -95,7 +95,7 @@ impl Catalog {
         self.resources.values().find(|it| it.group == group && it.version == version && it.kind == kind)
     }
 
-    /// What that kind looks like, whether it has a resource of its own or not: `Scale` in `autoscaling/v1`, `Eviction`
+    /// What that kind looks like, whether it has its own resource or not: `Scale` in `autoscaling/v1`, `Eviction`
     /// in `policy/v1`, `TokenRequest`, `Binding`; `DeleteOptions` and `Status` in `v1`.
     pub fn kind_schema(&self, group: &str, version: &str, kind: &str) -> Option<&Schema> {
         let built_in = self.kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
@@ -140,7 +140,7 @@ impl Catalog {
         self.kinds.values().next().is_some_and(|it| Arc::ptr_eq(&it.types, &schema.types))
     }
 
-    /// Adds a resource, or puts it in the place of the one of that name.
+    /// Adds a resource, or puts it instead of the one of that name.
     pub fn insert(&mut self, resource: ResourceInfo) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
         self.resources.insert(key, Arc::new(resource));

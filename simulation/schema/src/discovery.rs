@@ -1,4 +1,4 @@
-//! What a server says of its own resources: `/api`, `/apis` and what lies below them, and both at once.
+//! What its own server says resources: `/api`, `/apis` and what lies below them, and both at once.
 //!
 //! Guarantees: for the built-in kinds, what upstream's server says when it is told nothing particular, in the same
 //! order; custom kinds follow, groups by name and versions by age, as they do there. It leaves out what is optional and

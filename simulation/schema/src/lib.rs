@@ -20,5 +20,7 @@ mod tables;
 
 pub use self::{
     catalog::{Catalog, Group, ResourceInfo, SubresourceInfo},
-    node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, OmitPolicy, Schema, NodeType, Types},
+    node::{
+        ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, PatchStrategy, Schema, Types,
+    },
 };

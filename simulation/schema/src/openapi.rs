@@ -1,7 +1,7 @@
 //! What a server says of the shapes of its objects: OpenAPI version 3, a document for each group and version, and
 //! version 2, one for all.
 //!
-//! Guarantees: every resource of the catalogue, built-in or custom, is there with its paths, the query parameters its
+//! Guarantees: every resource of the catalog, built-in or custom, is there with its paths, the query parameters its
 //! writes take, the kinds of patches it takes, and its type with all that strategic merge, server-side apply and
 //! `kubectl explain` look for. That is what kubectl asks these documents for.
 //!

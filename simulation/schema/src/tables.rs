@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::catalog::{Catalog, DiscoveryOrder, ResourceInfo, SubresourceInfo};
 use crate::hash::Hash;
 use crate::node::{
-    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, OmitPolicy, Schema, NodeType, Types,
+    ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, PatchStrategy, Schema, Types,
 };
 
 const RESOURCES: &str = include_str!("tables/resources.txt");

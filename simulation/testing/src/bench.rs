@@ -33,7 +33,7 @@ use windlass_controller::{
     ApiScope, BoxError, Controller, Outcome, ReconcileError, Registration, Trigger, terminal,
 };
 use windlass_env::{Env, Task, catch_panic};
-use windlass_events::{NewEvent, CapturedEvent};
+use windlass_events::{CapturedEvent, NewEvent};
 use windlass_manager::{
     ControllerSelection, Explainer, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger,
 };

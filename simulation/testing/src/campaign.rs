@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 
 use crate::cluster::Cluster;
-use crate::violation::{SimulationFailure, Violation};
 use crate::simulation::{Report, Simulation};
+use crate::violation::{SimulationFailure, Violation};
 
 /// How many runs shortening a plan may take. Random plans have up to ten faults or so, and each is tried by itself.
 const SHORTENING: usize = 200;

@@ -13,10 +13,10 @@ use windlass_controller::{ApiScope, Registration};
 use windlass_env::Env;
 use windlass_manager::ManagerConfig;
 
-use crate::violation::Violation;
 use crate::local::{api, create};
 use crate::nodes::{self, NodeOptions};
 use crate::state::ClusterState;
+use crate::violation::Violation;
 use crate::world::{Process, World};
 
 /// A cluster to play with. Clones are one cluster.
@@ -66,7 +66,7 @@ impl Cluster {
         self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
     }
 
-    /// Runs nodes, beside.
+    /// Runs nodes, next to.
     pub fn run_nodes(&self, options: &NodeOptions) {
         self.run_beside("nodes", nodes::registrations(options));
     }
@@ -125,7 +125,7 @@ impl Cluster {
         Snapshot { objects: self.world.network.objects() }
     }
 
-    /// Waits until `wanted` holds, for as long as faults go on and
+    /// Waits until `wanted` holds, for as long as faults continue and
     /// [some time more](crate::Simulation::converges_within). What did not come true by then is called `what`.
     pub async fn eventually(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
         let begun = self.now();

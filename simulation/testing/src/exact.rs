@@ -4,7 +4,7 @@
 //! - The server denies what the roles of a process do not grant, and the run fails with the request, also if its answer is
 //!   lost. Other refusals with 403, such as those of a quota, are for the process to handle.
 //! - A campaign fails if a setup declares a rule that no request of such a process used. The runtime itself adds rules that a run need not use:
-//!   those of the election, those for events, `list` beside `watch` (a server can send a list as a stream), and
+//!   those of the election, those for events, `list` next to `watch` (a server can send a list as a stream), and
 //!   `<resource>/finalizers`, which the API server checks without a request. They do not count.
 
 #[cfg(test)]
@@ -26,9 +26,9 @@ use windlass_env::Env;
 use windlass_manager::{ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry};
 use windlass_object::{Rule, Verb};
 
-use crate::violation::Violation;
 use crate::oracle::Oracle;
 use crate::permissions::{permits, rules_from_role};
+use crate::violation::Violation;
 
 /// The namespace of the accounts.
 const NAMESPACE: &str = "default";

@@ -24,7 +24,8 @@ struct Watcher {
 
 /// The same controller, whose reconciles are judged.
 pub(crate) fn judged(registration: Registration, judge: &Arc<Oracle>, env: &Env) -> Registration {
-    let (judge, who) = (Arc::clone(judge), ProcessId { instance: env.instance().into(), life: env.incarnation() });
+    let (judge, who) =
+        (Arc::clone(judge), ProcessId { instance: env.instance().into(), life: env.incarnation() });
     registration.layered(move |setup| {
         let (judge, who) = (Arc::clone(&judge), who.clone());
         Arc::new(Watcher { judge, who, controller: setup.descriptor().name, caches: setup.cache_versions() })

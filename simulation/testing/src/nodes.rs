@@ -6,7 +6,7 @@
 //!
 //! Guarantees:
 //! - No two pods that run have one IP.
-//! - Nothing is remembered that the API server does not tell again: killed and started anew, they go on.
+//! - Nothing is remembered that the API server does not tell again: killed and started again, they continue.
 //! - A deleted pod is there until it has stopped, and no longer than its grace.
 //!
 //! They refuse to judge resources, affinity and taints, and to renew node leases: no built-in controller that runs on

@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use windlass_api_server::faults::{RequestSummary, RecordKind, Record, ProcessId, JournalObserver};
+use windlass_api_server::faults::{JournalObserver, ProcessId, Record, RecordKind, RequestSummary};
 use windlass_env::watch_channel::{Sender, channel};
 use windlass_object::Verb;
 use windlass_object::shard::{HashRanges, ShardId, hash};
 
+use crate::ownership_gaps::{OwnershipGaps, ShardGapOracle};
+use crate::reads::Reads;
 use crate::violation::Violation;
 use crate::watch_rate::WatchRateOracle;
-use crate::reads::Reads;
-use crate::ownership_gaps::{ShardGapOracle, OwnershipGaps};
 
 /// What is known of one instance that stands for election.
 #[derive(Clone, Debug)]
@@ -246,7 +246,13 @@ impl State {
     }
 
     /// What is wrong with a write that is sent, to this place if there is one, by a process that is elected.
-    fn fenced(&mut self, record: &Record, id: u64, asked: &RequestSummary, place: Option<&str>) -> Option<Violation> {
+    fn fenced(
+        &mut self,
+        record: &Record,
+        id: u64,
+        asked: &RequestSummary,
+        place: Option<&str>,
+    ) -> Option<Violation> {
         let candidate = self.elected.get(&record.who.instance)?;
         let agent = agent(asked);
         if agent == ELECTION {
@@ -267,7 +273,12 @@ impl State {
     }
 
     /// What is wrong with a write that takes effect now, and was sent under these Leases.
-    fn took_effect(&self, record: &Record, asked: &RequestSummary, sent_under: &[LeaseName]) -> Option<Violation> {
+    fn took_effect(
+        &self,
+        record: &Record,
+        asked: &RequestSummary,
+        sent_under: &[LeaseName],
+    ) -> Option<Violation> {
         let candidate = self.elected.get(&record.who.instance)?;
         let sent_under: Vec<&LeaseName> = sent_under.iter().collect();
         let valid = self.valid(record, &sent_under, candidate.lease_duration);
@@ -316,7 +327,13 @@ impl State {
         leases.filter(serves).collect()
     }
 
-    fn lease_served(&mut self, record: &Record, id: u64, asked: &RequestSummary, body: &[u8]) -> Option<Violation> {
+    fn lease_served(
+        &mut self,
+        record: &Record,
+        id: u64,
+        asked: &RequestSummary,
+        body: &[u8],
+    ) -> Option<Violation> {
         let who = &record.who;
         let lease: Value = serde_json::from_slice(body).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
@@ -444,7 +461,12 @@ mod tests {
         Record { at: Duration::from_secs(at), who: ProcessId { instance: "a".into(), life: 0 }, what }
     }
 
-    fn asked(verb: Verb, resource: &str, (namespace, name): (&str, &str), agent: &str) -> Arc<RequestSummary> {
+    fn asked(
+        verb: Verb,
+        resource: &str,
+        (namespace, name): (&str, &str),
+        agent: &str,
+    ) -> Arc<RequestSummary> {
         Arc::new(RequestSummary {
             method: if verb == Verb::Create { Method::POST } else { Method::PUT },
             uri: format!("/{resource}"),
@@ -480,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_needs_a_lease_as_any_write_does() {
+    fn event_needs_a_lease_as_any_write_does() {
         for (shares, lease) in [(false, LEASE), (true, "windlass-shard-3")] {
             for resource in ["events", "pods"] {
                 let state = &mut state(shares);

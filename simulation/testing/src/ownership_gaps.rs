@@ -10,7 +10,7 @@
 //!   (the others then act for it). And [`NOTICED`] retry periods more if somebody else falls silent during the vacancy:
 //!   until that is noticed, a share of the shards is kept for it.
 //!
-//! The time to end it begins anew when a process comes back that was cut off ([`LeaseTimings::recovery`]): requests that were
+//! The time to end it begins again when a process comes back that was cut off ([`LeaseTimings::recovery`]): requests that were
 //! lost silently are given up first. It does not run while something lets a part of the requests about Leases through,
 //! late, unheard or refused: one that renews its membership and cannot write the Leases of shards keeps its share, as
 //! the election says of itself. Nor while the plan of shards changes hands: ranges of a dead holder stay blocked until
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_api_server::faults::{Fault, FaultAction, ProcessId};
-use windlass_object::shard::{ShardMap, HashRanges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId, ShardMap};
 
 use crate::violation::Violation;
 
@@ -355,12 +355,17 @@ impl Outage {
     fn of(fault: &Fault, recovery: Duration) -> Option<Self> {
         let always = fault.permille >= 1000 && fault.resource.is_none();
         let (whole, lingers) = match fault.what {
-            FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::ClockRate { .. } | FaultAction::WallStep { .. } => {
+            FaultAction::Crash
+            | FaultAction::CrashAtWrite { .. }
+            | FaultAction::ClockRate { .. }
+            | FaultAction::WallStep { .. } => {
                 return None;
             }
             // The election takes in a state as often as it is told of it, and asks for no bookmark.
-            FaultAction::EventDuplicated | FaultAction::BookmarksMissing | FaultAction::EndBookmarkMissing => return None,
-            // Whatever it sent has been answered when it goes on.
+            FaultAction::EventDuplicated
+            | FaultAction::BookmarksMissing
+            | FaultAction::EndBookmarkMissing => return None,
+            // Whatever it sent has been answered when it continues.
             FaultAction::Pause => (true, SLACK),
             // Its clock measures the patience for a lost request from where it stopped.
             FaultAction::Suspend => (true, recovery),
@@ -435,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_of_the_dead_is_to_be_taken_within_a_lease_duration_and_a_retry_period() {
+    fn shard_of_the_dead_is_to_be_taken_within_a_lease_duration_and_a_retry_period() {
         let mut custodian = shared(&[]);
         assert_eq!(renew(&mut custodian, "a", 0, 100), None);
         custodian.ended(&who("a"), seconds(101));
@@ -454,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_renews_no_more_is_none_although_it_lives() {
+    fn holder_that_renews_no_more_is_none_although_it_lives() {
         let mut custodian = shared(&[]);
         renew(&mut custodian, "a", 0, 100);
         assert_eq!(found(&mut custodian, 100), Some(100_000 + 10_100 + 17_600));
@@ -462,8 +467,9 @@ mod tests {
 
     #[test]
     fn one_that_stands_still_holds_nothing_and_is_not_expected_to_take_anything() {
-        let pause =
-            |name: &str, from, until| Fault::during(seconds(until), FaultAction::Pause).from(seconds(from)).for_instance(name);
+        let pause = |name: &str, from, until| {
+            Fault::during(seconds(until), FaultAction::Pause).from(seconds(from)).for_instance(name)
+        };
         let mut custodian = shared(&[pause("a", 100, 400)]);
         renew(&mut custodian, "a", 0, 98);
         assert_eq!(found(&mut custodian, 100), Some(100_000 + 17_600));
@@ -481,8 +487,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_with_the_life_it_began_in() {
-        let mut custodian = shared(&[Fault::during(seconds(400), FaultAction::Pause).from(seconds(90)).for_instance("a")]);
+    fn pause_ends_with_the_life_it_began_in() {
+        let mut custodian =
+            shared(&[Fault::during(seconds(400), FaultAction::Pause).from(seconds(90)).for_instance("a")]);
         renew(&mut custodian, "b", 0, 100);
         custodian.ended(&who("a"), seconds(95));
         let next = ProcessId { life: 1, ..who("a") };
@@ -495,8 +502,9 @@ mod tests {
 
     #[test]
     fn nothing_is_expected_while_a_part_of_the_requests_gets_through() {
-        let lost =
-            Fault::during(seconds(200), FaultAction::RequestLost { silently: true }).from(seconds(90)).for_instance("b");
+        let lost = Fault::during(seconds(200), FaultAction::RequestLost { silently: true })
+            .from(seconds(90))
+            .for_instance("b");
         let mut custodian = shared(&[lost.clone().for_resource("leases").permille(200)]);
         renew(&mut custodian, "a", 0, 100);
         custodian.ended(&who("a"), seconds(101));

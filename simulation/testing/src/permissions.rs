@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_is_read_as_rules_for_each_group_and_resource() {
+    fn role_is_read_as_rules_for_each_group_and_resource() {
         let role = serde_json::json!([
             { "apiGroups": ["", "apps"], "resources": ["pods"], "verbs": ["get", "impersonate"] },
             { "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] },

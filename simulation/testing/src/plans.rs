@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 use windlass_env::{Env, Rng};
 
 use crate::cluster::replica_name;
@@ -31,7 +31,7 @@ pub enum FaultKind {
     Clock,
     /// Creates are refused for lack of quota.
     Quota,
-    /// A process stands still for a while, often for longer than a lease lasts, and then goes on.
+    /// A process stands still for a while, often for longer than a lease lasts, and then continues.
     Pause,
     /// Watches of one resource are silent for up to 4 minutes, or a server dies without closing its connections: answers
     /// are lost and watches are silent together.
@@ -70,7 +70,7 @@ impl FaultKind {
         FaultKind::Pause,
     ];
 
-    /// Kinds whose faults are drawn beside those of [`FaultKind::ALL`], so that they meet them.
+    /// Kinds whose faults are drawn next to those of [`FaultKind::ALL`], so that they meet them.
     pub const COMBINED: [FaultKind; 4] =
         [FaultKind::Silence, FaultKind::Connection, FaultKind::Overload, FaultKind::Credentials];
 }
@@ -98,7 +98,7 @@ impl Faults {
         self
     }
 
-    /// A random plan: between one and eight faults in every ten minutes of `span`, and beside them one or two pauses and
+    /// A random plan: between one and eight faults in every ten minutes of `span`, and next to them one or two pauses and
     /// up to four combined faults.
     pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> FaultPlan {
         let env = Env::virtual_time(seed);
@@ -166,9 +166,11 @@ impl PlanGenerator<'_> {
         let longest = *self.one_of(&[2_000, 20_000, 120_000]);
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
         let what = self.what(kind);
-        let everybody = self.rng.below(2) == 0 && !matches!(what, FaultAction::Crash | FaultAction::Partition);
+        let everybody =
+            self.rng.below(2) == 0 && !matches!(what, FaultAction::Crash | FaultAction::Partition);
         let instance = (!everybody).then(|| self.replica());
-        let process = matches!(what, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
+        let process =
+            matches!(what, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
         let resource = if process || self.rng.below(2) == 0 { None } else { self.resource() };
         let permille = if process { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
         Fault { from_ms, until_ms, instance, resource, permille, what }
@@ -195,7 +197,12 @@ impl PlanGenerator<'_> {
             FaultKind::Delay => FaultAction::ResponseDelayed { by_ms },
             FaultKind::Refusal => self.refusal(),
             FaultKind::Watch => self
-                .one_of(&[FaultAction::WatchStalled, FaultAction::WatchClosed, FaultAction::WatchReset, FaultAction::WatchExpired])
+                .one_of(&[
+                    FaultAction::WatchStalled,
+                    FaultAction::WatchClosed,
+                    FaultAction::WatchReset,
+                    FaultAction::WatchExpired,
+                ])
                 .clone(),
             FaultKind::Event => {
                 let within_ms = by_ms;
@@ -258,7 +265,8 @@ impl PlanGenerator<'_> {
             _ if self.rng.below(2) == 0 => None,
             _ => self.resource(),
         };
-        let permille = if what == FaultAction::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
+        let permille =
+            if what == FaultAction::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
         Fault { from_ms, until_ms, instance, resource, permille, what }
     }
 
@@ -377,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_draws_one_plan_and_another_draws_another() {
+    fn seed_draws_one_plan_and_another_draws_another() {
         assert_eq!(plan(7), plan(7));
         assert_ne!(plan(7).faults, plan(8).faults);
     }
 
     #[test]
-    fn a_plan_that_was_printed_can_be_read_again() {
+    fn plan_that_was_printed_can_be_read_again() {
         for seed in 0..100 {
             let plan = plan(seed);
             let text = plan.to_string();

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use windlass_api_server::faults::{RequestSummary, ProcessId};
+use windlass_api_server::faults::{ProcessId, RequestSummary};
 use windlass_controller::host::CacheVersions;
 use windlass_informer::ObjectLocation;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};

@@ -1,4 +1,4 @@
-//! Running a script in a world of its own.
+//! Running a script in its own world.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either, LocalBoxFuture};
 use tokio::runtime::{Builder, Handle};
-use windlass_api_server::faults::{Fault, Journal, Network, FaultPlan, Server, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Journal, Network, Server};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::ClientOptions;
 use windlass_controller::Watchable;
@@ -17,13 +17,13 @@ use windlass_manager::ManagerConfig;
 
 use crate::cluster::Cluster;
 use crate::exact::ExactRights;
-use crate::violation::{SimulationFailure, Violation};
 use crate::oracle::Oracle;
+use crate::ownership_gaps::OwnershipGaps;
 use crate::plans::Faults;
 use crate::probe::{CacheInspector, look_at};
 use crate::state::ClusterState;
 use crate::trace_excerpt;
-use crate::ownership_gaps::OwnershipGaps;
+use crate::violation::{SimulationFailure, Violation};
 use crate::watchdog::Watchdog;
 use crate::world::World;
 
@@ -114,19 +114,19 @@ impl Simulation {
         Simulation { seed, ..self }
     }
 
-    /// Faults go on for this many minutes. Default 10.
+    /// Faults continue for this many minutes. Default 10.
     #[must_use]
     pub fn minutes(self, minutes: u64) -> Self {
         self.lasting(Duration::from_secs(minutes * 60))
     }
 
-    /// Faults go on for this many days.
+    /// Faults continue for this many days.
     #[must_use]
     pub fn days(self, days: u64) -> Self {
         self.lasting(Duration::from_secs(days * 24 * 3600))
     }
 
-    /// Faults go on for this long.
+    /// Faults continue for this long.
     #[must_use]
     pub fn lasting(self, span: Duration) -> Self {
         Simulation { span, ..self }
@@ -157,7 +157,7 @@ impl Simulation {
         self
     }
 
-    /// Resources that single faults may be about, by plural name, beside pods, leases and events.
+    /// Resources that single faults may be about, by plural name, next to pods, leases and events.
     #[must_use]
     pub fn resources<S: Into<String>>(mut self, resources: impl IntoIterator<Item = S>) -> Self {
         self.resources.extend(resources.into_iter().map(Into::into));
@@ -189,7 +189,7 @@ impl Simulation {
 
     /// Gives each process under test the roles of its [manifests](windlass_manager::Manifests) and nothing else: a run fails
     /// if the server denies a request. A campaign fails if a setup declares a rule that none of its runs used. Rules that
-    /// the runtime adds (events, the election, `list` beside `watch`, finalizers of owners) do not count.
+    /// the runtime adds (events, the election, `list` next to `watch`, finalizers of owners) do not count.
     #[must_use]
     pub fn exact_rights(self) -> Self {
         Simulation { rights: Some(Arc::default()), ..self }
@@ -224,7 +224,11 @@ impl Simulation {
         let journal_of = |judge: &Arc<Oracle>| Journal::new(self.kept_records, Some(Arc::clone(judge) as _));
         let judge = Oracle::new();
         let journal = journal_of(&judge);
-        let failed = |flaw| SimulationFailure { flaw, plan: plan.clone(), trace: trace_excerpt::excerpt(&journal.records()) };
+        let failed = |flaw| SimulationFailure {
+            flaw,
+            plan: plan.clone(),
+            trace: trace_excerpt::excerpt(&journal.records()),
+        };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| failed(Violation::Panicked(error.to_string())))?;
         // Boxed, so that all of what follows is compiled once, and not once for every script.
@@ -240,7 +244,9 @@ impl Simulation {
     /// Fails if no run so far used a rule that a setup declares, where rights are exact.
     pub(crate) fn check_unused(&self) -> Result<(), Box<SimulationFailure>> {
         match self.rights.as_ref().and_then(|rights| rights.unused()) {
-            Some(flaw) => Err(Box::new(SimulationFailure { flaw, plan: self.fault_plan(), trace: String::new() })),
+            Some(flaw) => {
+                Err(Box::new(SimulationFailure { flaw, plan: self.fault_plan(), trace: String::new() }))
+            }
             None => Ok(()),
         }
     }
@@ -285,10 +291,13 @@ impl Simulation {
             let longest = self.longest.max(self.span * 2).max(plan.end() * 2) + CONVERGES * 2;
             let broken = first_of(
                 async { Err(judge.objection().await) },
-                first_of(async { Err(Violation::Frozen { task: vigil.livelocked().await.to_string() }) }, async {
-                    env.sleep(longest).await;
-                    Err(Violation::TooLong(longest))
-                }),
+                first_of(
+                    async { Err(Violation::Frozen { task: vigil.livelocked().await.to_string() }) },
+                    async {
+                        env.sleep(longest).await;
+                        Err(Violation::TooLong(longest))
+                    },
+                ),
             );
             let done = async { work.await.unwrap_or_else(|message| Err(Violation::Panicked(message))) };
             first_of(broken, done).await
@@ -365,7 +374,9 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
         } else {
             let state = ClusterState::of(&world.network.objects());
             match expected.map(|expected| state.difference(&expected.state)).filter(|it| !it.is_empty()) {
-                Some(difference) => Some(Violation::Differs { after: over, difference: difference.to_string() }),
+                Some(difference) => {
+                    Some(Violation::Differs { after: over, difference: difference.to_string() })
+                }
                 None => match world.odd_cache() {
                     None => return Ok(state),
                     objection => objection,

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_too_many_or_an_address_of_nobody_makes_one() {
+    fn object_too_many_or_an_address_of_nobody_makes_one() {
         let one =
             [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "1", "10.0.0.1")];
         let twice = [one[0].clone(), pod("web-b", "2", "10.0.0.2", "2026-01-01T00:00:00Z"), one[1].clone()];
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_of_another_uid_or_of_none_makes_one() {
+    fn owner_of_another_uid_or_of_none_makes_one() {
         let owner = |uid: &str| json!({ "kind": "ConfigMap", "metadata": { "name": "web", "uid": uid } });
         let owned = |uid: &str| {
             let owner = json!([{ "kind": "ConfigMap", "name": "web", "uid": uid }]);

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::{PostParams, WatchParams};
-use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
 };
@@ -18,7 +18,8 @@ use windlass_informer::Lister;
 use windlass_object::{ObjectKey, Verb};
 
 use crate::{
-    Cluster, SimulationFailure, Faults, Violation, Simulation, exhaustive_crash, random_plans, server, with_controllers,
+    Cluster, Faults, Simulation, SimulationFailure, Violation, exhaustive_crash, random_plans, server,
+    with_controllers,
 };
 
 /// Makes one Secret for every ConfigMap, and counts them.
@@ -37,7 +38,7 @@ enum Habit {
     Draws,
     /// Says that it is done after the first of two writes, if that write fails.
     GivesUp,
-    /// Writes although nothing has changed, every ten seconds, for ever.
+    /// Writes although nothing has changed, every ten seconds, forever.
     Restless,
     /// Writes four times a second, for five minutes.
     Busy,
@@ -210,18 +211,18 @@ fn crashes(habit: Habit) -> Result<u64, Violation> {
 }
 
 #[test]
-fn a_sound_controller_survives_a_crash_at_each_write() {
+fn sound_controller_survives_a_crash_at_each_write() {
     assert_eq!(crashes(Habit::Sound), Ok(8), "two writes for each of two maps, and each of them twice");
 }
 
 #[test]
-fn a_name_drawn_anew_after_a_crash_is_found() {
+fn name_drawn_anew_after_a_crash_is_found() {
     let flaw = crashes(Habit::Draws).expect_err("a second Secret");
     assert!(matches!(flaw, Violation::Differs { .. } | Violation::CreatedTwice { .. }), "{flaw}");
 }
 
 #[test]
-fn a_failed_write_that_nobody_repeats_is_found_and_its_plan_is_shortened_to_one_fault() {
+fn failed_write_that_nobody_repeats_is_found_and_its_plan_is_shortened_to_one_fault() {
     let simulation = Simulation::of(1).minutes(1).faults(Faults::all()).resources(["secrets"]);
     let failure = random_plans(&simulation, 200, async |cluster| two_maps(cluster, Habit::GivesUp).await)
         .expect_err("a Secret is missing");
@@ -230,37 +231,38 @@ fn a_failed_write_that_nobody_repeats_is_found_and_its_plan_is_shortened_to_one_
     let again = simulation.plan(failure.plan.clone());
     let quiet =
         again.clone().plan(FaultPlan::quiet(1)).run(async |cluster| two_maps(cluster, Habit::GivesUp).await);
-    let seen =
-        again.run_compared_to(Some(&quiet.expect("sound")), async |cluster| two_maps(cluster, Habit::GivesUp).await);
+    let seen = again.run_compared_to(Some(&quiet.expect("sound")), async |cluster| {
+        two_maps(cluster, Habit::GivesUp).await
+    });
     assert_eq!(seen.map_err(|it| it.flaw).err(), Some(failure.flaw), "the printed plan shows it again");
 }
 
 #[test]
-fn a_controller_that_never_rests_is_found() {
+fn controller_that_never_rests_is_found() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Restless).await);
     assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Restless { .. })));
 }
 
 #[test]
-fn a_task_that_no_env_knows_of_is_found() {
+fn task_that_no_env_knows_of_is_found() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
     assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::LeftBehind { .. })));
 }
 
 #[test]
-fn a_watch_opened_again_and_again_is_found() {
+fn watch_opened_again_and_again_is_found() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Spins).await);
     assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Spinning { .. })));
 }
 
 #[test]
-fn a_lease_that_is_not_the_elections_makes_nobody_a_leader() {
+fn lease_that_is_not_the_elections_makes_nobody_a_leader() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leases).await);
     assert_eq!(run.map_err(|it| it.flaw).map(|report| report.writes), Ok(4));
 }
 
 #[test]
-fn a_request_that_was_not_declared_is_found_although_the_controller_swallows_the_error() {
+fn request_that_was_not_declared_is_found_although_the_controller_swallows_the_error() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
     let Err(Violation::Undeclared { requests, .. }) = run.map_err(|it| it.flaw) else { panic!("not found") };
     assert!(requests.contains(r#"resource="leases",verb="create""#), "{requests}");
@@ -290,7 +292,7 @@ fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Vi
 }
 
 #[test]
-fn a_process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
+fn process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
     let delayed = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 60_000 });
     let delayed = delayed.from(Duration::from_secs(25)).for_resource("secrets");
     let lost = Fault::during(Duration::from_secs(60), FaultAction::RequestLost { silently: false });
@@ -311,16 +313,19 @@ fn a_process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
 }
 
 #[test]
-fn a_process_that_keeps_itself_from_stopping_in_order_is_found() {
-    let of_another = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 1 }).for_instance("another");
+fn process_that_keeps_itself_from_stopping_in_order_is_found() {
+    let of_another = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 1 })
+        .for_instance("another");
     for faults in [vec![], vec![of_another]] {
-        let Err(Violation::Ended { error, .. }) = terminated(Habit::Slow, 1, faults) else { panic!("not found") };
+        let Err(Violation::Ended { error, .. }) = terminated(Habit::Slow, 1, faults) else {
+            panic!("not found")
+        };
         assert!(error.contains("gave up after"), "{error}");
     }
 }
 
 #[test]
-fn a_campaign_that_cannot_fail_is_refused() {
+fn campaign_that_cannot_fail_is_refused() {
     let plan = FaultPlan::quiet(1);
     let fault = Fault::during(Duration::from_secs(1), FaultAction::Unavailable);
     let thought_out = FaultPlan { seed: 1, faults: vec![fault] };
@@ -340,11 +345,11 @@ fn a_campaign_that_cannot_fail_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_controllers_is_one_of_the_test() {
+async fn panic_of_the_controllers_is_one_of_the_test() {
     let env = Env::virtual_time(1);
     let server = server(&env);
     let registration = Mirror::registration(Habit::Sound).tuned(|_| panic!("boom"));
-    // It would wait for ever for what no controller makes.
+    // It would wait forever for what no controller makes.
     let run = with_controllers(&env, &server, "test", [registration], std::future::pending::<()>());
     let message = catch_panic(run).await.expect_err("it panics");
     assert!(message.contains("boom") && message.contains("\"test\""), "{message}");
@@ -355,7 +360,7 @@ fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Violation> {
 }
 
 #[test]
-fn a_panicking_script_a_wish_that_never_comes_true_and_frozen_time_end_a_run() {
+fn panicking_script_a_wish_that_never_comes_true_and_frozen_time_end_a_run() {
     assert_eq!(flaw_of(async |_| panic!("no")), Some(Violation::Panicked("no".into())));
     let never = flaw_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
     assert!(matches!(never, Some(Violation::Never { what, .. }) if what == "the moon"));
@@ -404,7 +409,10 @@ fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
     let cut = |name: &str| {
         // The holder renews no more, and its other requests get through.
         let lost = FaultAction::RequestLost { silently: false };
-        Fault::during(Duration::from_secs(290), lost).from(Duration::from_secs(30)).for_instance(name).for_resource("leases")
+        Fault::during(Duration::from_secs(290), lost)
+            .from(Duration::from_secs(30))
+            .for_instance(name)
+            .for_resource("leases")
     };
     let judged = |slow: (u32, u32), fast: (u32, u32)| {
         (0..3).find_map(|seed| {
@@ -431,7 +439,8 @@ fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
                 .for_instance(name)
                 .for_resource("leases")
         });
-        let suspended = Fault::during(Duration::from_secs(60), FaultAction::Suspend).from(Duration::from_secs(30));
+        let suspended =
+            Fault::during(Duration::from_secs(60), FaultAction::Suspend).from(Duration::from_secs(30));
         [suspended.for_instance(name)].into_iter().chain(blind).collect::<Vec<_>>()
     };
     // The first election decides which of the two leads, so that both plans are needed.
@@ -476,7 +485,7 @@ fn event_that_is_sent_after_lease_is_lost_is_reported() {
 
 /// An Arc is what a run needs to be given a server of the test's own.
 #[test]
-fn a_simulation_can_be_had_on_another_server() {
+fn simulation_can_be_had_on_another_server() {
     use windlass_api_server::{ApiServer, ApiServerOptions};
     let simulation = Simulation::on(1, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())));
     let report = simulation.run(async |cluster| {

@@ -1,6 +1,6 @@
-//! What is worth telling of a run that failed: the end of its trace, without what goes on whatever happens.
+//! What is worth telling of a run that failed: the end of its trace, without what continues whatever happens.
 
-use windlass_api_server::faults::{RecordKind, Record};
+use windlass_api_server::faults::{Record, RecordKind};
 
 /// How many lines a failure shows.
 const SHOWN: usize = 150;

@@ -28,8 +28,8 @@ use windlass_env::Env;
 use windlass_object::ObjectKey;
 use windlass_object::request::{RequestInfo, parameter};
 
-use crate::violation::Violation;
 use crate::oracle::Oracle;
+use crate::violation::Violation;
 
 /// The turn of one key, as the judge sees it. The requests of its clients carry it.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ pub enum Violation {
     /// The run did not end in virtual time.
     #[error("the run did not end within {0:?} of virtual time")]
     TooLong(Duration),
-    /// Writes went on, although no fault was left.
+    /// Writes continued, although no fault was left.
     #[error("{writes} writes in {over:?} after the last fault, and no end")]
     Restless {
         /// How many.

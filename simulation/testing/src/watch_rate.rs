@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use windlass_api_server::faults::{RequestSummary, ProcessId};
+use windlass_api_server::faults::{ProcessId, RequestSummary};
 
 use crate::violation::Violation;
 
@@ -57,7 +57,13 @@ struct Metadata {
 
 impl WatchRateOracle {
     /// A watch is opened.
-    pub(crate) fn opened(&mut self, at: Duration, who: &ProcessId, id: u64, asked: &RequestSummary) -> Option<Violation> {
+    pub(crate) fn opened(
+        &mut self,
+        at: Duration,
+        who: &ProcessId,
+        id: u64,
+        asked: &RequestSummary,
+    ) -> Option<Violation> {
         let watch = watched(asked);
         let index = *self.known.entry((who.clone(), watch.clone())).or_insert_with(|| {
             self.accounts.push(WatchAccount::default());
@@ -76,7 +82,7 @@ impl WatchRateOracle {
         let Some(account) = self.watches.get(&id).map(|index| &mut self.accounts[*index]) else { return };
         let event: Event = serde_json::from_slice(frame).unwrap_or_default();
         let version = event.object.metadata.resource_version.parse().unwrap_or_default();
-        // What was told before is no news: a server that repeats itself could be asked for ever.
+        // What was told before is no news: a server that repeats itself could be asked forever.
         if version > account.newest {
             account.newest = version;
             account.paid_at = account.paid_at.saturating_sub(COST);
@@ -133,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_opened_every_few_milliseconds_is_found_before_a_second_is_over() {
+    fn watch_opened_every_few_milliseconds_is_found_before_a_second_is_over() {
         let pace = Duration::from_millis(5);
         let repeats = |_| Some(7);
         for found in [objection(200, pace, |_| None), objection(200, pace, repeats)] {
@@ -162,8 +168,10 @@ mod tests {
         for number in 0..1_000 {
             let who = ProcessId { instance: "a".into(), life: number };
             assert_eq!(openings.opened(Duration::ZERO, &who, number, &asked(0)), None);
-            let other =
-                RequestSummary { uri: format!("/api/v1/pods?watch=true&labelSelector=n%3D{number}"), ..asked(0) };
+            let other = RequestSummary {
+                uri: format!("/api/v1/pods?watch=true&labelSelector=n%3D{number}"),
+                ..asked(0)
+            };
             let who = ProcessId { instance: "b".into(), life: 0 };
             assert_eq!(openings.opened(Duration::ZERO, &who, 1_000 + number, &other), None);
         }

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use jiff::SignedDuration;
-use windlass_api_server::faults::{Fault, Network, FaultPlan, FaultAction, ProcessId};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Network, ProcessId};
 use windlass_controller::Registration;
 use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
 use crate::exact::{ExactRights, UserLine};
-use crate::violation::Violation;
-use crate::oracle::{Candidate, Oracle, identity};
 use crate::judged::judged;
 use crate::local::over;
-use crate::probe::{self, Caches, CacheInspector};
-use crate::permissions::undeclared;
-use crate::turns::{TurnLine, with_judged_turns};
+use crate::oracle::{Candidate, Oracle, identity};
 use crate::ownership_gaps::LeaseTimings;
+use crate::permissions::undeclared;
+use crate::probe::{self, CacheInspector, Caches};
+use crate::turns::{TurnLine, with_judged_turns};
+use crate::violation::Violation;
 
 /// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
 const RESTART: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ struct RunningProcess {
 }
 
 impl Process {
-    /// What it stands for, if it is elected, on a clock of this rate, beside others of which this is the fastest.
+    /// What it stands for, if it is elected, on a clock of this rate, next to others of which this is the fastest.
     fn candidate(&self, rate: (u32, u32), fastest: (u32, u32)) -> Option<Candidate> {
         let Election { namespace, config: election } = self.config.election.clone()?.resolve(NAMESPACE);
         let shares = self.config.shards.is_some();
@@ -155,7 +155,7 @@ impl World {
     }
 
     /// How late the network of a process can be between the end of its fence and the end of its lease: five seconds by
-    /// default, and less on clocks of different rates. The server measures `timeout=` by a clock of its own.
+    /// default, and less on clocks of different rates. The server measures `timeout=` by its own clock.
     fn lateness(&self, process: &Process) -> Duration {
         let Some(election) = &process.config.election else { return Duration::MAX };
         let fence = true_time(election.renew_deadline, self.rate(&process.name));
@@ -312,10 +312,13 @@ impl World {
             let caches = Caches::default();
             let manager = match self.manager(&process, &env, &caches) {
                 Ok(manager) => manager,
-                Err(error) => return self.judge.object(Violation::Panicked(format!("{}: {error}", process.name))),
+                Err(error) => {
+                    return self.judge.object(Violation::Panicked(format!("{}: {error}", process.name)));
+                }
             };
             let metrics = manager.metrics().clone();
-            let living = RunningProcess { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
+            let living =
+                RunningProcess { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
             self.lock().processes.insert(process.name.clone(), living);
             self.network.note(&env, "starts");
             let who = ProcessId { instance: env.instance().into(), life: env.incarnation() };
@@ -379,7 +382,7 @@ impl World {
         }
     }
 
-    /// Whether a fault goes on that concerns this process, or did a moment ago.
+    /// Whether a fault continues that concerns this process, or did a moment ago.
     fn is_struck(&self, name: &str) -> bool {
         let now = self.env.now().since_origin();
         let lasts = |fault: &Fault| {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_shows_medians_worst_cases_and_ratios_to_the_first_side() {
+    fn table_shows_medians_worst_cases_and_ratios_to_the_first_side() {
         let mut table = Table::default();
         for nanoseconds in [30.0, 10.0, 20.0] {
             table.note("ints", "ours", Sample { nanoseconds, allocations: 0.0 });

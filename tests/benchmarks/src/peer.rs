@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_benchmarks_figures_are_read_per_key() {
+    fn benchmarks_figures_are_read_per_key() {
         let text = "goos: linux\nBenchmarkIntsMeasured-2 \t 9\t 9 ns/op\t 9 ns/key\t 9 B/op\t 9 allocs/op\n\
                     BenchmarkInts-2   \t    4402\t    250000 ns/op\t       250.0 ns/key\t    8000 B/op\t    500 allocs/op\nPASS\n";
         let found = sample(text, "Ints").expect("the line is there");

@@ -43,7 +43,7 @@ impl Forwarder {
         Ok(Self { address, wire, task })
     }
 
-    /// A wire to the server of this kubeconfig, and a kubeconfig beside it whose server is the near end of the wire.
+    /// A wire to the server of this kubeconfig, and a kubeconfig next to it whose server is the near end of the wire.
     ///
     /// # Errors
     /// A file that cannot be read or written, and what it says.
@@ -124,7 +124,7 @@ async fn carry(
     loop {
         let read = tokio::time::timeout(LOOK_INTERVAL, from.read(&mut bytes)).await;
         let now = wire.now();
-        // Mended since: whoever is at its ends has to connect anew.
+        // Mended since: whoever is at its ends has to connect again.
         if now.is_multiple_of(2) && now != born {
             return;
         }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_wire_is_silent_and_what_it_lost_comes_back_over_no_other() {
+    async fn cut_wire_is_silent_and_what_it_lost_comes_back_over_no_other() {
         let forwarder = Forwarder::start(echo().await).await.unwrap();
         let mut before = TcpStream::connect(forwarder.address).await.unwrap();
         assert_eq!(says(&mut before, 1).await, Some(1));

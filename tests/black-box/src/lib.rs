@@ -5,9 +5,9 @@
 //! which is how a scenario itself is checked.
 
 pub mod audit;
+pub mod control_plane;
 pub mod fixtures;
 pub mod forwarder;
-pub mod control_plane;
 pub mod subject;
 pub mod tenures;
 pub mod wait;

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use windlass_harness::{ManagerProcess, ControlPlane, Process};
+use windlass_harness::{ControlPlane, ManagerProcess, Process};
 
 /// The controllers under test, by their canonical names.
 pub const CONTROLLERS: [&str; 3] =

@@ -1,6 +1,6 @@
 //! Who held which shard and when, by the API server's own account, and whether every write was its holder's.
 //!
-//! Every replica has a user of its own, so the audit log tells whose a write was, a status or a patch as much as a create.
+//! Every replica has its own user, so the audit log tells whose a write was, a status or a patch as much as a create.
 //! A write is its holder's if, when the server received it, the Lease of a shard with its namespace named that user's
 //! replica and had been renewed no longer ago than the renew deadline. What may be on the wire for a while is granted the
 //! time by which a lease outlasts that deadline: until then nobody else can have taken it.
@@ -137,7 +137,12 @@ fn changes_of(lease: &str, noted: &[LeaseSnapshot]) -> Vec<ShardTransfer> {
             Some(before) if one.held && one.user != before.user => {
                 let since = freed.unwrap_or(before.received);
                 let after = self::since(since, one.answered);
-                changes.push(ShardTransfer { lease: lease.to_owned(), since, after, given_back: freed.is_some() });
+                changes.push(ShardTransfer {
+                    lease: lease.to_owned(),
+                    since,
+                    after,
+                    given_back: freed.is_some(),
+                });
             }
             // Whoever finds a Lease that has expired may write over it without taking it.
             Some(before) if !one.held && one.user == before.user => freed = Some(one.answered),
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_its_holders_while_the_lease_is_fresh_and_nobodys_afterwards() {
+    fn write_is_its_holders_while_the_lease_is_fresh_and_nobodys_afterwards() {
         let tenures = LeaseHistory::of(&history(), "windlass", TERMS).unwrap();
         let judge = |user: &str, at: &str| tenures.judge(&[patch(user, at)]);
         for (user, at) in [("one", "01.5"), ("one", "05.9"), ("two", "08.5"), ("one", "09.6")] {

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::fixtures::ready_condition;
 
-/// What every kind in these scenarios is: namespaced, typed, and serialisable.
+/// What every kind in these scenarios is: namespaced, typed, and serializable.
 pub trait Kind:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Serialize
@@ -43,7 +43,7 @@ impl<K> Kind for K where
 {
 }
 
-/// A namespace of its own on a running plane.
+/// Its own namespace on a running plane.
 #[derive(Clone)]
 pub struct TestNamespace {
     /// Administrator's client, without client-side limits.

@@ -1,4 +1,4 @@
-//! Windlass beside the real kube-controller-manager, each under its own lease, as a cluster would run them.
+//! Windlass next to the real kube-controller-manager, each under its own lease, as a cluster would run them.
 
 use std::{fs, time::Duration};
 
@@ -16,7 +16,7 @@ use windlass_black_box::{
     wait::eventually,
     world::TestNamespace,
 };
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const MANIFEST: &str = r"
 apiVersion: apps/v1
@@ -38,7 +38,7 @@ spec:
 ";
 
 #[tokio::test]
-async fn a_deployment_rolls_out_scales_and_goes_with_both_managers_at_work() -> Result<()> {
+async fn deployment_rolls_out_scales_and_goes_with_both_managers_at_work() -> Result<()> {
     let all_but_ours =
         std::iter::once("*".to_owned()).chain(CONTROLLERS.map(|controller| format!("-{controller}")));
     on_plane(ControlPlaneOptions::default().upstream_controllers(all_but_ours), beside).await

@@ -19,12 +19,12 @@ use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::Env;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 use windlass_informer::{
-    Event, FactoryOptions, InformerFactory, ListRequest, Lister, ListerWatcher, DeletionEvidence, Selection,
+    DeletionEvidence, Event, FactoryOptions, InformerFactory, ListRequest, Lister, ListerWatcher, Selection,
     WatchRequest,
     etcd::{Channel, Endpoint, EtcdSource, JsonObjects},
 };
 use windlass_metrics::Metrics;
-use windlass_object::{Projection, Frame, ObjectKey, RawList, ResourceKind, Typed};
+use windlass_object::{Frame, ObjectKey, Projection, RawList, ResourceKind, Typed};
 
 /// How long anything may take on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -384,7 +384,7 @@ async fn unseen_writes(writer: &Writer) -> Result<i64> {
 }
 
 #[tokio::test]
-async fn a_watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_that_tells_exactly_what_differs()
+async fn watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_that_tells_exactly_what_differs()
 -> Result<()> {
     on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         let channel = channel(plane.etcd_socket());

@@ -11,14 +11,14 @@ use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::{
     audit::{Audit, Write},
-    fixtures::LABEL,
     control_plane::on_plane,
+    fixtures::LABEL,
     subject::ready,
     wait::{eventually, eventually_within},
     workload::Workload as _,
     world::TestNamespace,
 };
-use windlass_harness::{ManagerProcess, ControlPlaneOptions};
+use windlass_harness::{ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -31,7 +31,8 @@ struct Pair {
 /// Runs `body` with a leader at work and a standby that is synced.
 async fn with_a_pair(body: impl AsyncFnOnce(Pair, &Audit) -> Result<()>) -> Result<()> {
     on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
-        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("failover").await? };
+        let world =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace("failover").await? };
         let leader = ManagerProcess::start(plane, &[]).await?;
         ready(&leader, TIMEOUT).await?;
         eventually("the first manager holds the lease", || lease(&world), |it| !holder(it).is_empty())
@@ -97,7 +98,7 @@ async fn when_the_leader_is_asked_to_stop_the_standby_acts_within_a_second() -> 
 }
 
 #[tokio::test]
-async fn a_leader_that_lost_its_lease_exits_with_failure_and_writes_nothing_more() -> Result<()> {
+async fn leader_that_lost_its_lease_exits_with_failure_and_writes_nothing_more() -> Result<()> {
     with_a_pair(async |Pair { world, leader, standby }, audit| {
         let first = holder(&lease(&world).await?);
         signal(&leader, Signal::STOP)?;

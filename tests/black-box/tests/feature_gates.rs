@@ -5,16 +5,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 use windlass_black_box::{
-    fixtures::{LABEL, pairs},
     control_plane::on_plane,
+    fixtures::{LABEL, pairs},
     subject::{Subject, ready},
     wait::eventually,
     workload::{Workload as _, create_stable, stable},
     world::TestNamespace,
 };
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
-/// Runs `body` with a manager of its own that has these gates, and ends that manager.
+/// Runs `body` with its own manager that has these gates, and ends that manager.
 async fn with_gates(plane: &ControlPlane, gates: &str, body: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     ensure!(Subject::chosen()? == Subject::Windlass, "gates are given to windlass alone");
     let gates = format!("--feature-gates={gates}");

@@ -7,14 +7,14 @@ use futures_util::future::try_join_all;
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 use windlass_black_box::{
     audit::Audit,
-    fixtures::{pairs, service},
     control_plane::on_plane,
+    fixtures::{pairs, service},
     subject::ready,
     wait::eventually,
     workload::Workload as _,
     world::TestNamespace,
 };
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const SETS: usize = 10;
 const REPLICAS: i32 = 30;
@@ -48,7 +48,7 @@ async fn ready_pods(world: &TestNamespace, app: &str) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn an_api_server_restarted_under_load_loses_nothing_and_doubles_nothing() -> Result<()> {
+async fn api_server_restarted_under_load_loses_nothing_and_doubles_nothing() -> Result<()> {
     on_plane(ControlPlaneOptions::default(), restart_under_load).await
 }
 

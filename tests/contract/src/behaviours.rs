@@ -1,4 +1,4 @@
-//! The behaviours, a file for each concept.
+//! The behaviors, a file for each concept.
 
 use crate::Behavior;
 

@@ -1,4 +1,4 @@
-//! What one behaviour works with: a server, a namespace of its own, and short ways to ask.
+//! What one behavior works with: a server, its own namespace, and short ways to ask.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::subject::{TestResponse, TestRequest, TestServer, Watch};
+use crate::subject::{TestRequest, TestResponse, TestServer, Watch};
 
 /// How long something that takes its time may take, for machines that are busy building.
 const TIMEOUT: Duration = Duration::from_secs(50);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_the_difference_is_named() {
+    fn path_of_the_difference_is_named() {
         let found = lacking(&json!({ "a": [{ "b": 1 }] }), &json!({ "a": [{ "b": 2 }] }), "it");
         assert_eq!(found.as_deref(), Some("it.a[0].b\n  expected 2\n  got      1"));
     }

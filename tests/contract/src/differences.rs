@@ -2,10 +2,10 @@
 //!
 //! The suite demands that exactly these fail there. An entry is a decision: what can be had cheaply is built instead.
 
-/// One behaviour that the server in the process does not have.
+/// One behavior that the server in the process does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The behaviour, as `group::behaviour`.
+    /// The behavior, as `group::behaviour`.
     pub behaviour: &'static str,
     /// What its failure says: any other failure is one nobody decided on.
     pub shows: &'static str,

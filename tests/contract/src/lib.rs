@@ -1,10 +1,10 @@
-//! One suite of API behaviours, run unchanged against the server in the process and against kube-apiserver.
+//! One suite of API behaviors, run unchanged against the server in the process and against kube-apiserver.
 //!
 //! A [`Behavior`] is a sentence and a short program of requests; it sees nothing of the server but what any client
 //! sees. `tests/suite.rs` runs all of them on both servers; the binary `contract` runs them on a server that is there
 //! already.
 //!
-//! Guarantees: every behaviour has a name and a namespace of its own; where the two servers differ on purpose, the
+//! Guarantees: every behavior has a name and its own namespace; where the two servers differ on purpose, the
 //! difference is listed with its reason in [`differences`], and the list is exact.
 //!
 //! It refuses to normalise what clients match on: messages are compared to the letter.
@@ -39,7 +39,7 @@ pub struct Behavior {
     pub run: fn(Case) -> Pin<Box<dyn Future<Output = Outcome> + Send>>,
 }
 
-/// A table of behaviours from the names of their functions.
+/// A table of behaviors from the names of their functions.
 #[macro_export]
 macro_rules! behaviours {
     ($($name:ident),* $(,)?) => {
@@ -47,10 +47,10 @@ macro_rules! behaviours {
     };
 }
 
-/// How long one behaviour may take, for machines that are busy building.
+/// How long one behavior may take, for machines that are busy building.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether `name`, as `group::behaviour`, is that of a behaviour.
+/// Whether `name`, as `group::behaviour`, is that of a behavior.
 #[must_use]
 pub fn is_behaviour(name: &str) -> bool {
     let named = |(group, table): &(&str, &[Behavior])| {
@@ -59,8 +59,12 @@ pub fn is_behaviour(name: &str) -> bool {
     behaviours::ALL.iter().any(named)
 }
 
-/// Runs `group` on `subject`, `at_once` behaviours at a time; says of each whether it held, and if not, why.
-pub async fn run(subject: &TestServer, group: &[Behavior], at_once: usize) -> BTreeMap<&'static str, Outcome> {
+/// Runs `group` on `subject`, `at_once` behaviors at a time; says of each whether it held, and if not, why.
+pub async fn run(
+    subject: &TestServer,
+    group: &[Behavior],
+    at_once: usize,
+) -> BTreeMap<&'static str, Outcome> {
     stream::iter(
         group.iter().map(|behaviour| async move { (behaviour.name, run_one(subject, behaviour).await) }),
     )
@@ -77,7 +81,7 @@ async fn run_one(subject: &TestServer, behaviour: &Behavior) -> Outcome {
     }
 }
 
-/// What is wrong with these outcomes of `group`, a line each, given the behaviours in which this server differs on
+/// What is wrong with these outcomes of `group`, a line each, given the behaviors in which this server differs on
 /// purpose: those have to fail, and in the words that are listed.
 #[must_use]
 pub fn complaints(
@@ -109,26 +113,26 @@ mod tests {
     const FIRST: Difference = Difference { behaviour: "g::first", shows: "why", reason: "reason" };
 
     #[test]
-    fn a_failure_is_complained_of_unless_it_is_listed() {
+    fn failure_is_complained_of_unless_it_is_listed() {
         assert_eq!(complaints("g", &outcomes(Err(anyhow!("why"))), &[]), ["first: why"]);
         assert!(complaints("g", &outcomes(Err(anyhow!("this is why"))), &[FIRST]).is_empty());
     }
 
     #[test]
-    fn a_listed_difference_that_shows_otherwise_is_complained_of() {
+    fn listed_difference_that_shows_otherwise_is_complained_of() {
         let complaints = complaints("g", &outcomes(Err(anyhow!("no namespace"))), &[FIRST]);
         assert_eq!(complaints, ["first: differs otherwise than is listed: expected \"why\" in no namespace"]);
     }
 
     #[test]
-    fn a_listed_difference_that_is_none_is_complained_of() {
+    fn listed_difference_that_is_none_is_complained_of() {
         let second = Difference { behaviour: "h::second", ..FIRST };
         let complaints = complaints("g", &outcomes(Ok(())), &[FIRST, second]);
         assert_eq!(complaints, ["first: listed as a difference, but there is none"]);
     }
 
     #[test]
-    fn a_behaviour_is_known_by_group_and_name() {
+    fn behaviour_is_known_by_group_and_name() {
         assert!(is_behaviour("create::a_taken_name_is_refused"));
         assert!(!is_behaviour("delete::a_taken_name_is_refused"));
     }

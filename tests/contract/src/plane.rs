@@ -1,4 +1,4 @@
-//! The planes on which the real kube-apiserver shows its behaviours: etcd and the server, nobody else.
+//! The planes on which the real kube-apiserver shows its behaviors: etcd and the server, nobody else.
 
 use anyhow::Result;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
@@ -21,7 +21,7 @@ pub async fn start_with_shards() -> Result<ControlPlane> {
 
 fn options() -> ControlPlaneOptions {
     // No service accounts: nobody here makes them, and pods are to be made without.
-    // History goes soon: the behaviours that need it gone wait for that.
+    // History goes soon: the behaviors that need it gone wait for that.
     ControlPlaneOptions::default()
         .nodes(0)
         .scheduler(false)

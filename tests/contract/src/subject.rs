@@ -38,7 +38,7 @@ pub struct TestRequest {
     pub method: Method,
     /// Path and query.
     pub path: String,
-    /// Headers beside those of every request.
+    /// Headers next to those of every request.
     pub headers: Vec<(&'static str, String)>,
     /// The body, as it is.
     pub body: Vec<u8>,
@@ -80,7 +80,7 @@ impl TestServer {
         }
     }
 
-    /// Waits for one's turn, where only one behaviour at a time may prepare this subject for all. Other subjects have
+    /// Waits for one's turn, where only one behavior at a time may prepare this subject for all. Other subjects have
     /// turns of their own: they may live on another clock.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turns.lock().await

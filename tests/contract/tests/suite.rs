@@ -18,10 +18,10 @@ use windlass_contract::{
 use windlass_env::Env;
 use windlass_harness::ControlPlane;
 
-/// How many behaviours a contract that is worth the name has.
+/// How many behaviors a contract that is worth the name has.
 const ENOUGH: usize = 250;
 
-/// How many behaviours of one group are under way at once on the real server: enough to hide waiting, few enough for
+/// How many behaviors of one group are under way at once on the real server: enough to hide waiting, few enough for
 /// two cores. On ours waiting costs nothing, and one after the other is the same every time.
 const AT_ONCE: usize = 12;
 
@@ -96,7 +96,7 @@ async fn real(group: &str) {
     assert!(complaints.is_empty(), "kube-apiserver\n{}", complaints.join("\n\n"));
 }
 
-/// A server of its own for each group, on a clock that jumps: waiting costs nothing here.
+/// Its own server for each group, on a clock that jumps: waiting costs nothing here.
 async fn ours(group: &str) {
     let storage = Arc::new(InMemoryStorage::new(MemoryOptions::default()));
     let options = ApiServerOptions {

@@ -33,7 +33,10 @@ fn items_are_slices(body: &Bytes, page: &RawList) {
         assert!(item.as_ptr() as usize >= behind, "items in order, none within another");
         behind = item.as_ptr() as usize + item.len();
         // An item alone is what it is within the list.
-        assert_eq!(wire::object_header(item).is_ok(), wire::object_header(&Bytes::copy_from_slice(item)).is_ok());
+        assert_eq!(
+            wire::object_header(item).is_ok(),
+            wire::object_header(&Bytes::copy_from_slice(item)).is_ok()
+        );
     }
     assert!(behind <= body.as_ptr() as usize + body.len());
 }

@@ -1,7 +1,7 @@
 //! Heads of objects.
 
 use serde_json::Value;
-use windlass_object::wire::{peek_header, object_header};
+use windlass_object::wire::{object_header, peek_header};
 
 use crate::reference::{decode, says_something_twice};
 

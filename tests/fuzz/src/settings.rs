@@ -19,7 +19,7 @@ pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes
 pub(crate) fn a_file_is_refused_by_its_name_or_means_what_is_written_of_it(bytes: &[u8]) {
     let reading = read_file(bytes);
     if let ParseOutcome::Refused(why) = &reading {
-        // What is wrong may be what a default would be beside the file.
+        // What is wrong may be what a default would be next to the file.
         assert!(why.starts_with("f.yaml") || why.starts_with("--"), "{why}");
     }
     holds(reading);

@@ -254,7 +254,7 @@ fn succeeded(output: Output, what: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The Go module, beside this crate.
+/// The Go module, next to this crate.
 fn source_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../control-plane")
 }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_changes_with_a_main_and_not_with_other_files() {
+    fn key_changes_with_a_main_and_not_with_other_files() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("cmd/etcd")).unwrap();
         for name in ["go.mod", "go.sum", "cmd/etcd/main.go"] {

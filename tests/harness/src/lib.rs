@@ -2,7 +2,7 @@
 //!
 //! A [`ControlPlane`] is etcd, kube-apiserver, those of upstream's controllers that other controllers lean
 //! on, the scheduler, and kwok playing the kubelets: the true binaries, built from source on first
-//! use. A [`ManagerProcess`] is our own binary beside them, as a process like any other.
+//! use. A [`ManagerProcess`] is our own binary next to them, as a process like any other.
 //!
 //! # Guarantees
 //! - Nothing outlives the process that started it, however that process ends, `SIGKILL` included.

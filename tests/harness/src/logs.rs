@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_short_and_ends_where_the_log_ends() {
+    fn tail_is_short_and_ends_where_the_log_ends() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         fs::write(&log, format!("{}the end", "x".repeat(100_000))).unwrap();

@@ -1,4 +1,4 @@
-//! Our own controller manager, as a process beside a plane.
+//! Our own controller manager, as a process next to a plane.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -40,8 +40,8 @@ impl ManagerProcess {
     /// whether it is ready is another question, see [`get`](Self::get).
     ///
     /// It acts as the plane's administrator unless `args` name another `--kubeconfig`, and its admin
-    /// server listens on a port of its own (`--secure-port` is the harness's to set), on loopback and in plain HTTP unless
-    /// `args` say how it serves. The binary is the one that `WINDLASS_BIN` names, else the one built beside the running
+    /// server listens on its own port (`--secure-port` is the harness's to set), on loopback and in plain HTTP unless
+    /// `args` say how it serves. The binary is the one that `WINDLASS_BIN` names, else the one built next to the running
     /// test.
     ///
     /// # Errors
@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_split_into_code_and_body() {
+    fn answer_is_split_into_code_and_body() {
         assert_eq!(parse_answer("HTTP/1.0 503 no\r\nA: b\r\n\r\nnot yet").unwrap(), (503, "not yet".into()));
         assert!(parse_answer("").is_err());
     }
 
     #[test]
-    fn the_binary_of_the_tests_own_profile_is_taken_and_a_missing_one_named_with_its_remedy() {
+    fn binary_of_the_tests_own_profile_is_taken_and_a_missing_one_named_with_its_remedy() {
         let profile = tempfile::tempdir().unwrap();
         let test = profile.path().join("deps").join("scenarios-0123");
         let complaint = binary_beside(&test, BINARY).unwrap_err().to_string();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_of_the_tests_own_is_respected() {
+    fn kubeconfig_of_the_tests_own_is_respected() {
         assert!(names(&["--kubeconfig=x"], "--kubeconfig"));
         assert!(names(&["--kubeconfig", "x"], "--kubeconfig"));
         assert!(!names(&["--kubeconfigs=x"], "--kubeconfig"));

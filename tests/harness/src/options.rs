@@ -1,6 +1,6 @@
 //! What kind of plane is wanted.
 
-/// Upstream's controllers that run beside ours by default: none of them owns workloads.
+/// Upstream's controllers that run next to ours by default: none of them owns workloads.
 ///
 /// Without the first no pod is admitted, without the second no namespace ever goes away, and without
 /// the third nothing owned is removed with its owner.
@@ -99,7 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn a_star_runs_them_all() {
-        assert!(ControlPlaneOptions::default().upstream_controllers(["*"]).runs_upstream("replicaset-controller"));
+    fn star_runs_them_all() {
+        assert!(
+            ControlPlaneOptions::default().upstream_controllers(["*"]).runs_upstream("replicaset-controller")
+        );
     }
 }

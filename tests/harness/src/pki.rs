@@ -1,4 +1,4 @@
-//! The keys and certificates of one plane: an authority of its own, and nothing signed by another.
+//! The keys and certificates of one plane: its own authority, and nothing signed by another.
 
 use std::fs;
 use std::io::Write;
@@ -46,7 +46,7 @@ impl CertificateAuthority {
         Ok(authority)
     }
 
-    /// Writes a kubeconfig for `user`, in `group` if one is given, with a certificate of its own, as `identity`.
+    /// Writes a kubeconfig for `user`, in `group` if one is given, with its own certificate, as `identity`.
     pub(crate) fn kubeconfig(
         &self,
         identity: &str,

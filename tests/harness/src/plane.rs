@@ -208,7 +208,7 @@ impl ControlPlane {
     ///
     /// # Panics
     /// When the settings, from which a client has been made before, no longer make one.
-    // A client is made on the runtime that drives its connections, hence `async`.
+    // A client is made on the runtime that drives its connections, therefore `async`.
     #[allow(clippy::unused_async)]
     pub async fn client(&self) -> Client {
         Client::try_from(self.config()).expect("these settings made a client at the start")

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_port_is_not_reserved_again_while_nothing_listens() {
+    fn reserved_port_is_not_reserved_again_while_nothing_listens() {
         let ports: Vec<Port> = (0..50).map(|_| Port::reserve().unwrap()).collect();
         let mut numbers: Vec<u16> = ports.iter().map(Port::number).collect();
         numbers.sort_unstable();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_somebody_listens_on_is_passed_over() {
+    fn port_somebody_listens_on_is_passed_over() {
         let taken = Port::reserve().unwrap().number();
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap();
         for _ in 0..COUNT / 100 {

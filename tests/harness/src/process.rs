@@ -188,7 +188,7 @@ impl Drop for Janitor {
 }
 
 fn spawn(command: &mut Command) -> anyhow::Result<Child> {
-    // In a group of its own a supervisor survives the Ctrl-C that ends us, and tidies up.
+    // In its own group a supervisor survives the Ctrl-C that ends us, and tidies up.
     command
         .stdin(Stdio::piped())
         .process_group(0)

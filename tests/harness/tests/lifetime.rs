@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_killed_process_leaves_no_children_and_no_files() {
+fn killed_process_leaves_no_children_and_no_files() {
     let mut probe = Command::new(env!("CARGO_BIN_EXE_harness-probe"))
         .arg("hold")
         .env_remove("WINDLASS_KEEP_LOGS")
@@ -32,7 +32,7 @@ fn a_killed_process_leaves_no_children_and_no_files() {
 }
 
 #[test]
-fn a_program_that_ends_fails_the_start_in_its_own_words_and_leaves_the_logs() {
+fn program_that_ends_fails_the_start_in_its_own_words_and_leaves_the_logs() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_harness-probe"))
         .args(["hold", "serviceaccount-controller", "no-such-controller"])
@@ -48,14 +48,14 @@ fn a_program_that_ends_fails_the_start_in_its_own_words_and_leaves_the_logs() {
 }
 
 #[test]
-fn a_missing_go_is_named_with_what_to_install() {
+fn missing_go_is_named_with_what_to_install() {
     let complaint = complaint_of_assets(Path::new("/nonexistent"));
     assert!(complaint.contains("`go` was not found"), "{complaint}");
     assert!(complaint.contains("install Go 1.26 or later"), "{complaint}");
 }
 
 #[test]
-fn a_go_that_is_too_old_is_told_apart_from_a_missing_one() {
+fn go_that_is_too_old_is_told_apart_from_a_missing_one() {
     let folder = tempfile::tempdir().unwrap();
     write_script(&folder.path().join("go"), "#!/bin/sh\necho go1.25.3\n");
     let complaint = complaint_of_assets(folder.path());
@@ -64,7 +64,7 @@ fn a_go_that_is_too_old_is_told_apart_from_a_missing_one() {
 }
 
 #[test]
-fn a_go_that_refuses_is_quoted() {
+fn go_that_refuses_is_quoted() {
     let folder = tempfile::tempdir().unwrap();
     write_script(&folder.path().join("go"), "#!/bin/sh\necho no toolchain today >&2\nexit 1\n");
     let complaint = complaint_of_assets(folder.path());

@@ -14,7 +14,7 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_pod_in_a_fresh_namespace_is_scheduled_and_becomes_ready_with_an_address() -> anyhow::Result<()> {
+async fn pod_in_a_fresh_namespace_is_scheduled_and_becomes_ready_with_an_address() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("pods").await?;
     let client = plane.client().await;
@@ -59,7 +59,7 @@ async fn owned_objects_are_collected_with_their_owner() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result<()> {
+async fn api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result<()> {
     let plane = ControlPlane::start(ControlPlaneOptions::default().nodes(0).scheduler(false)).await?;
     let client = plane.client().await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
@@ -77,7 +77,7 @@ async fn the_api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result
 }
 
 #[tokio::test]
-async fn a_plane_without_upstream_controllers_still_admits_pods() -> anyhow::Result<()> {
+async fn plane_without_upstream_controllers_still_admits_pods() -> anyhow::Result<()> {
     let options = ControlPlaneOptions::default().upstream_controllers([""; 0]).authorization_rbac(false);
     let plane = ControlPlane::start(options.nodes(1)).await?;
     let namespace = plane.namespace("bare").await?;
@@ -113,7 +113,7 @@ async fn upstreams_own_controllers_run_beside_and_end_when_dropped() -> anyhow::
 }
 
 #[tokio::test]
-async fn a_program_ends_with_its_supervisor() -> anyhow::Result<()> {
+async fn program_ends_with_its_supervisor() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let program = plane.start_upstream_controllers(&["ttl-controller"], &[])?;
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid()))?;
@@ -126,7 +126,7 @@ async fn a_program_ends_with_its_supervisor() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_program_asked_to_end_reports_how_it_ended() -> anyhow::Result<()> {
+async fn program_asked_to_end_reports_how_it_ended() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let program = plane.start_upstream_controllers(&["ttl-controller"], &[])?;
     ensure!(program.exited().is_none(), "it runs");
@@ -137,7 +137,7 @@ async fn a_program_asked_to_end_reports_how_it_ended() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_identity_may_do_only_what_is_bound_to_it() -> anyhow::Result<()> {
+async fn identity_may_do_only_what_is_bound_to_it() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let path = plane.kubeconfig_for("nobody", "nobody", None)?;
     let config = kube::Config::from_custom_kubeconfig(
@@ -153,7 +153,7 @@ async fn an_identity_may_do_only_what_is_bound_to_it() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_stopped_plane_leaves_no_files_and_one_to_be_examined_leaves_its_logs() -> anyhow::Result<()> {
+async fn stopped_plane_leaves_no_files_and_one_to_be_examined_leaves_its_logs() -> anyhow::Result<()> {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     let forgotten = ControlPlane::start(options.clone()).await?;
     let logs = forgotten.logs_dir().to_owned();

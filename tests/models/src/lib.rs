@@ -2,7 +2,7 @@
 //! hangs, nobody removed is told anything.
 //!
 //! The modules of `windlass-informer` that fan out are compiled once more here, with loom's lock in place of the
-//! standard library's; so this is the code that runs, not a copy of it. The queue has its models beside its code, in
+//! standard library's; so this is the code that runs, not a copy of it. The queue has its models next to its code, in
 //! `runtime/workqueue/tests/models`.
 //!
 //! What they do not see: the insides of tokio's `Notify` and of the cells of `windlass-env`, which are steps of one

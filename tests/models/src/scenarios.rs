@@ -11,7 +11,7 @@ use loom::thread;
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Uid};
 
-use crate::handler::{Cause, Delivery, Event, DeletionEvidence};
+use crate::handler::{Cause, DeletionEvidence, Delivery, Event};
 use crate::processor::{HandlerControl as _, HandlerState, Listener};
 
 type Told = Arc<Mutex<Vec<String>>>;
@@ -24,7 +24,7 @@ fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'sta
 }
 
 /// Whether somebody was woken. No step of loom's: wakers are cloned and dropped under locks of tokio's that loom knows
-/// nothing of, and a thread that were interrupted there would block all others for ever.
+/// nothing of, and a thread that were interrupted there would block all others forever.
 struct Woken(PlainBool);
 
 impl Wake for Woken {
@@ -108,7 +108,7 @@ pub fn every_change_is_told_in_order_before_the_handler_is_synced() {
 }
 
 /// A snapshot is told before what was queued behind it, and the handler is not synced before both.
-pub fn a_snapshot_is_told_before_what_comes_behind_it() {
+pub fn snapshot_is_told_before_what_comes_behind_it() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
         let (running, told) = run(&listener);
@@ -123,7 +123,7 @@ pub fn a_snapshot_is_told_before_what_comes_behind_it() {
 }
 
 /// Whenever a handler is removed, its thread ends, and says so; and it is never synced afterwards.
-pub fn a_removed_handler_ends_whatever_is_queued_meanwhile() {
+pub fn removed_handler_ends_whatever_is_queued_meanwhile() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
         let (running, _told) = run(&listener);
@@ -177,7 +177,7 @@ pub fn who_is_gone_is_told_nothing() {
 }
 
 /// A handler that is to miss nothing gets everything in order, or is ended and says why; nothing in between.
-pub fn a_bounded_handler_gets_everything_or_is_ended() {
+pub fn bounded_handler_gets_everything_or_is_ended() {
     in_every_order(3, || {
         let listener = listener(Delivery::EveryEvent { bound: 1 });
         let (running, told) = run(&listener);

@@ -8,13 +8,13 @@ fn every_change_is_told_in_order_before_the_handler_is_synced() {
 }
 
 #[test]
-fn a_snapshot_is_told_before_what_comes_behind_it() {
-    scenarios::a_snapshot_is_told_before_what_comes_behind_it();
+fn snapshot_is_told_before_what_comes_behind_it() {
+    scenarios::snapshot_is_told_before_what_comes_behind_it();
 }
 
 #[test]
-fn a_removed_handler_ends_whatever_is_queued_meanwhile() {
-    scenarios::a_removed_handler_ends_whatever_is_queued_meanwhile();
+fn removed_handler_ends_whatever_is_queued_meanwhile() {
+    scenarios::removed_handler_ends_whatever_is_queued_meanwhile();
 }
 
 #[test]
@@ -23,6 +23,6 @@ fn who_is_gone_is_told_nothing() {
 }
 
 #[test]
-fn a_bounded_handler_gets_everything_or_is_ended() {
-    scenarios::a_bounded_handler_gets_everything_or_is_ended();
+fn bounded_handler_gets_everything_or_is_ended() {
+    scenarios::bounded_handler_gets_everything_or_is_ended();
 }

@@ -27,8 +27,8 @@ const PREPARATIONS: &[Mutation] = &[
     Mutation {
         name: "switch",
         file: "runtime/env/src/lib.rs",
-        before: "mod aside;\n",
-        after: "pub use windlass_mutants::has_defect;\n\nmod aside;\n",
+        before: "mod dedicated_runtime;\n",
+        after: "pub use windlass_mutants::has_defect;\n\nmod dedicated_runtime;\n",
     },
 ];
 

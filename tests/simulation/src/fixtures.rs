@@ -35,7 +35,7 @@ impl User {
         self.cluster.create(&namespace).await;
     }
 
-    /// Creates a ReplicaSet of that many pods, labelled `app=<app>` and `set=<name>`.
+    /// Creates a ReplicaSet of that many pods, labeled `app=<app>` and `set=<name>`.
     pub async fn replica_set(&self, name: &str, app: &str, replicas: i32) {
         self.cluster.create(&replica_set(name, app, replicas)).await;
     }

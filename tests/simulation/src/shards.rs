@@ -15,7 +15,7 @@ const TENANTS: usize = 4;
 const ROUNDS: usize = 5;
 /// Pods of each ReplicaSet.
 const PODS: i32 = 2;
-/// For how long faults go on.
+/// For how long faults continue.
 const SPAN: Duration = Duration::from_secs(300);
 /// Between two ReplicaSets: all of them together come over as long as faults do.
 const PAUSE: Duration = Duration::from_secs(15);
@@ -26,7 +26,7 @@ pub fn simulation(seed: u64) -> Simulation {
     simulation.with_config(|config| config.shards = NonZeroU16::new(4))
 }
 
-/// Every tenant gets one ReplicaSet after the other, for as long as faults go on, whoever holds its shard.
+/// Every tenant gets one ReplicaSet after the other, for as long as faults continue, whoever holds its shard.
 ///
 /// # Panics
 /// When an object cannot be created.

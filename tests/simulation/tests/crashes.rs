@@ -5,8 +5,9 @@ use windlass_testing::{Cluster, exhaustive_crash};
 
 #[test]
 fn one_seed_replays_one_history_byte_for_byte() {
-    let run =
-        |seed| simulation(seed).with_full_trace().run(scripts::everything).unwrap_or_else(|it| panic!("{it}")).trace;
+    let run = |seed| {
+        simulation(seed).with_full_trace().run(scripts::everything).unwrap_or_else(|it| panic!("{it}")).trace
+    };
     let (first, again, other) = (run(7), run(7), run(8));
     assert!(first.lines().count() > 1_000, "{first}");
     assert_eq!(first, again);
@@ -19,21 +20,21 @@ fn survives_crashes(script: impl AsyncFn(Cluster)) {
 }
 
 #[test]
-fn a_crash_at_any_write_of_a_scale_up_changes_nothing() {
+fn crash_at_any_write_of_a_scale_up_changes_nothing() {
     survives_crashes(scripts::scale_up);
 }
 
 #[test]
-fn a_crash_at_any_write_of_a_rollout_changes_nothing() {
+fn crash_at_any_write_of_a_rollout_changes_nothing() {
     survives_crashes(scripts::rollout);
 }
 
 #[test]
-fn a_crash_at_any_write_of_a_scale_down_changes_nothing() {
+fn crash_at_any_write_of_a_scale_down_changes_nothing() {
     survives_crashes(scripts::scale_down);
 }
 
 #[test]
-fn a_crash_at_any_write_of_a_deletion_changes_nothing() {
+fn crash_at_any_write_of_a_deletion_changes_nothing() {
     survives_crashes(scripts::delete);
 }

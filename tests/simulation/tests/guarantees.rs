@@ -10,31 +10,31 @@
 use windlass_simulation::guarantees::{campaign, controller, informer, queue};
 
 #[test]
-fn an_informer_keeps_its_promises_under_random_faults() {
+fn informer_keeps_its_promises_under_random_faults() {
     campaign(&informer::FAMILY);
 }
 
 #[test]
-fn an_informer_keeps_to_namespaces_that_come_and_go_under_random_faults() {
+fn informer_keeps_to_namespaces_that_come_and_go_under_random_faults() {
     campaign(&informer::namespaces::FAMILY);
 }
 
 #[test]
-fn an_informer_keeps_to_its_budget_and_recovers_under_random_faults() {
+fn informer_keeps_to_its_budget_and_recovers_under_random_faults() {
     campaign(&informer::budget::FAMILY);
 }
 
 #[test]
-fn an_informer_follows_a_kind_that_comes_and_goes_under_random_faults() {
+fn informer_follows_a_kind_that_comes_and_goes_under_random_faults() {
     campaign(&informer::presence::FAMILY);
 }
 
 #[test]
-fn a_queue_keeps_its_promises_whatever_becomes_of_its_workers() {
+fn queue_keeps_its_promises_whatever_becomes_of_its_workers() {
     campaign(&queue::FAMILY);
 }
 
 #[test]
-fn a_controller_is_given_what_it_was_promised_under_random_faults() {
+fn controller_is_given_what_it_was_promised_under_random_faults() {
     campaign(&controller::FAMILY);
 }

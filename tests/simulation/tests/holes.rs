@@ -2,7 +2,7 @@
 //! server executes it once.
 //!
 //! The table (`--nocapture` shows it) counts the creates that took effect within a minute and until the end of the run,
-//! and tells how long after the create the controller reconciled the key again. The random plans draw every fault beside
+//! and tells how long after the create the controller reconciled the key again. The random plans draw every fault next to
 //! each other, and judge each reconcile by what its key wrote before.
 //!
 //! `WINDLASS_PLANS` sets how many random plans each form of cache runs (default 20), `WINDLASS_SEED` the first (default 1).
@@ -14,7 +14,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_simulation::generator::{self, CacheForm, Turns};
 use windlass_simulation::wanted;
-use windlass_testing::{Cluster, Fault, Faults, FaultPlan, FaultAction, shrink};
+use windlass_testing::{Cluster, Fault, FaultAction, FaultPlan, Faults, shrink};
 
 /// When the user creates the parent: every watch is open by then.
 const CREATED: Duration = Duration::from_secs(60);
@@ -122,7 +122,8 @@ fn server_executes_a_create_once_over_each_form_of_cache() {
 #[test]
 fn cache_contains_an_object_that_turns_readable_at_its_old_version() {
     let undecodable = Fault::during(CREATED + 2 * MINUTE, FaultAction::Poison { name: PARENT.into() });
-    let expires = |at: Duration| Fault::during(at + Duration::from_millis(1), FaultAction::WatchExpired).from(at);
+    let expires =
+        |at: Duration| Fault::during(at + Duration::from_millis(1), FaultAction::WatchExpired).from(at);
     let faults = vec![
         undecodable.from(CREATED + MINUTE),
         expires(CREATED + MINUTE + Duration::from_secs(10)),

@@ -1,22 +1,22 @@
 //! Random plans of ten minutes each, and a long time under steady faults.
 //!
 //! `WINDLASS_PLANS` says how many plans (default 20), `WINDLASS_SEED` which is the first (default 1), `WINDLASS_DAYS`
-//! for how many days the steady faults go on (default: six hours).
+//! for how many days the steady faults continue (default: six hours).
 
 #![expect(clippy::print_stdout, reason = "how fast it went is part of the result")]
 
 use std::time::{Duration, Instant};
 
 use windlass_simulation::{campaign, scripts, simulation, wanted};
-use windlass_testing::{Faults, FaultPlan};
+use windlass_testing::{FaultPlan, Faults};
 
 #[test]
-fn the_controllers_get_over_random_faults() {
+fn controllers_get_over_random_faults() {
     campaign(20, |seed| simulation(seed).faults(Faults::all()), scripts::everything);
 }
 
 #[test]
-fn the_controllers_get_over_days_of_faults() {
+fn controllers_get_over_days_of_faults() {
     let hours = wanted::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
     let seed = wanted("WINDLASS_SEED", 3);
     let span = Duration::from_secs(hours * 3600);

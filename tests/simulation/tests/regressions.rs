@@ -12,9 +12,9 @@ fn holds(plan: &str) {
 }
 
 /// A standby whose watches are stalled, or fed by a replica that has stopped, takes over from a leader that fell
-/// silent. Its caches look as if they followed; what the last leader created is not in them until they list anew.
+/// silent. Its caches look as if they followed; what the last leader created is not in them until they list again.
 #[test]
-fn a_leader_whose_watches_were_stalled_creates_nothing_again() {
+fn leader_whose_watches_were_stalled_creates_nothing_again() {
     const PLANS: [&str; 3] = [
         r##"{"seed": 1024, "faults": [
             {"from_ms":382342,"until_ms":407764,"what":{"CrashAtWrite":{"write":21,"after_effect":false}}},

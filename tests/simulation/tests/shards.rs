@@ -6,7 +6,7 @@
 //! effect, no other replica holds the Lease, and the lease has not ended. The wires are as late as TCP permits, so a late
 //! write takes effect before the lease ends or never.
 //!
-//! It also looks for shards that nobody works on, and objects when that goes on for longer than the election promises: a
+//! It also looks for shards that nobody works on, and objects when that continues for longer than the election promises: a
 //! lease duration by the slowest clock after a fault, a second where a shard is handed over.
 //!
 //! `WINDLASS_PLANS` is the number of plans (default 10), `WINDLASS_SEED` the first seed (default 1).
@@ -18,7 +18,7 @@ use std::time::Duration;
 use windlass_controllers::{ControllerOptions, registrations};
 use windlass_simulation::campaign;
 use windlass_simulation::shards::{simulation, tenants};
-use windlass_testing::{Cluster, Fault, Faults, Violation, FaultPlan, OwnershipGaps, FaultAction};
+use windlass_testing::{Cluster, Fault, FaultAction, FaultPlan, Faults, OwnershipGaps, Violation};
 
 /// From how many plans on they have to show that shards that lost their holder were judged: one in two plans at least,
 /// where about two in each are usual.
@@ -56,7 +56,7 @@ async fn rollout(cluster: Cluster) {
 }
 
 #[test]
-fn a_shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
+fn shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
     for seed in 1..=5 {
         let run = simulation(seed).plan(FaultPlan::quiet(seed)).run(rollout);
         let vacancies = run.unwrap_or_else(|failure| panic!("{failure}")).vacancies;
@@ -67,7 +67,7 @@ fn a_shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
 }
 
 #[test]
-fn a_shard_that_is_left_to_expire_in_an_orderly_stop_is_found() {
+fn shard_that_is_left_to_expire_in_an_orderly_stop_is_found() {
     let simulation = simulation(1).plan(FaultPlan::quiet(1));
     let simulation = simulation.with_config(|config| {
         config.election.as_mut().expect("replicas are elected").release_on_exit = false;
@@ -89,7 +89,7 @@ fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
 }
 
 #[test]
-fn a_shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_duration() {
+fn shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_duration() {
     for what in [FaultAction::Crash, FaultAction::Pause, FaultAction::Partition] {
         let vacancies = struck(what.clone()).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
         println!("{what:?}: {vacancies:?}");
@@ -101,7 +101,7 @@ fn a_shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_
 /// The Lease of a dead member whose deletion failed was forgotten, and listed again looked like that of a new one, for
 /// whom a shard was given up.
 #[test]
-fn a_dead_member_that_could_not_be_swept_away_does_not_come_back() {
+fn dead_member_that_could_not_be_swept_away_does_not_come_back() {
     holds(
         r##"{"seed": 112, "faults": [
             {"from_ms":0,"until_ms":0,"instance":"b","what":{"ClockRate":{"numerator":4,"denominator":5}}},
@@ -144,7 +144,7 @@ fn holds(plan: &str) {
 /// A replica that comes back late waits for its predecessor's lease from then on, and one that stands still takes
 /// nothing: neither is waited for, though a share of the shards is theirs.
 #[test]
-fn a_shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
+fn shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
     const PLANS: [&str; 3] = [
         r##"{"seed": 9, "faults": [
             {"from_ms":227102,"until_ms":227904,"what":{"CrashAtWrite":{"write":40,"after_effect":false}}},

@@ -21,7 +21,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
-use windlass_api_server::faults::{Journal, Link, Network, FaultPlan, FaultAction};
+use windlass_api_server::faults::{FaultAction, FaultPlan, Journal, Link, Network};
 use windlass_api_server::{ApiServer, ApiServerOptions, storage};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
@@ -45,7 +45,7 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bounds of the world, small enough to be reached while it warms up.
 const HISTORY: usize = 256;
 const RECORDS: usize = 256;
-/// How many Services and how many ReplicaSets without pods come and go in each cycle, beside those with pods.
+/// How many Services and how many ReplicaSets without pods come and go in each cycle, next to those with pods.
 const EXTRA: usize = 40;
 /// How many objects a cycle makes whose names never come back: the extra ones and what belongs to the Services, and of what
 /// has pods itself and them. Not counted are Events, and pods that faults have made twice.
@@ -61,7 +61,7 @@ const WORKERS: usize = 2;
 const STRUCK: &str = "a";
 /// How late in the first cycle what is watched may come, in milliseconds.
 const LATE_MS: u64 = 60_000;
-/// How long the lease lasts, and how long the process acts on it without having renewed it: longer than faults go on. One
+/// How long the lease lasts, and how long the process acts on it without having renewed it: longer than faults continue. One
 /// that lost its lease would end, and what another holds that has just begun says nothing.
 const LEASE: Duration = Duration::from_secs(1200);
 const RENEWED_WITHIN: Duration = Duration::from_secs(900);
@@ -74,7 +74,7 @@ const LEAK: usize = 128;
 const RESOURCES: [&str; 5] = ["pods", "replicasets", "services", "endpoints", "leases"];
 
 #[test]
-fn a_process_holds_no_more_after_two_hours_of_churn_and_faults_than_before() {
+fn process_holds_no_more_after_two_hours_of_churn_and_faults_than_before() {
     let world = World::new(wanted("WINDLASS_SEED", 1));
     let (mut held, mut tasks) = (vec![0], Vec::new());
     for number in 0..CYCLES {

@@ -10,7 +10,7 @@ use windlass::election::{CoordinatedConfig, ElectionConfig, ElectionConfigError}
 use windlass::manager::ManagerConfig;
 
 use crate::settings::gates::COORDINATED_ELECTION;
-use crate::settings::{ElectionSettings, Gates, SettingValue, InvalidInput, LockKind, ObjectName, Source};
+use crate::settings::{ElectionSettings, Gates, InvalidInput, LockKind, ObjectName, SettingValue, Source};
 
 /// The longest prefix of the Leases of shards, which is also the value of a label.
 const MAX_PREFIX: usize = 63;

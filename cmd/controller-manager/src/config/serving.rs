@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use windlass::admin::{Access, AdminConfig, Tls};
 
-use crate::settings::{SettingValue, InvalidInput, ServingSettings, Source};
+use crate::settings::{InvalidInput, ServingSettings, SettingValue, Source};
 
 /// The base name of the files in `--cert-dir`, as in kube-controller-manager, so that its pair can be reused.
 const PAIR: &str = "kube-controller-manager";

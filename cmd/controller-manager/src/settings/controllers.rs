@@ -8,7 +8,7 @@ use windlass::manager::ControllerSelection;
 use windlass_controllers::ControllerOptions;
 
 use super::invalid::InvalidValue;
-use super::value::{ValueShape, Value, entries};
+use super::value::{Value, ValueShape, entries};
 use crate::upstream;
 
 /// Entries as [`ControllerSelection`] reads them.
@@ -52,7 +52,10 @@ impl Value for Controllers {
 
 /// Returns the controllers of this binary.
 fn built_in() -> Vec<Descriptor> {
-    windlass_controllers::registrations(&ControllerOptions::default()).iter().map(Registration::descriptor).collect()
+    windlass_controllers::registrations(&ControllerOptions::default())
+        .iter()
+        .map(Registration::descriptor)
+        .collect()
 }
 
 fn names<'a>(controllers: impl Iterator<Item = &'a Descriptor>) -> String {

@@ -91,7 +91,9 @@ impl Reader<'_> {
         for (name, expected) in header {
             let at = fields.iter().position(|(field, _)| field.value == name);
             let field = at.map(|at| fields.remove(at).1);
-            if !field.as_ref().is_some_and(|field| matches!(&field.value, YamlNode::Scalar(it) if it == expected))
+            if !field
+                .as_ref()
+                .is_some_and(|field| matches!(&field.value, YamlNode::Scalar(it) if it == expected))
             {
                 let location = field.map_or(location, |field| field.referenced);
                 let invalid =

@@ -10,7 +10,7 @@ use serde::Serialize;
 use windlass::manager::{FeatureGate, FeatureGateError, FeatureGates, ShardStage};
 
 use super::invalid::InvalidValue;
-use super::value::{ValueShape, Value, entries};
+use super::value::{Value, ValueShape, entries};
 
 /// The status of a ReplicaSet counts terminating pods.
 pub(crate) const TERMINATING_REPLICAS: FeatureGate =

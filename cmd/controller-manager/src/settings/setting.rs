@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use super::invalid::{InvalidInput, assignment};
-use super::value::{ValueShape, Value};
+use super::value::{Value, ValueShape};
 
 /// A setting, as the command line, the file and the documentation have it.
 #[derive(Debug)]
@@ -159,7 +159,8 @@ impl SettingSources {
     pub(crate) fn given<T: Value>(&self, setting: &'static Setting) -> Result<SettingValue<T>, InvalidInput> {
         let default = SettingValue::<T>::parse(setting, setting.default, ValueSource::Default)?;
         let field = self.file.get(setting.flag.as_str());
-        let field = field.map(|(text, at)| SettingValue::<T>::parse(setting, text, ValueSource::File(at.clone())));
+        let field =
+            field.map(|(text, at)| SettingValue::<T>::parse(setting, text, ValueSource::File(at.clone())));
         let flag = self.flags.get(setting.flag.as_str());
         let flag = flag.map(|text| SettingValue::<T>::parse(setting, text, ValueSource::Flag));
         let mut given = match (flag.transpose()?, field.transpose()?) {

@@ -85,7 +85,8 @@ fn help_lists_every_setting_with_default_field_and_choices() {
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for setting in TABLE.iter() {
         let Setting { flag, field, help: sentences, unit, .. } = setting;
-        let flag = format!("--{flag}{}{unit}>", if setting.shape == ValueShape::Switch { "[=<" } else { " <" });
+        let flag =
+            format!("--{flag}{}{unit}>", if setting.shape == ValueShape::Switch { "[=<" } else { " <" });
         assert!(help.contains(&flag), "{flag}: {help}");
         let facts = format!("{sentences} [default: {}] [field: {field}]", setting.shown_default());
         assert!(help.contains(&facts), "{facts}: {help}");

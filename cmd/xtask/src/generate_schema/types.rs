@@ -10,7 +10,7 @@ use super::resources::Group;
 use super::scheme::{Facts, Field};
 use super::{Upstream, texts};
 
-/// Types whose Go code reads and writes them in a way of its own, and what the tables call them.
+/// Types whose Go code reads and writes them in its own way, and what the tables call them.
 const SPECIAL: &[(&str, &str)] = &[
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "string/date-time"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "string/micro-time"),

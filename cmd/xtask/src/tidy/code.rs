@@ -132,8 +132,7 @@ fn too_long(file: &RustFile<'_>, at: usize) -> Option<Finding> {
     }
     let open = body(file, at)?;
     let lines = file.code.line_of(file.code.closing(open)?) - file.code.line_of(at) + 1;
-    let message =
-        || format!("`{name}` is {lines} lines long, at most {MAX_FUNCTION} are read; divide it");
+    let message = || format!("`{name}` is {lines} lines long, at most {MAX_FUNCTION} are read; divide it");
     (lines > MAX_FUNCTION).then(|| file.finding_at(at, message()))
 }
 
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_select_without_bias_is_found() {
+    fn select_without_bias_is_found() {
         let rule = selects_are_biased;
         let text = "tokio::select! {\n    biased;\n    a = b => {}\n}\nselect! {\n    a = b => {}\n}\n";
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", text), [5]);
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_installs_what_a_process_has_one_of_is_found() {
+    fn library_that_installs_what_a_process_has_one_of_is_found() {
         let rule = libraries_install_nothing_global;
         let hook = "fn f() { std::panic::set_hook(Box::new(|_| {})); }";
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", hook), [1]);
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_found_and_a_long_table_is_not() {
+    fn long_function_is_found_and_a_long_table_is_not() {
         let rule = max_function_length;
         let filler = "    f(\"}\");\n".repeat(68);
         assert_eq!(lines(rule, "a.rs", &format!("fn f(x: [u8; 2]) {{\n{filler}}}\n")), [0; 0]);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_against_the_flow_is_found() {
+    fn line_against_the_flow_is_found() {
         let found = objections(&[
             ("windlass-env", "runtime/env", &["windlass-client", "tokio"]),
             ("windlass-client", "runtime/client", &["windlass-env"]),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_without_a_place_in_the_flow_is_found() {
+    fn crate_without_a_place_in_the_flow_is_found() {
         assert_eq!(objections(&[("windlass-new", "runtime/new", &[])]).len(), 1);
     }
 

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_crate_without_guarantees_is_found() {
+    fn runtime_crate_without_guarantees_is_found() {
         let tree = Tree::of(&[
             ("runtime/a/src/lib.rs", "//! Does one thing.\n//!\n//! # Guarantees\n//! - It does it.\n"),
             ("runtime/b/src/lib.rs", "//! Does one thing.\nuse a;\n// guarantee\n"),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_imports_a_sibling_is_found() {
+    fn controller_that_imports_a_sibling_is_found() {
         let tree = Tree::of(&[
             ("controllers/src/lib.rs", "use crate::endpoints; use crate::replicaset;"),
             ("controllers/src/endpoints.rs", "use crate::shared::x;\nuse crate::replicaset::plan;"),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_of_modules_is_found_and_tests_may_close_one() {
+    fn cycle_of_modules_is_found_and_tests_may_close_one() {
         let found = places(&[
             ("runtime/a/src/lib.rs", "mod queue; mod state; mod worker;"),
             ("runtime/a/src/queue.rs", "use crate::{Key, state::{worker, State}};"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_within_a_folder_names_its_members_and_each_use() {
+    fn cycle_within_a_folder_names_its_members_and_each_use() {
         let found = found(&[
             ("runtime/a/src/http.rs", "mod options; mod query; mod media;\nuse self::query::Query;"),
             ("runtime/a/src/http/media.rs", "use super::options::Options;"),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_gone_is_found_in_a_map() {
+    fn path_that_is_gone_is_found_in_a_map() {
         let map = "See `runtime/env/` and `runtime/gone.rs`, `STYLE.md`, `a/b`, `Env`, `cargo xtask ci`.\n\
                    ```\n`runtime/fenced`\n```\n";
         let files = [("ARCHITECTURE.md", map), ("CHANGELOG.md", map), ("runtime/env/src/lib.rs", "")];
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nowhere_is_found() {
+    fn link_to_nowhere_is_found() {
         let page =
             "[a](../README.md) [b](gone.md) [c](https://x.y/z) [d](#here) [e](#there) `[f](no)`\n\n## Here\n";
         let files = [("docs/a.md", page), ("README.md", "# Top")];
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_one_machine_is_found() {
+    fn path_of_one_machine_is_found() {
         let rule = no_machine_paths;
         assert_eq!(messages(rule, &[("a.sh", "cd /root/project\n")]).len(), 1);
         assert_eq!(messages(rule, &[("a.rs", "let p = \"/tmp/x\";\n")]).len(), 1);

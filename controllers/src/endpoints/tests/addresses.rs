@@ -20,7 +20,7 @@ fn ip(cluster_ip: &str, families: &[&str], pod: &Pod) -> Option<String> {
 }
 
 #[test]
-fn the_first_family_of_the_service_picks_the_ip() {
+fn first_family_of_the_service_picks_the_ip() {
     let (first_v4, first_v6) = (Some("1.2.3.4".to_owned()), Some("2000::4".to_owned()));
     assert_eq!(ip("10.0.0.1", V4, &pod(0, true, V4)), first_v4);
     assert_eq!(ip("10.0.0.1", V4, &pod(0, true, V4_V6)), first_v4);
@@ -35,7 +35,7 @@ fn the_first_family_of_the_service_picks_the_ip() {
 }
 
 #[test]
-fn a_service_without_families_speaks_what_its_ip_is_or_what_the_pod_speaks() {
+fn service_without_families_speaks_what_its_ip_is_or_what_the_pod_speaks() {
     let v6_pod = pod(0, true, V6);
     assert_eq!(ip("10.0.0.1", &[], &pod(0, true, V4)).as_deref(), Some("1.2.3.4"));
     assert_eq!(ip("fd00::1", &[], &v6_pod).as_deref(), Some("2000::4"));
@@ -61,7 +61,7 @@ fn irregular_ips_are_listed_in_their_canonical_form_and_broken_ones_not_at_all()
 }
 
 #[test]
-fn an_address_says_where_the_pod_runs_and_which_pod_it_is() {
+fn address_says_where_the_pod_runs_and_which_pod_it_is() {
     assert_eq!(address(&service(), &pod(0, true, V4)), Some(pod_address(0)));
     let mut placed = pod(0, true, V4);
     placed.spec.get_or_insert_default().node_name = Some("node-1".into());
@@ -69,7 +69,7 @@ fn an_address_says_where_the_pod_runs_and_which_pod_it_is() {
 }
 
 #[test]
-fn a_hostname_is_listed_under_the_service_that_the_pod_names() {
+fn hostname_is_listed_under_the_service_that_the_pod_names() {
     let hostname = |namespace: &str, hostname: &str, subdomain: &str| {
         let mut pod = pod(0, true, V4);
         pod.metadata.namespace = Some(namespace.into());
@@ -110,7 +110,7 @@ fn pods_without_ip_or_future_are_not_listed() {
 }
 
 #[test]
-fn a_named_port_is_found_by_name_and_protocol_in_containers_then_sidecars() {
+fn named_port_is_found_by_name_and_protocol_in_containers_then_sidecars() {
     let named = |name: &str, protocol: &str| service_port(protocol, IntOrString::String(name.into()));
     let mut pod = with_container_ports(
         pod(0, true, V4),

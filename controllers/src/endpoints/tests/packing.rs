@@ -47,7 +47,7 @@ fn what_is_packed_stays_as_it_is() {
 }
 
 #[test]
-fn an_address_stands_once_per_port_and_not_ready_wins() {
+fn address_stands_once_per_port_and_not_ready_wins() {
     let a = address("1.2.3.4");
     let (ready, unready) = (subset([a.clone()], [], [p(111)]), subset([], [a.clone()], [p(111)]));
     check([subset([a.clone()], [a.clone()], [p(111)])], [unready.clone()]);
@@ -156,7 +156,7 @@ fn only_the_version_of_a_pod_can_differ_between_equivalent_subsets() {
 }
 
 #[test]
-fn the_protocol_a_server_fills_in_is_no_difference() {
+fn protocol_a_server_fills_in_is_no_difference() {
     let a = address("1.2.3.4");
     assert!(equivalent(&[subset([a.clone()], [], [p(80)])], &[subset([a], [], [port(80, "TCP")])]));
 }

@@ -107,7 +107,7 @@ fn another_order_or_another_packing_is_not_written() {
 }
 
 #[test]
-fn a_new_version_of_a_pod_is_not_written() {
+fn new_version_of_a_pod_is_not_written() {
     let mut old = served(&[0], true);
     let target =
         old.addresses.as_mut().and_then(|addresses| addresses[0].target_ref.as_mut()).expect("a target");
@@ -232,7 +232,7 @@ fn labels_follow_the_service_and_the_two_set_here_are_compared_on_neither_side()
 }
 
 #[test]
-fn an_update_is_dated_by_its_trigger_and_keeps_what_others_wrote() {
+fn update_is_dated_by_its_trigger_and_keeps_what_others_wrote() {
     let current = annotated(stored(Vec::new()), &[(TRIGGER_TIME, "2018-01-01T00:00:00Z"), ("note", "kept")]);
     let annotations = |trigger| match plan(&service(), &pods(1, 0), &[], Some(&current), trigger) {
         Action::Update { desired: endpoints, .. } => {

@@ -48,7 +48,7 @@ fn unready(color: &str) -> Pod {
 }
 
 #[test]
-fn a_service_is_concerned_by_pods_it_selects() {
+fn service_is_concerned_by_pods_it_selects() {
     let blue_square = labels(&[("color", "blue"), ("shape", "square")]);
     assert_eq!(names(&AffectedServices::Selecting(Some(&blue_square))), ["all", "blue", "blue-square"]);
     assert_eq!(
@@ -60,7 +60,7 @@ fn a_service_is_concerned_by_pods_it_selects() {
 }
 
 #[test]
-fn an_update_that_no_endpoint_shows_concerns_nobody() {
+fn update_that_no_endpoint_shows_concerns_nobody() {
     let mut annotated = colored("blue");
     annotated.metadata.annotations = Some(labels(&[("note", "new")]));
     assert!(concerned(colored("blue"), annotated).is_empty());

@@ -43,7 +43,7 @@ fn pod(name: &str, seconds: i64) -> Pod {
 }
 
 #[test]
-fn the_first_sync_is_dated_by_the_creation_of_the_service_whatever_its_pods() {
+fn first_sync_is_dated_by_the_creation_of_the_service_whatever_its_pods() {
     Syncs::default().sync(&created(2), &[], Some(2));
     Syncs::default().sync(&created(3), &[pod("a", 0), pod("b", 1), pod("c", 5)], Some(3));
     Syncs::default().sync(&service(), &[pod("a", 1)], None);
@@ -61,7 +61,7 @@ fn later_syncs_are_dated_by_the_earliest_change_since() {
 }
 
 #[test]
-fn a_sync_without_change_has_no_date() {
+fn sync_without_change_has_no_date() {
     let mut syncs = Syncs::default();
     syncs.sync(&created(0), &[pod("a", 1), pod("b", 2)], Some(0));
     syncs.sync(&created(0), &[pod("a", 1), pod("b", 2)], None);
@@ -73,7 +73,7 @@ fn a_sync_without_change_has_no_date() {
 }
 
 #[test]
-fn a_date_is_due_until_it_is_written() {
+fn date_is_due_until_it_is_written() {
     let mut syncs = Syncs::default();
     syncs.fail(&created(1), &[pod("a", 2)], Some(1));
     syncs.fail(&created(1), &[pod("a", 2)], Some(1));
@@ -84,7 +84,7 @@ fn a_date_is_due_until_it_is_written() {
 }
 
 #[test]
-fn a_service_created_anew_starts_afresh() {
+fn service_created_anew_starts_afresh() {
     let mut syncs = Syncs::default();
     syncs.sync(&created(0), &[pod("a", 1)], Some(0));
     syncs.0.forget(&key());

@@ -50,7 +50,7 @@ fn ready_addresses_are_kept_before_others_and_each_subset_keeps_its_share() {
 }
 
 #[test]
-fn a_subset_that_loses_all_its_addresses_goes_too() {
+fn subset_that_loses_all_its_addresses_goes_too() {
     check(&[(1500, 0), (0, 10)], &[(1000, 0)]);
     check(&[(1000, 0), (0, 10)], &[(1000, 0)]);
 }
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_limit_holds_and_is_used_up(given in proptest::collection::vec((0..700_usize, 0..700_usize), 0..6)) {
+    fn limit_holds_and_is_used_up(given in proptest::collection::vec((0..700_usize, 0..700_usize), 0..6)) {
         let total: usize = given.iter().map(|(ready, unready)| ready + unready).sum();
         let ready: usize = given.iter().map(|(ready, _)| ready).sum();
         let (cut, truncated) = truncate(sized(&given));

@@ -11,7 +11,13 @@ use crate::endpoints::undecodable_pods::kept;
 
 fn unreadable(namespace: &str, name: &str, uid: Option<&str>) -> UndecodableObject {
     let key = ObjectKey::namespaced(namespace, name);
-    UndecodableObject { key, uid: uid.map(Uid::from), version: None, error: "not a list".into(), metadata: None }
+    UndecodableObject {
+        key,
+        uid: uid.map(Uid::from),
+        version: None,
+        error: "not a list".into(),
+        metadata: None,
+    }
 }
 
 /// Endpoints of a ready pod 0, a pod 1 that is not, and an address of no pod.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
-use super::{DeletionCostMode, DELETION_COST, age_ratios, deletion_cost};
+use super::{DELETION_COST, DeletionCostMode, age_ratios, deletion_cost};
 use crate::shared::fixtures::{
     at, bare_pod, labels, ready_condition, ready_pod, running_pod, unready_pod, with_phase,
 };
@@ -166,7 +166,7 @@ fn chosen(listed: &[&Arc<Pod>], related: Option<&[&Arc<Pod>]>, count: usize, exp
 }
 
 #[test]
-fn the_pods_that_serve_least_are_chosen_and_all_of_them_without_sorting() {
+fn pods_that_serve_least_are_chosen_and_all_of_them_without_sorting() {
     let unscheduled = Arc::new(with_phase(bare_pod("unscheduled"), "Pending"));
     let pending = on(with_phase(bare_pod("pending"), "Pending"), "fake");
     let unready = on(running_pod("unready", "False", None), "fake");
@@ -321,7 +321,7 @@ proptest! {
     }
 
     #[test]
-    fn the_rules_are_only_overruled_where_they_run_in_a_circle(pods in any_pods(9)) {
+    fn rules_are_only_overruled_where_they_run_in_a_circle(pods in any_pods(9)) {
         let now = at(0) + SignedDuration::from_nanos(7);
         let result = ordered(&pods, &[], now);
         let reach = reachable(&result, now);
@@ -334,7 +334,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_does_not_depend_on_how_pods_are_listed(pods in any_pods(9), turn in 0..9_usize) {
+    fn order_does_not_depend_on_how_pods_are_listed(pods in any_pods(9), turn in 0..9_usize) {
         let now = at(0) + SignedDuration::from_nanos(7);
         let expected = ordered(&pods, &pods, now);
         let mut listed = pods;

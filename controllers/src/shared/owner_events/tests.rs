@@ -7,10 +7,10 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-use windlass_informer::{Cause, Event, DeletionEvidence};
+use windlass_informer::{Cause, DeletionEvidence, Event};
 use windlass_object::ObjectKey;
 
-use super::{Owners, OwnerRequeue, pod_changed};
+use super::{OwnerRequeue, Owners, pod_changed};
 use crate::shared::fixtures::{
     at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels,
 };
@@ -80,7 +80,7 @@ fn wakes(event: &Event<Arc<Pod>>, expected: &[&str]) {
 }
 
 #[test]
-fn a_pod_with_an_owner_wakes_that_owner_whatever_its_labels() {
+fn pod_with_an_owner_wakes_that_owner_whatever_its_labels() {
     wakes(&added(of(app(bare_pod("pod"), "db"), "web")), &["web"]);
     wakes(&deleted(of(bare_pod("pod"), "web")), &["web"]);
     wakes(&updated(of(app(bare_pod("pod"), "web"), "web"), of(app(bare_pod("pod"), "db"), "web")), &["web"]);
@@ -88,7 +88,7 @@ fn a_pod_with_an_owner_wakes_that_owner_whatever_its_labels() {
 }
 
 #[test]
-fn an_orphan_wakes_those_that_want_it_when_it_comes_or_changes_what_they_want() {
+fn orphan_wakes_those_that_want_it_when_it_comes_or_changes_what_they_want() {
     let (web, db) = (app(bare_pod("pod"), "web"), app(bare_pod("pod"), "db"));
     wakes(&added(web.clone()), &["web"]);
     wakes(&added(bare_pod("pod")), &[]);
@@ -98,14 +98,14 @@ fn an_orphan_wakes_those_that_want_it_when_it_comes_or_changes_what_they_want() 
 }
 
 #[test]
-fn a_pod_that_changes_hands_wakes_both_sides() {
+fn pod_that_changes_hands_wakes_both_sides() {
     wakes(&updated(of(app(bare_pod("pod"), "db"), "web"), app(bare_pod("pod"), "db")), &["web", "db"]);
     wakes(&updated(of(bare_pod("pod"), "web"), of(bare_pod("pod"), "db")), &["web", "db"]);
     wakes(&updated(app(bare_pod("pod"), "db"), of(app(bare_pod("pod"), "db"), "web")), &["web"]);
 }
 
 #[test]
-fn a_pod_on_its_way_out_that_has_changed_hands_wakes_both_sides() {
+fn pod_on_its_way_out_that_has_changed_hands_wakes_both_sides() {
     let leaving = |owner: &str| being_deleted(of(bare_pod("pod"), owner));
     wakes(&updated(of(bare_pod("pod"), "web"), leaving("db")), &["web", "db"]);
     wakes(&updated(leaving("web"), being_deleted(bare_pod("pod"))), &["web"]);
@@ -124,7 +124,7 @@ fn only_what_says_it_is_a_resync_wakes_nobody() {
 }
 
 #[test]
-fn a_pod_that_becomes_ready_wakes_its_owner_again_when_it_will_be_available() {
+fn pod_that_becomes_ready_wakes_its_owner_again_when_it_will_be_available() {
     let after = |owner: &str, old: Pod, new: Pod| {
         let woken = pod_changed(&updated(of(old, owner), of(new, owner)), &Two);
         woken.into_iter().filter(|wake| matches!(wake, OwnerRequeue::After(..))).collect::<Vec<_>>()

@@ -38,7 +38,7 @@ impl Served {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping() {
+async fn client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let mut silent = served.connect().await;
     silent.write_all(b"GET /metr").await.expect("sent");
@@ -47,7 +47,7 @@ async fn a_client_that_sends_nothing_does_not_keep_the_admin_server_from_stoppin
 }
 
 #[tokio::test]
-async fn a_head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() {
+async fn head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() {
     let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
     let mut slow = served.connect().await;
     slow.write_all(b"GET /livez HTTP/1.1\r\nHost: a").await.expect("sent");
@@ -85,7 +85,7 @@ async fn however_many_connections_idle_a_probe_gets_through_and_no_more_than_the
 }
 
 #[tokio::test]
-async fn a_connection_whose_request_is_being_answered_makes_no_room() {
+async fn connection_whose_request_is_being_answered_makes_no_room() {
     let config = AdminConfig { access: crate::Access::reviewed(), ..AdminConfig::local(anywhere()) };
     let served = Served::start_within(config, few()).await;
     served.reviewer.held.store(true, Ordering::Relaxed);
@@ -110,7 +110,7 @@ async fn a_connection_whose_request_is_being_answered_makes_no_room() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_large_is_431_and_the_server_goes_on() {
+async fn head_that_is_too_large_is_431_and_the_server_goes_on() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let large = format!("X-Large: {}\r\n", "a".repeat(40 * 1024));
     let many: String = (0..100).map(|number| format!("X-{number}: a\r\n")).collect();
@@ -131,7 +131,7 @@ async fn a_head_that_is_too_large_is_431_and_the_server_goes_on() {
 }
 
 #[tokio::test]
-async fn a_head_a_little_too_large_is_told_so() {
+async fn head_a_little_too_large_is_told_so() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let lines = format!("X-Large: {}\r\n", "a".repeat(33 * 1024));
     assert_eq!(code(&exchange(served.connect().await, "GET /livez", &lines).await), 431);
@@ -139,7 +139,7 @@ async fn a_head_a_little_too_large_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_request_with_a_body_is_refused_unread() {
+async fn request_with_a_body_is_refused_unread() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     for lines in ["Content-Length: 1000000000\r\n", "Transfer-Encoding: chunked\r\n"] {
         let answer = exchange(served.connect().await, "GET /livez", lines).await;
@@ -171,7 +171,7 @@ async fn requests_sent_ahead_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_reader_that_takes_nothing_is_cut_off_and_what_it_would_not_read_is_let_go() {
+async fn reader_that_takes_nothing_is_cut_off_and_what_it_would_not_read_is_let_go() {
     let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
     let heavy = bytes::Bytes::from(vec![b'a'; 16 * 1024 * 1024]);
     served.parts.pages.add("/heavy", Arc::new(move |_| PageResponse::text(heavy.clone())));

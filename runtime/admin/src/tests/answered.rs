@@ -6,7 +6,7 @@ use super::*;
 use crate::{Access, PageResponse, Tls};
 
 #[tokio::test]
-async fn the_admin_server_answers_probes_and_scrapers_and_nothing_else() {
+async fn admin_server_answers_probes_and_scrapers_and_nothing_else() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let caches = Arc::new(AtomicBool::new(false));
     let synced = Arc::clone(&caches);
@@ -103,7 +103,7 @@ async fn statusz_and_flagz_are_objects_for_whoever_names_them_and_not_acceptable
 }
 
 #[tokio::test]
-async fn a_page_that_panics_answers_500_and_the_server_goes_on() {
+async fn page_that_panics_answers_500_and_the_server_goes_on() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     served.parts.pages.add("/wild", Arc::new(|_| panic!("boom")));
     let answer = served.ask("GET /wild").await;

@@ -129,7 +129,7 @@ impl Asked {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_is_remembered_for_a_minute_a_right_for_five_and_a_refusal_for_half_of_one() {
+async fn user_is_remembered_for_a_minute_a_right_for_five_and_a_refusal_for_half_of_one() {
     let reader = Asked::new();
     reader.ask_for("reader", 600).await;
     assert_eq!(reader.reviewer.counts(), (10, 2));
@@ -150,7 +150,7 @@ async fn many_who_come_at_once_with_one_token_cost_one_review_of_each_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_not_remembered() {
+async fn api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_not_remembered() {
     let asked = Asked::new();
     asked.reviewer.away.store(true, Ordering::Relaxed);
     let begun = asked.env.now();
@@ -165,7 +165,7 @@ async fn an_api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_review_that_is_never_answered_ends_after_ten_seconds() {
+async fn review_that_is_never_answered_ends_after_ten_seconds() {
     let asked = Asked::new();
     asked.reviewer.held.store(true, Ordering::Relaxed);
     let begun = asked.env.now();

@@ -81,7 +81,7 @@ impl Served {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_is_good_for_the_hosts_name_localhost_and_the_address_and_no_other() {
+async fn self_signed_certificate_is_good_for_the_hosts_name_localhost_and_the_address_and_no_other() {
     let served = Served::start(secured(Tls::SelfSigned)).await;
     let stream = served.handshaken(&[]).await;
     let presented = stream.get_ref().1.peer_certificates().expect("one")[0].clone().into_owned();
@@ -185,7 +185,7 @@ impl Followed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_is_replaced_is_served_within_ten_seconds() {
+async fn certificate_that_is_replaced_is_served_within_ten_seconds() {
     let followed = Followed::start();
     assert_eq!(followed.after(60).await, (0, 0));
     let second = pair("second");
@@ -197,7 +197,7 @@ async fn a_certificate_that_is_replaced_is_served_within_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
+async fn broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
     let followed = Followed::start();
     let first = fs::read_to_string(followed.folder.path().join("tls.crt")).expect("read");
     let first = (first, String::new());
@@ -221,7 +221,7 @@ async fn a_broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
+async fn key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
     let followed = Followed::start();
     let second = pair("second");
     followed.after(5).await;
@@ -235,7 +235,7 @@ async fn a_key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once() {
+async fn link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let (at, second) = (folder.path(), pair("second"));
     for (name, pair) in [("..one", &pair("first")), ("..two", &second)] {
@@ -261,12 +261,13 @@ async fn a_link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once
     assert!(second.0.replace('\n', "").contains(&certificates.served()));
 }
 
-/// Starts a server of its own, and drops it; or what is said instead.
+/// Starts its own server, and drops it; or what is said instead.
 async fn start_with(tls: Tls) -> Result<(), String> {
     let (env, metrics) = (Env::system("admin"), Metrics::new());
     let health = Health::new(metrics.clone());
     let reviews = Arc::new(Reviewer::default()).client();
-    let parts = AdminServerDeps { metrics, health, pages: Pages::new(), about: ComponentInfo::default(), reviews };
+    let parts =
+        AdminServerDeps { metrics, health, pages: Pages::new(), about: ComponentInfo::default(), reviews };
     let started = AdminServer::start(&env, &secured(tls), parts).await;
     started.map(drop).map_err(|error| error.to_string())
 }
@@ -280,7 +281,7 @@ impl Served {
 }
 
 #[tokio::test]
-async fn a_pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
+async fn pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path().join("pki").join("admin");
     let kept = Tls::Persisted { folder: at.clone(), name: "windlass".to_owned() };
@@ -318,18 +319,19 @@ async fn what_is_kept_already_is_served_and_what_is_half_there_or_broken_is_neit
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_made_or_written_is_named() {
+async fn folder_that_cannot_be_made_or_written_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     fs::write(&file, "").expect("written");
     for at in [file.clone(), file.join("below")] {
-        let refused = start_with(Tls::Persisted { folder: at, name: "tls".to_owned() }).await.expect_err("a file");
+        let refused =
+            start_with(Tls::Persisted { folder: at, name: "tls".to_owned() }).await.expect_err("a file");
         assert!(refused.contains("file") && !refused.contains('\n'), "{refused}");
     }
 }
 
 #[tokio::test]
-async fn a_certificate_that_cannot_be_used_is_an_error_of_one_line_before_anything_listens() {
+async fn certificate_that_cannot_be_used_is_an_error_of_one_line_before_anything_listens() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let given = Tls::Files { certificate: path.join("tls.crt"), key: path.join("tls.key") };
@@ -347,7 +349,7 @@ async fn a_certificate_that_cannot_be_used_is_an_error_of_one_line_before_anythi
 }
 
 #[tokio::test]
-async fn a_server_whose_port_is_taken_leaves_no_task_behind() {
+async fn server_whose_port_is_taken_leaves_no_task_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path(), &pair("a"));
     let tls = Tls::Files { certificate: folder.path().join("tls.crt"), key: folder.path().join("tls.key") };
@@ -356,14 +358,15 @@ async fn a_server_whose_port_is_taken_leaves_no_task_behind() {
     let (env, metrics) = (Env::system("admin"), Metrics::new());
     let health = Health::new(metrics.clone());
     let reviews = Arc::new(Reviewer::default()).client();
-    let parts = AdminServerDeps { metrics, health, pages: Pages::new(), about: ComponentInfo::default(), reviews };
+    let parts =
+        AdminServerDeps { metrics, health, pages: Pages::new(), about: ComponentInfo::default(), reviews };
     let started = AdminServer::start(&env, &AdminConfig { address, ..secured(tls) }, parts).await;
     assert!(matches!(started, Err(crate::AdminError::Bind { .. })));
     assert_eq!(env.tasks(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_stop_that_is_dropped_half_way_can_be_taken_up_again() {
+async fn stop_that_is_dropped_half_way_can_be_taken_up_again() {
     let mut served = Served::start(secured(Tls::SelfSigned)).await;
     assert!(served.server.close().now_or_never().is_none(), "its task has not had a turn");
     assert_ne!(served.env.tasks(), Vec::<String>::new());

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_no_role_would_lift_is_no_denial() {
+    fn refusal_that_no_role_would_lift_is_no_denial() {
         for message in [
             r#"pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
             r#"pods "a" is forbidden: unable to create new content in namespace web because it is being terminated"#,
@@ -162,7 +162,7 @@ mod tests {
     struct Wrapped(#[source] kube::Error);
 
     #[test]
-    fn a_denial_is_found_below_any_wrapping_and_in_raw_errors() {
+    fn denial_is_found_below_any_wrapping_and_in_raw_errors() {
         let error = Wrapped(kube::Error::Api(Box::new(forbidden(POD))));
         assert_eq!(missing_permission(&error).map(|it| it.verb), Some(Verb::Create));
         let raw = RequestError::from_status(forbidden(POD), None);
@@ -175,6 +175,10 @@ mod tests {
         assert_eq!(missing_permission(BoxError::from("something else").as_ref()), None);
         let mut conflict = forbidden(POD);
         conflict.code = 409;
-        assert_eq!(missing_permission(&kube::Error::Api(Box::new(conflict))), None, "an answer says what it is");
+        assert_eq!(
+            missing_permission(&kube::Error::Api(Box::new(conflict))),
+            None,
+            "an answer says what it is"
+        );
     }
 }

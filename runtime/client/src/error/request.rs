@@ -86,7 +86,7 @@ impl RequestError {
         }
     }
 
-    /// The version that was asked for is no longer kept: list anew.
+    /// The version that was asked for is no longer kept: list again.
     pub fn is_expired(&self) -> bool {
         self.status()
             .is_some_and(|status| status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()))

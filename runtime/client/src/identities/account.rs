@@ -14,7 +14,8 @@ use windlass_object::{Status, wire};
 
 use crate::{
     error::{
-        ClientError, MissingPermission, IdentityCause, IdentityError, advised_by_headers, advised_by_status, one_line,
+        ClientError, IdentityCause, IdentityError, MissingPermission, advised_by_headers, advised_by_status,
+        one_line,
     },
     stack::{Next, read},
 };
@@ -252,19 +253,16 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_what_the_server_granted_for_as_long_as_it_granted_it() {
+    fn token_is_what_the_server_granted_for_as_long_as_it_granted_it() {
         let grant = read(r#""expirationSeconds":1800"#, "s3cr3t").unwrap();
         assert_eq!(grant.lifetime, Duration::from_secs(1800));
         assert_eq!(grant.token.header(), "Bearer s3cr3t");
         assert!(grant.token.header().is_sensitive());
-        assert_eq!(
-            read(r#""expirationSeconds":9223372036854775807"#, "s").unwrap().lifetime,
-            MAX_LIFETIME
-        );
+        assert_eq!(read(r#""expirationSeconds":9223372036854775807"#, "s").unwrap().lifetime, MAX_LIFETIME);
     }
 
     #[test]
-    fn an_answer_without_token_or_lifetime_is_none() {
+    fn answer_without_token_or_lifetime_is_none() {
         let lasts = r#""expirationSeconds":1800"#;
         for (spec, token) in [
             (lasts, ""),

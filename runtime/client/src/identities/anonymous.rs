@@ -3,7 +3,7 @@
 use http::Uri;
 use kube::Config;
 
-/// The same server, reached and recognised in the same way, by nobody in particular.
+/// The same server, reached and recognized in the same way, by nobody in particular.
 ///
 /// What is kept is named, not what is dropped: a field that kube adds one day may be a credential. The headers of the
 /// configuration go as well, since they may hold anything.

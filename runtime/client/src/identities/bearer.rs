@@ -4,8 +4,8 @@
 use http::{Request, StatusCode, header};
 use kube::client::Body;
 
-use super::tokens::{TokenRef, TokenCache};
-use crate::stack::{ResponseResult, Next, RequestState, Middleware, copy, metrics::RequestMeter};
+use super::tokens::{TokenCache, TokenRef};
+use crate::stack::{Middleware, Next, RequestState, ResponseResult, copy, metrics::RequestMeter};
 
 #[derive(Clone)]
 pub(crate) struct Bearer {

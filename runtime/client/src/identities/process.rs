@@ -36,7 +36,7 @@ use windlass_env::{Env, Instant};
 use super::plugin::{self, Pair};
 use crate::{
     error::{ClientError, CredentialsError},
-    stack::{ResponseResult, StackService, Next, RequestState, Middleware, copy, over},
+    stack::{Middleware, Next, RequestState, ResponseResult, StackService, copy, over},
 };
 
 /// How old a token file's token can be, as client-go.

@@ -1,6 +1,6 @@
 //! The token of one account over time: asked for when first needed, renewed before it expires, one request at a time.
 //!
-//! No task keeps it fresh: the request that finds the token due for renewal renews it, and all others go on with the
+//! No task keeps it fresh: the request that finds the token due for renewal renews it, and all others continue with the
 //! old one meanwhile. An identity that sends nothing asks for nothing.
 
 use std::{
@@ -12,13 +12,13 @@ use std::{
 use tokio::sync::Mutex as Turns;
 use windlass_env::{Env, Instant, Rng};
 
-use super::account::{ServiceAccountClient, TokenFailure, IssuedToken, Token};
+use super::account::{IssuedToken, ServiceAccountClient, Token, TokenFailure};
 use crate::error::IdentityError;
 
 /// A token is renewed when this share of its lifetime has passed, in percent: upstream's rule.
 const RENEWED_AFTER: u32 = 80;
 /// A renewal may come earlier by up to this share, in percent, so that identities that began together do not all ask
-/// at once for ever after.
+/// at once forever after.
 const SPREAD: u32 = 10;
 /// The wait after a first failure; it doubles with each further one. Upstream's.
 const MIN_WAIT: Duration = Duration::from_millis(500);
@@ -114,7 +114,7 @@ impl TokenCache {
         }
     }
 
-    /// A new token in the place of one that is still good; the old one if somebody else is at it, or if it fails.
+    /// A new token instead of one that is still good; the old one if somebody else is at it, or if it fails.
     async fn renewed(&self, old: TokenRef) -> TokenRef {
         let Ok(_turn) = self.0.turns.try_lock() else { return old };
         self.ask().await.unwrap_or(old)
@@ -156,7 +156,9 @@ impl TokenCache {
 
     fn look(&self) -> CacheLookup {
         let (now, state) = (self.0.env.now(), self.lock());
-        let Some(held) = state.held.as_ref().filter(|held| now < held.ends_at) else { return CacheLookup::Nothing };
+        let Some(held) = state.held.as_ref().filter(|held| now < held.ends_at) else {
+            return CacheLookup::Nothing;
+        };
         let pause = state.failed.as_ref().map_or(Instant::ORIGIN, |(_, again)| *again);
         let ticket = held.ticket.clone();
         if now < held.renew_at || now < pause { CacheLookup::Good(ticket) } else { CacheLookup::Due(ticket) }

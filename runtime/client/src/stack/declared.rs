@@ -6,7 +6,7 @@ use http::Request;
 use kube::client::Body;
 use windlass_object::Verb;
 
-use super::{ResponseResult, Next, RequestState, Middleware};
+use super::{Middleware, Next, RequestState, ResponseResult};
 use crate::error::NotDeclaredError;
 
 /// What a controller has declared it does.

@@ -11,7 +11,7 @@ use http::Request;
 use kube::client::Body;
 use windlass_env::watch_channel::Receiver;
 
-use super::{ResponseResult, Next, RequestState, Middleware};
+use super::{Middleware, Next, RequestState, ResponseResult};
 use crate::error::DrainingError;
 
 #[derive(Clone)]

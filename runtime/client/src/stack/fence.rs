@@ -43,7 +43,7 @@ use tower::BoxError;
 use windlass_env::{Env, Instant};
 
 use super::{
-    ResponseResult, Transport, Next, RequestState, Middleware,
+    Middleware, Next, RequestState, ResponseResult, Transport,
     wire::{SendError, Wire},
     with_parameter,
 };
@@ -70,7 +70,7 @@ pub enum FenceState {
     Closed,
 }
 
-/// The fence of a process without leader election: open for ever.
+/// The fence of a process without leader election: open forever.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct OpenFence;
 
@@ -161,7 +161,12 @@ impl FenceMiddleware {
     ///
     /// A connection that the server closed while it was idle gives the request back unsent; the next is tried with a
     /// new decision. Each such connection is gone after that, so the loop ends with a new one.
-    async fn depart(&self, mut request: Request<Body>, notes: &RequestState, fence: Option<&dyn Fence>) -> ResponseResult {
+    async fn depart(
+        &self,
+        mut request: Request<Body>,
+        notes: &RequestState,
+        fence: Option<&dyn Fence>,
+    ) -> ResponseResult {
         loop {
             self.check_alive()?;
             let line = self.wire.acquire().await?;
@@ -231,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_timeout_joins_or_replaces_what_is_in_the_query() {
+    fn timeout_joins_or_replaces_what_is_in_the_query() {
         let rewrite =
             |uri: &str| with_timeout(&uri.parse().unwrap(), Duration::from_millis(1500)).unwrap().to_string();
         assert_eq!(rewrite("http://h/p"), "http://h/p?timeout=1500ms");
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_is_never_zero() {
+    fn timeout_is_never_zero() {
         let uri = with_timeout(&"/p".parse().unwrap(), Duration::from_nanos(1)).unwrap();
         assert_eq!(uri, "/p?timeout=1ms");
     }

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::BoxError;
 use windlass_env::Env;
 
-use super::{ResponseResult, Next, RequestState, ResponseBody, Middleware, request_options::is_unlimited};
+use super::{Middleware, Next, RequestState, ResponseBody, ResponseResult, request_options::is_unlimited};
 
 /// How many requests of one identity may be on the wire: three seconds' worth of the default budget, and far more
 /// than a server that answers in time ever sees.
@@ -41,7 +41,7 @@ impl ConcurrencyLimit {
 impl Middleware for ConcurrencyLimit {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
         let notes = RequestState::of(&mut request);
-        // Without an end, either: such a request would keep its place for ever.
+        // Without an end, either: such a request would keep its place forever.
         if notes.info().is_watch() || is_unlimited(&request) {
             return next.send(request).await;
         }

@@ -18,7 +18,7 @@ use kube::client::Body;
 use tokio::sync::Mutex;
 use windlass_env::Env;
 
-use super::{ResponseResult, Next, RequestState, Middleware, metrics::RequestMeter};
+use super::{Middleware, Next, RequestState, ResponseResult, metrics::RequestMeter};
 
 /// An extension of a request that skips the limiter, because its caller bounds such requests by other means.
 #[derive(Copy, Clone, Debug)]
@@ -111,7 +111,7 @@ mod tests {
     use crate::{ClientOptions, ClientOptionsError};
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_at_once_and_then_requests_are_paced() {
+    async fn burst_passes_at_once_and_then_requests_are_paced() {
         let env = Env::virtual_time(1);
         let limiter = RequestLimiter::new(env.clone(), 10.0, 5);
         let mut admitted = Vec::new();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_bucket_fills_up_to_its_burst_and_no_further() {
+    async fn idle_bucket_fills_up_to_its_burst_and_no_further() {
         let env = Env::virtual_time(1);
         let limiter = RequestLimiter::new(env.clone(), 10.0, 3);
         join_all((0..3).map(|_| limiter.admit())).await;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_waiter_that_gives_up_holds_nobody_up() {
+    async fn waiter_that_gives_up_holds_nobody_up() {
         let env = Env::virtual_time(1);
         let limiter = RequestLimiter::new(env.clone(), 1.0, 1);
         limiter.admit().await;

@@ -9,7 +9,7 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::RequestMetrics;
 use windlass_object::request::RequestInfo;
 
-use super::{ResponseResult, Next, RequestState, Middleware};
+use super::{Middleware, Next, RequestState, ResponseResult};
 use crate::error::{
     DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError, TurnOverError,
 };

@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Map, Value, json};
 use tower::BoxError;
 
-use super::{ResponseResult, Next, RequestState, Middleware, with_parameter};
+use super::{Middleware, Next, RequestState, ResponseResult, with_parameter};
 
 /// Options of the requests of one client. See [`ControllerClients::with`](crate::ControllerClients::with).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Middleware for RequestOptions {
 #[error("not sent: a deletion in a dry run takes its options in JSON")]
 struct OptionsError(#[source] serde_json::Error);
 
-/// How long a request can take, in the place of the time limit of its stack.
+/// How long a request can take, instead of the time limit of its stack.
 #[derive(Copy, Clone)]
 struct Within(Duration);
 

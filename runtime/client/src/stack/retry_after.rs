@@ -9,7 +9,7 @@
 //! All of it is over soon enough for a caller to remain alive: a try that would begin later than the request's own
 //! deadline after the first is left to the caller, who gets the server's words and the time that it asks for.
 //!
-//! Each try passes limiter, deadline and fence anew. Watches and the lists of informers are exempt: their readers have a
+//! Each try passes limiter, deadline and fence again. Watches and the lists of informers are exempt: their readers have a
 //! pace of their own.
 
 use std::time::Duration;
@@ -21,7 +21,8 @@ use windlass_env::Env;
 use windlass_object::wire;
 
 use super::{
-    ResponseResult, Next, RequestState, ResponseBody, Middleware, copy, metrics::RequestMeter, full, read, request_options::time_limit,
+    Middleware, Next, RequestState, ResponseBody, ResponseResult, copy, full, metrics::RequestMeter, read,
+    request_options::time_limit,
 };
 use crate::error::{advised_by_headers, advised_by_status};
 

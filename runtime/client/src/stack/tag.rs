@@ -3,7 +3,7 @@
 use http::{Extensions, Request};
 use kube::client::Body;
 
-use super::{ResponseResult, Next, Middleware};
+use super::{Middleware, Next, ResponseResult};
 
 /// Notes on a request that it is of a context in dry-run mode, whatever its query contains.
 #[derive(Copy, Clone, Debug)]

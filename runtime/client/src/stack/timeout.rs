@@ -24,7 +24,7 @@ use windlass_object::{
     request::{RequestInfo, parameter},
 };
 
-use super::{ResponseResult, Next, RequestState, Middleware, fence::Due, request_options::time_limit};
+use super::{Middleware, Next, RequestState, ResponseResult, fence::Due, request_options::time_limit};
 use crate::error::{DeadlineError, WatchIdleError};
 
 /// What a watch may be silent for beyond its own timeout: the way of the server's last words.

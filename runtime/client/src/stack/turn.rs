@@ -1,5 +1,5 @@
 //! Ends the writes of a client with the turn of its key: none is sent after the reconcile has ended, and one that is
-//! under way at that moment is dropped. So no write of an earlier reconcile arrives beside those of the next.
+//! under way at that moment is dropped. So no write of an earlier reconcile arrives next to those of the next.
 
 use std::pin::pin;
 
@@ -8,7 +8,7 @@ use http::Request;
 use kube::client::Body;
 use windlass_env::watch_channel::Receiver;
 
-use super::{ResponseResult, Next, RequestState, Middleware};
+use super::{Middleware, Next, RequestState, ResponseResult};
 use crate::error::TurnOverError;
 
 /// A turn, which is over when the cell is closed.

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use windlass_object::request::{ResourceRequest, parameter};
 use windlass_object::{GroupResource, ObjectHeader, ObjectKey, ResourceVersion, Uid, Verb, wire};
 
-use super::{ResponseResult, Next, RequestState, ResponseBody, Middleware, full};
+use super::{Middleware, Next, RequestState, ResponseBody, ResponseResult, full};
 
 /// Told of every write of one worker, as its answer comes in.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {

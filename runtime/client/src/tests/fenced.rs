@@ -14,7 +14,7 @@ fn timeout_of(seen: &Seen) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fenced_write_after_the_deadline_is_never_sent() {
+async fn fenced_write_after_the_deadline_is_never_sent() {
     let fence = TestFence::new(until(seconds(10)));
     let world = World::fenced(&fence, answer(201, CREATED));
     let client = world.client();
@@ -30,7 +30,7 @@ async fn a_fenced_write_after_the_deadline_is_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_timeout_parameter_never_exceeds_what_remains_and_is_never_zero() {
+async fn timeout_parameter_never_exceeds_what_remains_and_is_never_zero() {
     let fence = TestFence::new(FenceState::Open);
     let world = World::fenced(&fence, answer(201, CREATED));
     let client = world.client();
@@ -47,7 +47,7 @@ async fn the_timeout_parameter_never_exceeds_what_remains_and_is_never_zero() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fence_is_asked_when_the_limiter_lets_go_and_not_before() {
+async fn fence_is_asked_when_the_limiter_lets_go_and_not_before() {
     let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
     let fence = TestFence::new(until(Duration::from_millis(2_500)));
     let world = World::with(options, |_| Arc::clone(&fence) as Arc<dyn Fence>, answer(201, CREATED));
@@ -60,7 +60,7 @@ async fn the_fence_is_asked_when_the_limiter_lets_go_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_under_way_is_dropped_when_the_fence_closes() {
+async fn write_under_way_is_dropped_when_the_fence_closes() {
     let fence = TestFence::new(until(seconds(30)));
     let world = World::fenced(&fence, hang);
     let client = world.client();
@@ -74,7 +74,7 @@ async fn a_write_under_way_is_dropped_when_the_fence_closes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_moves_the_deadline_and_drops_nothing() {
+async fn renewal_moves_the_deadline_and_drops_nothing() {
     let fence = TestFence::new(until(seconds(2)));
     let world = World::fenced(&fence, |_| {
         async {
@@ -113,7 +113,7 @@ async fn reads_pass_closed_fence_and_writes_of_every_kind_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_election_passes_a_closed_fence_and_an_empty_bucket() {
+async fn election_passes_a_closed_fence_and_an_empty_bucket() {
     let options = ClientOptions { qps: 0.001, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| TestFence::new(FenceState::Closed), answer(201, CREATED));
     let election = world.clients.for_election().unwrap();
@@ -132,7 +132,7 @@ async fn unfenced_write_names_time_left_until_its_own_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_environment_sends_nothing() {
+async fn killed_environment_sends_nothing() {
     let world = World::new(answer(200, CREATED));
     let (client, election) = (world.client(), world.clients.for_election().unwrap());
     world.env.kill();
@@ -142,7 +142,7 @@ async fn a_killed_environment_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_slept_through_comes_too_late_though_no_timer_fired() {
+async fn answer_that_was_slept_through_comes_too_late_though_no_timer_fired() {
     // The deadline passes and nobody is told, as when the machine sleeps: timers stand still, and the clock does not.
     let fence = TestFence::new(until(seconds(5)));
     let world = World::fenced(&fence, |_| {

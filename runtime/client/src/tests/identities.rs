@@ -7,8 +7,8 @@ use windlass_object::Verb;
 
 use super::*;
 use crate::{
-    ClientError, DeclaredVerbs, MissingPermission, Identities, IdentityCause, IdentityError, RequestError, missing_permission,
-    error::find, one_line,
+    ClientError, DeclaredVerbs, Identities, IdentityCause, IdentityError, MissingPermission, RequestError,
+    error::find, missing_permission, one_line,
 };
 
 /// What the server knows of accounts.
@@ -167,7 +167,7 @@ async fn each_controller_acts_as_its_own_account_and_everything_else_as_the_proc
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_is_missing_is_made_and_one_that_another_made_meanwhile_is_as_good() {
+async fn account_that_is_missing_is_made_and_one_that_another_made_meanwhile_is_as_good() {
     let shelf = Book::new();
     let world = world(&shelf);
     get(&world.clients.for_controller("one").unwrap().client()).await.unwrap();
@@ -190,7 +190,7 @@ async fn an_account_that_is_missing_is_made_and_one_that_another_made_meanwhile_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_missing_is_one_clear_error_and_is_not_made() {
+async fn namespace_that_is_missing_is_one_clear_error_and_is_not_made() {
     let shelf = Book::new();
     shelf.lock().unwrap().no_namespace = true;
     let world = world(&shelf);
@@ -216,7 +216,7 @@ async fn what_the_process_itself_may_not_do_for_its_accounts_is_told_with_the_ru
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_renewed_when_between_70_and_80_percent_of_its_life_have_passed() {
+async fn token_is_renewed_when_between_70_and_80_percent_of_its_life_have_passed() {
     let (world, _, client) = world_of_one();
     let mut renewals = Vec::new();
     let mut last = seconds(0);
@@ -279,7 +279,7 @@ async fn while_one_request_renews_a_token_the_others_go_on_with_the_old_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_is_tried_again_while_the_old_token_is_used_and_ends_with_it() {
+async fn renewal_that_fails_is_tried_again_while_the_old_token_is_used_and_ends_with_it() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     shelf.lock().unwrap().instead = Some(Instead::Status(500, BUSY));
@@ -320,7 +320,7 @@ async fn requests_that_waited_for_a_token_fail_with_the_one_try_and_the_next_wai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_the_server_no_longer_takes_is_replaced_and_the_request_sent_once_more() {
+async fn token_that_the_server_no_longer_takes_is_replaced_and_the_request_sent_once_more() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     world.env.sleep(seconds(60)).await;
@@ -333,7 +333,7 @@ async fn a_token_that_the_server_no_longer_takes_is_replaced_and_the_request_sen
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_no_token_at_all_is_not_asked_for_one_per_request() {
+async fn server_that_takes_no_token_at_all_is_not_asked_for_one_per_request() {
     let (world, shelf, client) = world_of_one();
     shelf.lock().unwrap().takes_none = true;
     for _ in 0..600 {
@@ -347,7 +347,7 @@ async fn a_server_that_takes_no_token_at_all_is_not_asked_for_one_per_request() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_was_deleted_is_made_again() {
+async fn account_that_was_deleted_is_made_again() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     world.env.sleep(seconds(60)).await;
@@ -383,7 +383,7 @@ async fn without_a_usable_token_nothing_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_no_account_can_have_is_refused_when_the_client_is_made() {
+async fn name_that_no_account_can_have_is_refused_when_the_client_is_made() {
     let world = world(&Book::new());
     for name in ["", "Upper", "a/b", "a b", "../secrets", "-a", "a..b", &"a".repeat(254)] {
         let error = world.clients.for_controller(name).unwrap_err();
@@ -462,7 +462,7 @@ async fn asking_for_tokens_costs_nothing_of_the_controllers_budget_and_needs_no_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_shuts_down_waits_for_no_token() {
+async fn process_that_shuts_down_waits_for_no_token() {
     let (world, shelf, _) = world_of_one();
     shelf.lock().unwrap().instead = Some(Instead::Silence);
     let clients = world.clients.for_controller("one").unwrap();
@@ -475,7 +475,7 @@ async fn a_process_that_shuts_down_waits_for_no_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_dropped_while_it_asks_for_a_token_leaves_the_turn_to_the_next() {
+async fn request_that_is_dropped_while_it_asks_for_a_token_leaves_the_turn_to_the_next() {
     let (world, shelf, client) = world_of_one();
     shelf.lock().unwrap().instead = Some(Instead::Silence);
     assert!(world.env.timeout(seconds(1), get(&client)).await.is_err());

@@ -22,7 +22,7 @@ fn target(verb: Verb, name: Option<&str>) -> WriteTarget {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_logged_with_what_its_answer_says() {
+async fn write_is_logged_with_what_its_answer_says() {
     let world = World::new(answer(201, CREATED));
     let (client, log) = worker(&world);
     let created = create(&client).await.unwrap();
@@ -49,7 +49,7 @@ async fn reads_and_dry_runs_are_not_logged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_logged_with_its_version_or_with_its_uid() {
+async fn deletion_is_logged_with_its_version_or_with_its_uid() {
     let world = World::new(answer(200, CREATED));
     let (client, log) = worker(&world);
     config_maps(client).delete("a", &DeleteParams::default()).await.unwrap();
@@ -82,7 +82,7 @@ async fn update_that_removes_the_last_finalizer_removes_an_object_that_is_being_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deletion_of_a_collection_names_no_version_to_wait_for() {
+async fn deletion_of_a_collection_names_no_version_to_wait_for() {
     let world = World::new(answer(200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#));
     let (client, log) = worker(&world);
     config_maps(client).delete_collection(&Default::default(), &Default::default()).await.unwrap();
@@ -90,7 +90,7 @@ async fn the_deletion_of_a_collection_names_no_version_to_wait_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_write_is_neither_done_nor_ambiguous() {
+async fn refused_write_is_neither_done_nor_ambiguous() {
     for (code, body) in [(409, CONFLICT), (404, "404 page not found"), (429, "busy"), (400, "{}")] {
         let world = World::new(answer(code, body));
         let (client, log) = worker(&world);
@@ -100,7 +100,7 @@ async fn a_refused_write_is_neither_done_nor_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_failed_in_the_server_is_ambiguous() {
+async fn write_that_failed_in_the_server_is_ambiguous() {
     for code in [500, 502, 503, 504] {
         let world = World::new(answer(code, "oops"));
         let (client, log) = worker(&world);
@@ -110,7 +110,7 @@ async fn a_write_that_failed_in_the_server_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_cannot_be_read_is_ambiguous() {
+async fn answer_that_cannot_be_read_is_ambiguous() {
     let world = World::new(answer(201, "<html>"));
     let (client, log) = worker(&world);
     create(&client).await.unwrap_err();
@@ -118,7 +118,7 @@ async fn an_answer_that_cannot_be_read_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ambiguous_write_is_recorded_when_the_caller_is_cancelled() {
+async fn ambiguous_write_is_recorded_when_the_caller_is_cancelled() {
     let world = World::new(hang);
     let (client, log) = worker(&world);
     let patch = Patch::Merge(json!({"data": {"a": "b"}}));
@@ -129,7 +129,7 @@ async fn an_ambiguous_write_is_recorded_when_the_caller_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_cancelled_before_it_was_sent_is_not_ambiguous() {
+async fn write_cancelled_before_it_was_sent_is_not_ambiguous() {
     let options = ClientOptions { qps: 0.1, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(201, CREATED));
     let (client, log) = worker(&world);
@@ -139,7 +139,7 @@ async fn a_write_cancelled_before_it_was_sent_is_not_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_times_out_is_ambiguous() {
+async fn write_that_times_out_is_ambiguous() {
     let world = World::new(hang);
     let (client, log) = worker(&world);
     assert!(timed_out(&create(&client).await.unwrap_err()));
@@ -148,7 +148,7 @@ async fn a_write_that_times_out_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_breaks_off_is_ambiguous() {
+async fn write_whose_answer_breaks_off_is_ambiguous() {
     let world = World::new(|_| streamed(then_silence(vec![r#"{"metadata":"#.into()])));
     let (client, log) = worker(&world);
     assert!(timed_out(&create(&client).await.unwrap_err()));
@@ -156,7 +156,7 @@ async fn a_write_whose_answer_breaks_off_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fenced_write_is_ambiguous_only_if_it_was_sent() {
+async fn fenced_write_is_ambiguous_only_if_it_was_sent() {
     let fence = TestFence::new(FenceState::Closed);
     let world = World::fenced(&fence, hang);
     let (client, log) = worker(&world);

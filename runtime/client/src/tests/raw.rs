@@ -1,4 +1,4 @@
-use windlass_object::{Projection, Frame, ResourceKind, ResourceVersion, WireError};
+use windlass_object::{Frame, Projection, ResourceKind, ResourceVersion, WireError};
 
 use super::*;
 use crate::{ListQuery, RawClient, RequestError, VersionMatch, WatchQuery};
@@ -18,7 +18,7 @@ fn watch_query() -> WatchQuery {
 const ADDED: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n";
 
 #[tokio::test(start_paused = true)]
-async fn a_list_asks_for_what_it_was_told_and_decodes_nothing() {
+async fn list_asks_for_what_it_was_told_and_decodes_nothing() {
     let page = r#"{"metadata":{"resourceVersion":"9","continue":"next"},"items":[{"metadata":{"name":"a"}},{"broken":1}]}"#;
     let world = World::new(answer(200, page));
     let query = ListQuery {
@@ -54,7 +54,7 @@ async fn lists_and_watches_ask_for_a_shard_and_so_does_every_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_continued_list_names_no_version() {
+async fn continued_list_names_no_version() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
     let query = ListQuery {
         continue_token: Some("a/b=".into()),
@@ -67,7 +67,7 @@ async fn a_continued_list_names_no_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_version_asks_for_the_newest() {
+async fn empty_version_asks_for_the_newest() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
     let query = ListQuery {
         version: Some(String::new()),
@@ -79,7 +79,7 @@ async fn an_empty_version_asks_for_the_newest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_hands_out_frames_and_ends_with_the_servers() {
+async fn watch_hands_out_frames_and_ends_with_the_servers() {
     let chunks = vec![Bytes::from(&ADDED[..20]), Bytes::from(&ADDED[20..]), Bytes::from(ADDED)];
     let world = World::new(move |_| streamed(stream::iter(chunks.clone()).boxed()));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
@@ -92,7 +92,7 @@ async fn a_watch_hands_out_frames_and_ends_with_the_servers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_ends() {
+async fn silent_watch_ends() {
     let world = World::new(|_| streamed(then_silence(vec![ADDED.into()])));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
     assert_eq!((frames.len(), &frames[1]), (2, &Err(RequestError::Silent)));
@@ -100,7 +100,7 @@ async fn a_silent_watch_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_speaks_up_in_time_goes_on() {
+async fn watch_that_speaks_up_in_time_goes_on() {
     let world = World::new(|_| {
         let env = Env::virtual_time(0);
         let ticks = stream::unfold((env, 0), |(env, count)| async move {
@@ -125,7 +125,7 @@ async fn silence_ends_a_watch_over_any_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_never_answered_ends_at_the_deadline() {
+async fn watch_that_is_never_answered_ends_at_the_deadline() {
     let world = World::new(hang);
     let error = raw(&world).watch(&kind(), None, &watch_query()).await.err().unwrap();
     assert_eq!(error, RequestError::Deadline);
@@ -133,7 +133,7 @@ async fn a_watch_that_is_never_answered_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_off_inside_a_frame_says_so() {
+async fn watch_that_breaks_off_inside_a_frame_says_so() {
     let world = World::new(|_| streamed(stream::iter([Bytes::from(&ADDED[..10])]).boxed()));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
     assert_eq!(frames, [Err(RequestError::Wire(WireError::Truncated { bytes: 10 }))]);
@@ -171,7 +171,7 @@ async fn metadata_is_asked_for_in_the_form_of_lists_and_of_watches_and_whole_obj
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it() {
+async fn list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it() {
     let world = World::new(move |_| streamed(stream::empty().boxed()));
     for version in ["", "7"] {
         let query =
@@ -185,7 +185,7 @@ async fn a_list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_longer_than_allowed_is_read_no_further() {
+async fn answer_that_is_longer_than_allowed_is_read_no_further() {
     let list = r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
     let most = |most_bytes| ListQuery { most_bytes: Some(most_bytes), ..Default::default() };
     let long = u64::try_from(list.len()).unwrap();
@@ -218,7 +218,7 @@ async fn refusals_are_told_apart_whatever_their_form() {
 
 /// What stands before an API server answers in words of its own; kube-rs passes them on as they are (kube#1986, #2061).
 #[tokio::test(start_paused = true)]
-async fn a_watch_refused_with_a_page_or_an_empty_status_is_told_on_one_line_with_its_code() {
+async fn watch_refused_with_a_page_or_an_empty_status_is_told_on_one_line_with_its_code() {
     let page = "<html>\r\n<head><title>502</title></head>\n<body>Bad Gateway</body>\n</html>\n";
     for (code, body) in [(502, page), (500, "{}"), (503, r#"{"kind":"Status","metadata":{}}"#), (504, "")] {
         let world = World::new(answer(code, body));
@@ -235,7 +235,7 @@ async fn a_watch_refused_with_a_page_or_an_empty_status_is_told_on_one_line_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_servers_retry_after_is_handed_on() {
+async fn busy_servers_retry_after_is_handed_on() {
     let error = list_error(|_| {
         let response =
             Response::builder().status(429).header("retry-after", "4").body(full("busy".into())).unwrap();

@@ -44,7 +44,7 @@ async fn what_a_busy_server_turned_away_is_sent_again_whole_when_it_asks_for_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_is_at_least_a_second_and_at_most_sixty_and_may_stand_in_the_body() {
+async fn wait_is_at_least_a_second_and_at_most_sixty_and_may_stand_in_the_body() {
     for (refuse, wait) in [
         ((|| busy_for("0")) as fn() -> Reply, 1_000),
         (|| busy_for("86400"), 60_000),
@@ -70,7 +70,7 @@ async fn after_ten_tries_the_servers_words_are_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_names_no_time_stands_and_errors_of_the_server_are_never_repeated() {
+async fn refusal_that_names_no_time_stands_and_errors_of_the_server_are_never_repeated() {
     for (code, body) in
         [(429, FORBIDDEN_BY_BUDGET), (429, "busy"), (500, BUSY), (503, BUSY), (504, BUSY), (409, CONFLICT)]
     {

@@ -36,7 +36,7 @@ fn printed(error: &(dyn Error + 'static)) -> String {
 }
 
 #[tokio::test]
-async fn a_credential_plugins_environment_and_output_are_never_told() {
+async fn credential_plugins_environment_and_output_are_never_told() {
     for (script, expected) in [
         (
             "echo s3cr3t-output; echo s3cr3t-error >&2; exit 3",
@@ -55,7 +55,7 @@ async fn a_credential_plugins_environment_and_output_are_never_told() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_later_is_not_quoted_by_any_request() {
+async fn plugin_that_fails_later_is_not_quoted_by_any_request() {
     let directory = tempfile::tempdir().unwrap();
     let ran = directory.path().join("ran");
     // A credential has expired when it is printed, so that the first request asks for another. The first two are for
@@ -84,7 +84,7 @@ async fn a_plugin_that_fails_later_is_not_quoted_by_any_request() {
 }
 
 #[tokio::test]
-async fn the_election_refreshes_credentials_of_its_own_and_waits_for_nobody_elses() {
+async fn election_refreshes_credentials_of_its_own_and_waits_for_nobody_elses() {
     let directory = tempfile::tempdir().unwrap();
     let runs = directory.path().join("runs");
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"s3cr3t-token"}}"#;

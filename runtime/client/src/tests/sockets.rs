@@ -28,7 +28,7 @@ fn configmaps() -> windlass_object::ResourceKind {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_told_apart_and_its_write_was_not_sent() {
+async fn refused_connection_is_told_apart_and_its_write_was_not_sent() {
     let clients = clients(&deserted(), seconds(5));
     let error =
         clients.for_informers().unwrap().list(&configmaps(), None, &ListQuery::default()).await.unwrap_err();
@@ -42,7 +42,7 @@ async fn a_refused_connection_is_told_apart_and_its_write_was_not_sent() {
 }
 
 #[tokio::test]
-async fn the_connect_timeout_covers_the_tls_handshake() {
+async fn connect_timeout_covers_the_tls_handshake() {
     // Installing fails when another test of this process was faster, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // The kernel accepts, and nobody ever says a word of TLS.
@@ -54,7 +54,7 @@ async fn the_connect_timeout_covers_the_tls_handshake() {
     assert!(matches!(result, Ok(Err(RequestError::Transport(_)))), "{result:?}");
 }
 
-/// Answers each request on a connection of its own, tokens to who asks for one, and notes what it read.
+/// Answers each request on its own connection, tokens to who asks for one, and notes what it read.
 async fn serve(listener: tokio::net::TcpListener, heard: Arc<Mutex<Vec<String>>>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();

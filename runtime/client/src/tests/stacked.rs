@@ -12,7 +12,7 @@ fn count(world: &World, line: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_carries_its_address_and_its_senders_name() {
+async fn request_carries_its_address_and_its_senders_name() {
     let world = World::new(answer(200, CREATED));
     config_maps(world.client()).get("a").await.unwrap();
     let seen = &world.seen()[0];
@@ -92,7 +92,7 @@ async fn watches_do_not_wait_for_the_limiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_never_answered_ends_at_its_deadline() {
+async fn request_that_is_never_answered_ends_at_its_deadline() {
     let world = World::new(hang);
     assert!(timed_out(&config_maps(world.client()).get("a").await.unwrap_err()));
     assert_eq!(world.env.now().since_origin(), seconds(60));
@@ -107,8 +107,8 @@ fn chunks(count: usize, size: usize, apart: Duration) -> BoxStream<'static, Byte
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_covers_the_body() {
-    // Bytes trickle in for ever: each comes soon after the last, and the whole never.
+async fn deadline_covers_the_body() {
+    // Bytes trickle in forever: each comes soon after the last, and the whole never.
     for list in [false, true] {
         let world = World::new(|_| streamed(chunks(usize::MAX, 1, seconds(7))));
         let api = config_maps(world.client());
@@ -161,7 +161,7 @@ async fn list_fails_when_it_stalls_or_its_head_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_by_any_layer_leaves_the_client_usable() {
+async fn refusal_by_any_layer_leaves_the_client_usable() {
     let fence = TestFence::new(FenceState::Closed);
     let world = World::fenced(&fence, |seen| {
         if seen.uri.path().ends_with("/hangs") { hang(seen) } else { reply(200, CREATED) }
@@ -244,7 +244,7 @@ async fn whoever_waits_for_a_place_and_gives_up_takes_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_kubes_own_ends_when_it_falls_silent() {
+async fn watch_of_kubes_own_ends_when_it_falls_silent() {
     let world = World::new(|_| streamed(then_silence(vec![])));
     let watch =
         config_maps(world.client()).watch(&kube::api::WatchParams::default().timeout(20), "1").await.unwrap();
@@ -254,7 +254,7 @@ async fn a_watch_of_kubes_own_ends_when_it_falls_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_cannot_be_sent_is_refused() {
+async fn name_that_cannot_be_sent_is_refused() {
     let world = World::new(answer(200, CREATED));
     let error = world.clients.for_controller("line\nbreak").unwrap_err();
     assert!(matches!(error, ClientError::UserAgent(_)), "{error}");

@@ -17,7 +17,7 @@ use crate::stack::{Next, before, over};
 /// and not one order of many.
 const ROUNDS: u32 = if cfg!(miri) { 3 } else { 1_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 /// Waits on this thread.
@@ -44,7 +44,7 @@ fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
 }
 
 #[test]
-fn a_write_that_races_the_end_of_its_fence_is_answered_or_said_not_to_be_sent_only_if_it_was_not() {
+fn write_that_races_the_end_of_its_fence_is_answered_or_said_not_to_be_sent_only_if_it_was_not() {
     let env = Env::virtual_time(1);
     let fence = TestFence::new(FenceState::Open);
     let (next, begun) = (stack(&env, Arc::clone(&fence) as _), Barrier::new(3));

@@ -6,7 +6,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_informer::{Informer, UnsyncedInformer, NotSynced, KindAvailability, Selection, ObjectLocation, VersionSource};
+use windlass_informer::{
+    Informer, KindAvailability, NotSynced, ObjectLocation, Selection, UnsyncedInformer, VersionSource,
+};
 use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion, Uid};
 
@@ -152,7 +154,11 @@ impl Caches {
     }
 
     /// Returns the newest version that one of the caches of `resource` has reached at `site`.
-    pub(crate) fn newest_version(&self, resource: &GroupResource, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
+    pub(crate) fn newest_version(
+        &self,
+        resource: &GroupResource,
+        site: ObjectLocation<'_>,
+    ) -> Option<ResourceVersion> {
         let versions = self.of(resource).into_iter().filter_map(|cache| cache.version_in(site));
         versions.reduce(|newest, version| if version > newest { version } else { newest })
     }

@@ -14,7 +14,7 @@ use windlass_env::Env;
 use windlass_object::ResourceVersion;
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
-use crate::consistency::write_tracker::{WrittenCollection, SETTLING_TIME, SharedWriteTracker};
+use crate::consistency::write_tracker::{SETTLING_TIME, SharedWriteTracker, WrittenCollection};
 
 /// How long a read may take. A server that selects by fields can have to look at many objects for one.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);

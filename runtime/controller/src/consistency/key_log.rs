@@ -5,7 +5,7 @@ use windlass_env::{Env, Instant};
 use windlass_object::{GroupResource, ObjectKey, Uid, Verb};
 
 use crate::consistency::caches::{Caches, End};
-use crate::consistency::write_tracker::{WriteTracker, NO_EPOCH, WrittenCollection, SharedWriteTracker};
+use crate::consistency::write_tracker::{NO_EPOCH, SharedWriteTracker, WriteTracker, WrittenCollection};
 
 /// The write log of one reconcile: what its client writes belongs to this key, however long the client is kept.
 pub(crate) struct KeyLog {

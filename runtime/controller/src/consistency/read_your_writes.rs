@@ -16,7 +16,7 @@ use windlass_object::{GroupResource, ObjectKey};
 use crate::consistency::caches::{Cache, CacheId, Caches};
 use crate::consistency::key_log::KeyLog;
 use crate::consistency::visible::{is_listed, shows_ends};
-use crate::consistency::write_tracker::{WrittenCollection, SharedWriteTracker, AwaitedWrite};
+use crate::consistency::write_tracker::{AwaitedWrite, SharedWriteTracker, WrittenCollection};
 
 /// How long a worker waits for its caches before it turns to another key. Watches usually show a write within a few
 /// milliseconds; beyond this the worker's time is better spent elsewhere. A key that was put off once is only looked
@@ -38,7 +38,7 @@ pub enum ReadYourWrites {
     #[default]
     Requeue,
     /// The worker waits this long at each of the key's turns, then makes way. For controllers whose keys are few and
-    /// whose order matters: the key goes on the moment its writes show.
+    /// whose order matters: the key continues the moment its writes show.
     Block {
         /// How long a worker waits at most, for each collection that the key wrote to.
         at_most: Duration,
@@ -119,7 +119,13 @@ impl ReadYourWritesBarrier {
         }
     }
 
-    async fn visible(&self, key: &ObjectKey, place: &WrittenCollection, wanted: AwaitedWrite, patience: Duration) -> bool {
+    async fn visible(
+        &self,
+        key: &ObjectKey,
+        place: &WrittenCollection,
+        wanted: AwaitedWrite,
+        patience: Duration,
+    ) -> bool {
         let caches = self.caches.showing(place);
         if caches.is_empty() {
             tracing::debug!(resource = %place.resource, "no cache can show own writes: not waiting");
@@ -146,7 +152,7 @@ impl ReadYourWritesBarrier {
         let is_late = self.env.now().saturating_duration_since(wanted.since) >= LATE;
         match behind.is_empty() {
             true => self.ledger.lock().satisfied(key, place, &wanted),
-            // Versions of another epoch cannot be compared, so waiting for one is in vain.
+            // Versions of another epoch cannot be compared, so waiting for one is without effect.
             false if is_late || !is_of_epoch() => self.relist(key, place, &wanted, &behind),
             false => {}
         }
@@ -154,7 +160,13 @@ impl ReadYourWritesBarrier {
     }
 
     /// Has those of the caches listed again that have not been requested to.
-    fn relist(&self, key: &ObjectKey, place: &WrittenCollection, wanted: &AwaitedWrite, behind: &[(CacheId, Cache)]) {
+    fn relist(
+        &self,
+        key: &ObjectKey,
+        place: &WrittenCollection,
+        wanted: &AwaitedWrite,
+        behind: &[(CacheId, Cache)],
+    ) {
         let unlisted = behind.iter().filter(|(id, _)| !wanted.lists.contains_key(id));
         let lists: BTreeMap<_, _> =
             unlisted.map(|(id, cache)| (*id, cache.request_refresh(place.site()))).collect();
@@ -165,7 +177,13 @@ impl ReadYourWritesBarrier {
     }
 
     /// Waits until the cache shows what is wanted, or `deadline`.
-    async fn shown(&self, cache: &Cache, place: &WrittenCollection, wanted: &AwaitedWrite, deadline: Instant) -> bool {
+    async fn shown(
+        &self,
+        cache: &Cache,
+        place: &WrittenCollection,
+        wanted: &AwaitedWrite,
+        deadline: Instant,
+    ) -> bool {
         let left = || deadline.saturating_duration_since(self.env.now());
         if let Some(version) = &wanted.version
             && !cache.reached_in(place.site(), version.clone(), left()).await

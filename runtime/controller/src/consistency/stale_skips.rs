@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_skip_is_counted_by_controller_and_under_the_name_dashboards_know() {
+    fn skip_is_counted_by_controller_and_under_the_name_dashboards_know() {
         let metrics = Metrics::new();
         let skips = StaleSkips::new(&metrics, "replicaset-controller");
         skips.count(&GroupResource::new("", "pods"));

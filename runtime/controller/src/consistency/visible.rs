@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use windlass_informer::{UnsyncedReason, RefreshState, VersionSource as _};
+use windlass_informer::{RefreshState, UnsyncedReason, VersionSource as _};
 use windlass_object::ResourceVersion;
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
-use crate::consistency::write_tracker::{WrittenCollection, AwaitedWrite};
+use crate::consistency::write_tracker::{AwaitedWrite, WrittenCollection};
 
 /// The caches a controller reads, as the gate asks them.
 impl Caches {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use windlass_env::Instant;
 use windlass_env::watch_channel::{Receiver, Sender, channel};
-use windlass_informer::{RefreshTicket, ObjectLocation};
+use windlass_informer::{ObjectLocation, RefreshTicket};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
 
 use crate::consistency::caches::{CacheId, End};
@@ -28,7 +28,7 @@ use crate::consistency::caches::{CacheId, End};
 pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// A collection that is written to: a resource, in one namespace if it has any. With many namespaces as one source each
-/// has a version of its own. So has each shard: where those are told apart by the identity of objects, an object is a
+/// has its own version. So has each shard: where those are told apart by the identity of objects, an object is a
 /// place by itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WrittenCollection {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_highest_version_of_one_key_and_resource_is_waited_for() {
+    async fn highest_version_of_one_key_and_resource_is_waited_for() {
         let now = Env::virtual_time(1).now();
         let mut ledger = WriteTracker::default();
         for number in [9, 100, 11] {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_is_no_number_is_not_waited_for() {
+    async fn version_that_is_no_number_is_not_waited_for() {
         let mut ledger = WriteTracker::default();
         ledger.wrote(&key(), &place(), &ResourceVersion::new("opaque"), 0, Env::virtual_time(1).now());
         assert_eq!(ledger.wanted(&key()), []);
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_recorded_meanwhile_is_not_cleared_by_an_older_wait() {
+    async fn write_recorded_meanwhile_is_not_cleared_by_an_older_wait() {
         let now = Env::virtual_time(1).now();
         let mut ledger = WriteTracker::default();
         ledger.wrote(&key(), &place(), &version(5), 0, now);

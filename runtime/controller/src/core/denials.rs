@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_that_lacks_is_told_once_a_minute_however_many_keys_and_namespaces_lack_it() {
+    fn rule_that_lacks_is_told_once_a_minute_however_many_keys_and_namespaces_lack_it() {
         let denials = DenialLog::default();
         let in_namespace = |verb, namespace: &str| MissingPermission {
             user: Some("me".into()),

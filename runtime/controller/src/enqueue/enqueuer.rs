@@ -61,7 +61,9 @@ where
 /// setup.watch::<ConfigMap>().enqueue(by_index(&users));
 /// # }
 /// ```
-pub fn by_index<K, T>(index: &IndexSnapshot<T, ObjectKey>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
+pub fn by_index<K, T>(
+    index: &IndexSnapshot<T, ObjectKey>,
+) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
 where
     K: Resource,
     T: Send + Sync + 'static,
@@ -147,7 +149,15 @@ impl Enqueuer {
         ownership: Arc<dyn KeyOwnership>,
     ) -> Self {
         let origin = KeyOrigin::Other(EnqueueReason::Controller);
-        Self { queue, quarantine, history, ownership, origin, priority: Priority::NORMAL, news: ChangeKind::Change }
+        Self {
+            queue,
+            quarantine,
+            history,
+            ownership,
+            origin,
+            priority: Priority::NORMAL,
+            news: ChangeKind::Change,
+        }
     }
 
     /// For the keys of one watch.
@@ -385,12 +395,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_scoped_owner_has_a_key_without_namespace() {
+    fn cluster_scoped_owner_has_a_key_without_namespace() {
         assert_eq!(by_owner::<Node>(&owned("v1", "Node", Some(true))), [ObjectKey::cluster("web")]);
     }
 
     #[test]
-    fn an_update_concerns_old_and_new_keys_once_each() {
+    fn update_concerns_old_and_new_keys_once_each() {
         let key = ObjectKey::cluster;
         let map = |names: &Vec<&str>| names.iter().map(|name| key(name)).collect();
         let event = Event::Updated { old: vec!["a", "b"], new: vec!["b", "c"], cause: Cause::Watch };

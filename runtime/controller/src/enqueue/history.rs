@@ -9,9 +9,9 @@
 //!
 //! It decides nothing: a controller works alike whatever is written here.
 
+mod filtered_events;
 mod identity;
 mod recent;
-mod filtered_events;
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,16 +21,16 @@ use windlass_env::{Env, Instant};
 use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
-use crate::enqueue::history::identity::{CompactUid, CompactVersion};
-use crate::enqueue::history::recent::{Retention, EvictionList, RecentKeys, Recycle};
-use crate::enqueue::history::filtered_events::FilteredEvents;
 pub(crate) use crate::enqueue::history::filtered_events::FilteredEvent;
+use crate::enqueue::history::filtered_events::FilteredEvents;
+use crate::enqueue::history::identity::{CompactUid, CompactVersion};
+use crate::enqueue::history::recent::{EvictionList, RecentKeys, Recycle, Retention};
 
 /// How many keys are remembered that nothing is the matter with, unless a controller says otherwise: more than a person
 /// asks about before they ask again, for about three megabytes.
 pub(crate) const REMEMBERED: usize = 10_000;
 
-/// How many keys are remembered that are paused or given up on, beside those: what waits for a person should not be
+/// How many keys are remembered that are paused or given up on, next to those: what waits for a person should not be
 /// pushed out by what goes well, and a defect may give up on every key there is.
 const STUCK: usize = 10_000;
 
@@ -142,7 +142,7 @@ pub(crate) enum AttemptEnd {
     Panicked,
     /// Panicked too often.
     Quarantined,
-    /// Not reconciled, since something beside its reconcile panicked; to be tried again.
+    /// Not reconciled, since something next to its reconcile panicked; to be tried again.
     WorkerPanicked,
 }
 
@@ -177,7 +177,8 @@ pub(crate) enum KeyOrigin {
 impl History {
     pub(crate) fn new(env: Env, name: &str) -> Self {
         let seed = env.hash_seed(name);
-        let state = State { records: RecentKeys::new(seed, REMEMBERED, STUCK), refusals: FilteredEvents::new(seed) };
+        let state =
+            State { records: RecentKeys::new(seed, REMEMBERED, STUCK), refusals: FilteredEvents::new(seed) };
         Self { env, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -235,11 +236,15 @@ impl History {
     pub(crate) fn ended(&self, key: &ObjectKey, now: Instant, end: AttemptEnd, failure: Option<Failure>) {
         self.lock().records.change(key, |record| {
             (record.running, record.ended) = (false, Some(now));
-            record.failing = matches!(end, AttemptEnd::Failed | AttemptEnd::Panicked | AttemptEnd::Quarantined);
+            record.failing =
+                matches!(end, AttemptEnd::Failed | AttemptEnd::Panicked | AttemptEnd::Quarantined);
             if failure.is_some() {
                 record.failure = failure.map(Box::new);
             }
-            if matches!(end, AttemptEnd::Requeued | AttemptEnd::NotYet(_) | AttemptEnd::Failed | AttemptEnd::Panicked) {
+            if matches!(
+                end,
+                AttemptEnd::Requeued | AttemptEnd::NotYet(_) | AttemptEnd::Failed | AttemptEnd::Panicked
+            ) {
                 record.asked_by = Some(EnqueueReason::Reconcile);
                 record.waits_from(now);
             }
@@ -248,7 +253,7 @@ impl History {
         });
     }
 
-    /// `key` was taken, and something beside its reconcile panicked: it goes back to the queue.
+    /// `key` was taken, and something next to its reconcile panicked: it goes back to the queue.
     pub(crate) fn beside(&self, key: &ObjectKey, message: &str) {
         let now = self.env.now();
         let failure = Failure::new(now, format!("panicked beside its reconcile: {message}"), None);
@@ -379,7 +384,7 @@ impl Failure {
 }
 
 impl Record {
-    /// A key that waits already goes on waiting.
+    /// A key that waits already continues waiting.
     fn waits_from(&mut self, now: Instant) -> Retention {
         if !std::mem::replace(&mut self.waits, true) {
             self.queued_at = Some(now);
@@ -663,7 +668,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_remembers_the_object_it_was_found_in() {
+    async fn key_remembers_the_object_it_was_found_in() {
         let history = history(10);
         let sighting = ObservedEvent::of("pods");
         let origin = KeyOrigin::Watch(Arc::clone(&sighting));
@@ -680,11 +685,15 @@ mod tests {
         let seen = Some((key("web-1"), Some("12".to_owned()), uid));
         assert_eq!(of("web-1"), (seen.clone(), Some(EnqueueReason::Event)));
         assert_eq!(of("web"), (seen, Some(EnqueueReason::Handler)));
-        assert_eq!(of("later"), (None, Some(EnqueueReason::Handler)), "an event that is over explains nothing");
+        assert_eq!(
+            of("later"),
+            (None, Some(EnqueueReason::Handler)),
+            "an event that is over explains nothing"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_is_asked_for_again_waits_since_the_first_time() {
+    async fn key_that_is_asked_for_again_waits_since_the_first_time() {
         let history = history(10);
         let other = KeyOrigin::Other(EnqueueReason::Timer);
         history.queued([&key("a")], &other);
@@ -698,7 +707,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_comes_and_goes_allocates_nothing_and_costs_a_few_hundred_bytes() {
+    async fn key_that_comes_and_goes_allocates_nothing_and_costs_a_few_hundred_bytes() {
         let history = history(1000);
         let sighting = ObservedEvent::of("pods");
         let origin = KeyOrigin::Watch(Arc::clone(&sighting));

@@ -4,7 +4,7 @@
 //! A worker that takes a key of a class that is full parks it in the queue and takes another, so a full class holds up no
 //! other. The key stands in the line of its class, and the next free place is for the most urgent key of the line, and of
 //! those for the one that came first. One place in [`FAIR_SHARE`] is for the key that came first of all, so none stands in
-//! line for ever.
+//! line forever.
 //!
 //! The line is the order of the claims to places, and not where keys wait: a key that is added while it is parked goes
 //! back to a worker, because its class may have changed, and keeps its position.
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_kept_for_a_low_key_does_not_stand_idle_while_a_more_urgent_one_waits_for_it() {
+    async fn place_kept_for_a_low_key_does_not_stand_idle_while_a_more_urgent_one_waits_for_it() {
         let room = Room::of(one_class);
         let first = room.enter("first", Priority::NORMAL);
         assert!(room.enter("low", Priority::LOW).is_none());
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_class_that_changes_while_a_key_waits_loses_no_place() {
+    async fn class_that_changes_while_a_key_waits_loses_no_place() {
         let class: Arc<Mutex<Option<&str>>> = Arc::new(Mutex::new(Some("old")));
         let theirs = Arc::clone(&class);
         let room = Room::of(move |key| {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_leaves_a_full_class_is_not_called_by_it() {
+    async fn key_that_leaves_a_full_class_is_not_called_by_it() {
         let class: Arc<Mutex<Option<&str>>> = Arc::new(Mutex::new(Some("full")));
         let theirs = Arc::clone(&class);
         let room = Room::of(move |key| {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_a_worker_let_go_of_is_queued_also_when_nobody_was_told_of_the_annotation() {
+    async fn key_that_a_worker_let_go_of_is_queued_also_when_nobody_was_told_of_the_annotation() {
         let env = Env::virtual_time(1);
         let queue = Queue::new(env.clone(), "test", None);
         let enqueuer = Enqueuer::new(

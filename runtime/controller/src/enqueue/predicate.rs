@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_passes_by_what_it_changed_and_creations_and_deletions_always_pass() {
+    fn update_passes_by_what_it_changed_and_creations_and_deletions_always_pass() {
         let changes: [(&str, Event<Arc<Pod>>); 6] = [
             ("nothing", updated(|_| ())),
             ("version", updated(|meta| meta.resource_version = Some("2".into()))),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_is_asked_of_the_newest_state() {
+    fn selector_is_asked_of_the_newest_state() {
         let selector = LabelSelector::from_map(&Strings::from([("app".to_owned(), "web".to_owned())]));
         let predicate: Predicate<Pod> = labelled(selector);
         assert!(predicate.passes(&updated(|meta| meta.labels = one("app", "web"))));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_of_ones_own_sees_the_whole_event() {
+    fn closure_of_ones_own_sees_the_whole_event() {
         let predicate = Predicate::<Pod>::new(|event| event.cause() == Cause::Resync);
         assert!(!predicate.passes(&added()));
         let again = Event::Updated { old: pod(|_| ()), new: pod(|_| ()), cause: Cause::Resync };

@@ -141,16 +141,24 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_rests_after_its_panics_in_a_row_and_one_calm_try_frees_it() {
+    async fn key_rests_after_its_panics_in_a_row_and_one_calm_try_frees_it() {
         let (quarantine, now) = (Quarantine::new(None), Env::virtual_time(1).now());
         quarantine.limit(Some(3));
         let key = ObjectKey::cluster("wild");
         let panic = || quarantine.panicked(&key, "boom", now);
         assert_eq!([panic(), panic()], [PanicDecision::TryAgain, PanicDecision::TryAgain]);
         quarantine.survived(&key);
-        assert_eq!([panic(), panic()], [PanicDecision::TryAgain, PanicDecision::TryAgain], "the count begins anew");
+        assert_eq!(
+            [panic(), panic()],
+            [PanicDecision::TryAgain, PanicDecision::TryAgain],
+            "the count begins anew"
+        );
         assert!(!quarantine.holds(&key));
-        assert_eq!([panic(), panic()], [PanicDecision::Rest(3), PanicDecision::Rest(4)], "a further try is the last");
+        assert_eq!(
+            [panic(), panic()],
+            [PanicDecision::Rest(3), PanicDecision::Rest(4)],
+            "a further try is the last"
+        );
         let resting = quarantine.resting();
         assert_eq!((resting[0].panics, resting[0].message.as_str()), (4, "boom"));
         quarantine.survived(&key);
@@ -171,8 +179,9 @@ mod tests {
         let (quarantine, now) = (Quarantine::new(Some(gauge.clone())), Env::virtual_time(1).now());
         quarantine.limit(Some(1));
         let keys = ["a", "b", "c"].map(ObjectKey::cluster);
-        let panic =
-            |key: &ObjectKey| assert!(matches!(quarantine.panicked(key, "boom", now), PanicDecision::Rest(_)));
+        let panic = |key: &ObjectKey| {
+            assert!(matches!(quarantine.panicked(key, "boom", now), PanicDecision::Rest(_)))
+        };
         keys.iter().for_each(panic);
         panic(&keys[0]);
         assert_eq!(gauge.get(), 3, "a key that panics again is the same one");

@@ -65,7 +65,7 @@ impl Undecodable {
         })
     }
 
-    /// Releases parked keys as the cache of this number goes on.
+    /// Releases parked keys as the cache of this number continues.
     pub(crate) async fn follow(self, number: usize) {
         let mut progress = self.0.caches[number].version_changes();
         // A key may have been parked before this listened.

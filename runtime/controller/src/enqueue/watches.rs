@@ -1,7 +1,7 @@
 //! Watches that come and go while their controller runs: for kinds that exist only once their CustomResourceDefinition
 //! does, or that objects name at run time.
 //!
-//! A watch that is added starts its cache in the background. Whoever adds it, a reconcile above all, goes on at once;
+//! A watch that is added starts its cache in the background. Whoever adds it, a reconcile above all, continues at once;
 //! the keys of its objects come when they come, and [`DynamicWatches::has_synced`] tells whether the cache is complete. A kind
 //! that is absent, or that may not be read, keeps nobody waiting either: its cache fills once it can.
 //!
@@ -159,7 +159,7 @@ impl DynamicWatches {
 
     /// Ends the watch of that name: its handler is told nothing more. Says whether there was one. The cache stays for
     /// those who share it and as long as somebody holds a lister of it; otherwise it is stopped and its memory freed, and
-    /// filled anew when the watch is added again.
+    /// filled again when the watch is added again.
     pub fn remove(&self, name: &str) -> bool {
         let Some(added) = self.inner.lock().added.remove(name) else { return false };
         added.handle.remove();

@@ -4,13 +4,13 @@
 //! reconcile ended, and last why nobody asked for it.
 
 use windlass_env::Instant;
-use windlass_informer::{UnsyncedReason, UnsyncedInformer, KindAvailability, UndecodableObject as Undecoded};
+use windlass_informer::{KindAvailability, UndecodableObject as Undecoded, UnsyncedInformer, UnsyncedReason};
 use windlass_object::{GroupResource, ResourceKind};
 use windlass_sharding::Ownership;
 use windlass_workqueue::KeyStatus;
 
-use crate::core::standing::{LeaseStatus, ControllerPhase};
-use crate::enqueue::history::{AttemptEnd, Failure, Record, FilteredEvent};
+use crate::core::standing::{ControllerPhase, LeaseStatus};
+use crate::enqueue::history::{AttemptEnd, Failure, FilteredEvent, Record};
 use crate::enqueue::quarantine::Quarantined;
 use crate::explain::CachedObject;
 use crate::explain::moment::CurrentTime;
@@ -151,7 +151,10 @@ impl DiagnosisInput {
         let due = self.whereabouts.due?;
         let next_try = self.now.moment(due.at);
         let record = self.record.as_ref()?;
-        let failed = matches!(record.end, Some(AttemptEnd::Failed | AttemptEnd::Panicked | AttemptEnd::WorkerPanicked));
+        let failed = matches!(
+            record.end,
+            Some(AttemptEnd::Failed | AttemptEnd::Panicked | AttemptEnd::WorkerPanicked)
+        );
         let failure = record.failure.as_deref().filter(|_| failed || due.is_retry)?;
         Some(match denied(failure) {
             Some(denial) => Situation::MissingPermission { denial, next_try: Some(next_try) },

@@ -10,15 +10,15 @@ use windlass_sharding::Ownership;
 
 use crate::consistency::caches::{Cache, behind};
 use crate::core::Core;
-use crate::core::standing::{LeaseStatus, ControllerPhase};
+use crate::core::standing::{ControllerPhase, LeaseStatus};
 use crate::descriptor::Descriptor;
-use crate::enqueue::history::{EnqueueReason, AttemptEnd, Record, LastSeen};
+use crate::enqueue::history::{AttemptEnd, EnqueueReason, LastSeen, Record};
 use crate::enqueue::keys::Keys;
 use crate::enqueue::limits::CLASS_FULL;
 use crate::enqueue::pause::PauseAnnotation;
 use crate::explain::diagnosis::{DiagnosisInput, UndecodableMatch};
 use crate::explain::moment::CurrentTime;
-use crate::explain::overview::{FailingKey, ControllerOverview, ControllerState, WaitingKey};
+use crate::explain::overview::{ControllerOverview, ControllerState, FailingKey, WaitingKey};
 use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject, UndecodedObject};
 
 /// How many keys an overview names of each sort.
@@ -124,7 +124,9 @@ fn state(core: &Core) -> ControllerState {
         (ControllerPhase::StandingBy { lease, held }, lacking) => match (held(), lacking) {
             (LeaseStatus::Nowhere, Some(lacking)) => ControllerState::WaitingForCaches { lacking },
             (LeaseStatus::Nowhere, None) => ControllerState::StandingBy { lease, holder: None },
-            (LeaseStatus::Elsewhere(holder), _) => ControllerState::StandingBy { lease, holder: Some(holder) },
+            (LeaseStatus::Elsewhere(holder), _) => {
+                ControllerState::StandingBy { lease, holder: Some(holder) }
+            }
             (LeaseStatus::Here, _) => ControllerState::TakingOver { lease },
             (LeaseStatus::Lost, _) => ControllerState::Draining,
         },
@@ -189,7 +191,8 @@ fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<UndecodableM
 /// What keeps a cache that the controller needs from being followed, although it has its first list.
 fn barred(core: &Core) -> Option<(ResourceKind, KindAvailability)> {
     let barred = core.needed.iter().map(|cache| (cache.kind().clone(), cache.presence()));
-    let mut barred = barred.filter(|(_, it)| matches!(it, KindAvailability::Absent | KindAvailability::Forbidden(_)));
+    let mut barred =
+        barred.filter(|(_, it)| matches!(it, KindAvailability::Absent | KindAvailability::Forbidden(_)));
     barred.next()
 }
 
@@ -221,9 +224,9 @@ fn ownership(core: &Core, key: &ObjectKey) -> Ownership {
         ControllerPhase::Working | ControllerPhase::Draining => {
             catch_panic_sync(|| core.keys.ownership.ownership(key)).unwrap_or(Ownership::Owned(None))
         }
-        ControllerPhase::NotStarted | ControllerPhase::StandingBy { .. } | ControllerPhase::WaitingForCaches => {
-            Ownership::Owned(None)
-        }
+        ControllerPhase::NotStarted
+        | ControllerPhase::StandingBy { .. }
+        | ControllerPhase::WaitingForCaches => Ownership::Owned(None),
     }
 }
 
@@ -243,7 +246,8 @@ fn cached(cache: &Cache, key: &ObjectKey) -> Option<CachedObject> {
 
 /// What leaves the key out, if every cache does.
 fn left_out(caches: &[Cache], key: &ObjectKey) -> Option<String> {
-    let mut why: Vec<String> = caches.iter().map(|cache| cache.exclusion_reason(key)).collect::<Option<_>>()?;
+    let mut why: Vec<String> =
+        caches.iter().map(|cache| cache.exclusion_reason(key)).collect::<Option<_>>()?;
     why.dedup();
     (!why.is_empty()).then(|| why.join("; "))
 }

@@ -18,8 +18,8 @@ use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::watch::Watchable;
 use crate::enqueue::watches::DynamicWatches;
 use crate::live::live;
-use crate::run::turn::Turn;
 use crate::ownership::ApiScope;
+use crate::run::turn::Turn;
 
 /// The means of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
 #[derive(Clone)]
@@ -169,7 +169,7 @@ impl Context {
         &self.core.wiring.queue
     }
 
-    /// Resolves when the controller begins to stop: the reconcile goes on, and no other key is taken.
+    /// Resolves when the controller begins to stop: the reconcile continues, and no other key is taken.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.core.stop.clone().cancelled_owned()
     }

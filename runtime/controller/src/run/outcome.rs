@@ -111,7 +111,7 @@ pub(crate) enum RequeueDecision {
     Quarantine,
 }
 
-/// Decides what becomes of a key. `attempts` counts its failures before this attempt; no `max_retries` means for ever.
+/// Decides what becomes of a key. `attempts` counts its failures before this attempt; no `max_retries` means forever.
 pub(crate) fn decide_requeue(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> RequeueDecision {
     match attempt {
         Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => RequeueDecision::Forget,
@@ -232,8 +232,20 @@ mod tests {
                 RequeueDecision::Forget,
             ),
             ("terminal", returned(Err(terminal("no"))), 0, None, RequeueDecision::Forget),
-            ("panic", Attempt::Panicked("boom".into(), PanicDecision::TryAgain), 99, Some(15), RequeueDecision::BackOff),
-            ("last panic", Attempt::Panicked("boom".into(), PanicDecision::Rest(15)), 14, None, RequeueDecision::Quarantine),
+            (
+                "panic",
+                Attempt::Panicked("boom".into(), PanicDecision::TryAgain),
+                99,
+                Some(15),
+                RequeueDecision::BackOff,
+            ),
+            (
+                "last panic",
+                Attempt::Panicked("boom".into(), PanicDecision::Rest(15)),
+                14,
+                None,
+                RequeueDecision::Quarantine,
+            ),
         ];
         for (name, attempt, attempts, max_retries, expected) in table {
             assert_eq!(decide_requeue(&attempt, attempts, max_retries), expected, "{name}");

@@ -18,12 +18,12 @@ use crate::core::standing::ControllerPhase;
 use crate::declared::{Declaration, DeclaredRules, EnforcedRules};
 use crate::descriptor::Descriptor;
 use crate::enqueue::source::TaskContext;
-use crate::enqueue::wiring::{Attach, Replay, HandlerContext};
+use crate::enqueue::wiring::{Attach, HandlerContext, Replay};
 use crate::error::SetupError;
 use crate::explain::ControllerInspector;
 use crate::run::cache_wait::{CacheWait, caches_synced, shut_down};
-use crate::run::reconcile::Reconcile;
 use crate::run::cleanup::Cleanup;
+use crate::run::reconcile::Reconcile;
 use crate::run::worker::Worker;
 use crate::run::workers::Workers;
 use crate::setup::{CacheSync, OwnSource, Parts};
@@ -33,7 +33,7 @@ use crate::setup::{CacheSync, OwnSource, Parts};
 pub struct ControllerDeps {
     /// Its identity towards the API server.
     pub clients: ControllerClients,
-    /// Reads beside the caches, to find out whether a write whose answer was lost took effect.
+    /// Reads next to the caches, to find out whether a write whose answer was lost took effect.
     pub reader: RawClient,
     /// Where it tells users what happened.
     pub events: Recorder,
@@ -126,7 +126,8 @@ impl PreparedController {
         let Self { core, controller, parts } = self;
         let Parts { declared, metrics, handlers, replays, sources, polls, tasks, cache_sync: _ } = parts;
         let rules = declared.all;
-        let declared: Arc<dyn DeclaredVerbs> = Arc::new(EnforcedRules::new(rules.clone(), core.name(), metrics));
+        let declared: Arc<dyn DeclaredVerbs> =
+            Arc::new(EnforcedRules::new(rules.clone(), core.name(), metrics));
         let (env, clients) = (core.env.clone(), resources.clients.clone());
         let cx = TaskContext::new(env, clients, Arc::clone(&declared), core.stop.clone());
         core.phase.begin();
@@ -192,7 +193,11 @@ impl StartGuard {
         wait.until(|| all_synced(core, &self.handles), lacking).await
     }
 
-    fn join_handlers(&mut self, wiring: &HandlerContext, handlers: Vec<(String, Attach)>) -> Result<(), SetupError> {
+    fn join_handlers(
+        &mut self,
+        wiring: &HandlerContext,
+        handlers: Vec<(String, Attach)>,
+    ) -> Result<(), SetupError> {
         for (kind, attach) in handlers {
             match attach(wiring) {
                 Ok(handle) => self.handles.push((kind, handle)),

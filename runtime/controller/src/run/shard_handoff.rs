@@ -73,7 +73,7 @@ impl ShardHandoff {
     }
 
     /// Queues the keys that `joined` names of what the caches of every shard hold: these are told of nothing when a shard is
-    /// taken over. Call it beside [`resume_parked`](Self::resume_parked).
+    /// taken over. Call it next to [`resume_parked`](Self::resume_parked).
     pub fn requeue_cached(&self, joined: impl Fn(&ObjectKey) -> bool) {
         self.replays.iter().for_each(|replay| replay(&self.core.wiring, &joined));
     }

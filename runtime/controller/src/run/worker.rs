@@ -28,7 +28,7 @@ use crate::enqueue::limits::{CLASS_FULL, ConcurrencyLimit};
 use crate::enqueue::pause::PauseAnnotation;
 use crate::enqueue::quarantine::PanicDecision;
 use crate::enqueue::undecodable::UNDECODABLE;
-use crate::error::{Class, LeaseLost, FailureSeverity, ReconcileError, ReconcileTimeout, retry};
+use crate::error::{Class, FailureSeverity, LeaseLost, ReconcileError, ReconcileTimeout, retry};
 use crate::run::context::{AttemptInfo, Context};
 use crate::run::outcome::{Attempt, Outcome, RequeueDecision, decide_requeue};
 use crate::run::reconcile::Reconcile;
@@ -247,10 +247,13 @@ impl Worker {
     fn settle(&self, key: &ObjectKey, settlement: RequeueDecision, priority: Priority) {
         let queue = &self.core.keys.queue;
         match settlement {
-            RequeueDecision::BackOff => queue.add_with(key.clone(), AddOptions::rate_limited().priority(priority)),
+            RequeueDecision::BackOff => {
+                queue.add_with(key.clone(), AddOptions::rate_limited().priority(priority))
+            }
             RequeueDecision::AwaitRole => {
                 // Other keys do not pay for a role that lacks a rule.
-                queue.add_with(key.clone(), AddOptions::rate_limited_per_key(AFTER_DENIAL).priority(priority));
+                queue
+                    .add_with(key.clone(), AddOptions::rate_limited_per_key(AFTER_DENIAL).priority(priority));
             }
             RequeueDecision::Forget | RequeueDecision::GiveUp => queue.forget(key),
             RequeueDecision::RetryAfter(delay) => {
@@ -367,7 +370,7 @@ impl Drop for Active<'_> {
 }
 
 /// What `reconcile` comes to, or an error as soon as the fence of its key is closed: its writes would be held back, but
-/// whatever else it does, elsewhere or by waiting, would go on beside the next holder of the key.
+/// whatever else it does, elsewhere or by waiting, would continue next to the next holder of the key.
 async fn unless_lost(
     lost: Option<BoxFuture<'static, ()>>,
     reconcile: impl Future<Output = Result<Outcome, ReconcileError>>,
@@ -393,7 +396,9 @@ fn tell_failure(error: &ReconcileError, settlement: RequeueDecision, failures: u
         (RequeueDecision::RetryAfter(delay), _) => {
             tracing::warn!(error, failures, ?delay, "failed: retrying after the delay");
         }
-        (_, FailureSeverity::Expected) => tracing::debug!(error, failures, "failed as may happen: backing off"),
+        (_, FailureSeverity::Expected) => {
+            tracing::debug!(error, failures, "failed as may happen: backing off")
+        }
         (_, FailureSeverity::Unexpected) => tracing::warn!(error, failures, "failed: backing off"),
     }
 }

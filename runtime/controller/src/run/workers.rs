@@ -20,7 +20,7 @@ use crate::enqueue::wiring::Replay;
 use crate::run::shard_handoff::ShardHandoff;
 use crate::run::worker::Worker;
 
-/// What a worker may do with a key beside waiting and reconciling, before it is taken for stuck.
+/// What a worker may do with a key next to waiting and reconciling, before it is taken for stuck.
 const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The running workers of one controller. Dropping this neither stops nor forgets them: [`Workers::stop`] and
@@ -38,7 +38,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `workers`, each as a task of its own.
+    /// Starts `workers`, each as its own task.
     pub(crate) fn start(
         core: &Arc<Core>,
         workers: Vec<Worker>,
@@ -57,7 +57,7 @@ impl Workers {
         }
     }
 
-    /// Runs what brings keys beside the workers, until they are told to stop.
+    /// Runs what brings keys next to the workers, until they are told to stop.
     pub(crate) fn run_sources(&mut self, sources: Vec<Source>, cx: &TaskContext) {
         for source in sources {
             let (name, run) = self.core.run_source(source, cx);

@@ -1,4 +1,4 @@
-//! A controller waits for the caches it needs: for no others, and not for ever unless told to.
+//! A controller waits for the caches it needs: for no others, and not forever unless told to.
 
 use k8s_openapi::api::core::v1::Secret;
 use windlass_client::{FrameStream, RequestError};
@@ -42,7 +42,7 @@ async fn caches_that_do_not_fill_in_time_fail_the_controller_with_their_names_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_waits_for_ever_begins_once_its_caches_fill() {
+async fn controller_that_waits_for_ever_begins_once_its_caches_fill() {
     let world = secretive();
     let wire = needing_secrets(Some(CacheSync::Forever));
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
@@ -131,7 +131,7 @@ impl ListerWatcher for Mute {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_of_its_own_counts_for_readiness_from_the_start_of_its_controller_on() {
+async fn source_of_its_own_counts_for_readiness_from_the_start_of_its_controller_on() {
     let world = World::with(&[]);
     let wire = |setup: &mut Setup| {
         setup.cache_sync(CacheSync::Forever);

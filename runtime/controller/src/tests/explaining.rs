@@ -15,7 +15,7 @@ use windlass_sharding::{KeyOwnership, Ownership};
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::host::{Explanation, LeaseStatus, ControllerInspector, ControllerPhase};
+use crate::host::{ControllerInspector, ControllerPhase, Explanation, LeaseStatus};
 use crate::{CacheSync, generation_changed};
 use crate::{not_yet, retry_after};
 
@@ -72,7 +72,7 @@ async fn not_yet_is_no_failure_and_retry_after_uses_up_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_without_trouble_is_done_and_it_is_said_what_was_seen_and_when() {
+async fn key_without_trouble_is_done_and_it_is_said_what_was_seen_and_when() {
     let world = World::with(&["m"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(10).await;
@@ -112,7 +112,7 @@ async fn done_says_when_it_is_looked_at_again_and_that_its_object_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_all_is_done() {
+async fn cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_all_is_done() {
     let world = World::with(&["known"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(1).await;
@@ -133,7 +133,7 @@ async fn a_cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_to_write_that_lacks_is_named_with_its_rule() {
+async fn right_to_write_that_lacks_is_named_with_its_rule() {
     let world = World::with(&["m"]);
     let refused = |_, _| async {
         let words = r#"configmaps "m" is forbidden: User "me" cannot patch resource "configmaps" in API group "" in the namespace "shop""#;
@@ -185,7 +185,7 @@ impl ListerWatcher for Guarded {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_working() {
+async fn right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_working() {
     let world = World::with(&["m"]);
     let guarded = Guarded::default();
     let source = guarded.clone();
@@ -212,7 +212,7 @@ async fn a_right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_whil
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_failed_is_backing_off_with_its_error_and_its_next_try() {
+async fn key_that_failed_is_backing_off_with_its_error_and_its_next_try() {
     let world = World::with(&["fails"]);
     let workers = world.start().await;
     world.pass(10).await;
@@ -224,7 +224,7 @@ async fn a_key_that_failed_is_backing_off_with_its_error_and_its_next_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_given_up_on_says_so() {
+async fn key_that_is_given_up_on_says_so() {
     let world = World::with(&["hopeless", "m"]);
     let workers = world.start().await;
     world.pass(10).await;
@@ -241,7 +241,7 @@ async fn a_key_that_is_given_up_on_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_is_not_filled_is_waited_for_with_the_reason() {
+async fn cache_that_is_not_filled_is_waited_for_with_the_reason() {
     let world = World::with(&["m"]);
     world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let readied = world.ready(world.scripted(
@@ -261,7 +261,7 @@ async fn a_cache_that_is_not_filled_is_waited_for_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_does_not_lead_says_who_does() {
+async fn replica_that_does_not_lead_says_who_does() {
     let world = World::with(&["m"]);
     let readied = world.ready(world.scripted(watch_maps, |_, _| async { Ok(Outcome::Done) }));
     let insight = readied.prepared.insight();
@@ -286,7 +286,7 @@ async fn a_replica_that_does_not_lead_says_who_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_decoded_says_so() {
+async fn object_that_cannot_be_decoded_says_so() {
     let world = World::with(&["m"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(1).await;
@@ -297,7 +297,7 @@ async fn an_object_that_cannot_be_decoded_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_reconcile_panics_is_in_quarantine_until_it_changes() {
+async fn key_whose_reconcile_panics_is_in_quarantine_until_it_changes() {
     let world = World::with(&["panics"]);
     let workers = world.start().await;
     world.pass(1).await;
@@ -312,7 +312,7 @@ async fn a_key_whose_reconcile_panics_is_in_quarantine_until_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_is_absent() {
+async fn kind_that_is_not_served_is_absent() {
     let world = World::with(&["m"]);
     let widgets = ResourceKind {
         group: "example.com".into(),
@@ -344,7 +344,7 @@ fn annotate(world: &World, name: &str, value: Option<&str>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_annotation_goes() {
+async fn paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_annotation_goes() {
     let world = World::with(&["m", "n"]);
     annotate(&world, "m", Some("by hand"));
     let trigger = world.feed(10);
@@ -371,7 +371,7 @@ async fn a_paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_may_pause_its_key_with_a_reason() {
+async fn reconcile_may_pause_its_key_with_a_reason() {
     let world = World::with(&["m"]);
     let act = |_, _| async { Ok(Outcome::Paused("spec.suspend is set")) };
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
@@ -441,7 +441,7 @@ async fn start_in(world: &World, scope: &Gatekeeper, registration: Registration)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_another_replicas_shard_is_neither_queued_nor_reconciled_and_says_whose_it_is() {
+async fn key_of_another_replicas_shard_is_neither_queued_nor_reconciled_and_says_whose_it_is() {
     let world = World::with(&["a", "z"]);
     let scope = Gatekeeper::with('m');
     let trigger = world.feed(1);
@@ -498,7 +498,7 @@ async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_thos
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_cache_is_waited_for_is_handed_over_at_once() {
+async fn key_whose_cache_is_waited_for_is_handed_over_at_once() {
     let world = World::with(&["counter"]);
     let scope = Gatekeeper::with('z');
     let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
@@ -582,7 +582,7 @@ async fn keys_that_wait_behind_busy_workers_say_that_the_queue_is_saturated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_a_predicate_kept_back_names_the_predicate() {
+async fn event_that_a_predicate_kept_back_names_the_predicate() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         let refuses = crate::Predicate::of_object(|map: &ConfigMap| map.data.is_some()).named("has data");
@@ -607,7 +607,7 @@ async fn an_event_that_a_predicate_kept_back_names_the_predicate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_no_watch_can_bring_says_what_leaves_it_out() {
+async fn key_that_no_watch_can_bring_says_what_leaves_it_out() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.primary::<ConfigMap>().selecting(Selection::in_namespace("other"));
@@ -628,7 +628,7 @@ async fn a_key_that_no_watch_can_bring_says_what_leaves_it_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
+async fn key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
     let world = World::with(&["counter"]);
     world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let workers = world.start().await;
@@ -651,7 +651,8 @@ async fn of_idle_keys_as_many_are_remembered_as_the_controller_says() {
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     names.push("fails");
     let world = World::with(&names);
-    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| setup.history_limit(10));
+    let registration =
+        Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| setup.history_limit(10));
     let workers = world.start_with(registration).await;
     world.pass(10).await;
     assert_eq!(workers.insight().overview().remembered, 11);

@@ -10,12 +10,12 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::DeleteParams;
 use windlass_informer::NamespaceSet;
 use windlass_object::Uid;
-use windlass_object::shard::{self, ShardMap, ShardId};
+use windlass_object::shard::{self, ShardId, ShardMap};
 
 use super::*;
 use crate::ReadYourWrites;
 use crate::consistency::caches::{Cache, Caches, End};
-use crate::consistency::write_tracker::{WrittenCollection, AwaitedWrite};
+use crate::consistency::write_tracker::{AwaitedWrite, WrittenCollection};
 
 async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
     let world = World::with(&["counter"]);
@@ -27,7 +27,7 @@ async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothing() {
+async fn worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothing() {
     let (world, _workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_secs(5) }).await;
     world.pass(60).await;
     assert_eq!(world.count().as_deref(), Some("10"));
@@ -36,7 +36,7 @@ async fn a_worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_blocks_does_so_for_a_bounded_time_and_never_goes_on_stale() {
+async fn worker_that_blocks_does_so_for_a_bounded_time_and_never_goes_on_stale() {
     let (world, workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_millis(300) }).await;
     world.pass(60).await;
     assert_eq!(world.work().len(), 10, "every write built on the one before");
@@ -85,7 +85,7 @@ async fn what_was_deleted_is_not_deleted_again_on_a_cache_that_still_shows_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
+async fn end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
@@ -103,7 +103,9 @@ async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
     world.api.delete(&path("m"));
     world.put("m");
     world.pass(1).await;
-    assert!(cache.shows_deletion(&key, &first, End::Complete) && !cache.shows_deletion(&key, &uid(), End::Begun));
+    assert!(
+        cache.shows_deletion(&key, &first, End::Complete) && !cache.shows_deletion(&key, &uid(), End::Begun)
+    );
     world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.api.delete(&path("m"));
     world.pass(1).await;
@@ -172,7 +174,7 @@ async fn evictor(world: &World) -> Workers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_answered_without_a_version_is_waited_for() {
+async fn write_that_is_answered_without_a_version_is_waited_for() {
     let world = World::with(&[]);
     let container = json!({ "name": "main", "image": "web" });
     world.api.upsert("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
@@ -216,7 +218,7 @@ fn far(world: &World) -> AwaitedWrite {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
+async fn kind_that_is_not_served_is_waited_for_by_nobody() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
@@ -239,7 +241,7 @@ async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_cannot_be_filled_for_a_while_is_waited_for() {
+async fn cache_that_cannot_be_filled_for_a_while_is_waited_for() {
     let world = World::with(&["m"]);
     let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
     world.api.meddle(move |asked| {
@@ -299,7 +301,7 @@ async fn ruler(world: &World) -> Workers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_to_an_object_of_the_cluster_is_waited_for_in_its_shard_and_not_at_all_if_that_is_not_held() {
+async fn write_to_an_object_of_the_cluster_is_waited_for_in_its_shard_and_not_at_all_if_that_is_not_held() {
     let (mut world, shards) = (World::with(&["m"]), ShardSet::new());
     let division = ShardMap::even(NonZeroU16::new(4).expect("four"));
     let quarter = |uid: &str| division.shard_of(shard::hash(uid));

@@ -181,7 +181,7 @@ async fn two_polls_of_one_name_are_refused() {
     assert!(error.contains("poll inventory") && error.contains("twice"), "{error}");
 }
 
-/// A source of streams: each that is opened yields two keys and then ends, panics, or goes on with what is published.
+/// A source of streams: each that is opened yields two keys and then ends, panics, or continues with what is published.
 fn streaming(kind: &'static str, feed: &Sender<u32>) -> impl Fn(&mut Setup) + Send + Sync + 'static {
     let feed = feed.subscribe();
     move |setup| {

@@ -82,7 +82,7 @@ async fn fair_by_replaces_namespaces_as_tenants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_keeps_its_priority_when_it_comes_back_unless_the_reconcile_asks_for_another() {
+async fn key_keeps_its_priority_when_it_comes_back_unless_the_reconcile_asks_for_another() {
     let world = World::with(&["after", "asked", "fails", "usual"]);
     let seen: Arc<Mutex<BTreeMap<String, Vec<Priority>>>> = Arc::default();
     let noted = Arc::clone(&seen);
@@ -137,7 +137,7 @@ fn first_letter(key: &ObjectKey) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_of_keys_never_runs_more_at_once_than_its_limit_and_holds_up_no_other() {
+async fn class_of_keys_never_runs_more_at_once_than_its_limit_and_holds_up_no_other() {
     let world = World::with(&["a1", "a2", "a3", "a4", "b1", "b2", "c1"]);
     let crowd = Crowd::default();
     let counted = crowd.clone();
@@ -194,14 +194,15 @@ async fn two_limits_that_keys_share_crosswise_never_block_each_other_for_good() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_of_none_is_refused_at_setup() {
+async fn limit_of_none_is_refused_at_setup() {
     let world = World::with(&[]);
-    let none = world.scripted(|setup| setup.limit_concurrency(0, first_letter), |_, _| async { Ok(Outcome::Done) });
+    let none =
+        world.scripted(|setup| setup.limit_concurrency(0, first_letter), |_, _| async { Ok(Outcome::Done) });
     assert!(matches!(none.declaration(&world.env).map(drop), Err(SetupError::NoPlaces)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_takes_too_long_is_dropped_counted_and_backed_off() {
+async fn reconcile_that_takes_too_long_is_dropped_counted_and_backed_off() {
     let world = World::with(&["stuck", "quick"]);
     let wire = |setup: &mut Setup| {
         setup.reconcile_timeout(Some(Duration::from_secs(3)));
@@ -238,7 +239,7 @@ impl Drop for Counted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_ends_in_time_or_has_no_limit_is_never_counted_as_too_long() {
+async fn reconcile_that_ends_in_time_or_has_no_limit_is_never_counted_as_too_long() {
     for limit in [None, Some(Duration::from_secs(10))] {
         let world = World::with(&["slow"]);
         let wire = move |setup: &mut Setup| {
@@ -253,7 +254,7 @@ async fn a_reconcile_that_ends_in_time_or_has_no_limit_is_never_counted_as_too_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_names_the_timeout() {
+async fn error_names_the_timeout() {
     let error = retry(crate::error::ReconcileTimeout { limit: Duration::from_secs(3) });
     assert!(error.to_string().contains("3s") && error.to_string().contains("reconcile timeout"), "{error}");
 }
@@ -288,7 +289,7 @@ async fn back_off_grows_until_a_reconcile_does_not_fail_and_then_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminal_failure_forgets_the_keys_back_off() {
+async fn terminal_failure_forgets_the_keys_back_off() {
     let world = World::with(&["m"]);
     let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
     let noted = Arc::clone(&attempts);
@@ -314,7 +315,7 @@ async fn a_terminal_failure_forgets_the_keys_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_panics_again_and_again_rests_until_its_next_change_and_says_so() {
+async fn key_that_panics_again_and_again_rests_until_its_next_change_and_says_so() {
     let mut world = World::with(&["panics", "calm"]);
     world.resync = Some(Duration::from_secs(1000));
     let wire = |setup: &mut Setup| {
@@ -343,7 +344,7 @@ async fn a_key_that_panics_again_and_again_rests_until_its_next_change_and_says_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_in_quarantine_is_free_again_once_a_try_does_not_panic() {
+async fn key_in_quarantine_is_free_again_once_a_try_does_not_panic() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.quarantine_after(Some(2));
@@ -371,7 +372,7 @@ async fn a_key_in_quarantine_is_free_again_once_a_try_does_not_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_appointment_from_before_does_not_wake_a_key_in_quarantine() {
+async fn appointment_from_before_does_not_wake_a_key_in_quarantine() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.quarantine_after(Some(1));
@@ -409,7 +410,7 @@ async fn nothing_of_a_controller_is_left_when_it_has_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_beside_the_reconcile_leaves_its_key_the_priority_it_had() {
+async fn panic_beside_the_reconcile_leaves_its_key_the_priority_it_had() {
     let world = World::with(&["m"]);
     let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let wire = move |setup: &mut Setup| {

@@ -37,7 +37,7 @@ fn needy(world: &World, granted: &Arc<AtomicBool>) -> Registration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_write_is_forbidden_is_tried_again_within_half_a_minute_however_long_it_lasts() {
+async fn key_whose_write_is_forbidden_is_tried_again_within_half_a_minute_however_long_it_lasts() {
     let (world, granted) = (World::with(&["needy", "modest"]), Arc::new(AtomicBool::new(false)));
     let _workers = world.start_with(needy(&world, &granted)).await;
     world.pass(3600).await;
@@ -71,15 +71,21 @@ fn what_a_role_lacks_is_found_however_the_controller_wraps_it() {
     assert_eq!(retry("another failure").denial(), None);
 }
 
-/// Lets a controller with an account of its own write on a server in the process, while its account goes and its tokens
+/// Lets a controller with its own account write on a server in the process, while its account goes and its tokens
 /// expire; then tells who wrote, and which accounts there were.
 async fn under_an_account() -> (Vec<String>, Vec<Option<String>>) {
     let env = Env::virtual_time(3);
     let server = ApiServer::new(&env, ApiServerOptions::default());
     let options = ClientOptions { identities: Identities::service_accounts(), ..ClientOptions::default() };
     let (uri, metrics, fence) = (http::Uri::from_static("http://api"), Metrics::new(), Arc::new(OpenFence));
-    let clients =
-        Clients::from_service(env.with_incarnation("manager", 0), server.clone(), uri, options, &metrics, fence);
+    let clients = Clients::from_service(
+        env.with_incarnation("manager", 0),
+        server.clone(),
+        uri,
+        options,
+        &metrics,
+        fence,
+    );
     let client = clients.expect("clients").for_controller("scripted").expect("a client").client();
     let maps = Api::<ConfigMap>::namespaced(client, "default");
     let admin = kube::Client::new(server.as_user("admin"), "default");

@@ -30,7 +30,7 @@ async fn keys_sent_before_and_after_the_start_are_reconciled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_more() {
+async fn trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_more() {
     let world = World::with(&[]);
     let trigger = world.feed(2);
     ["a", "b", "a"].iter().for_each(|name| trigger.try_send(key(name)).expect("kept"));
@@ -107,7 +107,7 @@ impl ListerWatcher for Brittle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_of_its_own_that_panics_fails_the_health_check_of_its_controller() {
+async fn source_of_its_own_that_panics_fails_the_health_check_of_its_controller() {
     let world = World::with(&[]);
     let source = Arc::new(Brittle(world.env.clone()));
     let workers = world
@@ -149,7 +149,7 @@ async fn trigger_keeps_keys_for_a_controller_that_is_set_up_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_goes_off_every_period_and_at_the_start_if_asked_until_the_controller_stops() {
+async fn timer_goes_off_every_period_and_at_the_start_if_asked_until_the_controller_stops() {
     let world = World::with(&[]);
     let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
     let mut workers = world
@@ -169,7 +169,7 @@ async fn a_timer_goes_off_every_period_and_at_the_start_if_asked_until_the_contr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_jittered_timer_is_never_early_and_at_most_so_much_late() {
+async fn jittered_timer_is_never_early_and_at_most_so_much_late() {
     let world = World::with(&[]);
     let minute = Duration::from_secs(60);
     let timer = Timer::every(minute).jitter(0.5);
@@ -181,7 +181,7 @@ async fn a_jittered_timer_is_never_early_and_at_most_so_much_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_whose_keys_panic_goes_off_again_and_one_without_pause_is_refused() {
+async fn timer_whose_keys_panic_goes_off_again_and_one_without_pause_is_refused() {
     let world = World::with(&[]);
     let mut turns = 0;
     let keys = Arc::new(Mutex::new(move || {
@@ -222,7 +222,7 @@ fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
+async fn start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
     let world = World::with(&[]);
     world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let trigger = world.feed(1);
@@ -245,7 +245,7 @@ async fn a_start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waitin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_whose_handler_cannot_join_leaves_no_task_and_nobody_waiting() {
+async fn start_whose_handler_cannot_join_leaves_no_task_and_nobody_waiting() {
     let world = World::with(&[]);
     let trigger = world.feed(1);
     let (feed, registration) = fed_and_needing_secrets(&world);

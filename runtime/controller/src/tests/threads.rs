@@ -20,7 +20,7 @@ use crate::host::Triggers;
 /// one order of many.
 const KEYS: usize = if cfg!(miri) { 4 } else { 2_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 /// Waits on this thread.

@@ -20,7 +20,7 @@ async fn write(api: Api<ConfigMap>) -> Result<(), kube::Error> {
     api.patch("m", &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// A controller that starts a task beside its first reconcile, and ends. The task writes 2 s later; returns how that ended.
+/// A controller that starts a task next to its first reconcile, and ends. The task writes 2 s later; returns how that ended.
 async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<TurnOverError>>>) {
     let end: Arc<Mutex<Option<TurnOverError>>> = Arc::default();
     let noted = Arc::clone(&end);
@@ -66,7 +66,9 @@ async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
             Ok(Outcome::RequeueAfter(Duration::ZERO))
         }
     };
-    let slow = |asked: &RequestSummary| (asked.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 });
+    let slow = |asked: &RequestSummary| {
+        (asked.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 })
+    };
     world.api.meddle(slow);
     let _workers = world.start_with(world.scripted(patches_maps, act)).await;
     world.pass(30).await;

@@ -66,7 +66,7 @@ async fn what_exists_what_comes_what_changes_and_what_goes_is_reconciled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_without_kinds_of_its_own_reconciles_what_it_watches_for_others() {
+async fn controller_without_kinds_of_its_own_reconciles_what_it_watches_for_others() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -96,7 +96,7 @@ async fn every_owner_hears_of_what_it_owns_if_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mapper_that_captures_a_lister_finds_others_by_an_index() {
+async fn mapper_that_captures_a_lister_finds_others_by_an_index() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -142,7 +142,7 @@ async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_of_status_or_annotations_is_dropped_where_generations_are_asked_for() {
+async fn update_of_status_or_annotations_is_dropped_where_generations_are_asked_for() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -221,7 +221,7 @@ async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_events_cause_tells_a_deletion_seen_from_the_initial_list() {
+async fn events_cause_tells_a_deletion_seen_from_the_initial_list() {
     let world = World::with(&["m"]);
     let causes: Arc<Mutex<Vec<(&str, Cause)>>> = Arc::default();
     let noted = Arc::clone(&causes);
@@ -270,7 +270,7 @@ async fn explorer(world: &World) -> Workers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is_removed() {
+async fn watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is_removed() {
     let world = World::with(&["begin"]);
     define_widgets(&world);
     world.api.upsert(&widget("old"), json!({}));
@@ -296,7 +296,7 @@ async fn a_watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
+async fn watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
     let world = World::with(&["begin"]);
     define_widgets(&world);
     let _workers = explorer(&world).await;
@@ -314,7 +314,7 @@ async fn a_watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_it_does() {
+async fn watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_it_does() {
     let world = World::with(&["begin", "calm"]);
     let _workers = explorer(&world).await;
     world.pass(1).await;
@@ -331,7 +331,7 @@ async fn a_watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_what_to_do() {
+async fn watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_what_to_do() {
     let world = World::with(&[]);
     let kept: Arc<Mutex<Option<crate::DynamicWatches>>> = Arc::default();
     let theirs = Arc::clone(&kept);

@@ -156,7 +156,9 @@ async fn status_is_written_alone_by_patch_and_by_put() {
         |writer: WriterBuilder<'_, ReplicaSet>| writer.status_update().build(),
     ] {
         let world = World::with(&[]);
-        world.api.upsert("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
+        world
+            .api
+            .upsert("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
         let result = once::<ReplicaSet, _>(&world, grant, |sets, cx, set| async move {
             let report = |set: &mut ReplicaSet| {
                 set.spec.get_or_insert_default().replicas = Some(7);

@@ -53,17 +53,17 @@ async fn binds_once(resource: &'static str, place: fn(&str) -> String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_is_waited_for_in_the_pods_it_changes() {
+async fn binding_is_waited_for_in_the_pods_it_changes() {
     binds_once("pods/binding", |pod| format!("/api/v1/namespaces/shop/pods/{pod}/binding")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_that_names_its_pod_in_the_body_is_waited_for_in_the_pods_as_well() {
+async fn binding_that_names_its_pod_in_the_body_is_waited_for_in_the_pods_as_well() {
     binds_once("bindings", |_| "/api/v1/namespaces/shop/bindings".to_owned()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
+async fn deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     let world = World::with(&["m"]);
     let (gate, _resolver) = gate(&world).await;
     world.api.meddle(|_| Some(LATE));

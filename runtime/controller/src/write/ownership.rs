@@ -54,7 +54,7 @@ pub(super) fn prepare(
     check_namespace(kind, &ObjectKey::of(child), owner)
 }
 
-/// Adds the reference, in the place of an earlier one to the same owner: another order would be a change.
+/// Adds the reference, instead of an earlier one to the same owner: another order would be a change.
 pub(super) fn set_owner(child: &mut ObjectMeta, reference: OwnerReference) {
     let references = child.owner_references.get_or_insert_default();
     match references.iter_mut().find(|present| present.uid == reference.uid) {

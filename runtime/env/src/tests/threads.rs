@@ -17,7 +17,7 @@ use crate::{Env, TaskError};
 /// few steps and not one order of many.
 const ROUNDS: u32 = if cfg!(miri) { 6 } else { 5_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 /// Runs `future` on this thread.
@@ -65,7 +65,7 @@ fn observers_on_other_threads_see_values_in_order_up_to_the_last_and_then_the_en
 }
 
 #[test]
-fn a_kill_ends_the_tasks_of_every_thread_and_whoever_waits_for_that_is_told() {
+fn kill_ends_the_tasks_of_every_thread_and_whoever_waits_for_that_is_told() {
     let (env, begun) = (Env::virtual_time(1), Barrier::new(3));
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use windlass_env::Instant;
 
 use super::*;
-use crate::correlator::{CAPACITY, Correlator, CorrelateResult};
+use crate::correlator::{CAPACITY, CorrelateResult, Correlator};
 use crate::recorder::PendingEvent;
 
 /// An event about a container of a pod, as client-go's tests make theirs.
@@ -164,7 +164,7 @@ async fn only_what_differs_in_its_note_alone_is_combined() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_has_one_share_of_events_for_all_reasons_together() {
+async fn object_has_one_share_of_events_for_all_reasons_together() {
     let mut listener = Listener::new(1);
     for number in 0..25 {
         listener.hear(&said(&format!("reason-{number}"), "i am first"));

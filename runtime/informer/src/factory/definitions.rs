@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use windlass_object::{GroupResource, Metadata, ObjectKey, ResourceKind, Scope};
 
 use super::Inner;
-use crate::informer::{Informer, ChangeObserver};
+use crate::informer::{ChangeObserver, Informer};
 
 /// The kind of definitions.
 const DEFINITIONS: ResourceKind = ResourceKind {
@@ -28,7 +28,8 @@ pub(super) fn is_of_definitions(kind: &ResourceKind) -> bool {
 /// Has every informer of `inner` look again when its definition changes.
 pub(super) fn link(inner: &Arc<Inner>, informer: &Informer) {
     let factory = Arc::downgrade(inner);
-    informer.witness(Arc::new(move |definition: &ObjectKey| look_again(&factory, definition)) as ChangeObserver);
+    informer
+        .witness(Arc::new(move |definition: &ObjectKey| look_again(&factory, definition)) as ChangeObserver);
 }
 
 /// A definition is named after what it defines: `plural.group`.

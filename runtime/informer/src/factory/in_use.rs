@@ -1,8 +1,8 @@
 //! Informers that last as long as they are used.
 //!
 //! Guarantees: as long as an [`RefCountedInformer`], a [`Lister`] that it gave, an index made from such a lister or a handler that was
-//! added to it is there, the informer goes on; with the last of them it is stopped, its watches end and its memory is freed. Asked for again it starts
-//! anew. One that was also asked for for good ([`InformerFactory::informer`](super::InformerFactory::informer)) stays.
+//! added to it is there, the informer continues; with the last of them it is stopped, its watches end and its memory is freed. Asked for again it starts
+//! again. One that was also asked for for good ([`InformerFactory::informer`](super::InformerFactory::informer)) stays.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -74,7 +74,12 @@ impl<T, H: Handler<T>> Handler<T> for RetainingHandler<H> {
 
 impl State {
     /// Keeps an informer going, if it is not for good: one that was made just now (`is_new`) is not.
-    pub(super) fn hold(&mut self, factory: &Arc<Inner>, identity: &Identity, is_new: bool) -> Arc<InformerRef> {
+    pub(super) fn hold(
+        &mut self,
+        factory: &Arc<Inner>,
+        identity: &Identity,
+        is_new: bool,
+    ) -> Arc<InformerRef> {
         let new = || Arc::new(InformerRef { factory: Arc::downgrade(factory), identity: identity.clone() });
         if is_new {
             let hold = new();

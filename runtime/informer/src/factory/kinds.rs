@@ -90,7 +90,7 @@ pub(super) struct OfKind {
 }
 
 impl Kinds {
-    /// Sets the options of `K`, in the place of earlier ones.
+    /// Sets the options of `K`, instead of earlier ones.
     pub fn set<K>(&mut self, options: KindOptions<K>) -> &mut Self
     where
         K: Resource<DynamicType = (), Scope: Scoped> + Send + Sync + 'static,

@@ -35,7 +35,7 @@ pub struct FactoryOptions {
     /// and what belongs to none is left out: kinds with namespaces by namespace, others by uid. Together with
     /// [`namespaces`](Self::namespaces), those namespaces are followed that belong to one of the shards.
     pub shards: Option<ShardSet>,
-    /// What every informer selects by, beside what it is asked for. Nothing by default.
+    /// What every informer selects by, next to what it is asked for. Nothing by default.
     pub selectors: Selectors,
     /// What differs for the informers of single kinds. Nothing by default.
     pub kinds: Kinds,

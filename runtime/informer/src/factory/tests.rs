@@ -61,7 +61,7 @@ async fn starting_twice_starts_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_asked_for_after_the_start_runs_and_misses_nothing_that_is_added_to_it() {
+async fn informer_asked_for_after_the_start_runs_and_misses_nothing_that_is_added_to_it() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.settle().await;
@@ -82,13 +82,16 @@ async fn waiting_for_sync_names_each_laggard_and_why() {
     rig.factory.typed::<Secret>();
     rig.factory.typed::<Namespace>();
     let behind = rig.factory.wait_for_sync(None).await.unwrap_err();
-    assert!(behind.laggards.iter().all(|it| it.lag == UnsyncedReason::NotStarted) && behind.laggards.len() == 3);
+    assert!(
+        behind.laggards.iter().all(|it| it.lag == UnsyncedReason::NotStarted) && behind.laggards.len() == 3
+    );
     let answers = (0..100).map(|_| Answer::List(Err(refusal(500, "InternalError"))));
     let failing = Script::new(&rig.env, answers);
     rig.factory.start(Arc::new(Partly(server, failing)));
     let behind = rig.factory.wait_for_sync(Some(Duration::from_secs(10))).await.unwrap_err();
     let lags: Vec<_> = behind.laggards.iter().map(|it| (it.kind.plural.as_ref(), it.lag.clone())).collect();
-    let [("namespaces", UnsyncedReason::Failing { .. }), ("secrets", UnsyncedReason::Failing { last_error })] = lags.as_slice()
+    let [("namespaces", UnsyncedReason::Failing { .. }), ("secrets", UnsyncedReason::Failing { last_error })] =
+        lags.as_slice()
     else {
         panic!("{lags:?}");
     };
@@ -97,7 +100,7 @@ async fn waiting_for_sync_names_each_laggard_and_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_hangs_or_fails_slows_nobody_but_its_own_informer() {
+async fn source_that_hangs_or_fails_slows_nobody_but_its_own_informer() {
     for answers in [vec![], vec![Answer::List(Err(refusal(500, "InternalError")))]] {
         let (rig, server) = rig();
         let (stuck, log) = (rig.factory.typed::<Secret>(), Log::default());
@@ -127,7 +130,7 @@ impl SourceProvider for FirstOnly {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_died_is_found_although_another_of_the_same_kind_and_selection_lives() {
+async fn informer_that_died_is_found_although_another_of_the_same_kind_and_selection_lives() {
     let (rig, server) = rig();
     let kind = ResourceKind::of::<ConfigMap>();
     let dynamic = rig.factory.informer(Dynamic::new(kind.clone()), Selection::default());
@@ -210,7 +213,7 @@ async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_is_in_trouble_from_a_failure_until_it_follows_again() {
+async fn informer_is_in_trouble_from_a_failure_until_it_follows_again() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.settle().await;
@@ -241,8 +244,7 @@ async fn two_factories_of_different_names_share_an_environment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_takes_no_step_for_two_windows_is_told_as_silent_and_one_that_hears_something_is_not()
- {
+async fn informer_that_takes_no_step_for_two_windows_is_told_as_silent_and_one_that_hears_something_is_not() {
     let (rig, server) = rig();
     let _secrets = rig.factory.typed::<Secret>();
     let script = Script::new(&rig.env, []);

@@ -18,10 +18,10 @@ use windlass_env::watch_channel::{Receiver, Sender, channel};
 use windlass_env::{Instant, Task};
 
 use super::Informer;
-use crate::list_watch::{ListerWatcher, Selection, SourceProvider};
-use crate::partition::{RemovalReason, PartitionSet, Partition, ObjectLocation};
 use crate::availability::AvailabilityTracker;
-use crate::reflector::{ReflectorParams, Heartbeat, Reflector, RelistHandle, STUCK_AFTER, Trouble, Urgency};
+use crate::list_watch::{ListerWatcher, Selection, SourceProvider};
+use crate::partition::{ObjectLocation, Partition, PartitionSet, RemovalReason};
+use crate::reflector::{Heartbeat, Reflector, ReflectorParams, RelistHandle, STUCK_AFTER, Trouble, Urgency};
 use crate::settings::IngestOptions;
 use crate::shards::Shards;
 use crate::store::Progress;
@@ -92,7 +92,12 @@ type Followed = BTreeMap<Partition, (CancellationToken, Task<()>)>;
 
 impl ReflectorSet {
     pub(super) fn new() -> Self {
-        Self { board: AvailabilityTracker::new(), trouble: Trouble::default(), state: Mutex::default(), turns: channel(()).0 }
+        Self {
+            board: AvailabilityTracker::new(),
+            trouble: Trouble::default(),
+            state: Mutex::default(),
+            turns: channel(()).0,
+        }
     }
 
     /// What the reflectors last failed at, if nothing has succeeded since: that of the first who did.
@@ -123,7 +128,7 @@ impl ReflectorSet {
         state.followers.iter().map(|(partition, follower)| (partition.clone(), follower.clone())).collect()
     }
 
-    /// Has those parts read anew that are not of the newest epoch: if one went back in time, so did all.
+    /// Has those parts read again that are not of the newest epoch: if one went back in time, so did all.
     pub(super) fn distrust_old_epochs(&self, progress: &Progress) {
         for (partition, follower) in &self.lock().followers {
             if !progress.trusts(partition) {
@@ -173,7 +178,8 @@ impl ReflectorSet {
         let (trouble, refresh) = (self.trouble.sibling(), RelistHandle::new());
         let follower = {
             let state = &mut *self.lock();
-            let follower = ReflectorHandle { number: state.begun, trouble, refresh, pulse: Heartbeat::new(progress) };
+            let follower =
+                ReflectorHandle { number: state.begun, trouble, refresh, pulse: Heartbeat::new(progress) };
             state.begun += 1;
             state.followers.insert(partition.clone(), follower.clone());
             follower
@@ -224,7 +230,8 @@ impl Informer {
     ) -> Task<()> {
         let PartitionSource { selection: Selection { namespace, .. }, source } = given;
         let progress = source.progress().cloned().unwrap_or_default();
-        let ReflectorHandle { number: before, trouble, refresh, pulse } = self.following.begin(&partition, progress);
+        let ReflectorHandle { number: before, trouble, refresh, pulse } =
+            self.following.begin(&partition, progress);
         let reflector = Reflector::new(ReflectorParams {
             informer: Arc::clone(&self.name),
             stream: stream(&self.path, &partition, before),

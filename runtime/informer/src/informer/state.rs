@@ -11,9 +11,9 @@ use windlass_env::watch_channel::Receiver;
 use windlass_object::ResourceVersion;
 
 use super::Informer;
-use crate::error::{UnsyncedReason, UnsyncedInformer, NotSynced};
-use crate::partition::{Partition, ObjectLocation};
 use crate::availability::KindAvailability;
+use crate::error::{NotSynced, UnsyncedInformer, UnsyncedReason};
+use crate::partition::{ObjectLocation, Partition};
 use crate::reflector::{STUCK_AFTER, WatchErrorHandler};
 use crate::store::Progress;
 use crate::sync;
@@ -95,7 +95,7 @@ impl Informer {
         self.selection.is_filtered() || self.members.is_some()
     }
 
-    /// How far the store has come, as it goes on.
+    /// How far the store has come, as it continues.
     pub fn version_changes(&self) -> Receiver<Progress> {
         self.progress.subscribe()
     }

@@ -67,7 +67,7 @@ pub trait VersionSource: Send + Sync {
     /// Dropping the future withdraws the wait, and not the request.
     fn refreshed_since(&self, ticket: &RefreshTicket) -> BoxFuture<'_, ()>;
 
-    /// Requests a consistent list of everything and waits until it is in the store or the informer stops. Waits for ever if
+    /// Requests a consistent list of everything and waits until it is in the store or the informer stops. Waits forever if
     /// the informer was never started.
     ///
     /// This request is urgent, for a takeover: it waits for no pause between lists, and abandons a list that is in flight.
@@ -91,7 +91,8 @@ impl Informer {
     /// Waits until everything up to `wanted` is in the store of the part that holds what is at `site`.
     async fn reached_at(&self, site: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
         // A part may be known to be wanted before it has joined.
-        let joins = |site: ObjectLocation<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
+        let joins =
+            |site: ObjectLocation<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
         sync::reached_in(self.progress.subscribe(), site, wanted, joins).await
     }
 }

@@ -1,9 +1,9 @@
 //! A feed of one's own as a source: objects are put in and taken out by hand.
 //!
 //! Guarantees:
-//! - Every change gets a version of its own, later than all before it, and watches tell the changes in that order.
+//! - Every change gets its own version, later than all before it, and watches tell the changes in that order.
 //! - What it remembers is bounded: who asks for changes that are forgotten, or falls so far behind, is told that
-//!   the version has expired, as an API server tells it, and lists anew.
+//!   the version has expired, as an API server tells it, and lists again.
 //! - What goes wrong with real sources can be made to go wrong here: lost connections and compaction.
 //!
 //! It refuses selectors: all it selects by is the namespace.
@@ -118,7 +118,7 @@ struct Disconnection {
 
 impl ChannelSource {
     /// How many changes are remembered unless another number is asked for: more than any reader is behind that
-    /// works, and little beside the objects.
+    /// works, and little next to the objects.
     pub const HISTORY: usize = 1000;
 
     /// An empty feed.

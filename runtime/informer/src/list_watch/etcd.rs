@@ -1,9 +1,9 @@
 //! etcd as a source, without an API server before it: the objects under a prefix, and what becomes of them.
 //!
 //! Guarantees:
-//! - A list is one revision, read from the majority of the members, however many pages it has; a watch goes on from
+//! - A list is one revision, read from the majority of the members, however many pages it has; a watch continues from
 //!   it. What the objects' versions are is etcd's business: the revision in which each was written last.
-//! - Revisions that were compacted away are refused in the API's words, so that everything is listed anew.
+//! - Revisions that were compacted away are refused in the API's words, so that everything is listed again.
 //! - What one transaction wrote has one revision, and is told key by key: for a moment a cache may say that it has come
 //!   to a revision and hold only some of what was written in it. Who needs all of a transaction waits for the next.
 //! - A deletion carries the last state of the object, as long as etcd remembers it.
@@ -300,7 +300,7 @@ impl EtcdWatch {
     }
 
     /// Compares what was asked for with the revision of the majority. If that is behind, too, etcd came back from a
-    /// backup, and would wait for the revision without a word. Otherwise it was one member that lags, which goes on
+    /// backup, and would wait for the revision without a word. Otherwise it was one member that lags, which continues
     /// when it has caught up.
     fn compare(&mut self, revision: i64) {
         if revision < self.after {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_told_by_its_token_whatever_its_key_holds() {
+    fn page_is_told_by_its_token_whatever_its_key_holds() {
         let page = Page::after(7, &[0, 255, b'/', b'k']);
         assert_eq!(Page::parse(&page.to_string()), Some(page));
         for broken in ["", "7", "x/00", "7/zz", "7/000", "7/\u{e9}\u{e9}"] {
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_value_that_is_no_object_has_a_head_and_no_decoder_takes_it() {
+    async fn value_that_is_no_object_has_a_head_and_no_decoder_takes_it() {
         use windlass_object::{Decoder as _, Dynamic, Representation as _, ResourceKind};
         let source = source(&Selection::default());
         let kind = ResourceKind::of::<k8s_openapi::api::core::v1::ConfigMap>();
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_member_that_lags_is_no_backup_that_came_back() {
+    async fn member_that_lags_is_no_backup_that_came_back() {
         let mut watched = watched(no_answers(), 9);
         let created = |revision| {
             let header = Some(super::wire::ResponseHeader { revision });

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use windlass_object::{ObjectKey, Uid};
 
-use crate::handler::{Cause, Event, DeletionEvidence};
+use crate::handler::{Cause, DeletionEvidence, Event};
 
 /// How many states of one object wait for a handler at most, its deletion included. More than an ordinary
 /// object goes through in its life, so what is dropped are steps of something that changes all the time; and

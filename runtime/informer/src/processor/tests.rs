@@ -8,7 +8,7 @@ use windlass_metrics::Metrics;
 
 use super::pending::MAX_STATES;
 use super::*;
-use crate::handler::{Delivery, DeletionEvidence};
+use crate::handler::{DeletionEvidence, Delivery};
 
 type Told = Event<u32>;
 
@@ -107,7 +107,7 @@ fn what_selected_an_object_before_it_was_relabelled_and_deleted_hears_of_it() {
 }
 
 #[test]
-fn an_owner_that_was_removed_before_the_deletion_hears_of_an_object_the_handler_never_knew() {
+fn owner_that_was_removed_before_the_deletion_hears_of_an_object_the_handler_never_knew() {
     let listener = listener();
     enqueue(&listener, "pod", "u", added("owned"));
     enqueue(&listener, "pod", "u", updated("owned", "orphan"));
@@ -118,7 +118,7 @@ fn an_owner_that_was_removed_before_the_deletion_hears_of_an_object_the_handler_
 }
 
 #[test]
-fn a_state_that_came_and_went_is_told_though_the_object_is_as_it_was() {
+fn state_that_came_and_went_is_told_though_the_object_is_as_it_was() {
     let listener = listener();
     enqueue(&listener, "pod", "u", updated("ready", "unready"));
     enqueue(&listener, "pod", "u", updated("unready", "ready"));
@@ -134,7 +134,7 @@ fn what_selected_an_object_only_while_the_handler_was_busy_hears_of_it() {
 }
 
 #[test]
-fn an_update_starts_from_what_the_handler_was_last_told() {
+fn update_starts_from_what_the_handler_was_last_told() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     enqueue(&listener, "a", "u", updated(1, 2));
@@ -192,7 +192,7 @@ fn beyond_the_bound_the_next_update_still_starts_from_what_was_told_and_the_dele
 }
 
 #[test]
-fn an_object_that_comes_and_goes_under_one_uid_stays_within_the_bound_and_ends_as_it_is() {
+fn object_that_comes_and_goes_under_one_uid_stays_within_the_bound_and_ends_as_it_is() {
     let listener = listener();
     enqueue(&listener, "a", "u", updated(0, 1));
     for version in 1..50 {
@@ -207,7 +207,7 @@ fn an_object_that_comes_and_goes_under_one_uid_stays_within_the_bound_and_ends_a
 }
 
 #[test]
-fn a_deletion_is_told_even_of_an_object_that_came_while_the_handler_was_busy() {
+fn deletion_is_told_even_of_an_object_that_came_while_the_handler_was_busy() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     enqueue(&listener, "a", "u", deleted(2));
@@ -236,7 +236,7 @@ fn without_uids_a_deletion_is_never_merged_with_another() {
 }
 
 #[test]
-fn an_object_that_is_back_after_its_deletion_is_told_as_both() {
+fn object_that_is_back_after_its_deletion_is_told_as_both() {
     let listener = listener();
     enqueue(&listener, "a", "u", deleted(1));
     enqueue(&listener, "a", "u", added(2));
@@ -245,7 +245,7 @@ fn an_object_that_is_back_after_its_deletion_is_told_as_both() {
 }
 
 #[test]
-fn an_object_that_waits_keeps_its_place_when_it_changes_again() {
+fn object_that_waits_keeps_its_place_when_it_changes_again() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     enqueue(&listener, "b", "w", added(10));
@@ -254,7 +254,7 @@ fn an_object_that_waits_keeps_its_place_when_it_changes_again() {
 }
 
 #[test]
-fn a_resync_comes_after_what_happened_before_it_and_before_what_happens_then() {
+fn resync_comes_after_what_happened_before_it_and_before_what_happens_then() {
     let listener = synced_listener(Delivery::Coalesced);
     enqueue(&listener, "a", "u", updated(1, 2));
     resync(&listener, vec![2]);
@@ -280,7 +280,7 @@ fn one_resync_waits_and_none_before_the_handler_is_synced() {
 }
 
 #[test]
-fn a_resync_takes_no_memory_per_object_and_makes_objects_only_as_they_are_told() {
+fn resync_takes_no_memory_per_object_and_makes_objects_only_as_they_are_told() {
     let listener = synced_listener(Delivery::Coalesced);
     let made = Arc::new(Mutex::new(0));
     let count = Arc::clone(&made);
@@ -301,7 +301,7 @@ fn what_a_late_handler_has_missed_is_made_as_it_is_told_and_costs_whoever_lets_i
 }
 
 #[test]
-fn a_handler_of_every_event_is_told_each_in_the_order_of_all() {
+fn handler_of_every_event_is_told_each_in_the_order_of_all() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 100 });
     let mut happened = Vec::new();
     for version in 0..50 {
@@ -316,7 +316,7 @@ fn a_handler_of_every_event_is_told_each_in_the_order_of_all() {
 }
 
 #[test]
-fn a_handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_nothing_more() {
+fn handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_nothing_more() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 2 });
     resync(&listener, vec![0]);
     for version in 0..3 {
@@ -335,7 +335,7 @@ fn a_handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_no
 }
 
 #[test]
-fn an_initial_list_of_any_length_does_not_end_a_handler_of_every_event() {
+fn initial_list_of_any_length_does_not_end_a_handler_of_every_event() {
     let listener = listener_of(Delivery::EveryEvent { bound: 1 });
     for version in 0..10 {
         let event = Event::Added { object: version, cause: Cause::InitialList };
@@ -347,14 +347,14 @@ fn an_initial_list_of_any_length_does_not_end_a_handler_of_every_event() {
 }
 
 #[test]
-fn a_bound_of_none_still_lets_one_change_wait() {
+fn bound_of_none_still_lets_one_change_wait() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 0 });
     enqueue(&listener, "a", "u", added(1));
     assert_eq!(everything(&listener), [added(1)]);
 }
 
 #[test]
-fn a_handler_that_was_removed_before_it_ran_is_gone_and_never_runs() {
+fn handler_that_was_removed_before_it_ran_is_gone_and_never_runs() {
     let listener = listener::<u32>();
     enqueue(&listener, "a", "u", added(1));
     listener.detach();
@@ -365,7 +365,7 @@ fn a_handler_that_was_removed_before_it_ran_is_gone_and_never_runs() {
 }
 
 #[test]
-fn a_handler_whose_task_was_never_polled_is_gone_once_it_was_dropped() {
+fn handler_whose_task_was_never_polled_is_gone_once_it_was_dropped() {
     let (listener, captured) = (listener::<u32>(), Arc::new(()));
     let held = Arc::clone(&captured);
     let task = Arc::clone(&listener).run(Box::new(move |_: &Told| drop(Arc::clone(&held))));
@@ -376,7 +376,7 @@ fn a_handler_whose_task_was_never_polled_is_gone_once_it_was_dropped() {
 }
 
 #[test]
-fn a_handler_whose_task_is_aborted_is_gone() {
+fn handler_whose_task_is_aborted_is_gone() {
     let listener = listener::<u32>();
     let mut running = Box::pin(Arc::clone(&listener).run(Box::new(|_: &Told| {})));
     assert_eq!(running.as_mut().now_or_never(), None);
@@ -415,7 +415,7 @@ fn what_follows_the_initial_list_does_not_put_off_being_synced() {
 }
 
 #[test]
-fn a_removed_handler_is_told_nothing_that_waited() {
+fn removed_handler_is_told_nothing_that_waited() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     listener.detach();
@@ -461,7 +461,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// The truth, and what the handler makes of what it is told. An object is its number; its UID is told beside
+/// The truth, and what the handler makes of what it is told. An object is its number; its UID is told next to
 /// it.
 #[derive(Default)]
 struct Model {
@@ -608,7 +608,7 @@ fn object_that_returns_after_it_went_unseen_is_told() {
 
 proptest! {
     #[test]
-    fn a_handler_is_told_every_state_the_store_went_through(steps in steps()) {
+    fn handler_is_told_every_state_the_store_went_through(steps in steps()) {
         let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
             while most_states(&listener) == MAX_STATES {

@@ -49,12 +49,12 @@ pub enum WatchOperation {
 /// What an informer does after something went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// It reads everything anew: the newest state, or one no older than this version.
+    /// It reads everything again: the newest state, or one no older than this version.
     Read {
         /// The version, unless the newest state is read.
         not_older_than: Option<ResourceVersion>,
     },
-    /// It watches from this version on; nothing is read anew.
+    /// It watches from this version on; nothing is read again.
     Watch {
         /// The version.
         from: ResourceVersion,
@@ -74,7 +74,7 @@ impl<F: Fn(&WatchFailure) + Send + Sync + 'static> WatchErrorHandler for F {
 impl WatchErrorHandler for LogWatchErrors {
     fn failed(&self, failure: &WatchFailure) {
         let WatchFailure { informer, during, error, next, after } = failure;
-        // Balancers and proxies cut watches all day: an informer that goes on from where it was has missed nothing.
+        // Balancers and proxies cut watches all day: an informer that continues from where it was has missed nothing.
         if *during == WatchOperation::Watch
             && matches!((error, next), (RequestError::Transport(_), NextAction::Watch { .. }))
         {

@@ -1,7 +1,7 @@
 //! Bytes in, items out: where objects are decoded, one by one.
 //!
 //! An object that cannot be decoded becomes an item that says so, with the head read off its bytes; it never
-//! fails its neighbours. So does one that the transform of its user refuses. An object that is already held at the same
+//! fails its neighbors. So does one that the transform of its user refuses. An object that is already held at the same
 //! version is not decoded again, and not transformed again; a quarantined object is, in every list, and a failure at a
 //! version that was reported is not reported again. A page of any length is decoded a few objects at a time, with room
 //! for other tasks in between. What would pass the byte budget is refused before it is decoded; what is of another part,
@@ -17,7 +17,7 @@ use windlass_env::catch_panic_sync;
 use windlass_metrics::InformerMetrics;
 use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion, WireError, wire};
 
-use crate::budget::{ByteBudget, OverBudget, ListReservation};
+use crate::budget::{ByteBudget, ListReservation, OverBudget};
 use crate::delta_fifo::{Body, Item};
 use crate::erased::{AnyDecoder, Codec, HeadOf, Object};
 use crate::partition::Partition;
@@ -386,7 +386,8 @@ mod tests {
     }
 
     fn keep(writer: &mut StoreWriter<Object>, items: Vec<Item<Object>>) {
-        let list = ListMetadata { partition: Partition::Whole, version: at(5), consistent: true, initial: true };
+        let list =
+            ListMetadata { partition: Partition::Whole, version: at(5), consistent: true, initial: true };
         let deltas = items.into_iter().map(Delta::Replaced).collect();
         writer.apply(Batch::Replacement { deltas, list });
     }
@@ -433,7 +434,8 @@ mod tests {
         let (store, budget) = (Arc::new(Store::new()), Arc::new(ByteBudget::new(None, metrics.clone())));
         let admission = IngestOptions { keep_managed_fields: false, transform: None, budget };
         let (ours, codec) = (Partition::Namespace("shop".into()), Codec::of(Map::new()));
-        let mut intake = ObjectIngest::new("configmaps".into(), ours, &codec, store, metrics.clone(), admission);
+        let mut intake =
+            ObjectIngest::new("configmaps".into(), ours, &codec, store, metrics.clone(), admission);
         let broken = |namespace: &str| {
             let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_page_leaves_room_for_other_tasks_while_it_is_decoded() {
+    fn long_page_leaves_room_for_other_tasks_while_it_is_decoded() {
         let (mut intake, ..) = intake();
         let raws: Vec<_> = (0..CHUNK * 3).map(|n| object(&format!("o{n}"), "u", 1, "v")).collect();
         let mut page = pin!(intake.page(&raws, true));
@@ -486,7 +488,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_decoder_that_panics_refuses_one_object_and_is_used_again() {
+    async fn decoder_that_panics_refuses_one_object_and_is_used_again() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let budget = Arc::new(ByteBudget::new(None, metrics.clone()));
         let admission = IngestOptions { keep_managed_fields: false, transform: None, budget };
@@ -519,7 +521,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_transform_that_refuses_panics_or_renames_costs_that_object_alone() {
+    async fn transform_that_refuses_panics_or_renames_costs_that_object_alone() {
         let (mut intake, _, metrics) = intake_with(Some(Arc::new(moody)), None);
         let raws = ["a", "b", "c", "d", "e"].map(|name| object(name, "u", 1, "v"));
         let items = intake.page(&raws, true).await.unwrap();
@@ -536,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_transform_sees_every_state_that_is_decoded_once_and_deletions_too() {
+    async fn transform_sees_every_state_that_is_decoded_once_and_deletions_too() {
         let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = Arc::clone(&runs);
         let counting = move |_: &mut Object| {
@@ -554,7 +556,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_does_not_fit_is_given_up_before_the_object_too_many_is_decoded() {
+    async fn list_that_does_not_fit_is_given_up_before_the_object_too_many_is_decoded() {
         let raws: Vec<_> = (0..10).map(|n| object(&format!("o{n}"), "u", 1, "v")).collect();
         let limit = u64::from(size(&raws[0])) * 3;
         let decoded = Arc::new(std::sync::atomic::AtomicUsize::new(0));

@@ -27,7 +27,7 @@ const NO_ROOM_PACE: Duration = Duration::from_secs(60);
 pub(crate) enum State {
     /// Read everything, by a stream if the source offers one.
     Reading(ListConsistency),
-    /// Read everything, by a stream that then goes on as a watch.
+    /// Read everything, by a stream that then continues as a watch.
     Streaming(ListConsistency),
     /// Read everything, in pages.
     Listing(ListConsistency),
@@ -35,7 +35,7 @@ pub(crate) enum State {
     Watching(ResourceVersion),
     /// Read everything on request, in pages. The watch that was closed for it had reached this version.
     Refreshing(ResourceVersion),
-    /// Wait as long as the ramp says and at least this long, then go on.
+    /// Wait as long as the ramp says and at least this long, then continue.
     BackingOff {
         /// Which ramp.
         trouble: BackoffReason,
@@ -98,7 +98,7 @@ pub(crate) enum StreamEnd {
     Failed(FailureKind),
 }
 
-/// How often in a row a watch may stumble before everything is read anew.
+/// How often in a row a watch may stumble before everything is read again.
 #[derive(Debug, Default)]
 pub(crate) struct WatchErrorBudget {
     stumbles: u32,
@@ -164,7 +164,7 @@ impl StreamEnd {
 
 impl WatchErrorBudget {
     /// How many times in a row a stumble is only that. A storage that elects a new leader makes every watch stumble,
-    /// once or twice, and loses nothing; reading everything anew, for everybody at once, is what it needs least.
+    /// once or twice, and loses nothing; reading everything again, for everybody at once, is what it needs least.
     const STUMBLES: u32 = 3;
 
     /// What a watch failed at, given what it failed at before.
@@ -216,7 +216,10 @@ pub(crate) fn after_stream(freshness: ListConsistency, end: StreamEnd) -> State 
             State::Listing(freshness)
         }
         StreamEnd::Failed(
-            fault @ (FailureKind::Throttled(_) | FailureKind::Unreachable | FailureKind::VersionUnavailable | FailureKind::NoRoom),
+            fault @ (FailureKind::Throttled(_)
+            | FailureKind::Unreachable
+            | FailureKind::VersionUnavailable
+            | FailureKind::NoRoom),
         ) => match after_failed_list(freshness, fault) {
             State::Listing(freshness) => State::Streaming(freshness),
             other => other,
@@ -231,7 +234,9 @@ pub(crate) fn after_failed_list(freshness: ListConsistency, fault: FailureKind) 
     match (freshness, fault) {
         // Asked at once, for the question was at fault and not the server; the new one cannot fail that way
         // again.
-        (ListConsistency::NotOlderThan(_), FailureKind::VersionUnavailable) => State::Listing(ListConsistency::Consistent),
+        (ListConsistency::NotOlderThan(_), FailureKind::VersionUnavailable) => {
+            State::Listing(ListConsistency::Consistent)
+        }
         (freshness, fault @ FailureKind::Throttled(_)) => back_off(&fault, Next::Read(freshness)),
         // The whole at once, from the server's memory, is the cheapest list if it arrives. If it does not, it might be too
         // large to arrive in time, and would fail the same way again.
@@ -261,9 +266,13 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
         WatchEnd::Failed(fault) => {
             let then = match fault {
                 FailureKind::VersionUnavailable => Next::Read(ListConsistency::Consistent),
-                FailureKind::Throttled(_) | FailureKind::Unreachable | FailureKind::Stumbled => Next::Watch(version),
+                FailureKind::Throttled(_) | FailureKind::Unreachable | FailureKind::Stumbled => {
+                    Next::Watch(version)
+                }
                 // What does not fit is not skipped: only a list can tell whether all of it fits by then.
-                FailureKind::Other | FailureKind::NoRoom => Next::Read(ListConsistency::NotOlderThan(version)),
+                FailureKind::Other | FailureKind::NoRoom => {
+                    Next::Read(ListConsistency::NotOlderThan(version))
+                }
             };
             back_off(&fault, then)
         }
@@ -304,7 +313,9 @@ fn back_off(fault: &FailureKind, then: Next) -> State {
         FailureKind::Unreachable => (BackoffReason::Unreachable, None),
         FailureKind::Throttled(wish) => (BackoffReason::Refused, wish.map(|wish| wish.min(MAX_WISH))),
         FailureKind::NoRoom => (BackoffReason::Refused, Some(NO_ROOM_PACE)),
-        FailureKind::VersionUnavailable | FailureKind::Stumbled | FailureKind::Other => (BackoffReason::Refused, None),
+        FailureKind::VersionUnavailable | FailureKind::Stumbled | FailureKind::Other => {
+            (BackoffReason::Refused, None)
+        }
     };
     State::BackingOff { trouble, at_least, then }
 }
@@ -330,14 +341,16 @@ mod tests {
     }
 
     #[test]
-    fn a_list_at_an_unavailable_version_is_asked_for_consistently_at_once() {
+    fn list_at_an_unavailable_version_is_asked_for_consistently_at_once() {
         let state = after_failed_list(not_older_than("5"), FailureKind::VersionUnavailable);
         assert_eq!(state, State::Listing(ListConsistency::Consistent));
     }
 
     #[test]
     fn list_at_a_version_that_fails_is_read_in_pages_unless_the_server_was_busy() {
-        for fault in [FailureKind::Unreachable, FailureKind::Stumbled, FailureKind::Other, FailureKind::NoRoom] {
+        for fault in
+            [FailureKind::Unreachable, FailureKind::Stumbled, FailureKind::Other, FailureKind::NoRoom]
+        {
             let state = after_failed_list(not_older_than("5"), fault.clone());
             assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
         }
@@ -347,28 +360,36 @@ mod tests {
     }
 
     #[test]
-    fn a_consistent_list_that_fails_is_never_repeated_without_a_wait() {
-        for fault in [FailureKind::VersionUnavailable, FailureKind::Throttled(None), FailureKind::Unreachable, FailureKind::Other] {
+    fn consistent_list_that_fails_is_never_repeated_without_a_wait() {
+        for fault in [
+            FailureKind::VersionUnavailable,
+            FailureKind::Throttled(None),
+            FailureKind::Unreachable,
+            FailureKind::Other,
+        ] {
             let state = after_failed_list(ListConsistency::Consistent, fault.clone());
             assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
         }
     }
 
     #[test]
-    fn a_list_older_than_it_may_be_is_not_believed() {
-        assert_eq!(after_list(&not_older_than("10"), version("9")), State::Listing(ListConsistency::Consistent));
+    fn list_older_than_it_may_be_is_not_believed() {
+        assert_eq!(
+            after_list(&not_older_than("10"), version("9")),
+            State::Listing(ListConsistency::Consistent)
+        );
         assert_eq!(after_list(&not_older_than("10"), version("10")), State::Watching(version("10")));
         assert_eq!(after_list(&ListConsistency::Consistent, version("9")), State::Watching(version("9")));
     }
 
     #[test]
-    fn a_watch_that_closes_as_it_should_is_resumed_at_once() {
+    fn watch_that_closes_as_it_should_is_resumed_at_once() {
         assert_eq!(closed_after(Duration::from_secs(100), false), State::Watching(version("5")));
         assert_eq!(closed_after(Duration::from_millis(1), true), State::Watching(version("5")));
     }
 
     #[test]
-    fn a_watch_that_closes_at_once_without_news_is_resumed_after_a_wait() {
+    fn watch_that_closes_at_once_without_news_is_resumed_after_a_wait() {
         assert_eq!(
             closed_after(Duration::from_millis(999), false),
             back_off(&FailureKind::Other, Next::Watch(version("5")))
@@ -376,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_climbs_no_ramp_if_the_watch_was_open_for_a_good_while() {
+    fn lost_connection_climbs_no_ramp_if_the_watch_was_open_for_a_good_while() {
         let resumed =
             |trouble| State::BackingOff { trouble, at_least: None, then: Next::Watch(version("5")) };
         let almost = LONG_WATCH - Duration::from_millis(1);
@@ -393,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_not_offered_or_keeps_no_promise_gives_way_to_pages_at_once() {
+    fn stream_that_is_not_offered_or_keeps_no_promise_gives_way_to_pages_at_once() {
         for end in [StreamEnd::NotOffered, StreamEnd::Broken, StreamEnd::Failed(FailureKind::Other)] {
             for freshness in [ListConsistency::Consistent, not_older_than("5")] {
                 assert_eq!(after_stream(freshness.clone(), end.clone()), State::Listing(freshness));
@@ -402,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_could_not_be_had_just_now_is_asked_for_again_after_a_wait() {
+    fn stream_that_could_not_be_had_just_now_is_asked_for_again_after_a_wait() {
         for fault in [FailureKind::Throttled(None), FailureKind::Unreachable] {
             let state = after_stream(ListConsistency::Consistent, StreamEnd::Failed(fault.clone()));
             assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
@@ -412,19 +433,20 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_cache_has_fallen_behind_is_asked_for_pages() {
-        let state = after_stream(ListConsistency::Consistent, StreamEnd::Failed(FailureKind::VersionUnavailable));
+    fn server_whose_cache_has_fallen_behind_is_asked_for_pages() {
+        let state =
+            after_stream(ListConsistency::Consistent, StreamEnd::Failed(FailureKind::VersionUnavailable));
         assert_eq!(state, State::Listing(ListConsistency::Consistent));
     }
 
     #[test]
-    fn a_stream_cut_off_before_its_list_was_complete_gives_way_to_pages_after_a_wait() {
+    fn stream_cut_off_before_its_list_was_complete_gives_way_to_pages_after_a_wait() {
         let state = after_stream(not_older_than("5"), StreamEnd::CutOff);
         assert_eq!(state, back_off(&FailureKind::Unreachable, Next::List(ListConsistency::Consistent)));
     }
 
     #[test]
-    fn a_stream_that_is_never_answered_gives_way_to_pages_after_a_wait() {
+    fn stream_that_is_never_answered_gives_way_to_pages_after_a_wait() {
         for error in [RequestError::Deadline, RequestError::Silent] {
             assert_eq!(StreamEnd::of(&error), StreamEnd::CutOff);
         }
@@ -456,9 +478,12 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_at_an_unavailable_version_leads_to_a_consistent_list() {
+    fn watch_at_an_unavailable_version_leads_to_a_consistent_list() {
         let state = after_watch(version("5"), WatchEnd::Failed(FailureKind::VersionUnavailable));
-        assert_eq!(state, back_off(&FailureKind::VersionUnavailable, Next::Read(ListConsistency::Consistent)));
+        assert_eq!(
+            state,
+            back_off(&FailureKind::VersionUnavailable, Next::Read(ListConsistency::Consistent))
+        );
     }
 
     #[test]
@@ -471,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_failure_of_a_watch_leads_to_a_list_no_older_than_what_is_held() {
+    fn unknown_failure_of_a_watch_leads_to_a_list_no_older_than_what_is_held() {
         let state = after_watch(version("5"), WatchEnd::Failed(FailureKind::Other));
         assert_eq!(state, back_off(&FailureKind::Other, Next::Read(not_older_than("5"))));
     }

@@ -13,8 +13,8 @@ use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
 
 use super::*;
-use crate::budget::ByteBudget;
 use crate::availability::AvailabilityTracker;
+use crate::budget::ByteBudget;
 use crate::testing::*;
 use crate::{FactoryOptions, VersionSource as _};
 
@@ -88,7 +88,7 @@ async fn play(answers: Vec<Answer>) -> (Rig, Arc<Script>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_list_is_the_newest_state_in_pages_and_the_watch_goes_on_from_it() {
+async fn first_list_is_the_newest_state_in_pages_and_the_watch_goes_on_from_it() {
     let (rig, script) = play(vec![
         first_page_of(7, "two", &["a"]),
         first_page_of(7, "three", &["b"]),
@@ -115,7 +115,7 @@ async fn page_that_a_busy_server_turns_away_is_requested_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_window_is_drawn_anew_within_its_bounds() {
+async fn watch_window_is_drawn_anew_within_its_bounds() {
     let watches = (0..4).map(|_| played(vec![Play::Wait(Duration::from_secs(2))]));
     let (_rig, script) = play([listed(1, &[])].into_iter().chain(watches).chain([stalls()]).collect()).await;
     let windows = script.windows();
@@ -124,7 +124,7 @@ async fn a_watch_window_is_drawn_anew_within_its_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_after_a_loss_need_only_be_as_new_as_what_is_held() {
+async fn list_after_a_loss_need_only_be_as_new_as_what_is_held() {
     let (_rig, script) = play(vec![
         listed(5, &["a"]),
         played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
@@ -136,7 +136,7 @@ async fn a_list_after_a_loss_need_only_be_as_new_as_what_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_at_an_expired_version_is_repeated_consistently_at_once() {
+async fn list_at_an_expired_version_is_repeated_consistently_at_once() {
     let (rig, script) = play(vec![
         listed(5, &[]),
         Answer::Watch(Err(refusal(500, "StoreReadError"))),
@@ -150,7 +150,7 @@ async fn a_list_at_an_expired_version_is_repeated_consistently_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_too_large_for_the_server_leads_to_a_consistent_list_in_each_of_its_forms() {
+async fn version_too_large_for_the_server_leads_to_a_consistent_list_in_each_of_its_forms() {
     let old = r#"{"status":"Failure","code":504,"reason":"Timeout","message":"Too large resource version: 5, current: 1"}"#;
     let new = r#"{"status":"Failure","code":504,"reason":"Timeout","message":"later","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"x"}]}}"#;
     let oldest = r#"{"status":"Failure","code":500,"message":"Too large resource version: 5, current: 1"}"#;
@@ -169,7 +169,7 @@ async fn a_version_too_large_for_the_server_leads_to_a_consistent_list_in_each_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_whose_token_expired_leads_to_one_unpaged_consistent_list() {
+async fn page_whose_token_expired_leads_to_one_unpaged_consistent_list() {
     let (rig, script) =
         play(vec![first_page_of(7, "two", &["a"]), Answer::List(Err(gone())), listed(9, &["b"]), stalls()])
             .await;
@@ -178,7 +178,7 @@ async fn a_page_whose_token_expired_leads_to_one_unpaged_consistent_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_refused_because_its_version_expired_leads_to_a_consistent_list() {
+async fn watch_refused_because_its_version_expired_leads_to_a_consistent_list() {
     let (rig, script) =
         play(vec![listed(5, &["a"]), Answer::Watch(Err(gone())), listed(9, &["b"]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
@@ -186,7 +186,7 @@ async fn a_watch_refused_because_its_version_expired_leads_to_a_consistent_list(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_list() {
+async fn watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_list() {
     let (_rig, script) =
         play(vec![listed(5, &[]), played(vec![Play::Tell(error_frame(&gone()))]), listed(9, &[]), stalls()])
             .await;
@@ -194,7 +194,7 @@ async fn a_watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_gone_for_ever_is_asked_ever_less_often() {
+async fn server_that_says_gone_for_ever_is_asked_ever_less_often() {
     let rounds = (0..5).flat_map(|_| [listed(5, &[]), Answer::Watch(Err(gone()))]);
     let (_rig, script) = play(rounds.chain([listed(5, &[]), stalls()]).collect()).await;
     let waits: Vec<Duration> = script.gaps().into_iter().skip(1).step_by(2).collect();
@@ -215,7 +215,7 @@ async fn throttling_costs_no_list_and_the_wait_asked_for_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_connection_costs_no_list() {
+async fn refused_connection_costs_no_list() {
     let refused = || Answer::Watch(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
     let (_rig, script) = play(vec![listed(5, &[]), refused(), refused(), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(5), watch(5)]);
@@ -223,7 +223,7 @@ async fn a_refused_connection_costs_no_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_is_resumed_after_the_last_thing_it_told() {
+async fn watch_that_breaks_is_resumed_after_the_last_thing_it_told() {
     let cut = RequestError::Transport("connection reset".to_owned());
     let truncated = RequestError::Wire(WireError::Truncated { bytes: 3 });
     let (_rig, script) = play(vec![
@@ -242,7 +242,7 @@ fn connection_lost() -> Play {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_is_blind_for_a_moment_only_however_often_its_watches_are_cut_off_after_a_good_while() {
+async fn informer_is_blind_for_a_moment_only_however_often_its_watches_are_cut_off_after_a_good_while() {
     let minute = || Play::Wait(Duration::from_secs(60));
     let truncated = || Play::Fail(RequestError::Wire(WireError::Truncated { bytes: 3 }));
     let rounds = (0..5u64).flat_map(|round| {
@@ -269,7 +269,7 @@ async fn watches_cut_off_early_are_resumed_ever_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_only_repeats_what_is_known_and_closes_is_resumed_after_a_wait() {
+async fn watch_that_only_repeats_what_is_known_and_closes_is_resumed_after_a_wait() {
     let repeats = || played(vec![modified("a", 6)]);
     let (_rig, script) =
         play(vec![listed(9, &["a"]), repeats(), played(vec![modified("a", 9)]), repeats(), stalls()]).await;
@@ -279,7 +279,7 @@ async fn a_watch_that_only_repeats_what_is_known_and_closes_is_resumed_after_a_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_closes_after_news_is_resumed_at_once() {
+async fn watch_that_closes_after_news_is_resumed_at_once() {
     let (_rig, script) = play(vec![listed(5, &["a"]), played(vec![modified("a", 6)]), stalls()]).await;
     assert_eq!(script.gaps()[1], Duration::ZERO);
 }
@@ -292,7 +292,7 @@ async fn no_server_can_silence_an_informer_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_established_watch_is_the_end_of_the_last_error() {
+async fn established_watch_is_the_end_of_the_last_error() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, [listed(5, &[]), Answer::Watch(Err(busy(17))), stalls()]);
     rig.start(&script);
@@ -315,23 +315,23 @@ async fn bookmarks_move_the_version_of_the_watch_and_of_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_when_its_time_is_up_is_resumed_at_once() {
+async fn watch_that_ends_when_its_time_is_up_is_resumed_at_once() {
     let (_rig, script) =
         play(vec![listed(5, &[]), played(vec![Play::Wait(Duration::from_secs(150))]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(5)]);
     assert_eq!(script.gaps()[1], Duration::from_secs(150));
 }
 
-/// Upstream lists everything anew when a watch was short or broke oddly.
+/// Upstream lists everything again when a watch was short or broke oddly.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_without_a_list() {
+async fn watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_without_a_list() {
     let (_rig, script) = play(vec![listed(5, &[]), played(vec![]), played(vec![]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(5), watch(5)]);
     assert!(script.gaps()[1] >= Backoff::FIRST && script.gaps()[2] >= Backoff::FIRST * 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive() {
+async fn failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive() {
     let failing = || refusal(500, "StoreReadError");
     let lists = (0..6).map(|_| Answer::List(Err(failing())));
     let (_rig, script) = play(lists.chain([listed(1, &[]), stalls()]).collect()).await;
@@ -347,7 +347,7 @@ async fn a_failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arri
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_lost() {
+async fn unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_lost() {
     let (rig, _script) = play(vec![
         listed(5, &["a", "b"]),
         played(vec![Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
@@ -359,7 +359,7 @@ async fn an_unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_los
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_about_nobody_knows_whom_leads_to_a_list() {
+async fn change_about_nobody_knows_whom_leads_to_a_list() {
     let headless = Play::Tell(Frame::Modified(r#"{"metadata":{}}"#.into()));
     let (rig, script) = play(vec![
         listed(5, &["a"]),
@@ -373,21 +373,21 @@ async fn a_change_about_nobody_knows_whom_leads_to_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_about_nobody_knows_whom_hides_no_other() {
+async fn item_about_nobody_knows_whom_hides_no_other() {
     let items = [r#"{"metadata":{}}"#.into(), object("a", "u", 3, "v"), "7".into()];
     let (rig, _script) = play(vec![Answer::List(Ok(page(5, &items))), stalls()]).await;
     assert_eq!((rig.held(), rig.counts().decode_failures.get()), (vec!["a@3=v".to_owned()], 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_without_a_version_is_not_believed() {
+async fn list_without_a_version_is_not_believed() {
     let (rig, script) = play(vec![Answer::List(Ok(RawList::default())), listed(5, &["a"]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), consistent(), watch(5)]);
     assert_eq!(rig.held(), ["a@5=v"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_older_than_was_asked_for_is_not_believed_unless_it_is_the_newest_there_is() {
+async fn list_older_than_was_asked_for_is_not_believed_unless_it_is_the_newest_there_is() {
     let (rig, script) = play(vec![
         listed(50, &["a"]),
         Answer::Watch(Err(refusal(500, "StoreReadError"))),
@@ -402,7 +402,7 @@ async fn a_list_older_than_was_asked_for_is_not_believed_unless_it_is_the_newest
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_repeats_itself_sends_nobody_back_in_time() {
+async fn server_that_repeats_itself_sends_nobody_back_in_time() {
     let (rig, script) = play(vec![
         listed(5, &["a"]),
         played(vec![modified("a", 9), modified("a", 6), Play::Tell(bookmark(7))]),
@@ -413,7 +413,7 @@ async fn a_server_that_repeats_itself_sends_nobody_back_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_without_a_version_is_passed_on_and_no_watch_begins_at_it() {
+async fn change_without_a_version_is_passed_on_and_no_watch_begins_at_it() {
     for told in [0, 6] {
         let end = modified("a", told);
         let (rig, script) =
@@ -447,7 +447,7 @@ async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
+async fn burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
     let env = Env::virtual_time(1);
     let (frames, receiver) = mpsc::unbounded_channel();
     let capacity = DeltaFifo::<Arc<ConfigMap>>::CAPACITY;
@@ -470,7 +470,11 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         trouble: Trouble::default(),
         refresh: RelistHandle::new(),
         admission: IngestOptions { keep_managed_fields: false, transform: None, budget },
-        sighting: AvailabilityTracker::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>(), None),
+        sighting: AvailabilityTracker::new().sighting(
+            Partition::Whole,
+            ResourceKind::of::<ConfigMap>(),
+            None,
+        ),
         pulse: Heartbeat::new(windlass_client::RequestProgress::default()),
     });
     let task = env.spawn("reflector", reflector.run());
@@ -480,7 +484,7 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_look_is_asked_for() {
+async fn watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_look_is_asked_for() {
     let (rig, script) = play(vec![listed(5, &["a"]), stalls(), listed(9, &["a", "b"]), stalls()]).await;
     assert_eq!(rig.held(), ["a@5=v"]);
     assert!(rig.refreshed_within(Duration::from_secs(1)).await);
@@ -489,7 +493,7 @@ async fn a_watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_and_presses_no_server() {
+async fn fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_and_presses_no_server() {
     let rig = Rig::new();
     let script = Script::new(
         &rig.env,
@@ -515,7 +519,7 @@ async fn a_fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_the_ramp_has_become() {
+async fn fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_the_ramp_has_become() {
     let rig = Rig::new();
     let lost = || Answer::List(Err(RequestError::Transport("lost".into())));
     let failures = std::iter::repeat_with(lost).take(7);
@@ -538,7 +542,7 @@ async fn a_fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_other() {
+async fn list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_other() {
     for last_page in [None, Some(first_page_of(9, "more", &["gone"]))] {
         let rig = Rig::new();
         let pages = usize::from(last_page.is_some()) + 1;
@@ -574,7 +578,7 @@ async fn of_an_informer_with_a_budget_no_page_is_read_that_is_longer_and_a_longe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row() {
+async fn stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row() {
     let stumbles = || played(vec![Play::Tell(error_frame(&refusal(500, "InternalError")))]);
     let (_rig, script) = play(vec![
         listed(5, &["a"]),
@@ -594,7 +598,7 @@ async fn a_stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() {
+async fn frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() {
     let unknown = Play::Tell(Frame::Unknown("RENAMED".into()));
     let (rig, script) =
         play(vec![listed(5, &["a"]), played(vec![unknown, modified("a", 6), Play::Stall])]).await;
@@ -603,7 +607,7 @@ async fn a_frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_bookmarks_alone_is_resumed_from_the_last_and_costs_no_list() {
+async fn watch_of_bookmarks_alone_is_resumed_from_the_last_and_costs_no_list() {
     let marks = |version| played(vec![Play::Tell(bookmark(version)), Play::Tell(bookmark(version + 1))]);
     let (rig, script) = play(vec![listed(5, &["a"]), marks(10), marks(20), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(11), watch(21)]);

@@ -27,7 +27,7 @@ impl Reflector {
     }
 
     /// Waits, for a kind that cannot be had only until somebody says that a look is worth while. The ramp then starts
-    /// anew: a definition that has just been made is served in a moment.
+    /// again: a definition that has just been made is served in a moment.
     pub(super) async fn rest(&mut self, wait: Duration) {
         let nap = self.env.sleep(wait);
         if !self.sighting.is_blocked() {

@@ -1,4 +1,4 @@
-//! Lists that come as streams and go on as watches: the server makes no pages, and the reader holds none.
+//! Lists that come as streams and continue as watches: the server makes no pages, and the reader holds none.
 //!
 //! What arrives is decoded at once and kept aside until the source says that this was all; then it replaces what is
 //! held, as any list does. So the memory this takes is that of the objects, and of those that are held already and
@@ -23,7 +23,7 @@ use windlass_object::{Frame, ObjectKey, ResourceVersion};
 use super::ingest::FrameContent;
 use super::state::{self, ListConsistency, State, StreamEnd};
 use super::{
-    CHUNK, WatchOperation, MAX_WINDOW, CompletedList, Reflector, answered, unless_overtaken, unless_recovered,
+    CHUNK, CompletedList, MAX_WINDOW, Reflector, WatchOperation, answered, unless_overtaken, unless_recovered,
 };
 use crate::delta_fifo::Item;
 use crate::erased::Object;
@@ -33,10 +33,10 @@ use crate::sync::yield_now;
 /// How long a stream may be silent before it has told everything. Servers first let their cache catch up, which they
 /// do for three seconds at most, and then send as fast as they are read.
 const MAX_SILENCE: Duration = Duration::from_secs(15);
-/// How long a stream may take to tell everything. One that goes on and on tells news, and not what there was; and
+/// How long a stream may take to tell everything. One that continues and on tells news, and not what there was; and
 /// what takes longer than this because there is so much of it can still come in pages.
 const MAX_STREAM: Duration = Duration::from_secs(120);
-/// A stream that goes on as a watch lasts at least this long: the source must not end it for its age while it may still
+/// A stream that continues as a watch lasts at least this long: the source must not end it for its age while it may still
 /// be telling what there is.
 const MIN_STREAM_WINDOW: Duration = MAX_STREAM.saturating_add(Duration::from_secs(30));
 
@@ -60,7 +60,9 @@ impl Reflector {
         match self.streams {
             _ if self.wishes.are_open() => State::Listing(ListConsistency::Consistent),
             WatchListState::NotBefore(until) if self.env.now() < until => State::Listing(freshness),
-            WatchListState::Untried | WatchListState::Closed | WatchListState::NotBefore(_) => State::Streaming(freshness),
+            WatchListState::Untried | WatchListState::Closed | WatchListState::NotBefore(_) => {
+                State::Streaming(freshness)
+            }
         }
     }
 
@@ -187,7 +189,9 @@ impl Reflector {
                 }
             }
             Frame::Deleted(raw) => {
-                let FrameContent::Ours(Item { head: gone, .. }) = self.intake.deleted(&raw)? else { return Ok(()) };
+                let FrameContent::Ours(Item { head: gone, .. }) = self.intake.deleted(&raw)? else {
+                    return Ok(());
+                };
                 if let Some(told) = pending.remove(&gone.key) {
                     self.intake.take_back(&told);
                 }
@@ -197,7 +201,7 @@ impl Reflector {
         Ok(())
     }
 
-    /// The list is complete: it replaces what is held, and the stream goes on as a watch.
+    /// The list is complete: it replaces what is held, and the stream continues as a watch.
     async fn go_on(
         &mut self,
         freshness: &ListConsistency,
@@ -242,6 +246,6 @@ impl Reflector {
     }
 }
 
-/// The stream ended, or fell silent, or went on without end.
+/// The stream ended, or fell silent, or continued without end.
 const NO_END: RequestError =
     RequestError::Unsupported("the server began a list as a stream and did not say where it ends");

@@ -19,7 +19,9 @@ use super::*;
 use crate::erased::Codec;
 use crate::settings::InformerSettings;
 use crate::testing::*;
-use crate::{Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, SourceProvider, VersionSource};
+use crate::{
+    Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, SourceProvider, VersionSource,
+};
 
 /// A running informer over a server that holds these objects.
 async fn running(names: &[&str]) -> (Rig, Arc<Server>, Log) {
@@ -71,7 +73,7 @@ async fn handlers_for_one_key_see_states_in_an_order_the_server_produced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_during_an_outage_is_delivered_as_seen_if_the_history_is_there_and_inferred_if_not() {
+async fn deletion_during_an_outage_is_delivered_as_seen_if_the_history_is_there_and_inferred_if_not() {
     let (rig, server, log) = running(&["a", "b"]).await;
     log.take();
     server.cut(cut_connection());
@@ -86,7 +88,7 @@ async fn a_deletion_during_an_outage_is_delivered_as_seen_if_the_history_is_ther
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_recreated_during_an_outage_is_a_deletion_and_an_addition() {
+async fn object_recreated_during_an_outage_is_a_deletion_and_an_addition() {
     let (rig, server, log) = running(&["a"]).await;
     log.take();
     server.cut(cut_connection());
@@ -114,7 +116,7 @@ async fn after_a_relist_handlers_are_told_only_what_differs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_already_holds_the_state_a_handler_is_told_of() {
+async fn store_already_holds_the_state_a_handler_is_told_of() {
     let (rig, server) = (Rig::new(), Server::new());
     let (lister, behind) = (rig.lister.clone(), Arc::new(Mutex::new(Vec::new())));
     let found = Arc::clone(&behind);
@@ -143,12 +145,12 @@ async fn the_store_already_holds_the_state_a_handler_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_handler_is_told_everything_there_is_then_what_changes_and_stops_nobody() {
+async fn late_handler_is_told_everything_there_is_then_what_changes_and_stops_nobody() {
     let (rig, server, early) = running(&["a", "b"]).await;
     early.take();
     let late = Log::default();
     let handle = late.attach(&rig.informer, "late");
-    // Before the late handler's task has run at all, the others go on.
+    // Before the late handler's task has run at all, the others continue.
     server.set("a", "second");
     server.delete("b");
     assert!(!handle.has_synced());
@@ -189,7 +191,7 @@ async fn synced_of_a_handle_means_that_this_handler_has_seen_the_initial_list() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_of_an_empty_initial_list_becomes_synced() {
+async fn handler_of_an_empty_initial_list_becomes_synced() {
     let (rig, _server, log) = running(&[]).await;
     let late = log.attach(&rig.informer, "late");
     assert!(late.synced().await);
@@ -197,7 +199,7 @@ async fn a_handler_of_an_empty_initial_list_becomes_synced() {
 
 /// Upstream's handler that panics once never becomes synced (kubernetes#129024).
 #[tokio::test(start_paused = true)]
-async fn a_panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() {
+async fn panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     for name in ["a", "b"] {
         server.set(name, "first");
@@ -221,7 +223,7 @@ async fn a_panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody(
 
 /// Upstream's buffers grow without bound behind a slow handler (kubernetes#121474).
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bound() {
+async fn slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bound() {
     let (env, metrics) = (Env::system("test"), Metrics::new());
     let factory = InformerFactory::new(env, metrics, FactoryOptions::default());
     let (informer, server, slow, quick) =
@@ -264,7 +266,7 @@ async fn a_slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
+async fn removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
     let (rig, server, log) = running(&["a"]).await;
     let (own, told) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(0)));
     let (handle, count) = (Arc::clone(&own), Arc::clone(&told));
@@ -286,7 +288,7 @@ async fn a_removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_may_add_handlers_and_indexes() {
+async fn handler_may_add_handlers_and_indexes() {
     let (rig, server) = (Rig::new(), Server::new());
     server.set("a", "first");
     let (informer, log) = (rig.informer.clone(), Log::default());
@@ -361,7 +363,7 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_object_is_counted_named_quarantined_retried_when_it_changes_and_hides_no_neighbour() {
+async fn undecodable_object_is_counted_named_quarantined_retried_when_it_changes_and_hides_no_neighbour() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     log.attach(&rig.informer, "log");
     server.set("a", "first");
@@ -380,7 +382,7 @@ async fn an_undecodable_object_is_counted_named_quarantined_retried_when_it_chan
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_turns_undecodable_is_not_served_as_it_was() {
+async fn object_that_turns_undecodable_is_not_served_as_it_was() {
     let (rig, server, log) = running(&["a", "b"]).await;
     log.take();
     let version = server.spoil("a");
@@ -394,7 +396,7 @@ async fn an_object_that_turns_undecodable_is_not_served_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_object_is_not_decoded_again_at_the_same_version() {
+async fn undecodable_object_is_not_decoded_again_at_the_same_version() {
     let (rig, server, _log) = running(&["a"]).await;
     server.spoil("b");
     rig.settle().await;
@@ -408,7 +410,7 @@ async fn an_undecodable_object_is_not_decoded_again_at_the_same_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
+async fn restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
     let (rig, server, log) = running(&["a", "b"]).await;
     let (backup, version) = (server.objects(), server.version());
     server.set("a", "lost");
@@ -462,7 +464,7 @@ async fn indexes_by_one_function_without_captures_are_one_index() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_index_function_keeps_the_object_and_is_counted() {
+async fn panicking_index_function_keeps_the_object_and_is_counted() {
     let (rig, server) = (Rig::new(), Server::new());
     let brittle = rig.lister.index(|object| {
         assert!(object.metadata.name.as_deref() != Some("b"), "a bug in an index function");
@@ -529,14 +531,14 @@ async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_is_not_reached_before_the_initial_list() {
+async fn version_is_not_reached_before_the_initial_list() {
     let rig = Rig::new();
     let source: &dyn VersionSource = &**rig.informer.erased();
     assert!(!source.reached(at(1), Duration::from_secs(1)).await);
     assert_eq!((source.version(), source.epoch()), (None, 0));
 }
 
-/// Upstream's timer of resyncs begins anew with each list, and its resyncs look like updates (client-go#843, #1315).
+/// Upstream's timer of resyncs begins again with each list, and its resyncs look like updates (client-go#843, #1315).
 #[tokio::test(start_paused = true)]
 async fn resyncs_come_on_time_whatever_happens_to_the_watch_and_say_what_they_are() {
     let period = Duration::from_secs(600);
@@ -571,7 +573,7 @@ async fn metrics_tell_how_many_objects_are_held_and_at_which_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_environment_that_is_killed_stops_the_informer_and_leaves_its_objects_readable() {
+async fn environment_that_is_killed_stops_the_informer_and_leaves_its_objects_readable() {
     let (rig, server, log) = running(&["a"]).await;
     rig.env.kill();
     rig.env.wait_for_tasks().await;
@@ -580,7 +582,7 @@ async fn an_environment_that_is_killed_stops_the_informer_and_leaves_its_objects
 }
 
 #[test]
-fn an_informer_is_named_for_what_it_holds() {
+fn informer_is_named_for_what_it_holds() {
     let env = Env::virtual_time(1);
     let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
     let codec = Codec::of(Typed::<ConfigMap>::new());
@@ -591,7 +593,7 @@ fn an_informer_is_named_for_what_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_repeated() {
+async fn start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_repeated() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     server.set("a", "first");
     let handle = log.attach(&rig.informer, "log");

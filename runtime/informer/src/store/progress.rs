@@ -8,16 +8,16 @@
 //!   joined is never taken to be visible before that namespace was listed.
 //! - What a part holds is known to be of a version: it moves with every change and bookmark, and to every list, be it an
 //!   older one. A state of an object from before that is an old story, whether the object is held or was deleted.
-//! - A part that goes back in time begins a new epoch for all; the others count again when they have been listed anew.
+//! - A part that goes back in time begins a new epoch for all; the others count again when they have been listed again.
 //! - No question and no change but a new epoch looks at every part: there may be thousands.
 
 use windlass_object::{ObjectHeader, ResourceVersion};
 
-use self::partitions::{LocationProgress, CoverageScope};
+use self::partitions::{CoverageScope, LocationProgress};
 pub(super) use self::tracker::Tracker;
 use super::VersionTrust;
 use crate::handler::Cause;
-use crate::partition::{Partition, ObjectLocation};
+use crate::partition::{ObjectLocation, Partition};
 
 mod partitions;
 mod tracker;

@@ -22,7 +22,11 @@ fn head(map: &Arc<Map>) -> ObjectHeader {
 fn item(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
     let raw = object(name, uid, version, "v");
     let decoded = Typed::<Map>::new().decoder().decode(&raw).expect("a sound object");
-    Item { head: wire::object_header(&raw).expect("a sound head"), body: Body::Decoded(Arc::new(decoded)), bytes: 1 }
+    Item {
+        head: wire::object_header(&raw).expect("a sound head"),
+        body: Body::Decoded(Arc::new(decoded)),
+        bytes: 1,
+    }
 }
 
 fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
@@ -32,7 +36,10 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
     let vanished = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished.into_iter().map(Delta::DeletedFinalStateUnknown).chain(items.into_iter().map(Delta::Replaced));
+    let deltas = vanished
+        .into_iter()
+        .map(Delta::DeletedFinalStateUnknown)
+        .chain(items.into_iter().map(Delta::Replaced));
     let initial = !writer.tracker.progress().synced;
     let list = ListMetadata { partition: Partition::Whole, version: at(version), consistent, initial };
     told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
@@ -63,7 +70,7 @@ fn version(writer: &Writer) -> Option<ResourceVersion> {
 }
 
 #[test]
-fn the_version_follows_lists_events_deletes_and_bookmarks() {
+fn version_follows_lists_events_deletes_and_bookmarks() {
     let mut writer = writer();
     assert_eq!(version(&writer), None);
     list(&mut writer, 3, true, vec![item("a", "u", 2)]);
@@ -77,7 +84,7 @@ fn the_version_follows_lists_events_deletes_and_bookmarks() {
 }
 
 #[test]
-fn the_version_never_moves_back() {
+fn version_never_moves_back() {
     let mut writer = writer();
     list(&mut writer, 10, true, vec![item("a", "u", 8)]);
     assert_eq!(change(&mut writer, Delta::Updated(item("a", "u", 7))), Vec::<String>::new());
@@ -88,7 +95,7 @@ fn the_version_never_moves_back() {
 }
 
 #[test]
-fn a_consistent_list_at_a_lower_version_begins_an_epoch_in_which_no_version_is_trusted() {
+fn consistent_list_at_a_lower_version_begins_an_epoch_in_which_no_version_is_trusted() {
     let mut writer = writer();
     list(&mut writer, 10, true, vec![item("a", "u", 8), item("b", "w", 9)]);
     let told = list(&mut writer, 9, true, vec![item("a", "u", 8)]);
@@ -98,7 +105,7 @@ fn a_consistent_list_at_a_lower_version_begins_an_epoch_in_which_no_version_is_t
 }
 
 #[test]
-fn a_relist_tells_only_what_differs() {
+fn relist_tells_only_what_differs() {
     let mut writer = writer();
     assert_eq!(
         list(&mut writer, 3, true, vec![item("a", "u", 1), item("b", "w", 2), item("c", "x", 3)]),
@@ -119,7 +126,7 @@ fn another_uid_under_the_same_key_is_a_deletion_and_an_addition() {
 }
 
 #[test]
-fn the_end_of_a_later_bearer_of_a_name_ends_the_one_that_is_held_unseen() {
+fn end_of_a_later_bearer_of_a_name_ends_the_one_that_is_held_unseen() {
     let mut writer = writer();
     list(&mut writer, 1, true, vec![item("a", "u", 1)]);
     assert_eq!(change(&mut writer, Delta::Deleted(item("a", "other", 5))), ["-a@1=v Watch Inferred"]);
@@ -127,7 +134,7 @@ fn the_end_of_a_later_bearer_of_a_name_ends_the_one_that_is_held_unseen() {
 }
 
 #[test]
-fn a_deletion_carries_its_own_state_or_else_the_last_known_one() {
+fn deletion_carries_its_own_state_or_else_the_last_known_one() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 3))), ["-a@3=v Watch Seen"]);
@@ -143,7 +150,7 @@ fn of_the_deletion_of_an_object_that_was_never_held_nobody_is_told() {
 }
 
 #[test]
-fn an_object_that_turns_undecodable_is_taken_out_and_stands_in_quarantine_until_it_changes() {
+fn object_that_turns_undecodable_is_taken_out_and_stands_in_quarantine_until_it_changes() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Updated(spoiled("a", "u", 3))), ["-a@1=v Watch Inferred"]);
@@ -156,7 +163,7 @@ fn an_object_that_turns_undecodable_is_taken_out_and_stands_in_quarantine_until_
 }
 
 #[test]
-fn a_quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
+fn quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![spoiled("a", "u", 1), spoiled("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Deleted(spoiled("a", "u", 3))), Vec::<String>::new());
@@ -166,7 +173,7 @@ fn a_quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
 }
 
 #[test]
-fn a_server_that_repeats_itself_brings_nothing_back_that_was_deleted() {
+fn server_that_repeats_itself_brings_nothing_back_that_was_deleted() {
     let mut writer = writer();
     let nothing = Vec::<String>::new();
     list(&mut writer, 2, true, vec![]);
@@ -205,7 +212,7 @@ fn what_follows_an_older_list_is_news_again() {
 }
 
 #[test]
-fn a_version_that_cannot_be_compared_is_never_past() {
+fn version_that_cannot_be_compared_is_never_past() {
     let mut writer = writer();
     list(&mut writer, 10, true, vec![]);
     let opaque = |name: &str, version: &str| {
@@ -253,7 +260,7 @@ fn every_namespace_has_a_past_of_its_own() {
 }
 
 #[test]
-fn a_resync_changes_nothing() {
+fn resync_changes_nothing() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1)]);
     let before = writer.store.snapshot();
@@ -262,7 +269,7 @@ fn a_resync_changes_nothing() {
 }
 
 #[test]
-fn the_books_say_what_is_held_whatever_happened_to_it() {
+fn books_say_what_is_held_whatever_happened_to_it() {
     let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
     let budget = Arc::new(ByteBudget::new(Some(1000), metrics.clone()));
     let mut writer = StoreWriter::new(Arc::new(Store::new()), head, budget);
@@ -297,7 +304,7 @@ fn readers_never_block_the_writer_however_many_moments_they_hold() {
 }
 
 #[test]
-fn a_reader_keeps_the_moment_it_loaded() {
+fn reader_keeps_the_moment_it_loaded() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1)]);
     let before = writer.store.snapshot();
@@ -306,7 +313,7 @@ fn a_reader_keeps_the_moment_it_loaded() {
 }
 
 #[test]
-fn a_version_that_is_no_number_never_stops_the_store() {
+fn version_that_is_no_number_never_stops_the_store() {
     let mut writer = writer();
     let opaque = ResourceVersion::new("opaque-1");
     change(&mut writer, bookmark(opaque.clone()));
@@ -332,18 +339,22 @@ fn two_shards() -> [Partition; 2] {
 fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
     let vanished = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished.into_iter().map(Delta::DeletedFinalStateUnknown).chain(items.into_iter().map(Delta::Replaced));
-    let list = ListMetadata { partition: part.clone(), version: at(version), consistent: true, initial: false };
+    let deltas = vanished
+        .into_iter()
+        .map(Delta::DeletedFinalStateUnknown)
+        .chain(items.into_iter().map(Delta::Replaced));
+    let list =
+        ListMetadata { partition: part.clone(), version: at(version), consistent: true, initial: false };
     told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
 }
 
 #[test]
-fn a_name_that_passed_to_another_shard_is_not_taken_back_by_what_the_first_shard_tells_late() {
+fn name_that_passed_to_another_shard_is_not_taken_back_by_what_the_first_shard_tells_late() {
     let (mut writer, [first, second]) = (writer(), two_shards());
     writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5)]);
     listed(&mut writer, &second, 10, vec![]);
-    // It was deleted at 11 and made anew at 12, and the second shard is quicker.
+    // It was deleted at 11 and made again at 12, and the second shard is quicker.
     let made = change(&mut writer, Delta::Added(item("a", "w", 12)));
     assert_eq!(made, ["-a@5=v Watch Inferred", "+a@12=v Watch"]);
     assert_eq!(listed(&mut writer, &first, 10, vec![item("a", "u", 5)]), Vec::<String>::new());
@@ -360,7 +371,7 @@ fn a_name_that_passed_to_another_shard_is_not_taken_back_by_what_the_first_shard
 }
 
 #[test]
-fn a_list_of_a_shard_takes_away_what_was_of_that_shard_alone() {
+fn list_of_a_shard_takes_away_what_was_of_that_shard_alone() {
     let (mut writer, [first, second]) = (writer(), two_shards());
     writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5), spoiled("c", "u", 6)]);

@@ -11,7 +11,7 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectHeader, ObjectKey};
 
-use crate::delta_fifo::{ResyncTarget, Batch, Body, Delta, DeltaFifo, Item, KnownObjects};
+use crate::delta_fifo::{Batch, Body, Delta, DeltaFifo, Item, KnownObjects, ResyncTarget};
 use crate::handler::{Cause, Delivery, Event};
 use crate::partition::Partition;
 use crate::processor::{HandlerControl as _, HandlerState, Listener};
@@ -22,7 +22,7 @@ use crate::testing::{at, key};
 /// and not one order of many.
 const ROUNDS: u32 = if cfg!(miri) { 6 } else { 5_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 /// Waits on this thread.
@@ -109,7 +109,7 @@ fn enqueue(listener: &Listener<u32>, n: u32) {
 }
 
 #[test]
-fn a_handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up_to_the_last() {
+fn handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up_to_the_last() {
     let (env, listener, (told, tells)) = (Env::virtual_time(1), listener(), mpsc::channel());
     std::thread::scope(|scope| {
         let (env, listener) = (&env, &listener);
@@ -147,7 +147,7 @@ impl Drop for Captured {
 }
 
 #[test]
-fn a_handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
+fn handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
     for _ in 0..ROUNDS.div_ceil(4) {
         let (env, listener) = (Env::virtual_time(1), listener());
         let (mut captured, begin) = (Arc::new(AtomicU32::new(0)), Barrier::new(3));
@@ -184,7 +184,7 @@ fn a_handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
 }
 
 #[test]
-fn a_gauge_that_many_threads_share_parts_of_is_the_sum_of_what_each_told_last() {
+fn gauge_that_many_threads_share_parts_of_is_the_sum_of_what_each_told_last() {
     let gauge = METRICS.informer("", "v1", "gauges").objects;
     let (one, other) = (GaugeShare::of(&gauge), GaugeShare::of(&gauge));
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Of every setting of a manager `/configz` shows what it is, or a page of its own does.
+//! Of every setting of a manager `/configz` shows what it is, or its own page does.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use windlass_admin::{ComponentInfo, Access, AdminConfig, OwnershipReport, Tls};
+use windlass_admin::{Access, AdminConfig, ComponentInfo, OwnershipReport, Tls};
 use windlass_client::Identities;
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, ElectionConfig};

@@ -1,4 +1,4 @@
-//! What fails liveness at a probe, by name, and what does not: a stuck watch and a stuck worker, beside quiet and slow ones.
+//! What fails liveness at a probe, by name, and what does not: a stuck watch and a stuck worker, next to quiet and slow ones.
 
 use windlass_admin::CheckResult;
 
@@ -70,7 +70,7 @@ impl Replica {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_until_it_moves_on() {
+async fn watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_until_it_moves_on() {
     let world = World::new();
     // With the default every request ends long before, and each end is a step.
     let client = ClientOptions { request_timeout: WINDOW * 4, ..ClientOptions::default() };
@@ -88,13 +88,16 @@ async fn a_watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_un
     assert!(shown.details().contains("[-]watches failed: reason withheld\n"), "{}", shown.details());
     world.api.meddle(|_| None);
     let recovered = replica.recovers(&world).await;
-    assert!((WINDOW..=WINDOW * 2 + PROBED_INTERVAL).contains(&recovered), "as the request ends: {recovered:?}");
+    assert!(
+        (WINDOW..=WINDOW * 2 + PROBED_INTERVAL).contains(&recovered),
+        "as the request ends: {recovered:?}"
+    );
     assert_eq!(replica.first_ailment(&world, WINDOW * 4).await, None, "and it stays well");
     replica.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_away() {
+async fn quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_away() {
     for what in [
         None,
         Some(FaultAction::BookmarksMissing),
@@ -115,8 +118,7 @@ async fn a_quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controller_and_key_until_it_goes_on()
-{
+async fn worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controller_and_key_until_it_goes_on() {
     let world = World::new();
     let limit = Duration::from_secs(10);
     let replica = world.start_controller(alone(), sluggish(Duration::from_secs(3600), Some(limit)));
@@ -137,7 +139,7 @@ async fn a_worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controll
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_its_timeout_ends_never_fails_liveness_however_often() {
+async fn reconcile_that_its_timeout_ends_never_fails_liveness_however_often() {
     let world = World::new();
     let limit = Duration::from_secs(10);
     let replica = world.start_controller(alone(), sluggish(Duration::from_secs(3600), Some(limit)));
@@ -147,7 +149,7 @@ async fn a_reconcile_that_its_timeout_ends_never_fails_liveness_however_often() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_the_process_and_no_sooner() {
+async fn long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_the_process_and_no_sooner() {
     let world = World::new();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     let replica = world.start_controller(alone(), sluggish(minutes(29), None));

@@ -1,4 +1,4 @@
-//! Code of users that leaves nobody a turn, on real threads and in real time: renewals go on beside it, and a stop does
+//! Code of users that leaves nobody a turn, on real threads and in real time: renewals continue next to it, and a stop does
 //! not wait for it without end.
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn of_short_leases() -> ManagerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for_longer_than_its_deadline() {
+async fn lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for_longer_than_its_deadline() {
     let env = Env::system("one");
     let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() });
     api.upsert("/api/v1/namespaces/shop", json!({}));
@@ -147,7 +147,7 @@ fn blocked_by(barrier: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_back_before() {
+async fn stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_back_before() {
     let env = Env::system("one");
     let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() });
     api.upsert("/api/v1/namespaces/shop", json!({}));

@@ -1,4 +1,4 @@
-//! What runs beside the controllers.
+//! What runs next to the controllers.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -80,7 +80,7 @@ async fn runnables_start_in_the_place_of_their_group_and_end_in_the_reverse_orde
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_runs_what_needs_no_leadership_and_nothing_else() {
+async fn standby_runs_what_needs_no_leadership_and_nothing_else() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
@@ -101,8 +101,8 @@ async fn a_standby_runs_what_needs_no_leadership_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runnable_that_is_added_later_starts_at_once_if_its_step_has_been_reached_and_in_its_place_otherwise()
- {
+async fn runnable_that_is_added_later_starts_at_once_if_its_step_has_been_reached_and_in_its_place_otherwise()
+{
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
@@ -148,7 +148,7 @@ async fn runnable_is_rejected_when_it_is_added_while_the_manager_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_its_name() {
+async fn first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_its_name() {
     let panics = |_: RunnableContext| async { panic!("boom") };
     for group in [RunsOn::BeforeCaches, RunsOn::EveryReplica, RunsOn::Leader] {
         for panicking in [false, true] {
@@ -176,7 +176,7 @@ async fn the_first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_wit
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runnable_that_has_done_its_work_ends_nobody_else() {
+async fn runnable_that_has_done_its_work_ends_nobody_else() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let one = world.start_manager((
@@ -210,7 +210,7 @@ async fn one_that_does_not_end_within_the_shutdown_timeout_is_aborted_and_named_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_signal_ends_runnables_at_once() {
+async fn second_signal_ends_runnables_at_once() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let stubborn =
@@ -474,7 +474,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end() {
+async fn error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let hurt = Registration::task("hurt", RunsOn::EveryReplica, |cx| async move {

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use k8s_openapi::api::core::v1::Node;
 use windlass_controller::RunsOn;
-use windlass_object::shard::{ShardMap, ShardId, hash};
+use windlass_object::shard::{ShardId, ShardMap, hash};
 use windlass_sharding::{DIVISION_ANNOTATION, ShardTable};
 
 use super::*;
@@ -229,7 +229,7 @@ async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_gets_its_share() {
+async fn replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_gets_its_share() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
@@ -294,12 +294,13 @@ async fn running_reconciles_end_before_a_shard_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_with_a_share_later() {
+async fn replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_with_a_share_later() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
     // The Leases that it holds cannot be renewed by it.
-    let agent = |asked: &windlass_api_server::faults::RequestSummary| asked.resource == "leases" && asked.is_write();
+    let agent =
+        |asked: &windlass_api_server::faults::RequestSummary| asked.resource == "leases" && asked.is_write();
     tenants.world.api.meddle(move |asked| agent(asked).then_some(FaultAction::Partition));
     tenants.world.pass(20).await;
     let turns = tenants.diary.lock().expect("not poisoned").len();
@@ -466,7 +467,7 @@ async fn shards_are_cut_between_the_namespaces_that_there_are_and_a_heavy_one_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_cut_in_vain() {
+async fn namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_cut_in_vain() {
     let (tenants, warnings) = (Tenants::new(), Warnings::default());
     let _told = tracing::subscriber::set_default(warnings.clone());
     let one = Observed::start(&tenants);
@@ -489,7 +490,7 @@ async fn a_namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is_done_once() {
+async fn division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is_done_once() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_calm_shards("one")), tenants.start(four_calm_shards("two")));
     tenants.world.pass(60).await;
@@ -524,7 +525,7 @@ async fn a_division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slight_imbalance_moves_nothing() {
+async fn slight_imbalance_moves_nothing() {
     let tenants = Tenants::new();
     (0..NAMESPACES).for_each(|tenant| tenants.fill(tenant, 40));
     let one = tenants.start(four_calm_shards("one"));
@@ -538,7 +539,7 @@ async fn a_slight_imbalance_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothing_changed_counts_nothing() {
+async fn look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothing_changed_counts_nothing() {
     let (tenants, warnings) = (Tenants::new(), Warnings::default());
     let _told = tracing::subscriber::set_default(warnings.clone());
     let one = Observed::start(&tenants);
@@ -669,7 +670,7 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
 }
 
 #[test]
-fn a_table_of_nothing_closes_its_fence() {
+fn table_of_nothing_closes_its_fence() {
     use windlass_client::FenceState;
     assert_eq!(ShardTable::default().fence().state(), FenceState::Closed);
 }

@@ -56,7 +56,7 @@ impl Shown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_elected_replica_shows_its_lease_and_who_holds_it() {
+async fn elected_replica_shows_its_lease_and_who_holds_it() {
     let world = World::new();
     world.fail("leases", FaultAction::Unavailable);
     let one = world.show(ManagerConfig::new("one"));
@@ -75,7 +75,7 @@ async fn an_elected_replica_shows_its_lease_and_who_holds_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
+async fn replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
     let world = World::new();
     let one = world.show(ManagerConfig::new("one"));
     world.pass(5).await;
@@ -104,7 +104,7 @@ async fn replicas_that_share_show_the_shards_that_each_holds_and_how_far_it_is_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_shares_and_holds_nothing_says_so() {
+async fn replica_that_shares_and_holds_nothing_says_so() {
     let world = World::new();
     world.fail("leases", FaultAction::Unavailable);
     let one = world.show(ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("one") });
@@ -114,7 +114,7 @@ async fn a_replica_that_shares_and_holds_nothing_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_always_alone_shows_neither() {
+async fn replica_that_is_always_alone_shows_neither() {
     let world = World::new();
     let one = world.show(ManagerConfig { election: None, ..ManagerConfig::new("one") });
     world.pass(5).await;

@@ -235,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn a_union_holds_what_either_holds(one in any_ranges(), other in any_ranges(), hash: u64) {
+        fn union_holds_what_either_holds(one in any_ranges(), other in any_ranges(), hash: u64) {
             prop_assert_eq!(one.union(&other).contains(hash), one.contains(hash) || other.contains(hash));
         }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_hash_is_in_the_range_that_ends_at_the_end_of_the_ring() {
+    fn last_hash_is_in_the_range_that_ends_at_the_end_of_the_ring() {
         let upper = HashRange::new(1 << 63, RING).unwrap();
         assert!(upper.contains(u64::MAX) && !upper.contains((1 << 63) - 1));
         assert_eq!(upper.to_string(), "0x8000000000000000-0x10000000000000000");

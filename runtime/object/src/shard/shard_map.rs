@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU16, str::FromStr};
 
 use super::{
     ShardId, hash,
-    ranges::{HashRange, ParseHashRangesError, RING, HashRanges},
+    ranges::{HashRange, HashRanges, ParseHashRangesError, RING},
 };
 
 /// Every hash of the ring given to exactly one shard, and every shard given some.
@@ -37,7 +37,7 @@ impl ShardMap {
 
     /// Ranges of nearly equal weight over these namespaces, and which of them are too heavy for that.
     ///
-    /// Cuts lie in the middle between neighbours by hash, so that new namespaces fall on either side. No shard weighs
+    /// Cuts lie in the middle between neighbors by hash, so that new namespaces fall on either side. No shard weighs
     /// more than a fair share and the heaviest namespace together. A namespace weighs at least one: it exists.
     pub fn weighted(shards: NonZeroU16, weights: &BTreeMap<String, u64>) -> (Self, Vec<HeavyNamespace>) {
         let mut by_hash: BTreeMap<u64, u128> = BTreeMap::new();
@@ -113,7 +113,7 @@ fn cuts(shards: NonZeroU16, by_hash: &BTreeMap<u64, u128>, total: u128) -> Vec<u
     ascending(cuts.collect())
 }
 
-/// A place between two neighbours, where a cut separates no namespace from itself.
+/// A place between two neighbors, where a cut separates no namespace from itself.
 struct CutPoint {
     /// The hash below, or zero.
     from: u64,
@@ -153,7 +153,7 @@ fn spread(from: u64, to: u128, cuts: u128) -> Vec<u64> {
     (1..=cuts).filter_map(|cut| u64::try_from(place(cut)).ok()).collect()
 }
 
-/// The same cuts, moved as little as it takes to leave a hash between them: neighbours by hash may lie side by side.
+/// The same cuts, moved as little as it takes to leave a hash between them: neighbors by hash may lie side by side.
 fn ascending(mut cuts: Vec<u64>) -> Vec<u64> {
     let mut least = 1;
     for cut in &mut cuts {
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_division_covers_the_ring_exactly_once(division in any_division(), hash: u64) {
+        fn division_covers_the_ring_exactly_once(division in any_division(), hash: u64) {
             let mut all: Vec<_> = division.iter().flat_map(|(_, ranges)| ranges.iter()).collect();
             all.sort_unstable();
             prop_assert_eq!((all[0].start(), all[all.len() - 1].end()), (0, RING));
@@ -288,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn a_division_is_read_back_as_it_was_written(division in any_division()) {
+        fn division_is_read_back_as_it_was_written(division in any_division()) {
             prop_assert_eq!(division.to_string().parse::<ShardMap>().unwrap(), division);
         }
 
@@ -305,7 +305,7 @@ mod tests {
         }
 
         #[test]
-        fn a_namespace_is_reported_exactly_if_it_outweighs_a_fair_share(
+        fn namespace_is_reported_exactly_if_it_outweighs_a_fair_share(
             number in 1u16..20, weights in any_weights(),
         ) {
             let (_, heavy) = ShardMap::weighted(shards(number), &weights);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_heavier_than_a_fair_share_is_named_and_stays_in_one_piece() {
+    fn namespace_heavier_than_a_fair_share_is_named_and_stays_in_one_piece() {
         let mut weights = tenants();
         weights.insert("whale".into(), 900);
         let (division, heavy) = ShardMap::weighted(shards(4), &weights);

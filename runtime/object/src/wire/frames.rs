@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn a_frame_is_refused_exactly_when_it_is_longer_than_the_bound(excess in 0..3usize, cut in any::<proptest::sample::Index>()) {
+        fn frame_is_refused_exactly_when_it_is_longer_than_the_bound(excess in 0..3usize, cut in any::<proptest::sample::Index>()) {
             let line = line("ADDED", &object("a"));
             let mut decoder = FrameDecoder::with_limit(line.len() - 2 + 1 - excess.min(1));
             let cut = cut.index(line.len());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_within_one_chunk_is_not_copied() {
+    fn frame_within_one_chunk_is_not_copied() {
         let chunk = Bytes::from(line("ADDED", &object("a")) + &line("DELETED", &object("a")));
         let mut decoder = FrameDecoder::default();
         decoder.feed(chunk.clone());
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_initial_events_is_marked() {
+    fn end_of_the_initial_events_is_marked() {
         let mut decoder = FrameDecoder::default();
         let end = r#"{"kind":"Pod","metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
         decoder.feed(line("BOOKMARK", end).into());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_frame_gives_its_status() {
+    fn error_frame_gives_its_status() {
         let mut decoder = FrameDecoder::default();
         decoder.feed(
             line(
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_unknown_type_is_named_and_does_not_end_the_stream() {
+    fn frame_of_unknown_type_is_named_and_does_not_end_the_stream() {
         let mut decoder = FrameDecoder::default();
         decoder.feed((line("RENAMED", "{}") + &line("ADDED", &object("a"))).into());
         let frames = read(&mut decoder);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_not_json_is_told_by_its_first_bytes() {
+    fn stream_that_is_not_json_is_told_by_its_first_bytes() {
         assert_eq!(read_error("\0\0\u{1}\u{2}"), WireError::ProtobufUnsupported);
         assert_eq!(read_error("k8s\0"), WireError::ProtobufUnsupported);
         assert_eq!(
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_told_however_its_first_bytes_are_cut() {
+    fn format_is_told_however_its_first_bytes_are_cut() {
         for (stream, expected) in [
             ("\r\n k8s\0\n", Err(WireError::ProtobufUnsupported)),
             ("k8\n", Err(WireError::NotJson { excerpt: String::new() })),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_no_frame_and_no_bookmark() {
+    fn array_is_no_frame_and_no_bookmark() {
         let text = line("ADDED", "{}") + "[\"ADDED\",{}]\n";
         let mut decoder = FrameDecoder::default();
         decoder.feed(text.into());
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_inside_a_frame_says_so() {
+    fn stream_that_ends_inside_a_frame_says_so() {
         let mut decoder = FrameDecoder::default();
         decoder.feed("{\"type\":\"ADD".into());
         assert_eq!(decoder.next(), Ok(None));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_object_in_a_sound_frame_still_has_a_head() {
+    fn broken_object_in_a_sound_frame_still_has_a_head() {
         let mut decoder = FrameDecoder::default();
         decoder.feed(
             line(

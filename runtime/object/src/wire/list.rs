@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_cut_where_its_items_begin_and_end() {
+    fn list_is_cut_where_its_items_begin_and_end() {
         let body = Bytes::from_static(
             br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"42","continue":"tok","remainingItemCount":3},
                "items":[{"metadata":{"name":"a"}} , {"metadata":{"name":"b"},"spec":"]}"} ]}"#,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_no_object_fails_nobody() {
+    fn item_that_is_no_object_fails_nobody() {
         let page = list(Bytes::from_static(
             br#"{"metadata":{"resourceVersion":"1"},"items":[7,{"metadata":{"name":"a"}}]}"#,
         ))
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_continue_token_ends_the_list() {
+    fn empty_continue_token_ends_the_list() {
         let page =
             list(Bytes::from_static(br#"{"metadata":{"continue":"","resourceVersion":"1"},"items":[]}"#))
                 .unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_told_by_the_first_bytes() {
+    fn format_is_told_by_the_first_bytes() {
         assert_eq!(list(Bytes::from_static(b"k8s\0\n\x0a")), Err(WireError::ProtobufUnsupported));
         assert_eq!(object_header(b"k8s\0\n\x0a"), Err(WireError::ProtobufUnsupported));
         let page = list(Bytes::from_static(b"<html>502 Bad Gateway</html>"));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_whatever_the_body_holds() {
+    fn head_is_read_whatever_the_body_holds() {
         let raw = br#"{"spec":{"containers":7},"metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"9","labels":3},"status":[]}"#;
         let head = object_header(raw).unwrap();
         assert_eq!(head.key, ObjectKey::namespaced("n", "ab"));
@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn unreadable_fields_of_a_head_count_as_absent() {
         let head =
-            object_header(br#"{"metadata":{"name":"a","namespace":null,"uid":7,"resourceVersion":{}}}"#).unwrap();
+            object_header(br#"{"metadata":{"name":"a","namespace":null,"uid":7,"resourceVersion":{}}}"#)
+                .unwrap();
         assert_eq!(head, ObjectHeader { key: ObjectKey::cluster("a"), uid: None, version: None });
     }
 
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_a_name_has_no_head() {
+    fn object_without_a_name_has_no_head() {
         for raw in [
             "{}",
             r#"{"metadata":null}"#,

@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_beginning_says_what_the_whole_says_wherever_the_whole_says_anything(
+        fn beginning_says_what_the_whole_says_wherever_the_whole_says_anything(
             meta in any_fields(&["name", "namespace", "uid", "resourceVersion", "labels", "annotations", "name"]),
             rest in any_fields(&["kind", "spec", "status", "metadata"]),
             at: prop::sample::Index,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_that_does_not_tell_says_nothing() {
+    fn beginning_that_does_not_tell_says_nothing() {
         let broken = [
             "",
             "k8s\0",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_the_cluster_is_told_by_where_its_metadata_ends() {
+    fn object_of_the_cluster_is_told_by_where_its_metadata_ends() {
         let raw = br#"{"metadata":{"name":"a","uid":"u","resourceVersion":"9","labels":{}},"spec":"#;
         assert_eq!(peek_header(raw).map(|head| head.key), Some(ObjectKey::cluster("a")));
     }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_json_status_is_read_as_it_is() {
+    fn json_status_is_read_as_it_is() {
         let body = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"gone","reason":"Expired","code":410}"#;
         let status = status(410, body);
         assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (410, "Expired", "gone"));
@@ -88,18 +88,18 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_text_is_cut() {
+    fn page_of_text_is_cut() {
         assert_eq!(status(502, &[b'x'; 5000]).message.len(), MAX_TEXT + "...".len());
     }
 
     #[test]
-    fn an_array_is_no_status() {
+    fn array_is_no_status() {
         let status = status(404, br#"[{},{},"Success","text"]"#);
         assert_eq!((status.code, status.message.as_str()), (404, r#"[{},{},"Success","text"]"#));
     }
 
     #[test]
-    fn a_body_that_says_nothing_still_gives_a_status() {
+    fn body_that_says_nothing_still_gives_a_status() {
         for body in [&b""[..], b"{}", b"null"] {
             assert!(!status(503, body).message.is_empty());
             assert_eq!(status(503, body).code, 503);

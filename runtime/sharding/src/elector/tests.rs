@@ -143,7 +143,7 @@ async fn each_term_has_its_own_fence_that_release_closes() {
     };
     assert!(shard == ShardId(0) && ranges == HashRanges::whole());
     assert_eq!(elector.health()(), Ok(()));
-    // Dropped again and again, at any await, it goes on.
+    // Dropped again and again, at any await, it continues.
     for _ in 0..400 {
         assert!(world.timeout(Duration::from_millis(97), elector.next()).await.is_err());
     }

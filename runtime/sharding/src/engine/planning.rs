@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_election::lease::{LeaseWrite, ObservedLease, TimePoint, WriteContext, WritePurpose};
 use windlass_env::Instant;
-use windlass_object::shard::{ShardMap, HeavyNamespace, ShardId};
+use windlass_object::shard::{HeavyNamespace, ShardId, ShardMap};
 
 use super::message::{EngineOutput, Request, RequestTarget};
 use super::state::Engine;

@@ -10,7 +10,7 @@ use windlass_election::lease::{LeaseError, LeaseParams, LeaseState, TimePoint, W
 use windlass_election::{ElectionError, LossReason, WrittenVersions};
 use windlass_env::{Instant, Rng};
 use windlass_object::ResourceVersion;
-use windlass_object::shard::{ShardMap, HeavyNamespace, HashRanges, ShardId};
+use windlass_object::shard::{HashRanges, HeavyNamespace, ShardId, ShardMap};
 
 use super::message::{Effect, EngineOutput, Request, RequestTarget};
 use crate::lease_cache::LeaseCache;

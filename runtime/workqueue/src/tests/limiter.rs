@@ -6,10 +6,10 @@ use std::time::Duration;
 use windlass_env::Instant;
 
 use super::ms;
-use crate::{TokenBucket, Exponential, RateLimiter, default_limiter, per_key_limiter};
+use crate::{Exponential, RateLimiter, TokenBucket, default_limiter, per_key_limiter};
 
 #[test]
-fn an_exponential_delay_doubles_per_key_and_stops_at_its_maximum() {
+fn exponential_delay_doubles_per_key_and_stops_at_its_maximum() {
     let mut limiter = Exponential::new(ms(5), Duration::from_secs(1000));
     let mut delay = |key: &'static str| limiter.when(Instant::ORIGIN, &key);
     let delays: Vec<Duration> = (0..5).map(|_| delay("a")).collect();
@@ -39,7 +39,7 @@ fn bucket(qps: f64, burst: u32, max_wait: Duration) -> TokenBucket<u32> {
 }
 
 #[test]
-fn a_bucket_lets_its_burst_through_and_then_books_future_slots() {
+fn bucket_lets_its_burst_through_and_then_books_future_slots() {
     let (mut bucket, mut key) = (bucket(10.0, 3, Duration::MAX), 0);
     let mut when = |at: u64| {
         key += 1;
@@ -57,7 +57,7 @@ fn a_bucket_lets_its_burst_through_and_then_books_future_slots() {
 }
 
 #[test]
-fn a_bucket_that_could_let_nothing_through_is_refused() {
+fn bucket_that_could_let_nothing_through_is_refused() {
     for (qps, burst) in [(0.0, 1), (-1.0, 1), (f64::NAN, 1), (f64::INFINITY, 1), (1.0, 0)] {
         let refused = windlass_env::catch_panic_sync(|| bucket(qps, burst, Duration::MAX));
         assert!(refused.is_err(), "{qps} {burst}");
@@ -81,7 +81,7 @@ fn asked(limiter: &mut dyn RateLimiter<&'static str>, key: &'static str, times: 
 }
 
 #[test]
-fn an_exponential_delay_that_no_number_holds_is_the_maximum_whatever_its_base() {
+fn exponential_delay_that_no_number_holds_is_the_maximum_whatever_its_base() {
     let (minute, hours) = (Duration::from_secs(60), Duration::from_secs(1000 * 3600));
     for (base, max) in [(ms(1), Duration::from_secs(1000)), (minute, hours), (Duration::from_nanos(1), hours)]
     {
@@ -95,14 +95,14 @@ fn an_exponential_delay_that_no_number_holds_is_the_maximum_whatever_its_base() 
 }
 
 #[test]
-fn an_exponential_delay_without_a_base_never_waits() {
+fn exponential_delay_without_a_base_never_waits() {
     let mut limiter = Exponential::new(Duration::ZERO, Duration::from_secs(1));
     assert_eq!(asked(&mut limiter, "a", 200).last(), Some(&Duration::ZERO));
     assert_eq!(limiter.attempts(&"a"), 200);
 }
 
 #[test]
-fn a_limiter_per_key_knows_no_budget_of_all_keys() {
+fn limiter_per_key_knows_no_budget_of_all_keys() {
     let mut limiter = per_key_limiter::<u32>();
     let delays = (0..1_000).map(|key| limiter.when(Instant::ORIGIN, &key));
     assert!(delays.into_iter().all(|delay| delay == ms(5)));

@@ -11,7 +11,9 @@ use windlass_metrics::Metrics;
 
 use super::{at, ms, try_get};
 use crate::schedule::{AGED_AFTER, AGED_SHARE};
-use crate::{AddOptions, Delayed, Item, ParkReason, Parked, Priority, Queue, RateLimiter, AddDelay, KeyStatus};
+use crate::{
+    AddDelay, AddOptions, Delayed, Item, KeyStatus, ParkReason, Parked, Priority, Queue, RateLimiter,
+};
 
 /// Keys below three belong to one tenant, the others to another.
 const KEYS: u8 = 6;
@@ -417,7 +419,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_queue_does_what_the_model_does(ops in prop::collection::vec(ops(), 1..100)) {
+    fn queue_does_what_the_model_does(ops in prop::collection::vec(ops(), 1..100)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime with a paused clock").block_on(async {
             let (env, metrics) = (Env::virtual_time(1), Metrics::new().workqueue("q"));

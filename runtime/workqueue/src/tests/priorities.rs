@@ -22,7 +22,7 @@ fn next(queue: &Queue<u32>) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_higher_priority_comes_first_and_within_one_the_order_of_arrival_holds() {
+async fn higher_priority_comes_first_and_within_one_the_order_of_arrival_holds() {
     let (_env, queue) = started();
     for (key, priority) in
         [("a", LOW), ("b", NORMAL), ("c", HIGH), ("d", Priority(7)), ("e", HIGH), ("f", LOW)]
@@ -50,7 +50,7 @@ async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_key_is_raised_to_the_back_of_the_higher_priority() {
+async fn waiting_key_is_raised_to_the_back_of_the_higher_priority() {
     let (_env, queue) = started();
     queue.add("raised");
     queue.add_with("first", AddOptions::now().priority(HIGH));
@@ -62,7 +62,7 @@ async fn a_waiting_key_is_raised_to_the_back_of_the_higher_priority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_key_is_never_lowered() {
+async fn waiting_key_is_never_lowered() {
     let (_env, queue) = started();
     queue.add_with("a", AddOptions::now().priority(HIGH));
     queue.add_with("a", AddOptions::now().priority(LOW));
@@ -72,7 +72,7 @@ async fn a_waiting_key_is_never_lowered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
+async fn priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
     let (_env, queue) = started();
     queue.add_with("a", AddOptions::now().priority(HIGH));
     let held = ready(&queue);
@@ -86,7 +86,7 @@ async fn the_priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_for() {
+async fn delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_for() {
     let (env, queue) = started();
     queue.add_with("a", AddOptions::after(ms(20)).priority(HIGH));
     queue.add_with("a", AddOptions::after(ms(10)).priority(LOW));
@@ -97,7 +97,7 @@ async fn a_delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_fo
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_add_that_supersedes_a_retry_is_as_urgent_as_the_retry_was() {
+async fn add_that_supersedes_a_retry_is_as_urgent_as_the_retry_was() {
     let (_env, queue) = started();
     queue.add_with("a", AddOptions::rate_limited().priority(HIGH));
     queue.add_with("a", AddOptions::now().priority(LOW));
@@ -105,7 +105,7 @@ async fn an_add_that_supersedes_a_retry_is_as_urgent_as_the_retry_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_comes_due_raises_itself_if_it_waits_already() {
+async fn key_that_comes_due_raises_itself_if_it_waits_already() {
     let (env, queue) = started();
     queue.add_with("a", AddOptions::after(ms(5)).priority(HIGH));
     queue.add_with("a", AddOptions::now().priority(LOW));
@@ -127,7 +127,7 @@ async fn many_keys_are_added_at_once_as_if_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_low_priority_is_never_starved_however_many_higher_keys_keep_coming() {
+async fn low_priority_is_never_starved_however_many_higher_keys_keep_coming() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
     let low = 1_000_000..1_000_003;
@@ -161,7 +161,7 @@ async fn aged_level_whose_next_key_waits_longest_has_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
+async fn flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
     queue.add_all(0..100_000, LOW);
@@ -198,7 +198,7 @@ async fn any_number_of_priorities_may_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_whose_keys_are_raised_does_not_starve_another_of_low_priority() {
+async fn tenant_whose_keys_are_raised_does_not_starve_another_of_low_priority() {
     let env = Env::virtual_time(1);
     let queue: Queue<String> = Queue::new(env.clone(), "test", None);
     queue.fair_by(|key: &String| key.split('/').next().unwrap_or_default());

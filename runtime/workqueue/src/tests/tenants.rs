@@ -26,7 +26,7 @@ fn by_namespace(env: &Env) -> Queue<Named> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them() {
+async fn tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them() {
     let env = Env::virtual_time(1);
     let queue = by_namespace(&env);
     queue.add_all((0..100_000).map(|name| named("big", name)), Priority::NORMAL);
@@ -47,7 +47,7 @@ async fn tenants_take_turns_and_each_ones_keys_keep_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_priority_comes_before_a_tenants_turn() {
+async fn priority_comes_before_a_tenants_turn() {
     let queue = shared(&Env::virtual_time(1));
     queue.add("a/low");
     queue.add("b/low");
@@ -57,7 +57,7 @@ async fn a_priority_comes_before_a_tenants_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_who_comes_back_stands_at_the_end_of_the_round() {
+async fn tenant_who_comes_back_stands_at_the_end_of_the_round() {
     let queue = shared(&Env::virtual_time(1));
     ["a/1", "b/1", "b/2", "c/1"].into_iter().for_each(|key| queue.add(key));
     drop(ready(&queue));
@@ -66,7 +66,7 @@ async fn a_tenant_who_comes_back_stands_at_the_end_of_the_round() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_raised_key_leaves_its_tenants_others_where_they_were() {
+async fn raised_key_leaves_its_tenants_others_where_they_were() {
     let queue = shared(&Env::virtual_time(1));
     ["a/1", "a/2", "a/3", "b/1"].into_iter().for_each(|key| queue.add(key));
     queue.add_with("a/2", AddOptions::now().priority(Priority::HIGH));
@@ -74,7 +74,7 @@ async fn a_raised_key_leaves_its_tenants_others_where_they_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_run_again_and_one_that_comes_due_belong_to_their_tenant_too() {
+async fn key_that_is_run_again_and_one_that_comes_due_belong_to_their_tenant_too() {
     let env = Env::virtual_time(1);
     let queue = shared(&env);
     queue.add("a/again");

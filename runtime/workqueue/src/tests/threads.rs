@@ -15,7 +15,7 @@ use crate::Queue;
 /// and not one order of many.
 const ROUNDS: u32 = if cfg!(miri) { 5 } else { 2_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 fn queue(env: &Env) -> Queue<u32> {
@@ -50,7 +50,7 @@ impl Work {
 }
 
 #[test]
-fn a_run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
+fn run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
     const KEYS: u32 = 2;
     let env = Env::virtual_time(1);
     let (queue, work) = (queue(&env), [Work::default(), Work::default()]);

@@ -1,4 +1,4 @@
-//! Scenarios of client-go's and controller-runtime's own tests that the tests beside have not told already, and the
+//! Scenarios of client-go's and controller-runtime's own tests that the tests next to have not told already, and the
 //! defects of theirs that users have reported.
 
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_dur
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_done_with_is_dropped() {
+async fn key_that_is_done_with_is_dropped() {
     #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     struct Big(Arc<str>);
     let env = Env::virtual_time(1);
@@ -98,7 +98,7 @@ async fn shut_down_does_not_wait_for_what_is_held_and_ends_a_drain_that_somebody
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_what_is_queued_also_when_nothing_is_in_flight() {
+async fn drain_waits_for_what_is_queued_also_when_nothing_is_in_flight() {
     let (env, queue) = started();
     queue.add("queued");
     queue.shut_down();
@@ -152,7 +152,7 @@ async fn two_keys_of_different_delays_fire_at_their_own_times_whatever_order_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_has_fired() {
+async fn later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_has_fired() {
     let (env, queue) = started();
     queue.add_after("foo", ms(50));
     queue.add_after("foo", ms(70));
@@ -208,7 +208,7 @@ async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_without_metrics_does_all_the_same() {
+async fn queue_without_metrics_does_all_the_same() {
     let queue = numbers();
     queue.add_all([3, 1, 2], Priority::NORMAL);
     let order: Vec<u32> = (0..3).map(|_| *ready(&queue).key()).collect();
@@ -216,7 +216,7 @@ async fn a_queue_without_metrics_does_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_queue_of_random_priorities_and_delays_can_be_emptied() {
+async fn large_queue_of_random_priorities_and_delays_can_be_emptied() {
     let (env, queue) = (Env::virtual_time(1), numbers());
     let mut rng = env.rng("plan");
     for round in 0..20 {

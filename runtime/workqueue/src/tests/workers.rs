@@ -22,7 +22,7 @@ fn paused<F: Future>(future: F) -> F::Output {
 
 type Handed = Arc<Mutex<BTreeMap<u32, Instant>>>;
 
-/// Gets keys, but gives up waiting after a random while and starts anew. Notes when each key came.
+/// Gets keys, but gives up waiting after a random while and starts again. Notes when each key came.
 async fn fickle_worker(env: Env, queue: Queue<u32>, mut rng: Rng, handed: Handed) {
     loop {
         let patience = rng.between(Duration::ZERO, ms(12));
@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_key_reaches_an_idle_worker_on_the_millisecond_whoever_gives_up_waiting(
+    fn key_reaches_an_idle_worker_on_the_millisecond_whoever_gives_up_waiting(
         seed: u64,
         workers in 1usize..5,
         plan in prop::collection::vec((0u64..10, 0u64..40), 1..60),

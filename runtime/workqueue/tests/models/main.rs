@@ -4,7 +4,7 @@
 //! the code that runs, not a copy of it. `cargo test -p windlass-workqueue --test models` runs the models, and so does
 //! a plain `cargo test`. Each is bounded by the number of times a thread may be interrupted where it need not be.
 //!
-//! What they do not see: the clock and timers, which are `env`'s; delays and ages are left to the tests beside the code.
+//! What they do not see: the clock and timers, which are `env`'s; delays and ages are left to the tests next to the code.
 
 // The models use a part of what the modules offer.
 #![allow(dead_code, unreachable_pub, unused_imports)]
@@ -21,6 +21,8 @@ mod drainers;
 mod getter;
 #[path = "../../src/key.rs"]
 mod key;
+#[path = "../../src/key_status.rs"]
+mod key_status;
 #[path = "../../src/limiter.rs"]
 mod limiter;
 #[path = "../../src/meter.rs"]
@@ -41,8 +43,6 @@ mod state;
 mod tenants;
 #[path = "../../src/waiters.rs"]
 mod waiters;
-#[path = "../../src/key_status.rs"]
-mod key_status;
 
 /// The lock that loom schedules.
 mod sync {
@@ -60,10 +60,10 @@ use windlass_env::Env;
 
 pub use crate::add::{AddDelay, AddOptions, Priority};
 pub use crate::key::Key;
+pub use crate::key_status::{Delayed, KeyStatus, Queued};
 pub use crate::limiter::RateLimiter;
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
-pub use crate::key_status::{Delayed, Queued, KeyStatus};
 
 /// Runs `scenario` in every order in which no thread is interrupted more than `interruptions` times.
 fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
@@ -82,7 +82,7 @@ fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
 }
 
 #[test]
-fn a_run_begins_after_every_add_whoever_holds_the_key_meanwhile() {
+fn run_begins_after_every_add_whoever_holds_the_key_meanwhile() {
     in_every_order(3, || {
         let queue = queue();
         let news = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
@@ -147,7 +147,7 @@ fn no_two_workers_hold_one_key_and_each_key_reaches_one() {
 }
 
 #[test]
-fn a_cancelled_get_leaves_the_key_to_whoever_waits() {
+fn cancelled_get_leaves_the_key_to_whoever_waits() {
     in_every_order(3, || {
         let queue = queue();
         let fickle = thread::spawn({
@@ -202,7 +202,7 @@ fn shut_down_ends_everybody_who_waits() {
 }
 
 #[test]
-fn an_add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
+fn add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
     in_every_order(3, || {
         let queue = queue();
         let adder = thread::spawn({
@@ -222,7 +222,7 @@ fn an_add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
 }
 
 #[test]
-fn a_drain_ends_only_after_a_key_that_was_added_again_has_run_again() {
+fn drain_ends_only_after_a_key_that_was_added_again_has_run_again() {
     in_every_order(3, || {
         let queue = queue();
         queue.add(1);
@@ -260,7 +260,7 @@ fn key_parked_while_its_reason_ends_is_handed_out_again() {
                 queue.parked(CLOSED).iter().for_each(|key| queue.release(key, CLOSED));
             }
         });
-        // Waits for ever if the release misses the key.
+        // Waits forever if the release misses the key.
         while let Some(item) = block_on(queue.get()) {
             if is_open.load(Ordering::SeqCst) {
                 break;

@@ -6,9 +6,9 @@ use http::Method;
 use windlass_env::Rng;
 use windlass_object::Verb;
 
-use super::request_summary::RequestSummary;
 use super::plan::{Fault, FaultAction};
 use super::refusals;
+use super::request_summary::RequestSummary;
 use crate::status::Status;
 
 /// One fault of the plan as it strikes one life of one sender.
@@ -155,9 +155,10 @@ fn concerns(what: &FaultAction, asked: &RequestSummary) -> bool {
         | FaultAction::Unauthorized
         | FaultAction::Partition => true,
         // A stream has no single answer to lose.
-        FaultAction::ResponseLost { .. } | FaultAction::SlowTransfer { .. } | FaultAction::HalfOpen | FaultAction::ServerDies => {
-            !asked.is_watch()
-        }
+        FaultAction::ResponseLost { .. }
+        | FaultAction::SlowTransfer { .. }
+        | FaultAction::HalfOpen
+        | FaultAction::ServerDies => !asked.is_watch(),
         FaultAction::TimedOut | FaultAction::Forbidden => asked.is_write(),
         FaultAction::Conflict => asked.is_write() && asked.method != Method::POST && !asked.name.is_empty(),
         FaultAction::Expired => match asked.verb {

@@ -15,14 +15,14 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use windlass_env::Env;
 
-use super::request_summary::RequestSummary;
-use super::journal::{RecordKind, Journal};
+use super::journal::{Journal, RecordKind};
 use super::link::Link;
 use super::network::Network;
-use super::plan::{FaultPlan, FaultAction};
+use super::plan::{FaultAction, FaultPlan};
+use super::request_summary::RequestSummary;
 use super::server::Server as _;
 use crate::server::{ApiServer, ApiServerOptions};
-use crate::storage::{Change, Collection, Precondition, Key};
+use crate::storage::{Change, Collection, Key, Precondition};
 
 /// More than any test of one controller makes.
 const RECORDS: usize = 1_000_000;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_scene_is_set_without_time_and_wire() {
+    async fn scene_is_set_without_time_and_wire() {
         let (env, scene, _) = scene();
         assert_eq!(scene.upsert(MAP, json!({ "data": { "a": "1", "b": "1" } }))["metadata"]["name"], "a");
         scene.upsert(MAP, json!({ "data": { "a": "2", "b": null } }));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_open_watch_is_held_back_and_ended_by_hand() {
+    async fn open_watch_is_held_back_and_ended_by_hand() {
         let (env, scene, maps) = scene();
         let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut told = told.expect("watching").boxed();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_that_is_cut_breaks_watches_and_loses_requests_until_it_is_mended() {
+    async fn line_that_is_cut_breaks_watches_and_loses_requests_until_it_is_mended() {
         let (env, scene, maps) = scene();
         let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut told = told.expect("watching").boxed();

@@ -18,12 +18,12 @@ use tokio::sync::oneshot;
 use tower::Service;
 use windlass_env::{Env, catch_panic};
 
-use super::request_summary::RequestSummary;
 use super::connection::{Bounds, Times, Way, timeout_of};
-use super::effects::{DeliveryOutcome, FaultEffects, ActiveFault};
+use super::effects::{ActiveFault, DeliveryOutcome, FaultEffects};
 use super::journal::RecordKind;
 use super::plan::FaultAction;
 use super::refusals;
+use super::request_summary::RequestSummary;
 use super::sender::LinkEndpoint;
 use super::shared::Shared;
 use super::watch::{FaultyWatch, poison};
@@ -64,18 +64,18 @@ impl Link {
         Link { end: Arc::new(LinkEndpoint::new(network, sender, threats, bounds)) }
     }
 
-    /// From now on what `choose` names goes wrong too, beside the plan: for tests that know by what has happened, not
+    /// From now on what `choose` names goes wrong too, next to the plan: for tests that know by what has happened, not
     /// by the time, what is to go wrong.
     ///
     /// It is asked about each request that is sent, and again about each event that a watch is to tell; what does not
-    /// concern one of these leaves it alone. What ends a watch comes in the place of an event. The next call replaces
+    /// concern one of these leaves it alone. What ends a watch comes instead of an event. The next call replaces
     /// what the one before chose.
     pub fn inject_fault(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
         self.end.meddle(Box::new(choose));
     }
 
     /// From now on nothing gets through, until [`Link::heal`]: requests and answers are lost silently, and an open
-    /// watch breaks off in the place of the next event it had to tell.
+    /// watch breaks off instead of the next event it had to tell.
     pub fn partition(&self) {
         self.end.chance().cut = true;
     }
@@ -147,7 +147,8 @@ impl LinkEndpoint {
         };
         let (answer, answered) = oneshot::channel();
         let timeout = timeout_of(&parts.uri);
-        let sent = InFlightRequest { id, asked: Arc::clone(&asked), fate, timeout, fatal: dies == Some(true) };
+        let sent =
+            InFlightRequest { id, asked: Arc::clone(&asked), fate, timeout, fatal: dies == Some(true) };
         let carried = Arc::clone(&self).carry(sent, Request::from_parts(parts, body), answer);
         drop(self.network.world.spawn("wire", carried));
         match answered.await {

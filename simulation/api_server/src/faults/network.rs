@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_env::Env;
 
 use super::connection::Bounds;
-use super::journal::{RecordKind, Journal, ProcessId};
+use super::journal::{Journal, ProcessId, RecordKind};
 use super::link::Link;
 use super::plan::FaultPlan;
 use super::server::Server;

@@ -99,7 +99,7 @@ pub enum FaultAction {
     ReadsUnavailable,
     /// 504: the server gave up waiting for its own storage, and the write took effect all the same.
     TimedOut,
-    /// 410 for watches, and for lists that name a version or go on from a page.
+    /// 410 for watches, and for lists that name a version or continue from a page.
     Expired,
     /// 403 for creates: the namespace is being terminated.
     NamespaceTerminating,
@@ -147,7 +147,7 @@ pub enum FaultAction {
     /// The process dies at `from_ms`. Carried out by whoever runs it.
     Crash,
     /// The process stands still from `from_ms` to `until_ms`, as after SIGSTOP and before SIGCONT: nothing of it runs, and
-    /// its clock goes on. What it has sent arrives. Carried out by whoever runs it.
+    /// its clock continues. What it has sent arrives. Carried out by whoever runs it.
     Pause,
     /// The machine of the process is suspended from `from_ms` to `until_ms`, as by its hypervisor: as [`FaultAction::Pause`], but
     /// its monotonic clock stops too, and its wall clock advances. Carried out by the caller that runs the process.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use windlass_env::{Env, Rng};
 
-use super::request_summary::RequestSummary;
 use super::connection::Bounds;
 use super::effects::ActiveFault;
-use super::journal::{RecordKind, ProcessId};
+use super::journal::{ProcessId, RecordKind};
 use super::plan::{Fault, FaultAction};
+use super::request_summary::RequestSummary;
 use super::shared::Shared;
 
 /// One way takes between one and this many milliseconds, when nothing goes wrong.
@@ -71,7 +71,8 @@ impl LinkEndpoint {
     /// When something gets through that could be told at `at`.
     pub(super) fn open_at(&self, at: Duration) -> Duration {
         let chance = self.chance();
-        let cuts = chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == FaultAction::Partition);
+        let cuts =
+            chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == FaultAction::Partition);
         cuts.filter(|cut| cut.is_on(at)).map(|cut| cut.ends()).max().unwrap_or(at)
     }
 
@@ -79,7 +80,8 @@ impl LinkEndpoint {
     pub(super) fn delivered_at(&self, asked: &RequestSummary, at: Duration) -> Duration {
         let open = self.open_at(at);
         let chance = self.chance();
-        let held = chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == FaultAction::WatchHeld);
+        let held =
+            chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == FaultAction::WatchHeld);
         let held = held.filter(|it| it.is_on(open) && it.matches(asked));
         held.map(|it| it.ends()).max().unwrap_or(open)
     }

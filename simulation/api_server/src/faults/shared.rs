@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_env::Env;
 
-use super::request_summary::RequestSummary;
 use super::effects::ActiveFault;
-use super::journal::{RecordKind, Journal, Record, ProcessId};
-use super::plan::{Fault, FaultPlan, FaultAction};
+use super::journal::{Journal, ProcessId, Record, RecordKind};
+use super::plan::{Fault, FaultAction, FaultPlan};
+use super::request_summary::RequestSummary;
 use super::server::Server;
 
 /// How long a request may be under way that was sent while there was a stale replica.

@@ -146,7 +146,7 @@ async fn refusals_come_in_the_servers_words_and_without_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_on_its_way_out_is_named_as_the_cause() {
+async fn namespace_on_its_way_out_is_named_as_the_cause() {
     let world = World::with(hour_of(FaultAction::NamespaceTerminating));
     let status = body(world.send("POST", MAPS, map("one")).await.expect("an answer")).await;
     assert_eq!(status["details"]["causes"][0]["reason"], "NamespaceTerminating");
@@ -172,7 +172,7 @@ async fn what_is_lost_before_has_no_effect_and_what_is_lost_after_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_of_the_server_is_told_after_the_effect() {
+async fn timeout_of_the_server_is_told_after_the_effect() {
     let world = World::with(hour_of(FaultAction::TimedOut));
     assert_eq!(world.create("one").await, 504);
     assert!(world.exists("one"));
@@ -319,7 +319,7 @@ async fn held_watch_delivers_late_while_requests_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
+async fn process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
     for after_effect in [false, true] {
         let world = World::with(hour_of(FaultAction::CrashAtWrite { write: 2, after_effect }));
         assert_eq!(world.create("one").await, 201);
@@ -331,7 +331,7 @@ async fn a_process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_dies_at_its_nth_write_although_another_fault_takes_the_effect_away() {
+async fn process_dies_at_its_nth_write_although_another_fault_takes_the_effect_away() {
     let thieves = [
         FaultAction::RequestLost { silently: false },
         FaultAction::RequestLost { silently: true },
@@ -387,7 +387,7 @@ async fn watches_end_break_expire_or_fall_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_watch_tells_nothing_more() {
+async fn stalled_watch_tells_nothing_more() {
     let world = World::with(hour_of(FaultAction::WatchStalled));
     let changes = async {
         world.env.sleep(seconds(400)).await;
@@ -401,13 +401,13 @@ async fn a_stalled_watch_tells_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_may_come_twice() {
+async fn event_may_come_twice() {
     let world = World::with(hour_of(FaultAction::EventDuplicated));
     world.create("one").await;
     assert_eq!(world.watch(seconds(5)).await.0, ["ADDED one", "ADDED one"]);
 }
 
-/// Each event draws a delay of its own: were they not told in turn, no order of eight would be kept by luck.
+/// Each event draws its own delay: were they not told in turn, no order of eight would be kept by luck.
 #[tokio::test(start_paused = true)]
 async fn events_come_late_and_in_the_order_of_what_happened() {
     const NAMES: [&str; 8] = ["c", "a", "d", "b", "h", "f", "g", "e"];
@@ -448,7 +448,7 @@ async fn what_came_and_went_meanwhile_is_not_shown_and_a_bookmark_stands_for_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_initial_list_may_lack_its_end_bookmark() {
+async fn initial_list_may_lack_its_end_bookmark() {
     let initial = format!(
         "{MAPS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     );
@@ -464,7 +464,7 @@ async fn an_initial_list_may_lack_its_end_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_poisoned_object_has_no_type_and_keeps_its_name() {
+async fn poisoned_object_has_no_type_and_keeps_its_name() {
     let world = World::with(hour_of(FaultAction::Poison { name: "bad".into() }));
     world.create("bad").await;
     world.create("good").await;
@@ -480,7 +480,7 @@ async fn a_poisoned_object_has_no_type_and_keeps_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_replica_lists_and_watches_the_past() {
+async fn stale_replica_lists_and_watches_the_past() {
     let world = World::with(vec![Fault::during(seconds(100), FaultAction::StaleReplica).from(seconds(10))]);
     world.create("old").await;
     world.env.sleep(seconds(20)).await;
@@ -500,7 +500,7 @@ async fn a_stale_replica_lists_and_watches_the_past() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_holds_events_of_an_open_watch_back_until_it_heals() {
+async fn partition_holds_events_of_an_open_watch_back_until_it_heals() {
     let world = World::with(vec![Fault::during(seconds(70), FaultAction::Partition).from(seconds(10))]);
     let others = world.network.reliable_link(&world.env.with_incarnation("user", 0));
     let changes = async {
@@ -527,8 +527,9 @@ async fn history(seed: u64, faults: Vec<Fault>) -> String {
 #[tokio::test(start_paused = true)]
 async fn one_seed_gives_one_history_and_a_fault_taken_out_leaves_the_draws_of_others_alone() {
     let unavailable = Fault::during(seconds(600), FaultAction::Unavailable).permille(300);
-    let broken =
-        Fault::during(seconds(600), FaultAction::RequestLost { silently: false }).permille(300).for_resource("configmaps");
+    let broken = Fault::during(seconds(600), FaultAction::RequestLost { silently: false })
+        .permille(300)
+        .for_resource("configmaps");
     let both = || vec![broken.clone(), unavailable.clone()];
     assert_eq!(history(3, both()).await, history(3, both()).await);
     assert_ne!(history(3, both()).await, history(4, both()).await);
@@ -575,8 +576,11 @@ fn requests_are_classified_as_the_api_server_classifies_them() {
 }
 
 #[test]
-fn a_plan_prints_itself_as_a_line_of_rust() {
-    let fault = Fault::during(seconds(9), FaultAction::RequestDelayed { by_ms: 7 }).for_instance("a").for_resource("pods").permille(50);
+fn plan_prints_itself_as_a_line_of_rust() {
+    let fault = Fault::during(seconds(9), FaultAction::RequestDelayed { by_ms: 7 })
+        .for_instance("a")
+        .for_resource("pods")
+        .permille(50);
     let plan = FaultPlan { seed: 3, faults: vec![fault, Fault::during(seconds(1), FaultAction::Crash)] };
     let text = plan.to_string();
     let json = text.strip_prefix("Plan::from_json(r##\"").and_then(|it| it.strip_suffix("\"##)"));

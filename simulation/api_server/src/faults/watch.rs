@@ -14,15 +14,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_env::Instant;
 
-use super::request_summary::RequestSummary;
 use super::effects::ActiveFault;
 use super::journal::RecordKind;
 use super::plan::{Fault, FaultAction};
 use super::refusals;
+use super::request_summary::RequestSummary;
 use super::sender::LinkEndpoint;
 use crate::body::{Body, BodyError};
 
-/// A fault that ends a watch strikes within this time of its opening: clients open them anew every few minutes.
+/// A fault that ends a watch strikes within this time of its opening: clients open them again every few minutes.
 const HORIZON: Duration = Duration::from_secs(300);
 
 /// Marks the bookmark that ends an initial list.
@@ -94,7 +94,7 @@ struct EventFaults {
     coalesced: bool,
     no_bookmarks: bool,
     no_end_bookmark: bool,
-    /// What ends the watch in the place of this event.
+    /// What ends the watch instead of this event.
     end: Option<FaultAction>,
 }
 
@@ -180,8 +180,11 @@ impl FaultyWatch {
         }
         let frame = if self.poisoned.is_empty() { frame } else { poison_frame(&frame, &self.poisoned) };
         let looked_at = treatment.coalesced || treatment.no_bookmarks || treatment.no_end_bookmark;
-        let head =
-            if looked_at { serde_json::from_slice(&frame).unwrap_or_default() } else { EventHeader::default() };
+        let head = if looked_at {
+            serde_json::from_slice(&frame).unwrap_or_default()
+        } else {
+            EventHeader::default()
+        };
         if head.kind == "BOOKMARK" {
             let ends_list = contains(&frame, END_BOOKMARK);
             if if ends_list { treatment.no_end_bookmark } else { treatment.no_bookmarks } {
@@ -204,10 +207,9 @@ impl FaultyWatch {
     /// Takes the states of a deleted object off the way. Whether it will never have been seen at all.
     fn forget(&mut self, deleted: &EventHeader) -> bool {
         let same = |cargo: &StreamItem| matches!(cargo, StreamItem::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
-        let added = self
-            .under_way
-            .iter()
-            .any(|(_, cargo)| same(cargo) && matches!(cargo, StreamItem::Event(_, head) if head.kind == "ADDED"));
+        let added = self.under_way.iter().any(|(_, cargo)| {
+            same(cargo) && matches!(cargo, StreamItem::Event(_, head) if head.kind == "ADDED")
+        });
         if added {
             self.line.struck(self.id, "an object came and went unseen");
             self.under_way.retain(|(_, cargo)| !same(cargo));
@@ -265,7 +267,8 @@ impl FaultyWatch {
                 let event =
                     format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", String::from_utf8_lossy(&status));
                 self.under_way.clear();
-                self.under_way.push_back((Duration::ZERO, StreamItem::Event(event.into(), EventHeader::default())));
+                self.under_way
+                    .push_back((Duration::ZERO, StreamItem::Event(event.into(), EventHeader::default())));
                 StreamItem::End
             }
             FaultAction::WatchReset => {
@@ -348,11 +351,21 @@ impl Stream for FaultyWatch {
 }
 
 fn ends_watches(what: &FaultAction) -> bool {
-    matches!(what, FaultAction::WatchStalled | FaultAction::WatchClosed | FaultAction::WatchReset | FaultAction::WatchExpired)
+    matches!(
+        what,
+        FaultAction::WatchStalled
+            | FaultAction::WatchClosed
+            | FaultAction::WatchReset
+            | FaultAction::WatchExpired
+    )
 }
 
 /// The first fault that ends or silences a watch opened now.
-fn first_strike(threats: &mut [ActiveFault], asked: &RequestSummary, now: Duration) -> Option<(Duration, FaultAction)> {
+fn first_strike(
+    threats: &mut [ActiveFault],
+    asked: &RequestSummary,
+    now: Duration,
+) -> Option<(Duration, FaultAction)> {
     let ending = |fault: &Fault| {
         (ends_watches(&fault.what) || fault.what == FaultAction::ServerDies)
             && fault.matches(asked)
@@ -383,7 +396,7 @@ fn first_strike(threats: &mut [ActiveFault], asked: &RequestSummary, now: Durati
     first
 }
 
-/// The bookmark in the place of an object that was never seen.
+/// The bookmark instead of an object that was never seen.
 fn bookmark(head: &EventHeader) -> Bytes {
     let ObjectHead { api_version, kind, metadata } = &head.object;
     let object = json!({

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_form_that_can_be_made_is_made() {
+    fn first_form_that_can_be_made_is_made() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         let cases = [
             ("application/json", Some(ResponseForm::Whole)),
@@ -267,7 +267,10 @@ mod tests {
             ("application/vnd.kubernetes.protobuf,application/json", Some(ResponseForm::Whole)),
             ("application/vnd.kubernetes.protobuf", None),
             ("application/json;as=Nothing;v=v1;g=meta.k8s.io", None),
-            ("application/json;as=Nothing;v=v1;g=meta.k8s.io, application/json;q=0.5", Some(ResponseForm::Whole)),
+            (
+                "application/json;as=Nothing;v=v1;g=meta.k8s.io, application/json;q=0.5",
+                Some(ResponseForm::Whole),
+            ),
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
                 Some(ResponseForm::PartialList(Meta::V1)),

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use windlass_object::request;
 use windlass_schema::{Catalog, discovery, openapi};
 
-use super::response::{self, encode};
 use super::query::Query;
+use super::response::{self, encode};
 use super::{Outcome, RequestFailure, media};
 use crate::body::Body;
 use crate::server::ApiServer;
@@ -127,7 +127,7 @@ fn paths(catalogue: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-/// The version of Kubernetes whose behaviour is shown, and who shows it.
+/// The version of Kubernetes whose behavior is shown, and who shows it.
 fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",

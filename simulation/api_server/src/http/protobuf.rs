@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_is_read() {
+    fn config_map_is_read() {
         let metadata = [bytes(1, b"a"), bytes(2, b""), bytes(8, b"")].concat();
         let entry = [bytes(1, b"k"), bytes(2, b"v")].concat();
         let raw = [bytes(1, &metadata), bytes(2, &entry)].concat();

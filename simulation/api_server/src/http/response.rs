@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use windlass_env::Env;
 use windlass_schema::ResourceInfo;
 
-use super::media::{ResponseForm, Meta};
+use super::media::{Meta, ResponseForm};
 use super::query::Query;
 use crate::body::Body;
 use crate::registry::convert;
@@ -82,12 +82,22 @@ impl ResponseEncoder {
         printer: impl FnOnce() -> Printer,
     ) -> Result<ResponseEncoder, Status> {
         let rows = match form {
-            ResponseForm::Table(_) => Some(TableOptions { printer: printer(), include: include(query)?, headers: true }),
+            ResponseForm::Table(_) => {
+                Some(TableOptions { printer: printer(), include: include(query)?, headers: true })
+            }
             ResponseForm::Whole | ResponseForm::Partial(_) | ResponseForm::PartialList(_) => None,
         };
         let version = convert::api_version(resource);
         let prefix = format!("{{\"apiVersion\":{version:?},\"kind\":{:?},", resource.kind);
-        Ok(ResponseEncoder { env: env.clone(), resource: Arc::clone(resource), custom, form, rows, version, prefix })
+        Ok(ResponseEncoder {
+            env: env.clone(),
+            resource: Arc::clone(resource),
+            custom,
+            form,
+            rows,
+            version,
+            prefix,
+        })
     }
 
     /// A stored object.
@@ -153,7 +163,9 @@ impl ResponseEncoder {
 
     /// A frame of a watch about an object.
     pub(crate) fn frame(&mut self, kind: &str, stored: &Stored) -> Bytes {
-        if matches!(self.form, ResponseForm::Whole | ResponseForm::PartialList(_)) && stored.is_of(&self.version) {
+        if matches!(self.form, ResponseForm::Whole | ResponseForm::PartialList(_))
+            && stored.is_of(&self.version)
+        {
             return framed(kind, &stored.bytes);
         }
         let value = stored.value.read();
@@ -366,7 +378,7 @@ pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     respond(code, TEXT, Body::from_bytes(text))
 }
 
-/// An answer that goes on.
+/// An answer that continues.
 pub(crate) fn stream(body: Body) -> Response<Body> {
     respond(StatusCode::OK, JSON, body)
 }
@@ -382,7 +394,7 @@ pub(crate) fn refusal(status: &Status) -> Response<Body> {
     answer
 }
 
-/// Adds what a client is to be told beside the answer.
+/// Adds what a client is to be told next to the answer.
 pub(crate) fn warn(answer: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
@@ -416,12 +428,17 @@ mod tests {
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "note": "n"});
         let item = Stored::new(Key::new("default", "a"), 2, event).expect("an object").folded();
         let items = [Arc::clone(&item)];
-        let forms =
-            [ResponseForm::Whole, ResponseForm::Table(Meta::V1), ResponseForm::PartialList(Meta::V1), ResponseForm::Partial(Meta::V1)];
+        let forms = [
+            ResponseForm::Whole,
+            ResponseForm::Table(Meta::V1),
+            ResponseForm::PartialList(Meta::V1),
+            ResponseForm::Partial(Meta::V1),
+        ];
         for (form, custom) in forms.into_iter().flat_map(|it| [(it.clone(), false), (it, true)]) {
             let printer = || Printer::built_in("events.k8s.io", "events");
             let (env, query) = (Env::virtual_time(1), Query::parse(None));
-            let mut shape = ResponseEncoder::new(&env, events, custom, form.clone(), &query, printer).expect("a shape");
+            let mut shape =
+                ResponseEncoder::new(&env, events, custom, form.clone(), &query, printer).expect("a shape");
             if !matches!(form, ResponseForm::Partial(_)) {
                 let list = shape.list(&items, &ListMeta::default()).expect("a list");
                 assert!(String::from_utf8_lossy(&list).contains("\"name\":\"a\""), "{list:?}");

@@ -377,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_selector_is_read_back_as_it_was_written(selector in any_selector()) {
+        fn selector_is_read_back_as_it_was_written(selector in any_selector()) {
             prop_assert_eq!(parsed(&selector.to_string()), Ok(selector));
         }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_env::Env;
 
 use super::*;
-use crate::storage::{Change, Collection, Precondition, Key, InMemoryStorage, Storage};
+use crate::storage::{Change, Collection, InMemoryStorage, Key, Precondition, Storage};
 
 /// A storage, a live view of it, and short words for writing.
 struct World {

@@ -10,7 +10,7 @@ use super::Selection;
 use crate::status::Status;
 use crate::storage::Key;
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Token {
     /// At which revision; nothing means the present one, at the price of consistency.
@@ -32,11 +32,11 @@ struct Wire {
 /// The only way of writing tokens there has been.
 const FORM: &str = "meta.k8s.io/v1";
 
-/// What the revision of a token that goes on at the present one is written as: zero would look like a missing one.
+/// What the revision of a token that continues at the present one is written as: zero would look like a missing one.
 const PRESENT: i64 = -1;
 
 impl Token {
-    /// The token with which a list goes on behind `last`.
+    /// The token with which a list continues behind `last`.
     pub(super) fn behind(last: &Key, revision: u64) -> Token {
         let start = Key::new(last.namespace.clone(), format!("{}\0", last.name));
         Token { revision: Some(revision), start }

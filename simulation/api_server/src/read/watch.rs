@@ -48,7 +48,7 @@ pub enum WatchEvent {
         /// Whether this ends the present state (`k8s.io/initial-events-end`).
         initial_end: bool,
     },
-    /// The watch cannot go on, and ends.
+    /// The watch cannot continue, and ends.
     Error(Status),
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn serve<'a>(stored: &'a Value, resource: &ResourceInfo) -> Cow<'a, V
     Cow::Owned(object)
 }
 
-/// An object as it is kept in the place of `old`. What an older version of its kind cannot say stays as it was.
+/// An object as it is kept instead of `old`. What an older version of its kind cannot say stays as it was.
 pub(crate) fn kept<'a>(object: &'a Value, old: Option<&Value>) -> Cow<'a, Value> {
     let said = [&["apiVersion"], &["kind"]].map(|it| value::text(object, it));
     if said != ["autoscaling/v1", "HorizontalPodAutoscaler"] {
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_has_the_names_of_the_group_it_is_read_from() {
+    fn event_has_the_names_of_the_group_it_is_read_from() {
         let mut event = json!({"involvedObject": {"name": "a"}, "message": "m", "count": 2});
         let core = event.clone();
         rename(&mut event, EVENT_FIELDS, false);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_autoscaler_for_processors_is_the_same_in_both_versions() {
+    fn autoscaler_for_processors_is_the_same_in_both_versions() {
         let older = json!({"spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});
         let mut object = older.clone();
         newer_autoscaler(&mut object);

@@ -30,7 +30,11 @@ impl WriteTransaction<'_> {
             return self.post_below(to, body, options);
         }
         if let Some(answer) = reviews::answer(self, to, &body, &options.user) {
-            return Ok(WriteResponse { answer: ResponseObject::Value(answer?), created: true, warnings: Vec::new() });
+            return Ok(WriteResponse {
+                answer: ResponseObject::Value(answer?),
+                created: true,
+                warnings: Vec::new(),
+            });
         }
         let mut object = body;
         let warnings = self.read_body(to, &mut object, options)?;

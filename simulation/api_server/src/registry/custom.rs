@@ -265,7 +265,11 @@ pub(crate) fn withdraw(writer: &mut WriteTransaction<'_>, object: &Value) -> Res
 }
 
 /// Serves what a changed definition defines. Who waited for names that it gave up gets them.
-pub(crate) fn serve_changed(writer: &mut WriteTransaction<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
+pub(crate) fn serve_changed(
+    writer: &mut WriteTransaction<'_>,
+    object: &Value,
+    dry_run: bool,
+) -> Result<(), Status> {
     serve(writer, object, dry_run)?;
     if dry_run { Ok(()) } else { accept_waiting(writer, &names(object).0) }
 }

@@ -60,7 +60,7 @@ impl Definition {
         fields.iter().fold(table, |table, path| table.with_path(path.trim_start_matches('.').to_owned()))
     }
 
-    /// The columns in which its objects are shown, beside the name.
+    /// The columns in which its objects are shown, next to the name.
     pub(crate) fn columns(&self, version: &str) -> Vec<CustomColumn> {
         let versions = value::items(&self.object, &["spec", "versions"]);
         let described = versions.iter().find(|it| value::text(it, &["name"]) == version);

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::kinds::{Dependents, Kind};
-use super::request::{ResponseObject, DeleteOptions, DeleteResponse, Propagation, Target};
+use super::request::{DeleteOptions, DeleteResponse, Propagation, ResponseObject, Target};
 use super::writer::{WriteTransaction, seconds};
 use super::{convert, custom, value};
 use crate::read::{ListOptions, Selection};
@@ -178,7 +178,10 @@ impl WriteTransaction<'_> {
         check_early_preconditions(at, &old.value, options)?;
         if value::has(&old.value, &["metadata", "deletionTimestamp"]) {
             let waits = !value::is_empty(&old.value, &["spec", "finalizers"]);
-            let answer = || DeleteResponse::Object { answer: ResponseObject::Stored(Arc::clone(old)), accepted: false };
+            let answer = || DeleteResponse::Object {
+                answer: ResponseObject::Stored(Arc::clone(old)),
+                accepted: false,
+            };
             return Ok(waits.then(answer));
         }
         let mut object = old.value.clone();
@@ -212,7 +215,7 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// The same as [`check_preconditions`], for kinds whose deletion upstream begins in a way of its own.
+/// The same as [`check_preconditions`], for kinds whose deletion upstream begins in its own way.
 fn check_early_preconditions(at: &Target, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let given =
         [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];

@@ -59,7 +59,7 @@ fn ensure(
     object: Value,
 ) -> Result<(), Status> {
     let Some(resource) = writer.served.catalogue.resource(group, version, plural).cloned() else {
-        // A catalogue of a test's own may do without.
+        // A catalog of a test's own may do without.
         return Ok(());
     };
     let namespace = value::text(&object, &["metadata", "namespace"]).to_owned();

@@ -1,7 +1,6 @@
 //! What sets one kind apart from the others: a table of facts and functions.
 
 mod batch;
-pub(crate) mod subresource_update;
 mod cluster;
 mod config;
 mod definitions;
@@ -12,6 +11,7 @@ mod policy;
 mod schedule;
 mod services;
 mod slices;
+pub(crate) mod subresource_update;
 mod volumes;
 mod workloads;
 
@@ -41,7 +41,7 @@ pub(crate) type Path = &'static [&'static str];
 
 /// What a kind does before a new object is validated.
 type Prepare = fn(&mut WriteTransaction<'_>, &mut Value) -> Result<(), Status>;
-/// What a kind says of an object beside what it was.
+/// What a kind says of an object next to what it was.
 type Compare = fn(&Value, &Value, &mut FieldErrors);
 /// What follows from a write.
 type Follow = fn(&mut WriteTransaction<'_>, &Value, bool) -> Result<(), Status>;
@@ -64,7 +64,7 @@ pub(crate) struct Kind {
     pub(crate) grace: Option<fn(&Value, Option<i64>) -> i64>,
     /// Whether a new object may come with a status.
     pub(crate) born_with_status: bool,
-    /// What writes of the status leave as it is, beside the spec.
+    /// What writes of the status leave as it is, next to the spec.
     pub(crate) kept_by_status: &'static [Path],
     /// Puts in what depends on other fields.
     pub(crate) defaults: fn(&mut Value),

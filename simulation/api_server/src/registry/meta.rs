@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_required() {
+    fn name_is_required() {
         let found = told(json!({"namespace": "b"}));
         assert_eq!(found, ["metadata.name: Required value: name or generateName is required"]);
     }

@@ -126,7 +126,7 @@ pub(crate) fn label_name(name: &str, prefix: bool) -> Vec<String> {
     label(&masked(name, prefix))
 }
 
-/// A name that may stand in a path: roles and everything without a rule of its own.
+/// A name that may stand in a path: roles and everything without its own rule.
 pub(crate) fn path_name(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")];

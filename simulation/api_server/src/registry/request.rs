@@ -120,7 +120,7 @@ pub enum DeleteResponse {
     Object {
         /// What stands there now.
         answer: ResponseObject,
-        /// Whether the deletion goes on after the answer.
+        /// Whether the deletion continues after the answer.
         accepted: bool,
     },
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::definition::Paths;
 use super::invalid::FieldErrors;
-use super::request::{ResponseObject, PatchKind, Target, WriteOptions, WriteResponse};
+use super::request::{PatchKind, ResponseObject, Target, WriteOptions, WriteResponse};
 use super::served::ServedResources;
 use super::update::uid_text;
 use super::writer::{MODIFIED, WriteTransaction};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::create::success;
 use super::delete::check_preconditions;
-use super::request::{ResponseObject, DeleteOptions, Propagation, Target, WriteOptions, WriteResponse};
+use super::request::{DeleteOptions, Propagation, ResponseObject, Target, WriteOptions, WriteResponse};
 use super::update::uid_text;
 use super::writer::{MODIFIED, WriteTransaction};
 use super::{convert, labels, value};
@@ -55,8 +55,9 @@ impl WriteTransaction<'_> {
             subresource: "binding".to_owned(),
         };
         check_binding_preconditions(&to, binding, &old)?;
-        let refuse =
-            |why: String| Err(Status::conflict(ResourceName { group: "", resource: "pods/binding" }, pod, &why));
+        let refuse = |why: String| {
+            Err(Status::conflict(ResourceName { group: "", resource: "pods/binding" }, pod, &why))
+        };
         let mut object = old.value.clone();
         if value::has(&object, &["metadata", "deletionTimestamp"]) {
             return refuse(format!("pod {pod} is being deleted, cannot be assigned to a host"));
@@ -83,7 +84,12 @@ impl WriteTransaction<'_> {
     }
 
     /// Deletes a pod unless a disruption budget stands against it.
-    fn evict(&mut self, to: &Target, eviction: &Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
+    fn evict(
+        &mut self,
+        to: &Target,
+        eviction: &Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
         if value::text(eviction, &["metadata", "name"]) != to.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }

@@ -1,4 +1,4 @@
-//! What the registry promises, on the built-in kinds and on a storage of its own.
+//! What the registry promises, on the built-in kinds and on its own storage.
 
 mod creation;
 mod custom;
@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use windlass_env::Env;
 use windlass_schema::Catalog;
 
-use super::{DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Registry, Target, WriteOptions, value};
+use super::{
+    DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Registry, Target, WriteOptions, value,
+};
 use crate::status::Status;
 use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
 

@@ -202,7 +202,12 @@ pub(crate) fn apply(
 }
 
 /// Notes whose the fields are that a write changed.
-pub(crate) fn manage(resource: &ResourceInfo, old: &Value, object: &mut Value, managing: &FieldManagerContext<'_>) {
+pub(crate) fn manage(
+    resource: &ResourceInfo,
+    old: &Value,
+    object: &mut Value,
+    managing: &FieldManagerContext<'_>,
+) {
     let empty = Value::Object(serde_json::Map::new());
     let old = if old.is_null() { &empty } else { old };
     let resets = FieldSet::of_fields(&managing.resets);

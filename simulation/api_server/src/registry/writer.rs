@@ -14,7 +14,7 @@ use super::served::ServedResources;
 use super::tokens::Tokens;
 use super::{autoscalers, convert, value};
 use crate::status::{ResourceName, Status};
-use crate::storage::{Change, Collection, Precondition, Key, Storage, StorageError, Stored};
+use crate::storage::{Change, Collection, Key, Precondition, Storage, StorageError, Stored};
 
 /// The holder of the registry's lock.
 pub(crate) struct WriteTransaction<'a> {
@@ -26,7 +26,7 @@ pub(crate) struct WriteTransaction<'a> {
     pub(crate) state: MutexGuard<'a, State>,
 }
 
-/// What writes need beside the storage. Held by one write at a time.
+/// What writes need next to the storage. Held by one write at a time.
 pub(crate) struct State {
     pub(crate) rng: Rng,
 }
@@ -84,7 +84,12 @@ impl WriteTransaction<'_> {
     }
 
     /// Stores a new object. With `dry_run` it is returned as it would be.
-    pub(crate) fn insert(&self, of: &ResourceInfo, object: Value, dry_run: bool) -> Result<ResponseObject, Status> {
+    pub(crate) fn insert(
+        &self,
+        of: &ResourceInfo,
+        object: Value,
+        dry_run: bool,
+    ) -> Result<ResponseObject, Status> {
         let collection = convert::collection(of);
         let place = key(
             value::text(&object, &["metadata", "namespace"]),
@@ -116,7 +121,8 @@ impl WriteTransaction<'_> {
             return Ok(ResponseObject::Value(object));
         }
         let (object, expected) = (kept(object, Some(&old.value)), Precondition::Revision(old.revision));
-        self.commit(of, &convert::collection(of), &old.key, expected, Change::Put(object)).map(ResponseObject::Stored)
+        self.commit(of, &convert::collection(of), &old.key, expected, Change::Put(object))
+            .map(ResponseObject::Stored)
     }
 
     /// Removes an object, whose last state is told to watches.
@@ -185,7 +191,8 @@ fn kept(object: Value, old: Option<&Value>) -> Value {
 }
 
 fn exists(of: &ResourceInfo, place: &Key, found: Option<&Stored>) -> Status {
-    let mut status = Status::already_exists(ResourceName { group: &of.group, resource: &of.plural }, &place.name);
+    let mut status =
+        Status::already_exists(ResourceName { group: &of.group, resource: &of.plural }, &place.name);
     if found.is_some_and(|it| value::has(&it.value, &["metadata", "deletionTimestamp"])) {
         status.message = format!("object is being deleted: {}", status.message);
     }

@@ -61,7 +61,7 @@ fn pod(name: &str) -> Pod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_of_kube_creates_reads_changes_watches_and_deletes() {
+async fn client_of_kube_creates_reads_changes_watches_and_deletes() {
     let client = Client::new(server(), "default");
     let pods = Api::<Pod>::default_namespaced(client);
     let made = pods.create(&PostParams::default(), &pod("a")).await.expect("created");
@@ -100,7 +100,7 @@ async fn a_client_of_kube_creates_reads_changes_watches_and_deletes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_until_the_server_stops() {
+async fn watch_goes_on_until_the_server_stops() {
     let server = server();
     let namespaces = Api::<Namespace>::all(Client::new(server.clone(), "default"));
     let mut told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
@@ -174,7 +174,9 @@ async fn update_that_creates_takes_the_right_to_create() {
     assert_eq!(ask(&keeper, "PUT", path, gone).await.0, 409, "it would create nothing");
     server.restrict("keeper", vec![grant(Verb::Create)]);
     assert_eq!(ask(&keeper, "PUT", path, lease).await.0, 201);
-    assert!(server.recorded_accesses().iter().any(|used| used.verb == Verb::Create && used.resource == "leases"));
+    assert!(
+        server.recorded_accesses().iter().any(|used| used.verb == Verb::Create && used.resource == "leases")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +273,7 @@ async fn what_go_programs_send_is_understood_and_yaml_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_old_paths_of_watches_tell_of_all_objects_or_of_one() {
+async fn old_paths_of_watches_tell_of_all_objects_or_of_one() {
     let server = server();
     for name in ["a", "b"] {
         ask(&server, "POST", "/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": name}}))
@@ -292,7 +294,7 @@ async fn the_old_paths_of_watches_tell_of_all_objects_or_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_for_people_has_lines() {
+async fn answer_for_people_has_lines() {
     let server = server();
     let request = |path: &str| Request::get(path).body(Full::<Bytes>::default()).expect("a request");
     let path = "/api/v1/namespaces/default?pretty=true";
@@ -304,7 +306,7 @@ async fn an_answer_for_people_has_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_field_given_twice_is_told_of_or_refused() {
+async fn field_given_twice_is_told_of_or_refused() {
     let server = server();
     let maps = "/api/v1/namespaces/default/configmaps";
     let body = br#"{"metadata": {"name": "a"}, "data": {"k": "v", "k": "w"}}"#;
@@ -328,7 +330,7 @@ async fn a_field_given_twice_is_told_of_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_replica_shows_the_past_at_version_zero_only() {
+async fn stale_replica_shows_the_past_at_version_zero_only() {
     let server = server();
     let stale = server.replica();
     stale.view().freeze();
@@ -344,7 +346,7 @@ async fn a_stale_replica_shows_the_past_at_version_zero_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_tells_its_columns_once() {
+async fn table_tells_its_columns_once() {
     let server = server();
     let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
     let (code, _, found) = ask_with(&server, "GET", "/api/v1/namespaces", &table, b"").await;
@@ -410,7 +412,7 @@ async fn discovery_is_answered_the_old_way_and_the_new() {
 }
 
 #[tokio::test]
-async fn a_socket_on_loopback_is_served_until_the_end_and_no_other() {
+async fn socket_on_loopback_is_served_until_the_end_and_no_other() {
     let server = ApiServer::new(&Env::system("test"), ApiServerOptions::default());
     let open = TcpListener::bind("0.0.0.0:0").await.expect("a socket");
     let refused = server.serve(open).await;

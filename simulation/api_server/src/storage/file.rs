@@ -18,7 +18,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::memory::State;
-use super::{Collection, Key, InMemoryStorage, MemoryOptions, Stored};
+use super::{Collection, InMemoryStorage, Key, MemoryOptions, Stored};
 
 /// Why a snapshot could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ struct Read<'a> {
 }
 
 impl InMemoryStorage {
-    /// Writes all objects, as they are now, to a file. Writes go on meanwhile.
+    /// Writes all objects, as they are now, to a file. Writes continue meanwhile.
     ///
     /// # Errors
     /// [`SnapshotError::File`]; a snapshot that was there before is left alone.

@@ -12,7 +12,7 @@ use imbl::OrdMap;
 use serde_json::Value;
 use windlass_env::watch_channel::{Receiver, Sender, channel};
 
-use super::{Change, Collection, Precondition, Key, Snapshot, Storage, StorageError, Stored, Transition};
+use super::{Change, Collection, Key, Precondition, Snapshot, Storage, StorageError, Stored, Transition};
 
 /// How much [`InMemoryStorage`] keeps.
 #[derive(Clone, Debug)]
@@ -304,7 +304,12 @@ impl CollectionState {
     /// An empty one. What was on it before the origin is forgotten.
     fn new(origin: u64) -> CollectionState {
         let (news, _) = channel(origin);
-        CollectionState { objects: OrdMap::new(), log: VecDeque::new(), forgotten: origin, news: Arc::new(news) }
+        CollectionState {
+            objects: OrdMap::new(),
+            log: VecDeque::new(),
+            forgotten: origin,
+            news: Arc::new(news),
+        }
     }
 
     fn objects_at(&self, revision: u64) -> OrdMap<Key, Arc<Stored>> {

@@ -70,7 +70,7 @@ fn every_write_takes_one_revision_over_all_collections_and_says_so_in_value_and_
 }
 
 #[test]
-fn a_write_that_is_refused_uses_up_no_revision() {
+fn write_that_is_refused_uses_up_no_revision() {
     let storage = InMemoryStorage::default();
     let at = create(&storage, &pods(), "a");
     let (a, b) = (key("a"), key("b"));
@@ -233,7 +233,7 @@ fn restore(path: &Path) -> Result<InMemoryStorage, SnapshotError> {
 }
 
 #[test]
-fn a_restored_storage_goes_on_where_the_snapshot_was_taken() {
+fn restored_storage_goes_on_where_the_snapshot_was_taken() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();
@@ -307,7 +307,7 @@ fn files_that_are_no_snapshots_are_refused_and_named() {
 }
 
 #[test]
-fn a_snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
+fn snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();
@@ -341,7 +341,7 @@ fn what_is_remembered_for_long_is_not_kept_taken_apart() {
 }
 
 #[test]
-fn an_object_that_is_not_written_for_long_is_not_kept_taken_apart() {
+fn object_that_is_not_written_for_long_is_not_kept_taken_apart() {
     let storage = InMemoryStorage::default();
     put(&storage, "idle", 7);
     let before = storage.get(&pods(), &key("idle")).unwrap();
@@ -414,7 +414,7 @@ fn what_readers_could_not_read_is_refused() {
 }
 
 #[test]
-fn the_deepest_that_is_kept_is_read_in_every_form() {
+fn deepest_that_is_kept_is_read_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();

@@ -77,7 +77,7 @@ fn every_layout_has_as_many_cells_as_columns() {
 }
 
 #[test]
-fn a_pods_status_is_one_word() {
+fn pods_status_is_one_word() {
     let pod = |status: Value| {
         json!({
             "kind": "Pod", "metadata": {"name": "a", "creationTimestamp": ago(90)},

@@ -47,7 +47,7 @@ pub(super) enum Campaign<'a> {
 /// What is drawn.
 pub(super) struct RandomPlans<'a> {
     pub(super) faults: Faults<'a>,
-    /// For how long faults go on.
+    /// For how long faults continue.
     pub(super) span: Option<(Unit, &'a Expr)>,
     /// How many plans.
     pub(super) plans: Option<&'a Expr>,
@@ -125,7 +125,7 @@ impl Arguments {
     /// Which runs the arguments ask for together.
     ///
     /// # Errors
-    /// If one of them says nothing beside the others, or would be passed over.
+    /// If one of them says nothing next to the others, or would be passed over.
     pub(super) fn campaign(&self) -> Result<Campaign<'_>> {
         if let Some(plan) = self.0.get("plan") {
             self.refuse(

@@ -19,7 +19,7 @@ fn refusal(arguments: &str, script: &str) -> (String, String) {
 }
 
 #[test]
-fn a_script_becomes_a_test_of_the_same_name() {
+fn script_becomes_a_test_of_the_same_name() {
     let script = "/// What it shows.\n#[cfg(unix)]\npub(crate) async fn script(cluster: Cluster) { cluster.settle().await; }";
     let made = expand(TokenStream::new(), tokens(script)).expect(script);
     let wanted = quote! {
@@ -65,7 +65,7 @@ fn arguments_become_the_calls_that_mean_the_same() {
 }
 
 #[test]
-fn a_wrong_argument_is_pointed_at_with_its_remedy() {
+fn wrong_argument_is_pointed_at_with_its_remedy() {
     let table = [
         ("fault = all", "fault", "a simulation has no argument `fault`: take one of faults, minutes,"),
         ("faults", "faults", "`faults` has a value: write `faults = all`"),
@@ -93,7 +93,7 @@ fn a_wrong_argument_is_pointed_at_with_its_remedy() {
 }
 
 #[test]
-fn an_argument_that_would_be_passed_over_is_refused() {
+fn argument_that_would_be_passed_over_is_refused() {
     let table = [
         ("seed = 7, seed = 8", "seed", "`seed` is given twice"),
         ("days = 1", "days", "add `faults = all`"),

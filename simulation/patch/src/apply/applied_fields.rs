@@ -22,7 +22,7 @@ fn fields_of(place: SchemaCursor<'_>, fields: &Map<String, Value>) -> FieldSet {
     let mut set = FieldSet::new();
     for (name, value) in fields {
         let (itself, below) = of(place.field(name), value);
-        // A key of a map is owned itself, beside what it holds; a field of a struct is not.
+        // A key of a map is owned itself, next to what it holds; a field of a struct is not.
         let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
         set.put(&PathElement::field(name), itself || empty || !place.names(name), below);
     }

@@ -61,7 +61,9 @@ impl Check<'_> {
                 self.report(path, format!("expected map, got &{{{}}}", go_format::plain(value)));
             }
             (NodeType::List(list), Value::Array(items)) => self.items(place, list, items, path),
-            (NodeType::List(_), _) => self.report(path, format!("expected list, got &{{{}}}", go_format::plain(value))),
+            (NodeType::List(_), _) => {
+                self.report(path, format!("expected list, got &{{{}}}", go_format::plain(value)))
+            }
             (shape, _) => {
                 if let Some(text) = scalar(shape, value) {
                     self.report(path, text);
@@ -99,8 +101,9 @@ fn scalar(shape: &NodeType, value: &Value) -> Option<String> {
             (!value.is_boolean()).then(|| format!("expected boolean, got &{{{}}}", go_format::plain(value)))
         }
         NodeType::String(format) if format.as_deref().is_none_or(|format| format == "byte") => {
-            let text =
-                || format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_format::syntax(value));
+            let text = || {
+                format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_format::syntax(value))
+            };
             (!value.is_string()).then(text)
         }
         _ => (value.is_object() || value.is_array())

@@ -185,7 +185,13 @@ fn items(place: SchemaCursor<'_>, list: &ListNode, before: &[Value], after: &[Va
 }
 
 /// Items of one step. Those that are there twice are owned as one.
-fn matching(item: SchemaCursor<'_>, element: &PathElement, before: &[&Value], after: &[&Value], out: &mut Difference) {
+fn matching(
+    item: SchemaCursor<'_>,
+    element: &PathElement,
+    before: &[&Value],
+    after: &[&Value],
+    out: &mut Difference,
+) {
     match (before, after) {
         ([one], [other]) if one == other => {}
         ([one], [other]) => {

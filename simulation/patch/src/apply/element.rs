@@ -55,7 +55,9 @@ impl PathElement {
         };
         match kind {
             b'f' => Ok(PathElement::Field(rest.into())),
-            b'v' => serde_json::from_str(rest).map(|it| PathElement::Value(Scalar(it))).map_err(|_| malformed()),
+            b'v' => {
+                serde_json::from_str(rest).map(|it| PathElement::Value(Scalar(it))).map_err(|_| malformed())
+            }
             b'i' => rest.parse().map(PathElement::Index).map_err(|_| malformed()),
             b'k' => {
                 let keys: Map<String, Value> = serde_json::from_str(rest).map_err(|_| malformed())?;

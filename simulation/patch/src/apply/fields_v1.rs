@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::element::{PathElement, ElementError};
+use super::element::{ElementError, PathElement};
 use super::set::FieldSet;
 
 impl FieldSet {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::place::SchemaCursor;
 use super::set::{FieldSet, Path};
-use super::{api_version, check, compare, applied_fields};
+use super::{api_version, applied_fields, check, compare};
 
 /// The manager for which this holds.
 pub(super) const MANAGER: &str = "kubectl";
@@ -57,7 +57,7 @@ pub(super) fn refresh(object: &mut Value, applied: &Value) {
     }
 }
 
-/// As Go's encoder writes it: on a line of its own, and safe to put into a web page.
+/// As Go's encoder writes it: on its own line, and safe to put into a web page.
 fn encoded(value: &Value) -> String {
     let text = value.to_string();
     let escaped = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");

@@ -94,7 +94,12 @@ fn fields(
 }
 
 /// Live items keep their places; applied items come in the order of the configuration.
-fn items(place: SchemaCursor<'_>, list: &ListNode, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, MergeMismatch> {
+fn items(
+    place: SchemaCursor<'_>,
+    list: &ListNode,
+    live: &[Value],
+    applied: &[Value],
+) -> Result<Vec<Value>, MergeMismatch> {
     let left = Side::of(place, list, live, true)?;
     let right = Side::of(place, list, applied, false)?;
     let item = place.items(list);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::element::same;
 use super::set::{FieldSet, Path};
-use super::{compare, merge, applied_fields, place::SchemaCursor, reconcile, remove};
+use super::{applied_fields, compare, merge, place::SchemaCursor, reconcile, remove};
 
 /// What one manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,12 @@ fn take_from_others<K: Ord>(
 }
 
 /// Sets what a manager owns, and returns what it owned.
-fn put<K: Ord + Clone>(owners: &mut Owners<K>, manager: &K, set: FieldSet, version: &str) -> Option<ManagerFields> {
+fn put<K: Ord + Clone>(
+    owners: &mut Owners<K>,
+    manager: &K,
+    set: FieldSet,
+    version: &str,
+) -> Option<ManagerFields> {
     if set.is_empty() {
         return owners.remove(manager);
     }

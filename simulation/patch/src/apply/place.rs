@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, OmitPolicy, Schema, NodeType, Types};
+use windlass_schema::{ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, Schema, Types};
 
 use super::element::{PathElement, Scalar};
 use super::go_format;

@@ -44,7 +44,7 @@ fn operations_do_what_upstream_does_beyond_the_standard() {
 }
 
 #[test]
-fn an_operation_that_does_not_fit_is_refused_and_named() {
+fn operation_that_does_not_fit_is_refused_and_named() {
     let cases = [
         (json!([{"op": "remove", "path": "/x"}]), "nonexistent key: x"),
         (json!([{"op": "remove", "path": "/x/y"}]), "missing path: /x/y"),

@@ -146,7 +146,12 @@ impl ListPatch {
 }
 
 impl Lists<'_> {
-    fn difference(&self, items: StrategyCursor<'_>, key: &str, retains_keys: bool) -> Result<ListPatch, PatchError> {
+    fn difference(
+        &self,
+        items: StrategyCursor<'_>,
+        key: &str,
+        retains_keys: bool,
+    ) -> Result<ListPatch, PatchError> {
         if self.before.is_empty() {
             let items = if self.part.changes() { self.after.to_vec() } else { Vec::new() };
             return Ok(ListPatch { items, ..ListPatch::default() });
@@ -157,7 +162,12 @@ impl Lists<'_> {
         }
     }
 
-    fn of_maps(&self, place: StrategyCursor<'_>, key: &str, retains_keys: bool) -> Result<ListPatch, PatchError> {
+    fn of_maps(
+        &self,
+        place: StrategyCursor<'_>,
+        key: &str,
+        retains_keys: bool,
+    ) -> Result<ListPatch, PatchError> {
         let (before, after) = (sorted_by_key(self.before, key)?, sorted_by_key(self.after, key)?);
         let (mut items, mut deleted) = (Vec::new(), Vec::new());
         for step in steps(&before, &after) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::order::{self, MergeKey};
-use super::place::{StrategyCursor, Strategy};
+use super::place::{Strategy, StrategyCursor};
 use super::{
     DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of,
     malformed_deletion_list, malformed_element_order, malformed_retain_keys, unknown_directive, wrong_kind,

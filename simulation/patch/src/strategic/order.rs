@@ -62,7 +62,11 @@ impl MergeKey<'_> {
 }
 
 /// The items in that order; what is to be deleted comes last.
-pub(super) fn sorted(mut items: Vec<Value>, order: &[Value], by: MergeKey<'_>) -> Result<Vec<Value>, PatchError> {
+pub(super) fn sorted(
+    mut items: Vec<Value>,
+    order: &[Value],
+    by: MergeKey<'_>,
+) -> Result<Vec<Value>, PatchError> {
     let mut deleted = Vec::new();
     if let MergeKey::Key(key) = by {
         for item in items.iter().chain(order) {

@@ -1,6 +1,6 @@
 //! Where in the type we are, and what the type says of merging there.
 
-use windlass_schema::{Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
+use windlass_schema::{Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
 
 use crate::PatchError;
 

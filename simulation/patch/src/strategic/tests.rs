@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use windlass_schema::{ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
+use windlass_schema::{ListNode, ListType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
 
 use super::place::StrategyCursor;
 use super::{apply, between, three_way, words};
@@ -319,14 +319,14 @@ fn documents() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn the_patch_between_two_documents_turns_one_into_the_other(original in documents(), modified in documents()) {
+    fn patch_between_two_documents_turns_one_into_the_other(original in documents(), modified in documents()) {
         let schema = schema();
         let patch = between(&schema, &original, &modified).unwrap();
         prop_assert_eq!(apply(&schema, &original, &patch), Ok(modified), "{}", patch);
     }
 
     #[test]
-    fn the_patch_between_a_document_and_itself_is_empty(document in documents()) {
+    fn patch_between_a_document_and_itself_is_empty(document in documents()) {
         prop_assert_eq!(between(&schema(), &document, &document), Ok(json!({})));
     }
 }

@@ -6,7 +6,7 @@ use super::json::kind_of;
 use super::quantity::canonical_quantity;
 use super::time::{self, Precision};
 use super::{Decoded, Strictness, TypeError, base64};
-use crate::node::{ListNode, Node, ObjectNode, OmitPolicy, Schema, NodeType, Types};
+use crate::node::{ListNode, Node, NodeType, ObjectNode, OmitPolicy, Schema, Types};
 
 /// How many unknown fields are told; upstream's number.
 const MAXIMUM_UNKNOWN: usize = 100;
@@ -199,7 +199,9 @@ impl<'a> Decoder<'a> {
     fn zero(&self, node: &Node) -> Value {
         match &self.types.resolve(node).shape {
             NodeType::Any | NodeType::Ref(_) | NodeType::List(_) => Value::Null,
-            NodeType::Object(object) if object.fields.is_empty() && object.additional.is_some() => Value::Null,
+            NodeType::Object(object) if object.fields.is_empty() && object.additional.is_some() => {
+                Value::Null
+            }
             NodeType::Object(_) => Value::Object(Map::new()),
             NodeType::String(_) => Value::from(""),
             NodeType::Integer(_) | NodeType::Number | NodeType::IntOrString => Value::from(0),

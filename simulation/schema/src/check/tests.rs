@@ -9,7 +9,7 @@ fn schema(group: &str, version: &str, plural: &str) -> Schema {
     Catalog::built_in().resource(group, version, plural).expect("a built-in resource").schema.clone()
 }
 
-/// A pod with something in place of, or beside, what it needs.
+/// A pod with something in place of, or next to, what it needs.
 fn pod(change: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},

@@ -158,7 +158,7 @@ pub fn accepted_status(definition: &Value, now: &str) -> Value {
     })
 }
 
-/// A version's resource, for the catalogue.
+/// A version's resource, for the catalog.
 fn resource(spec: &Value, version: &Value) -> ResourceInfo {
     let empty = Map::new();
     let names = spec["names"].as_object().unwrap_or(&empty);

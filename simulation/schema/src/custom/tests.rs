@@ -189,7 +189,7 @@ fn objects_are_refused_in_upstreams_words() {
     }
 }
 
-/// Given, and what Kubernetes 1.36.3 stored, beside the fields that any object has.
+/// Given, and what Kubernetes 1.36.3 stored, next to the fields that any object has.
 #[test]
 fn objects_are_stored_with_defaults_and_without_nulls() {
     let version = widget();
@@ -256,7 +256,7 @@ fn unknown_fields_and_bad_metadata_are_told_as_upstream_tells_them() {
 }
 
 #[test]
-fn a_kind_tells_all_that_a_server_needs() {
+fn kind_tells_all_that_a_server_needs() {
     let mut given = definition(&with_spec(json!({
         "type": "object", "properties": {"color": {"type": "string"}, "replicas": {"type": "integer"}},
         "x-kubernetes-validations": [{"rule": "self.replicas > 0"}],
@@ -295,7 +295,7 @@ fn a_kind_tells_all_that_a_server_needs() {
 }
 
 #[test]
-fn a_definition_is_accepted_as_upstream_accepts_it() {
+fn definition_is_accepted_as_upstream_accepts_it() {
     let mut given = definition(&json!({"type": "object"}));
     assert_eq!(
         given["spec"]["names"],

@@ -315,7 +315,7 @@ fn second_ones(items: &[Value]) -> Vec<usize> {
     seconds.map(|(index, _)| index).collect()
 }
 
-/// Does something with everything inside of a value that has a rule of its own.
+/// Does something with everything inside of a value that has its own rule.
 fn inner(rule: &Rule, path: &str, value: &Value, each: &mut dyn FnMut(&Rule, &str, &Value)) {
     match value {
         Value::Object(fields) => {

@@ -9,7 +9,7 @@ use super::error::FieldError;
 use super::rule::{Rule, list, texts};
 use super::validate;
 use crate::check::{self, Decoded, Strictness, TypeError};
-use crate::node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
+use crate::node::{ListNode, ListType, MapType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
 use crate::{Catalog, ResourceInfo};
 
 /// The name of upstream's type for the metadata of objects.
@@ -18,7 +18,7 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// One version of a custom kind.
 #[derive(Clone, Debug)]
 pub struct CustomVersion {
-    /// The resource in this version, for the catalogue.
+    /// The resource in this version, for the catalog.
     pub resource: ResourceInfo,
     /// Whether it is served.
     pub served: bool,
@@ -26,7 +26,7 @@ pub struct CustomVersion {
     pub storage: bool,
     /// The warning that goes with answers in this version, if it is deprecated.
     pub deprecation_warning: Option<String>,
-    /// The columns of tables beside the name, as defined; none means the age alone.
+    /// The columns of tables next to the name, as defined; none means the age alone.
     pub columns: Vec<PrinterColumn>,
     /// Whether `status` is a subresource.
     pub has_status: bool,
@@ -168,8 +168,7 @@ fn root_rule(schema: &Value) -> Rule {
 
 /// The type that a structural schema describes.
 pub(super) fn schema_of(schema: &Value) -> Schema {
-    let types =
-        Catalog::built_in().iter().next().map(|it| Arc::clone(&it.schema.types)).unwrap_or_default();
+    let types = Catalog::built_in().iter().next().map(|it| Arc::clone(&it.schema.types)).unwrap_or_default();
     let mut root = node_of(schema);
     add_identity(&mut root);
     Schema { types, root: Arc::new(root) }

@@ -57,7 +57,7 @@ fn every_path_answers_what_upstreams_server_answers() {
 }
 
 #[test]
-fn the_hash_of_a_storage_version_is_upstreams() {
+fn hash_of_a_storage_version_is_upstreams() {
     let catalogue = Catalog::built_in();
     let cases = [
         ("apps", "v1", "deployments", Some("8aSe+NMegvE=")),
@@ -81,7 +81,7 @@ fn nothing_is_said_of_what_is_not_there() {
 }
 
 #[test]
-fn the_core_group_is_aggregated_without_a_name() {
+fn core_group_is_aggregated_without_a_name() {
     let described = aggregated_core(&Catalog::built_in());
     assert_eq!(described["items"].as_array().unwrap().len(), 1);
     assert_eq!(described["items"][0]["metadata"], json!({}));

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{Node, ObjectNode, Schema, NodeType, SubresourceInfo, Types};
+use crate::{Node, NodeType, ObjectNode, Schema, SubresourceInfo, Types};
 
 fn referred<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
     match value {
@@ -116,7 +116,7 @@ fn strategic_merge_finds_its_keys() {
 }
 
 #[test]
-fn a_custom_kind_is_described_and_its_hash_follows_its_schema() {
+fn custom_kind_is_described_and_its_hash_follows_its_schema() {
     let mut catalogue = Catalog::built_in();
     let mut widget = widget();
     catalogue.insert(widget.clone());

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Kind;
 use crate::node::{
-    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, OmitPolicy, Schema, NodeType, Types,
+    ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, PatchStrategy, Schema, Types,
 };
 
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
@@ -114,7 +114,7 @@ impl Renderer<'_> {
         }
     }
 
-    /// A reference stands in `allOf`, so that something may be said beside it.
+    /// A reference stands in `allOf`, so that something may be said next to it.
     fn reference(&mut self, name: &Arc<str>) -> Value {
         self.met.push(Arc::clone(name));
         let mut rendered = json!({ "allOf": [{ "$ref": format!("{}{name}", self.prefix) }] });

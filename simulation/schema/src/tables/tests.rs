@@ -98,7 +98,7 @@ fn upstreams_unconditional_defaults_stand_where_its_server_applies_them() {
 }
 
 #[test]
-fn a_field_knows_when_it_is_written() {
+fn field_knows_when_it_is_written() {
     let catalogue = Catalog::built_in();
     let presence = |group, kind, path: &[&str]| object(&catalogue, group, kind, path).presence;
     assert_eq!(presence("", "Pod", &["spec", "terminationGracePeriodSeconds"]), OmitPolicy::AsGiven);
@@ -110,7 +110,7 @@ fn a_field_knows_when_it_is_written() {
 }
 
 #[test]
-fn a_field_that_is_merged_unlike_its_type_has_a_copy_of_the_type() {
+fn field_that_is_merged_unlike_its_type_has_a_copy_of_the_type() {
     let catalogue = Catalog::built_in();
     let object = |group: &str, kind: &str, path: &[&str]| {
         let schema = catalogue.kind_schema(group, "v1", kind).unwrap();

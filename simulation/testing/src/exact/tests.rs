@@ -7,7 +7,7 @@ use windlass_informer::{Lister, NamespaceSet};
 use windlass_object::ObjectKey;
 
 use super::*;
-use crate::{Cluster, Fault, FaultPlan, Simulation, FaultAction, object, replay};
+use crate::{Cluster, Fault, FaultAction, FaultPlan, Simulation, object, replay};
 
 /// Copies each ConfigMap into a Secret, in the namespace that its data names.
 struct Copier {

@@ -65,14 +65,14 @@ fn changed(pod: &Pod, change: Value) -> Pod {
 }
 
 #[test]
-fn a_bound_pod_runs_once_its_start_time_has_passed() {
+fn bound_pod_runs_once_its_start_time_has_passed() {
     let slow = NodeOptions { starts_in: Duration::from_secs(5), ..NodeOptions::default() };
     assert_eq!(next(&pod(json!({})), &slow, at(2)), PodAction::Wait(Duration::from_secs(3)));
     assert_eq!(next(&pod(json!({})), &slow, at(5)), PodAction::Run { restarts: 0 });
 }
 
 #[test]
-fn a_pod_that_runs_is_ready_has_its_ip_and_keeps_the_time_it_was_scheduled() {
+fn pod_that_runs_is_ready_has_its_ip_and_keeps_the_time_it_was_scheduled() {
     let pod = started(&pod(json!({})), 7);
     let status = pod.status.clone().expect("a status");
     assert_eq!((status.phase.as_deref(), status.pod_ip.as_deref()), (Some("Running"), Some("10.128.0.1")));
@@ -84,7 +84,7 @@ fn a_pod_that_runs_is_ready_has_its_ip_and_keeps_the_time_it_was_scheduled() {
 }
 
 #[test]
-fn a_pod_that_asks_to_stay_unready_runs_unready() {
+fn pod_that_asks_to_stay_unready_runs_unready() {
     let shy = json!({ "metadata": { "annotations": { annotations::READY: "false" } } });
     let status = started(&pod(shy), 1).status.expect("a status");
     assert!(!status.container_statuses.expect("containers")[0].ready);
@@ -123,7 +123,7 @@ fn pods_of_jobs_complete_without_being_asked() {
 }
 
 #[test]
-fn a_deleted_pod_goes_when_it_has_stopped_and_no_later_than_its_grace() {
+fn deleted_pod_goes_when_it_has_stopped_and_no_later_than_its_grace() {
     let options = NodeOptions::default();
     let running = started(&pod(json!({})), 1);
     let cases = [
@@ -143,7 +143,7 @@ fn a_deleted_pod_goes_when_it_has_stopped_and_no_later_than_its_grace() {
 }
 
 #[test]
-fn a_deadline_longer_than_time_itself_is_no_crash() {
+fn deadline_longer_than_time_itself_is_no_crash() {
     let forever = json!({ "metadata": { "annotations": { annotations::RUNS_FOR: "1000000h" } } });
     let pod = started(&pod(forever), 0);
     let left = Duration::try_from(SignedDuration::from_hours(1_000_000)).expect("positive");

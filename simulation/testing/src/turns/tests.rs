@@ -6,7 +6,7 @@ use http::Uri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use windlass_api_server::faults::{Fault, FaultPlan, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_controller::{Context, Controller, RequestOptions, Setup, SetupError};
 use windlass_informer::Lister;
@@ -123,7 +123,7 @@ fn deletion_is_a_dry_run_by_its_body_if_it_has_one() {
     assert!(!is_dry("/p?dryRun=All", "{"));
 }
 
-/// Starts a task beside each of its reconciles, which writes when the next has begun; and tries each deletion first.
+/// Starts a task next to each of its reconciles, which writes when the next has begun; and tries each deletion first.
 struct Stray {
     maps: Lister<ConfigMap>,
 }
@@ -167,7 +167,8 @@ fn no_write_of_a_stray_task_or_a_dry_run_has_an_effect() {
         let map = cluster.snapshot().get::<ConfigMap>("web").expect("trials delete nothing");
         assert_eq!(map.data, None, "stray tasks write nothing");
     };
-    let late = Fault::during(Duration::from_secs(50), FaultAction::RequestDelayed { by_ms: 3000 }).for_resource("configmaps");
+    let late = Fault::during(Duration::from_secs(50), FaultAction::RequestDelayed { by_ms: 3000 })
+        .for_resource("configmaps");
     for faults in [vec![], vec![late]] {
         let run = Simulation::of(1).plan(FaultPlan { seed: 1, faults }).run(script);
         run.unwrap_or_else(|failure| panic!("{failure}"));

@@ -1,4 +1,4 @@
-//! The shared informer beside client-go's, with ten thousand pods and 0, 10 and 80 readers that list them without end.
+//! The shared informer next to client-go's, with ten thousand pods and 0, 10 and 80 readers that list them without end.
 //! Run it by `cargo xtask measure --what informer`.
 //!
 //! Workloads, by the names of the peer's benchmarks: `Events…` is the time per event while ten are under way, from the

@@ -1,10 +1,10 @@
-//! The work queue beside client-go's and controller-runtime's: nanoseconds and allocations per key added, handed out
+//! The work queue next to client-go's and controller-runtime's: nanoseconds and allocations per key added, handed out
 //! and given back. Run it by `cargo xtask measure --what queue`; by itself, it takes the number of rounds and perhaps the
 //! one workload to measure.
 //!
 //! Workloads, by the names of the peers' benchmarks: a thousand keys added, then handed out and given back (`Ints`,
 //! `Strings`; `…Measured` with metrics), one at a time (`OneByOne`), two tasks that add keys of their own, a thousand at
-//! a time, and go on when these are done, while two take (`Contended`), two threads that add the same keys without ever
+//! a time, and continue when these are done, while two take (`Contended`), two threads that add the same keys without ever
 //! waiting while two tasks take (`Flooded`), and delays (`Delayed`). `Strings` are object keys on our side, since that is
 //! what controllers queue.
 //!

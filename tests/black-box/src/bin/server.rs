@@ -1,4 +1,4 @@
-//! Measures the API server in the process beside kube-apiserver, each over a socket and with the same client: creates
+//! Measures the API server in the process next to kube-apiserver, each over a socket and with the same client: creates
 //! and gets of pods, lists of all of them, and changes that a hundred watchers are told of.
 //!
 //! Both run on the machine that measures, client included: what is comparable is the ratio, not the rate.

@@ -26,10 +26,10 @@ use serde_json::json;
 use windlass_black_box::{
     fixtures::service, subject::ready, wait::eventually_within, workload::Workload as _, world::TestNamespace,
 };
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How many turns there are between two outages, and how long one lasts, beside the time in which the server starts.
+/// How many turns there are between two outages, and how long one lasts, next to the time in which the server starts.
 const TURNS_PER_OUTAGE: usize = 8;
 const OUTAGE: Duration = Duration::from_secs(4);
 /// How the process under test is started. Its lease outlasts an outage after which the server is slow to start: a process
@@ -40,7 +40,7 @@ const ARGUMENTS: [&str; 4] = [
     "--leader-elect-lease-duration=90s",
     "--leader-elect-renew-deadline=60s",
 ];
-/// How many Services and how many ReplicaSets without pods come and go in each turn, beside those with pods.
+/// How many Services and how many ReplicaSets without pods come and go in each turn, next to those with pods.
 const EXTRA: usize = 40;
 /// How many pods a turn makes at most at once.
 const MAX_PODS: i32 = 20;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-/// The applications a script plays with; each has a selector of its own, so that nothing competes for a pod.
+/// The applications a script plays with; each has its own selector, so that nothing competes for a pod.
 pub(crate) const APPS: [&str; 3] = ["a", "b", "c"];
 
 /// One step of the script.

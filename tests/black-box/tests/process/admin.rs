@@ -1,4 +1,4 @@
-//! The admin server beside a real API server: who may read it, and what it stands.
+//! The admin server next to a real API server: who may read it, and what it stands.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -78,7 +78,7 @@ impl Served {
         Ok(self.connector.connect(ServerName::try_from("localhost")?, socket).await?)
     }
 
-    /// Code and body of `path`, on a connection of its own.
+    /// Code and body of `path`, on its own connection.
     async fn get(&self, path: &str, token: Option<&str>) -> Result<(u16, String)> {
         let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let lines = format!("{token}Connection: close\r\n");
@@ -91,7 +91,7 @@ impl Served {
         Ok(self.get(path, Some(token)).await?.0)
     }
 
-    /// A sample of its own metrics.
+    /// Its own sample metrics.
     async fn metric(&self, sample: &str, token: &str) -> Result<f64> {
         let (code, text) = self.get("/metrics", Some(token)).await?;
         ensure!(code == 200, "{code}: {text}");
@@ -373,7 +373,7 @@ fn replace_certificate(folder: &Path, number: usize) -> Result<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result<()> {
+async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result<()> {
     on_plane(bare(), async |plane, _| {
         let (kubeconfig, scraper) = (reviewer(plane).await?, scraper(plane).await?);
         let folder = tempfile::tempdir()?;
@@ -435,7 +435,7 @@ async fn scrape_until(served: &Served, token: &str, keep: bool, over: &AtomicBoo
 /// How many connections idle at once: all of them or the test fails.
 const IDLE: usize = 10_000;
 
-/// How many files this process has open beside those: the server's own connections, those of tests that run at the same
+/// How many files this process has open next to those: the server's own connections, those of tests that run at the same
 /// time, and a margin.
 const BESIDE: usize = 1_000;
 
@@ -487,7 +487,7 @@ async fn idle_and_oversized(served: &Served, scraper: &str) -> Result<f64> {
     served.metric("process_resident_memory_bytes", scraper).await
 }
 
-/// Opens connections that say nothing, one in fifty after a handshake, and has probes and scrapes answered beside them.
+/// Opens connections that say nothing, one in fifty after a handshake, and has probes and scrapes answered next to them.
 async fn idle(served: &Served, scraper: &str) -> Result<(Vec<TcpStream>, Vec<TlsStream<TcpStream>>)> {
     let (mut silent, mut handshaken, mut slowest) = (Vec::new(), Vec::new(), Duration::ZERO);
     for number in 0..IDLE {

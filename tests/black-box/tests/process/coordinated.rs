@@ -10,8 +10,8 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use windlass_black_box::audit::{Audit, Write};
-use windlass_black_box::fixtures::LABEL;
 use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::fixtures::LABEL;
 use windlass_black_box::subject::ready;
 use windlass_black_box::wait::eventually_within;
 use windlass_black_box::workload::Workload as _;
@@ -19,7 +19,7 @@ use windlass_black_box::world::TestNamespace;
 use windlass_client::RawClient;
 use windlass_election::{CoordinatedConfig, ElectionConfig, ElectionError, Elector, LeaderFence};
 use windlass_env::Env;
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 use windlass_metrics::Metrics;
 
 /// An election takes the coordinator some seconds; one that was lost, a lease duration more.
@@ -65,8 +65,7 @@ async fn holder(plane: &ControlPlane, lease: &str) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_older_one_comes() -> Result<()>
-{
+async fn api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_older_one_comes() -> Result<()> {
     on_plane(electing(), async |plane, _| {
         let mut newer = elector(plane, "coordinated", "newer", "1.36.0").await?;
         tokio::time::timeout(TIMEOUT, newer.acquire()).await.context("nobody was elected")??;
@@ -153,10 +152,11 @@ async fn handed_over(older: &mut Elector, leader: &ManagerProcess) -> Result<Exi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_another_works_on()
--> Result<()> {
+async fn process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_another_works_on() -> Result<()>
+{
     on_plane(electing(), async |plane, audit| {
-        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("moved").await? };
+        let world =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace("moved").await? };
         let mut asked = Asked { world, sets: 0 };
         let one = replica(plane, "one").await?;
         let look = || holder(plane, LEASE);
@@ -234,7 +234,7 @@ fn is_work(write: &Write) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_knows_no_candidates_is_one_clear_error() -> Result<()> {
+async fn api_server_that_knows_no_candidates_is_one_clear_error() -> Result<()> {
     on_plane(quiet(), async |plane, _| {
         let mut elector = elector(plane, "coordinated", "alone", "1.36.0").await?;
         let refused = tokio::time::timeout(TIMEOUT, elector.acquire()).await.context("it waits")?;

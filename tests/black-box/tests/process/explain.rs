@@ -15,10 +15,10 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use windlass_black_box::{
-    fixtures::LABEL, control_plane::on_plane, subject::ready, wait::eventually, wait::eventually_within,
+    control_plane::on_plane, fixtures::LABEL, subject::ready, wait::eventually, wait::eventually_within,
     workload::Workload as _, world::TestNamespace,
 };
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -39,7 +39,11 @@ async fn ask(
 }
 
 /// The first lines of the answers, from the command line and from the page.
-pub(crate) async fn first_lines(manager: &ManagerProcess, controller: &str, key: &str) -> Result<[String; 2]> {
+pub(crate) async fn first_lines(
+    manager: &ManagerProcess,
+    controller: &str,
+    key: &str,
+) -> Result<[String; 2]> {
     let (code, answer, complaint) = ask(manager, controller, key, &[]).await?;
     ensure!(code == Some(0), "{complaint}");
     let (status, page) = manager.get(&format!("/debug/explain?controller={controller}&key={key}")).await?;
@@ -83,7 +87,8 @@ fn plane() -> ControlPlaneOptions {
 #[tokio::test]
 async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> Result<()> {
     on_plane(plane(), async |plane, _| {
-        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
+        let world =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
         let leader = ManagerProcess::start(plane, &[]).await?;
         ready(&leader, TIMEOUT).await?;
         world.create(&ReplicaSet::new("web", 1)).await?;
@@ -120,9 +125,10 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_told_with_its_rule_and_bad_questions_with_what_to_do() -> Result<()> {
+async fn missing_permission_is_told_with_its_rule_and_bad_questions_with_what_to_do() -> Result<()> {
     on_plane(plane(), async |plane, _| {
-        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
+        let world =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
         let kubeconfig = plane.kubeconfig_for("reader", READER, None)?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let manager = ManagerProcess::start(plane, &[&kubeconfig, "--leader-elect=false"]).await?;
@@ -182,7 +188,8 @@ async fn grant(plane: &ControlPlane, name: &str) -> Result<()> {
 async fn over_tls_a_token_is_shown_and_whoever_lacks_one_or_a_right_is_told_what_to_do() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let folder = tempfile::tempdir()?;
-        let manager = ManagerProcess::start(plane, &["--bind-address=127.0.0.1", "--leader-elect=false"]).await?;
+        let manager =
+            ManagerProcess::start(plane, &["--bind-address=127.0.0.1", "--leader-elect=false"]).await?;
         let reader = token_file(plane, "reader", folder.path()).await?;
         let stranger = token_file(plane, "stranger", folder.path()).await?;
         grant(plane, "reader").await?;
@@ -190,7 +197,8 @@ async fn over_tls_a_token_is_shown_and_whoever_lacks_one_or_a_right_is_told_what
         let (https, http) = (format!("--server=https://{https}"), format!("--server=http://{http}"));
         let skip = "--insecure-skip-tls-verify";
         let ask = async |more: &[&str]| -> Result<(Option<i32>, String)> {
-            let output = ManagerProcess::command(&[&["explain", "replicaset", "shop/web"], more].concat()).await?;
+            let output =
+                ManagerProcess::command(&[&["explain", "replicaset", "shop/web"], more].concat()).await?;
             let told = [output.stdout, output.stderr].concat();
             Ok((output.status.code(), String::from_utf8(told)?))
         };

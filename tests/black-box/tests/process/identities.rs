@@ -13,14 +13,14 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt as _, api::DeleteParams};
 use windlass_black_box::{
     audit::{Audit, Write},
-    fixtures,
     control_plane::on_plane,
+    fixtures,
     subject::ready,
     wait::eventually,
     workload::Workload as _,
     world::TestNamespace,
 };
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ const PROCESS: &str = "system:kube-controller-manager";
 /// Who controllers are, but for their names.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 
-/// A process on a plane of its own.
+/// A process on its own plane.
 pub(crate) struct IdentityFixture<'a> {
     pub(crate) plane: &'a ControlPlane,
     pub(crate) audit: &'a Audit,
@@ -43,7 +43,8 @@ pub(crate) async fn with_accounts(body: impl AsyncFnOnce(IdentityFixture<'_>) ->
         let kubeconfig = plane.kubeconfig_for("process", PROCESS, None)?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let args = [kubeconfig.as_str(), "--leader-elect=false", "--use-service-account-credentials=true"];
-        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("identities").await? };
+        let world =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace("identities").await? };
         let manager = ManagerProcess::start(plane, &args).await?;
         ready(&manager, TIMEOUT).await?;
         body(IdentityFixture { plane, audit, world, manager }).await
@@ -167,14 +168,14 @@ fn is_token(write: &Write) -> bool {
 }
 
 #[tokio::test]
-async fn an_account_that_is_deleted_is_made_again_and_its_controller_goes_on() -> Result<()> {
+async fn account_that_is_deleted_is_made_again_and_its_controller_goes_on() -> Result<()> {
     with_accounts(async |scene| {
         let (world, accounts) = (&scene.world, scene.accounts());
         world.create(&ReplicaSet::new("first", 1)).await?;
         scene.has_pods("first", 1).await?;
         let before = scene.account().await?;
         accounts.delete("replicaset-controller", &DeleteParams::default()).await?;
-        // The API server takes the token for some seconds yet, so work goes on until it no longer does.
+        // The API server takes the token for some seconds yet, so work continues until it no longer does.
         for number in 0..60 {
             let name = format!("later-{number}");
             world.create(&ReplicaSet::new(&name, 1)).await?;

@@ -15,7 +15,7 @@ use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::subject::{ends_in_order, ready};
 use windlass_black_box::wait::eventually;
 use windlass_black_box::world::TestNamespace;
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -86,9 +86,11 @@ async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
         install(plane).await?;
         let kubeconfig = plane.kubeconfig_for("hello", ACCOUNT, Some(AUDITED))?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let operator = ManagerProcess::start_example(plane, "hello", &[&kubeconfig, "--lease-namespace=ops"])?;
+        let operator =
+            ManagerProcess::start_example(plane, "hello", &[&kubeconfig, "--lease-namespace=ops"])?;
         ready(&operator, TIMEOUT).await?;
-        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("operator").await? };
+        let world =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace("operator").await? };
         service(&world, "front").await?;
         is_mirrored(&world, "front", "front").await?;
         let services: Api<Service> = Api::namespaced(world.client.clone(), &world.namespace);

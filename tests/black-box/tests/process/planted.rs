@@ -12,13 +12,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use windlass_black_box::fixtures::LABEL;
 use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::fixtures::LABEL;
 use windlass_black_box::subject::ready;
 use windlass_black_box::wait::eventually;
 use windlass_black_box::workload::Workload as _;
 use windlass_black_box::world::TestNamespace;
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 use super::explain::{first_lines, says_of};
 
@@ -33,7 +33,7 @@ async fn world(plane: &ControlPlane) -> Result<TestNamespace> {
 }
 
 #[tokio::test]
-async fn a_key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() -> Result<()> {
+async fn key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() -> Result<()> {
     const REPLICA: [&str; 4] = [
         "--shards=2",
         "--leader-elect-lease-duration=5s",
@@ -42,7 +42,8 @@ async fn a_key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() 
     ];
     on_plane(plane(), async |plane, _| {
         let world = world(plane).await?;
-        let replicas = [ManagerProcess::start(plane, &REPLICA).await?, ManagerProcess::start(plane, &REPLICA).await?];
+        let replicas =
+            [ManagerProcess::start(plane, &REPLICA).await?, ManagerProcess::start(plane, &REPLICA).await?];
         for replica in &replicas {
             ready(replica, TIMEOUT).await?;
         }
@@ -72,7 +73,7 @@ async fn a_key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() 
 }
 
 #[tokio::test]
-async fn a_key_that_waits_behind_a_busy_worker_says_that_the_queue_is_saturated() -> Result<()> {
+async fn key_that_waits_behind_a_busy_worker_says_that_the_queue_is_saturated() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let world = world(plane).await?;
         // A request every five seconds, and one worker: whoever asks for twenty pods keeps it for long.
@@ -173,7 +174,7 @@ async fn operator_on(plane: &ControlPlane) -> Result<ManagerProcess> {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_absent_then_not_listed_then_spoilt_and_paused_is_told_as_that() -> Result<()> {
+async fn kind_that_is_absent_then_not_listed_then_spoilt_and_paused_is_told_as_that() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let world = world(plane).await?;
         let operator = operator_on(plane).await?;

@@ -14,8 +14,8 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_black_box::audit::{AUDITED, Audit, Write};
-use windlass_black_box::fixtures;
 use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::fixtures;
 use windlass_black_box::subject::{ends_in_order, ready};
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
@@ -24,7 +24,7 @@ use windlass_client::Identities;
 use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::CoordinatedConfig;
 use windlass_env::Env;
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 use windlass_manager::{ManagerConfig, Registry};
 use windlass_object::{Rule, Verb};
 
@@ -227,7 +227,8 @@ impl RunMode {
             ends_in_order(&manager, TIMEOUT).await?;
             next
         };
-        let world = TestNamespace { client: plane.client().await, namespace: plane.namespace(self.name).await? };
+        let world =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace(self.name).await? };
         let worked = all_work_is_done(&world).await;
         // What it was refused says more than what was not done.
         heard.refused_nothing()?;

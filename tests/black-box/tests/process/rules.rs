@@ -1,5 +1,5 @@
 //! Each rule of each controller's role, taken away alone while the process runs: who needs it waits and says which it is,
-//! everybody else goes on, and so does who waited once the rule is back.
+//! everybody else continues, and so does who waited once the rule is back.
 
 #![expect(clippy::print_stdout, reason = "how long a recovery took is part of the result")]
 
@@ -18,7 +18,7 @@ use windlass_black_box::workload::{Workload, create_stable, stable};
 use windlass_black_box::world::TestNamespace;
 use windlass_harness::ControlPlane;
 
-use crate::identities::{ACCOUNT, TIMEOUT, IdentityFixture, with_accounts};
+use crate::identities::{ACCOUNT, IdentityFixture, TIMEOUT, with_accounts};
 use crate::rights::may;
 
 /// A rule of one controller's role, and what cannot be done without it.
@@ -384,7 +384,8 @@ async fn however_long_a_rule_was_missing_its_controller_goes_on_within_a_minute_
 {
     with_accounts(async |scene| {
         let [case, ..] = CASES;
-        let world = TestNamespace { client: scene.world.client.clone(), namespace: scene.world.namespace.clone() };
+        let world =
+            TestNamespace { client: scene.world.client.clone(), namespace: scene.world.namespace.clone() };
         let others = scene.plane.namespace("others").await?;
         let others = TestNamespace { client: scene.world.client.clone(), namespace: others };
         let place = Place { scene: &scene, case, needy: world, others };

@@ -1,7 +1,7 @@
 //! Work that is divided over replicas: three processes, four shards, and what happens to the work when one is killed, one
-//! is cut off and found again, one is stopped past its leases and goes on, and one ends in order with its hands full.
+//! is cut off and found again, one is stopped past its leases and continues, and one ends in order with its hands full.
 //!
-//! Each replica has a user of its own. In the end every write in the audit log is held against the Leases, as the API
+//! Each replica has its own user. In the end every write in the audit log is held against the Leases, as the API
 //! server saw them: none came from a replica that did not hold its namespace's shard, or was past its deadline.
 
 #![expect(clippy::print_stdout, reason = "how long a hand-over took is part of the result")]
@@ -19,15 +19,15 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::audit::Audit;
+use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::fixtures::LABEL;
 use windlass_black_box::forwarder::Forwarder;
-use windlass_black_box::control_plane::on_plane;
 use windlass_black_box::subject::ready;
-use windlass_black_box::tenures::{ShardTransfer, LeaseHistory, Terms};
+use windlass_black_box::tenures::{LeaseHistory, ShardTransfer, Terms};
 use windlass_black_box::wait::eventually_within;
 use windlass_black_box::workload::Workload as _;
 use windlass_black_box::world::TestNamespace;
-use windlass_harness::{ManagerProcess, ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const NAMESPACES: usize = 12;
 const SHARDS: usize = 4;
@@ -186,7 +186,8 @@ fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -
     ensure!(judged.writes.len() == 4, "all four replicas wrote: {judged}");
     let (handed, expired): (Vec<_>, Vec<_>) =
         tenures.changes().into_iter().partition(|change| change.given_back);
-    let longest = |changes: &[ShardTransfer]| changes.iter().map(|change| change.after).max().unwrap_or_default();
+    let longest =
+        |changes: &[ShardTransfer]| changes.iter().map(|change| change.after).max().unwrap_or_default();
     println!(
         "{} shards were given back and were nobody's for {:?} at the longest; {} expired and were another's {:?} after \
          their last renewal at the latest",

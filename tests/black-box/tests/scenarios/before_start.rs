@@ -127,22 +127,22 @@ macro_rules! adoption {
             use anyhow::Result;
 
             #[tokio::test]
-            async fn an_owner_that_is_no_controller_is_promoted() -> Result<()> {
+            async fn owner_that_is_no_controller_is_promoted() -> Result<()> {
                 super::adoption::<$kind>(0).await
             }
 
             #[tokio::test]
-            async fn an_orphan_is_adopted() -> Result<()> {
+            async fn orphan_is_adopted() -> Result<()> {
                 super::adoption::<$kind>(1).await
             }
 
             #[tokio::test]
-            async fn a_pod_already_controlled_is_left_as_it_is() -> Result<()> {
+            async fn pod_already_controlled_is_left_as_it_is() -> Result<()> {
                 super::adoption::<$kind>(2).await
             }
 
             #[tokio::test]
-            async fn a_pod_with_another_controller_is_left_as_it_is() -> Result<()> {
+            async fn pod_with_another_controller_is_left_as_it_is() -> Result<()> {
                 super::adoption::<$kind>(3).await
             }
 

@@ -78,7 +78,7 @@ async fn nothing_is_written_when_nothing_changed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_readiness_that_flips_and_flips_back_ends_ready() -> Result<()> {
+async fn readiness_that_flips_and_flips_back_ends_ready() -> Result<()> {
     let world = world("ep-flip").await?;
     let pod = running_pod(&world, "pod", &["1.1.1.1"], Some(true)).await?;
     let services: Vec<String> = (0..10).map(|index| format!("web-{index}")).collect();
@@ -108,7 +108,7 @@ async fn a_readiness_that_flips_and_flips_back_ends_ready() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_external_name_gets_endpoints_only_once_it_has_a_cluster_ip() -> Result<()> {
+async fn external_name_gets_endpoints_only_once_it_has_a_cluster_ip() -> Result<()> {
     let world = world("ep-external").await?;
     running_pod(&world, "pod", &["1.1.1.1"], None).await?;
     let mut external = service("external", &[1338]);
@@ -134,7 +134,7 @@ async fn an_external_name_gets_endpoints_only_once_it_has_a_cluster_ip() -> Resu
 }
 
 #[tokio::test]
-async fn a_terminating_pod_is_no_address() -> Result<()> {
+async fn terminating_pod_is_no_address() -> Result<()> {
     let world = world("ep-terminating").await?;
     running_pod(&world, "pod", &["10.0.0.1"], Some(true)).await?;
     world.create(&service("web", &[443])).await?;
@@ -150,7 +150,7 @@ async fn a_terminating_pod_is_no_address() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_terminating_pod_stays_where_readiness_is_not_asked_for() -> Result<()> {
+async fn terminating_pod_stays_where_readiness_is_not_asked_for() -> Result<()> {
     let world = world("ep-publish").await?;
     running_pod(&world, "pod", &["10.0.0.1"], Some(false)).await?;
     let mut publishing = service("publishing", &[443]);
@@ -210,7 +210,7 @@ async fn more_than_a_thousand_addresses_are_truncated_and_said_to_be() -> Result
 }
 
 #[tokio::test]
-async fn the_first_ip_family_of_the_service_chooses_the_address() -> Result<()> {
+async fn first_ip_family_of_the_service_chooses_the_address() -> Result<()> {
     let cases = [
         (vec!["IPv4"], "SingleStack", "1.1.1.1"),
         (vec!["IPv6"], "SingleStack", "2001:db8::65"),

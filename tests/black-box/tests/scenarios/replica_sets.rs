@@ -11,7 +11,7 @@ use windlass_black_box::{
 use crate::plane::world;
 
 #[tokio::test]
-async fn a_selector_cannot_be_changed() -> Result<()> {
+async fn selector_cannot_be_changed() -> Result<()> {
     let world = world("selector").await?;
     let mut set = world.create(&ReplicaSet::new("web", 0)).await?;
     let other = pairs(&[("other", "label")]);
@@ -102,7 +102,7 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_refused_create_is_reported_and_clears_once_it_succeeds() -> Result<()> {
+async fn refused_create_is_reported_and_clears_once_it_succeeds() -> Result<()> {
     let world = world("quota").await?;
     let quota: k8s_openapi::api::core::v1::ResourceQuota = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "few"}, "spec": {"hard": {"count/pods": "2"}}

@@ -96,7 +96,7 @@ async fn overlapping_selectors_never_fight<W: Workload>() -> Result<()> {
     Ok(())
 }
 
-async fn a_relabelled_pod_is_released_and_taken_back<W: Workload>() -> Result<()> {
+async fn relabelled_pod_is_released_and_taken_back<W: Workload>() -> Result<()> {
     let world = world("relabelled").await?;
     let workload = create_stable(&world, &W::new("web", 1)).await?;
     let pods = pods_become(&world, "one pod exists", 1).await?;
@@ -128,7 +128,7 @@ async fn a_relabelled_pod_is_released_and_taken_back<W: Workload>() -> Result<()
     Ok(())
 }
 
-async fn a_foreign_or_demoted_owner_does_not_stop_adoption<W: Workload>() -> Result<()> {
+async fn foreign_or_demoted_owner_does_not_stop_adoption<W: Workload>() -> Result<()> {
     let world = world("general-adoption").await?;
     let workload = create_stable(&world, &W::new("web", 1)).await?;
     let pods = pods_become(&world, "one pod exists", 1).await?;
@@ -196,7 +196,7 @@ async fn set_ready(world: &TestNamespace, pod: &str, ready: bool, since: Timesta
     Ok(())
 }
 
-async fn the_scale_subresource_drives_replicas<W: Workload>() -> Result<()> {
+async fn scale_subresource_drives_replicas<W: Workload>() -> Result<()> {
     let world = world("scale-subresource").await?;
     create_stable(&world, &W::new("web", 1)).await?;
     for replicas in [3, 0] {
@@ -263,7 +263,7 @@ async fn pods_are_seen_ready<W: Workload>(world: &TestNamespace, count: i32) -> 
     Ok(())
 }
 
-async fn the_youngest_pod_goes_first<W: Workload>() -> Result<()> {
+async fn youngest_pod_goes_first<W: Workload>() -> Result<()> {
     let world = world("logarithmic-scale-down").await?;
     create_stable(&world, &W::new("web", 2)).await?;
     let elders = pods_become(&world, "two pods exist", 2).await?;
@@ -300,13 +300,13 @@ macro_rules! scenarios {
             }
 
             #[tokio::test]
-            async fn a_relabelled_pod_is_released_and_taken_back() -> Result<()> {
-                super::a_relabelled_pod_is_released_and_taken_back::<$kind>().await
+            async fn relabelled_pod_is_released_and_taken_back() -> Result<()> {
+                super::relabelled_pod_is_released_and_taken_back::<$kind>().await
             }
 
             #[tokio::test]
-            async fn a_foreign_or_demoted_owner_does_not_stop_adoption() -> Result<()> {
-                super::a_foreign_or_demoted_owner_does_not_stop_adoption::<$kind>().await
+            async fn foreign_or_demoted_owner_does_not_stop_adoption() -> Result<()> {
+                super::foreign_or_demoted_owner_does_not_stop_adoption::<$kind>().await
             }
 
             #[tokio::test]
@@ -315,8 +315,8 @@ macro_rules! scenarios {
             }
 
             #[tokio::test]
-            async fn the_scale_subresource_drives_replicas() -> Result<()> {
-                super::the_scale_subresource_drives_replicas::<$kind>().await
+            async fn scale_subresource_drives_replicas() -> Result<()> {
+                super::scale_subresource_drives_replicas::<$kind>().await
             }
 
             #[tokio::test]
@@ -325,7 +325,7 @@ macro_rules! scenarios {
             }
 
             #[tokio::test]
-            async fn the_costlier_pod_stays() -> Result<()> {
+            async fn costlier_pod_stays() -> Result<()> {
                 super::the_pod_that_costs_more_to_delete_stays::<$kind>("cost", Some(["1000", "100"]), 0)
                     .await
             }
@@ -342,8 +342,8 @@ macro_rules! scenarios {
             }
 
             #[tokio::test]
-            async fn the_youngest_pod_goes_first() -> Result<()> {
-                super::the_youngest_pod_goes_first::<$kind>().await
+            async fn youngest_pod_goes_first() -> Result<()> {
+                super::youngest_pod_goes_first::<$kind>().await
             }
         }
     };

@@ -7,7 +7,7 @@ use std::{
 
 use http::Method;
 use serde_json::Value;
-use windlass_api_server::faults::{RequestSummary, RecordKind, Network, Record};
+use windlass_api_server::faults::{Network, Record, RecordKind, RequestSummary};
 
 /// The network's journal, read.
 pub(crate) struct FaultEvidence(Vec<Record>);
@@ -44,7 +44,11 @@ impl FaultEvidence {
     }
 
     /// How many of these requests were answered no sooner than this after they were sent.
-    pub(crate) fn answered_late(&self, late: Duration, of_interest: impl Fn(&RequestSummary) -> bool) -> usize {
+    pub(crate) fn answered_late(
+        &self,
+        late: Duration,
+        of_interest: impl Fn(&RequestSummary) -> bool,
+    ) -> usize {
         let mut sent = BTreeMap::new();
         let mut count = 0;
         for record in &self.0 {

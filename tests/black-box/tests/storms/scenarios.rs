@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     apps::v1::ReplicaSet,
     core::v1::{Endpoints, Service},
 };
-use windlass_api_server::faults::{RequestSummary, FaultAction};
+use windlass_api_server::faults::{FaultAction, RequestSummary};
 use windlass_black_box::{
     fixtures::service,
     wait::{eventually, eventually_within},
@@ -30,13 +30,15 @@ const SHORT: Duration = Duration::from_secs(4);
 const LATE: Duration = Duration::from_millis(250);
 
 /// One after the other, over and over.
-fn in_turns<const N: usize>(turns: [Option<FaultAction>; N]) -> impl FnMut() -> Option<FaultAction> + Send + 'static {
+fn in_turns<const N: usize>(
+    turns: [Option<FaultAction>; N],
+) -> impl FnMut() -> Option<FaultAction> + Send + 'static {
     let mut turns = turns.into_iter().cycle();
     move || turns.next().flatten()
 }
 
-/// Ends a watch in each of these ways once, with a pause before each; every time it is opened anew it is slower to be
-/// opened again. A watch is ended in the place of an event, which is then to be had from the next watch or list, and
+/// Ends a watch in each of these ways once, with a pause before each; every time it is opened again it is slower to be
+/// opened again. A watch is ended instead of an event, which is then to be had from the next watch or list, and
 /// being asked about a request that opens a watch, which is no event, changes nothing. So each way is named twice: once
 /// for the event, and once for the request that came before it or comes after.
 fn once_each<const N: usize>(ways: [FaultAction; N]) -> impl FnMut() -> Option<FaultAction> + Send + 'static {
@@ -66,7 +68,7 @@ const fn requests(enough: usize) -> Target {
     Target { name: "requests were struck", hits: |seen| seen.struck(|_, _| true), enough }
 }
 
-/// Nobody gets through, and who hears of a pod must list anew.
+/// Nobody gets through, and who hears of a pod must list again.
 fn refused(
     mut with: impl FnMut() -> Option<FaultAction> + Send + 'static,
 ) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
@@ -106,14 +108,18 @@ pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> 
         true => None,
         false => of_others(),
     };
-    let work =
-        Target { name: "writes were late", hits: |seen| seen.answered_late(LATE, RequestSummary::is_work), enough: 2 };
+    let work = Target {
+        name: "writes were late",
+        hits: |seen| seen.answered_late(LATE, RequestSummary::is_work),
+        enough: 2,
+    };
     scene.storm(slow, &[work]).await?;
 
     // Writes are quick again, and what came of them is not seen: who does not remember doubles pods.
     let unseen =
         Target { name: "pods were seen late", hits: |seen| seen.pods_told_late(2 * LATE), enough: 2 };
-    let late = |asked: &RequestSummary| watches_pods(asked).then_some(FaultAction::WatchDelayed { by_ms: 2_000 });
+    let late =
+        |asked: &RequestSummary| watches_pods(asked).then_some(FaultAction::WatchDelayed { by_ms: 2_000 });
     scene.storm(late, &[unseen]).await?;
     scene.calm();
     scene.ends().await
@@ -159,9 +165,9 @@ pub(crate) async fn watches_that_break_and_end_miss_nothing(kind: Kind) -> Resul
     let broken = {
         let mut turns = BTreeMap::new();
         move |asked: &RequestSummary| {
-            let of_resource = turns
-                .entry(asked.resource.clone())
-                .or_insert_with(|| once_each([FaultAction::WatchReset, FaultAction::WatchClosed, FaultAction::WatchExpired]));
+            let of_resource = turns.entry(asked.resource.clone()).or_insert_with(|| {
+                once_each([FaultAction::WatchReset, FaultAction::WatchClosed, FaultAction::WatchExpired])
+            });
             if asked.is_watch() { of_resource() } else { None }
         }
     };
@@ -201,7 +207,7 @@ pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_lis
     scene.delete_pods(2).await?;
     scene.world().delete::<Service>("gone").await?;
     scene.scale(MANY).await?;
-    // Before the line is mended the watch must have noticed, or it would go on where it stopped.
+    // Before the line is mended the watch must have noticed, or it would continue where it stopped.
     eventually(
         "the watch of pods is broken",
         async || Ok(scene.evidence().struck(|asked, _| watches_pods(asked))),

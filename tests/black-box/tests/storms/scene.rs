@@ -11,7 +11,7 @@ use k8s_openapi::api::{
     core::v1::{Endpoints, Pod},
 };
 use kube::ResourceExt as _;
-use windlass_api_server::faults::{RequestSummary, Journal, Link, Network, FaultPlan, FaultAction};
+use windlass_api_server::faults::{FaultAction, FaultPlan, Journal, Link, Network, RequestSummary};
 use windlass_black_box::{
     fixtures::{LABEL, running, service},
     wait::{TIMEOUT, eventually_within},
@@ -22,7 +22,7 @@ use windlass_env::Env;
 
 use crate::{
     evidence::FaultEvidence,
-    ground::{TestServer, Kind},
+    ground::{Kind, TestServer},
     subject::Subject,
 };
 
@@ -82,7 +82,8 @@ impl ScenarioRun {
         let ground = TestServer::prepare(kind, scenario, &env).await?;
         ground.world.create(&set_of_bound_pods()).await?;
         ground.world.create(&service(WEB, &[80])).await?;
-        let network = Network::new(&env, ground.server.clone(), FaultPlan::quiet(0), Journal::new(RECORDS, None));
+        let network =
+            Network::new(&env, ground.server.clone(), FaultPlan::quiet(0), Journal::new(RECORDS, None));
         let subject = Subject::start(&env, &network, &ground.world.namespace, request_timeout)?;
         let mut scene = Self { ground, network, subject, rounds: 0, deleted: 0, addresses: 0 };
         scene.settles(FEW).await?;

@@ -41,7 +41,8 @@ impl Subject {
                 Clients::from_service(env.clone(), wire, base, config.client.clone(), metrics, fence)
             },
         )?;
-        let manager = registrations(&ControllerOptions::default()).into_iter().fold(manager, Manager::register);
+        let manager =
+            registrations(&ControllerOptions::default()).into_iter().fold(manager, Manager::register);
         let (stop, signals) = ShutdownSignals::manual();
         let task = world.spawn("manager", manager.run(signals));
         Ok(Self { env, line, stop, task })

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{TestResponse, Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, TestResponse, behaviours, has, same};
 
 pub(super) const ALL: &[Behavior] = behaviours![
     the_core_group_has_one_version,

@@ -1,4 +1,4 @@
-//! Objects that many behaviours use.
+//! Objects that many behaviors use.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(super) fn pod_on_node(name: &str) -> Value {
     it
 }
 
-/// The template of pods labelled `app: web`.
+/// The template of pods labeled `app: web`.
 pub(super) fn template() -> Value {
     json!({
         "metadata": { "labels": { "app": "web" } },

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::{pod, pod_on_node};
-use crate::{TestResponse, Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, TestResponse, behaviours, has, same};
 
 pub(super) const ALL: &[Behavior] = behaviours![
     an_eviction_without_a_budget_deletes,

@@ -1,5 +1,5 @@
 //! Lists and watches of a part of the ring of hashes, by servers that know of it: upstream's gate
-//! `ShardedListAndWatch`. What those do that do not is among the behaviours of lists and watches.
+//! `ShardedListAndWatch`. What those do that do not is among the behaviors of lists and watches.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ fn parameter(selector: &str) -> String {
     format!("shardSelector={}", encoded.collect::<String>())
 }
 
-/// Another namespace, with objects of these names in both, each labelled by the case.
+/// Another namespace, with objects of these names in both, each labeled by the case.
 async fn elsewhere(case: &Case, mine: &[&str], theirs: &[&str]) -> Result<String> {
     let other = case.unique("x");
     case.make("/api/v1/namespaces", json!({ "metadata": { "name": other } })).await?;

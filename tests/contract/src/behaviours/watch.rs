@@ -273,7 +273,7 @@ async fn no_bookmarks_come_unasked(case: Case) -> Outcome {
 
 async fn a_bookmark_has_a_version_and_nothing_else(case: Case) -> Outcome {
     let mut watch = from_now(&case, "&allowWatchBookmarks=true&timeoutSeconds=10").await?;
-    // Nothing to tell but that time went on, elsewhere: without any write there may be no bookmark.
+    // Nothing to tell but that time continued, elsewhere: without any write there may be no bookmark.
     case.make("/api/v1/namespaces/default/configmaps", config_map(&case.unique("mark"))).await?;
     let frames = watch.rest().await?;
     let Some(bookmark) = frames.last() else { anyhow::bail!("no bookmark") };

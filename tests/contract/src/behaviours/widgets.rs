@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    TestResponse, Behavior, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, TestResponse, behaviours,
     case::patch::{JSON, MERGE, STRATEGIC},
     check::{names, revision, version},
     has, same,

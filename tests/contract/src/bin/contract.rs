@@ -1,4 +1,4 @@
-//! Runs behaviours against a server that is there already: `contract KUBECONFIG [WORD]...` runs those whose group or
+//! Runs behaviors against a server that is there already: `contract KUBECONFIG [WORD]...` runs those whose group or
 //! name contains one of the words; `contract hold` starts a plane fit for them, prints its kubeconfig and waits. The group
 //! `shards` needs a server with the gate `ShardedListAndWatch`, which `contract hold shards` starts.
 

@@ -5,7 +5,7 @@ use crate::Mutation;
 pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "no read-your-writes",
-        file: "runtime/controller/src/consistency/freshness.rs",
+        file: "runtime/controller/src/consistency/read_your_writes.rs",
         before: "if self.mode == ReadYourWrites::Off {",
         after: r#"if self.mode == ReadYourWrites::Off || windlass_env::has_defect("no read-your-writes") {"#,
     },
@@ -39,9 +39,9 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "dry run that writes",
         file: "runtime/client/src/stack/request_options.rs",
-        before: "if self.dry_run && Notes::of(&mut request).info().is_mutating() {",
+        before: "if self.dry_run && RequestState::of(&mut request).info().is_mutating() {",
         after: r#"let is_dry = self.dry_run && !windlass_env::has_defect("dry run that writes");
-        if is_dry && Notes::of(&mut request).info().is_mutating() {"#,
+        if is_dry && RequestState::of(&mut request).info().is_mutating() {"#,
     },
     Mutation {
         name: "controllers started twice",

@@ -6,9 +6,9 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "deletion lost on relist",
         file: "runtime/informer/src/delta_fifo.rs",
-        before: "let vanished = vanished.into_iter().map(Delta::Vanished);",
+        before: "let vanished = vanished.into_iter().map(Delta::DeletedFinalStateUnknown);",
         after: r#"let lost = windlass_env::has_defect("deletion lost on relist");
-                let vanished = vanished.into_iter().filter(|_| !lost).map(Delta::Vanished);"#,
+                let vanished = vanished.into_iter().filter(|_| !lost).map(Delta::DeletedFinalStateUnknown);"#,
     },
     Mutation {
         name: "store version moves back",
@@ -128,7 +128,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     },
     Mutation {
         name: "undecodable object not retried",
-        file: "runtime/informer/src/reflector/intake.rs",
+        file: "runtime/informer/src/reflector/ingest.rs",
         before: "            Some(held) if is_quarantined(held, head) => self.decode(head, raw),\n",
         after: r#"            Some(held) if is_quarantined(held, head) => {
                 match windlass_env::has_defect("undecodable object not retried") {

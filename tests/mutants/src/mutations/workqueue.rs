@@ -83,12 +83,12 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "some keys overtake older keys",
         file: "runtime/workqueue/src/schedule.rs",
-        before: "Some(Turn { level, passed_over, slot: self.next_of(level) })",
+        before: "Some(NextKey { level, passed_over, slot: self.next_of(level) })",
         // Only while the older key is young, because the check of starvation would be the first to report it.
         after: r#"let lane = &self.lanes[self.levels[level].current];
         let is_young = now - self.links[lane.head].added < std::time::Duration::from_secs(5);
         let overtakes = is_young && windlass_env::has_defect("some keys overtake older keys");
-        Some(Turn { level, passed_over, slot: if overtakes { lane.tail } else { lane.head } })"#,
+        Some(NextKey { level, passed_over, slot: if overtakes { lane.tail } else { lane.head } })"#,
     },
     Mutation {
         name: "drain ends while keys are held",

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use windlass_controllers::{ControllerOptions, registrations};
 use windlass_simulation::guarantees::Family;
 use windlass_simulation::shards;
-use windlass_testing::{Fault, Violation, FaultPlan, Report, Simulation, FaultAction};
+use windlass_testing::{Fault, FaultAction, FaultPlan, Report, Simulation, Violation};
 
 use crate::plans;
 use crate::scripts::Script;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use windlass_env::{Env, Rng};
-use windlass_testing::{Fault, FaultKind, Faults, FaultPlan, FaultAction};
+use windlass_testing::{Fault, FaultAction, FaultKind, FaultPlan, Faults};
 
 use crate::scripts::{BURST_INTERVAL, BURSTS, FIRST_BURST};
 
@@ -70,7 +70,8 @@ pub(crate) fn suspensions(seed: u64) -> FaultPlan {
         Fault::during(Duration::from_secs(until), what).from(Duration::from_secs(from)).for_instance(who)
     };
     let lost = FaultAction::RequestLost { silently: false };
-    let blind = [between(25, 100, FaultAction::WatchHeld), between(30, 100, lost)].map(|fault| fault.for_resource("leases"));
+    let blind = [between(25, 100, FaultAction::WatchHeld), between(30, 100, lost)]
+        .map(|fault| fault.for_resource("leases"));
     FaultPlan { seed, faults: [between(30, 60, FaultAction::Suspend)].into_iter().chain(blind).collect() }
 }
 
@@ -79,7 +80,9 @@ pub(crate) fn suspensions(seed: u64) -> FaultPlan {
 pub(crate) fn relists(seed: u64) -> FaultPlan {
     windows(seed, 5..35, |rng| {
         let who = one_of(rng, &REPLICAS);
-        [FaultAction::WatchExpired, FaultAction::Unavailable].map(|what| always(what).for_resource("pods").for_instance(who)).to_vec()
+        [FaultAction::WatchExpired, FaultAction::Unavailable]
+            .map(|what| always(what).for_resource("pods").for_instance(who))
+            .to_vec()
     })
 }
 

@@ -11,7 +11,7 @@ use kube::Resource;
 use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::sync::oneshot;
-use windlass::informer::{Cause, Event, DeletionEvidence, Selection};
+use windlass::informer::{Cause, DeletionEvidence, Event, Selection};
 use windlass::object::{DecodeError, Decoder, Representation, ResourceKind, Typed};
 use windlass::prelude::ObjectKey;
 use windlass::testing::api_server::faults::RequestSummary;
@@ -115,7 +115,7 @@ impl Decoder for CountingDecoder {
 /// A re-list doubles what kube-rs holds (2.0 times, measured on kube 5.0.0; kube#1505) and has client-go hold the list,
 /// a temporary store, a new map and the old objects at once (kubernetes#73497).
 #[tokio::test(start_paused = true)]
-async fn a_relist_decodes_and_holds_again_only_what_has_changed() {
+async fn relist_decodes_and_holds_again_only_what_has_changed() {
     const MANY: usize = 1200;
     let world = World::new();
     (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
@@ -149,7 +149,7 @@ async fn a_relist_decodes_and_holds_again_only_what_has_changed() {
 /// client-go reads its first list at version 0, from any server's cache: after a restart a controller may see what was
 /// long before (elastic/cloud-on-k8s #4956; nineteen of the 46 bugs that Sieve found).
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_starts_anew_is_never_older_than_the_one_before_it() {
+async fn cache_that_starts_anew_is_never_older_than_the_one_before_it() {
     let stale = Fault::during(DAY, FaultAction::StaleReplica).from(Duration::from_secs(5));
     let world = World::struck_by(vec![stale]);
     world.put("a");
@@ -170,7 +170,7 @@ async fn a_cache_that_starts_anew_is_never_older_than_the_one_before_it() {
 /// kube-rs tells nobody of what was deleted while its watch was gone (measured on kube 5.0.0), and client-go tells of
 /// it with a tombstone whose downcast crashes programs (kuma#17065).
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as_inferred() {
+async fn deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as_inferred() {
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "data": { "last": "words" } }));
     world.put("b");
@@ -196,10 +196,10 @@ async fn a_deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_
     assert_eq!(*told.lock().expect("no panic"), [end]);
 }
 
-/// An object that came and went before a reader of kube-rs's shared stream looked left that reader asleep for ever, and
+/// An object that came and went before a reader of kube-rs's shared stream looked left that reader asleep forever, and
 /// deletions never reached it (kube#1590; an hour of virtual time, measured on kube 5.0.0).
 #[tokio::test(start_paused = true)]
-async fn an_object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
+async fn object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
     let world = World::new();
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -223,7 +223,7 @@ async fn an_object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
 
 /// A slow handler blocks client-go's shutdown until it has worked off all that waits for it.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
+async fn shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
     const MANY: usize = 1500;
     let world = World::new();
     (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
@@ -240,7 +240,7 @@ async fn a_shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
     };
     informer.add_handler("told", handler).expect("not stopped");
     factory.start(world.sources());
-    // In a task of its own: the test's own future has its turn more seldom than tasks have.
+    // In its own task: the test's own future has its turn more seldom than tasks have.
     let stops = world.env.spawn("stops", async move {
         begun.await.expect("the handler was told something");
         factory.shutdown().await;

@@ -72,7 +72,7 @@ fn of_widgets(diary: &ReconcileLog) -> Registration {
 /// controller-runtime fails the whole manager when a CRD is missing at the start, and never notices that one was taken
 /// away (controller-runtime #1179, #840).
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed() {
+async fn kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed() {
     let world = World::new();
     let (maps, seen) = (ReconcileLog::default(), ReconcileLog::default());
     let (healthy, late) = (world.launch(healthy(&maps)), world.launch(of_widgets(&seen)));
@@ -115,7 +115,7 @@ fn of_secrets(diary: &ReconcileLog, patience: CacheSync) -> Registration {
 /// One missing right blocks every controller of a process and says nothing of use (controller-runtime #550, #1653;
 /// kubeswift #460, kuberay #5186).
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
+async fn right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
     let world = World::new();
     world.forbid("secrets", true);
     let (maps, secrets) = (ReconcileLog::default(), ReconcileLog::default());
@@ -130,9 +130,9 @@ async fn a_right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
     assert!(error.contains("secrets") && error.contains("list"), "culprit and remedy are named: {error}");
 }
 
-/// Whoever may wait goes on by itself once the right is granted.
+/// Whoever may wait continues by itself once the right is granted.
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_granted_later_is_noticed_without_a_restart() {
+async fn right_that_is_granted_later_is_noticed_without_a_restart() {
     let world = World::new();
     world.forbid("secrets", true);
     world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
@@ -199,7 +199,7 @@ async fn namespaces_join_and_leave_while_controllers_run() {
 /// No peer lets go of a watch that a controller does not need any more (controller-runtime #1884, #2983; kube-rs has none
 /// to add either). Here its handler is told nothing more, and a cache that nobody else reads ends with it.
 #[tokio::test(start_paused = true)]
-async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
+async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
     let world = World::new();
     define_widgets(&world);
     put_widget(&world, "w");
@@ -256,7 +256,7 @@ async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
 
 /// Dynamic and typed caches of one kind, of one factory, side by side: and each is an informer like any other.
 #[tokio::test(start_paused = true)]
-async fn a_kind_known_only_at_run_time_is_cached_like_any_other() {
+async fn kind_known_only_at_run_time_is_cached_like_any_other() {
     let world = World::new();
     define_widgets(&world);
     put_widget(&world, "w");
@@ -275,5 +275,9 @@ async fn a_kind_known_only_at_run_time_is_cached_like_any_other() {
     world.api.remove(&map("a"));
     world.pass(1).await;
     assert_eq!((known.len(), typed.len()), (0, 0));
-    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 2, "one for each form of the objects");
+    assert_eq!(
+        world.asked("configmaps", RequestSummary::is_watch).len(),
+        2,
+        "one for each form of the objects"
+    );
 }

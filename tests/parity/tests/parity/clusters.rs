@@ -32,19 +32,24 @@ fn run(world: &World, env: &Env) -> Running {
 }
 
 /// controller-runtime has "clusters" that a manager is given, and controllers that have to know of them
-/// (controller-runtime #745, #2746). Here each has a manager, and its manager an Env under a name of its own.
+/// (controller-runtime #745, #2746). Here each has a manager, and its manager an Env under its own name.
 #[tokio::test(start_paused = true)]
 async fn two_managers_of_two_clusters_share_a_process_and_nothing_else() {
     let here = World::new();
     let there = here.beside();
-    let (first, second) =
-        (run(&here, &here.env.with_incarnation("here", 0)), run(&there, &here.env.with_incarnation("there", 0)));
+    let (first, second) = (
+        run(&here, &here.env.with_incarnation("here", 0)),
+        run(&there, &here.env.with_incarnation("there", 0)),
+    );
     here.put("a");
     there.put("b");
     here.pass(30).await;
     assert_eq!((first.diary.lines(), second.diary.lines()), (vec!["a".to_owned()], vec!["b".to_owned()]));
     for world in [&here, &there] {
-        assert!(!world.asked("leases", RequestSummary::is_write).is_empty(), "each is elected in its own cluster");
+        assert!(
+            !world.asked("leases", RequestSummary::is_write).is_empty(),
+            "each is elected in its own cluster"
+        );
         assert!(!world.asked("configmaps", RequestSummary::is_watch).is_empty(), "and has its own caches");
     }
     there.put("c");

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
-use windlass::informer::{Cause, Event, KindOptions, UnsyncedReason, KindAvailability, Resync, Selection, Selectors};
+use windlass::informer::{
+    Cause, Event, KindAvailability, KindOptions, Resync, Selection, Selectors, UnsyncedReason,
+};
 use windlass::object::{Dynamic, Metadata, ResourceKind, Typed, Verb};
 use windlass_informer::{FactoryOptions, HandlerOptions, InformerError, InformerFactory, SharedInformer};
 
@@ -54,7 +56,7 @@ async fn each_handler_is_resynced_at_its_own_period_also_if_it_comes_late() {
 /// `TestShutDownEventHandler_Lifecycles`, `TestRemoveEventHandler_*`. client-go's variant that waits deadlocks when it is
 /// called where its own handler runs.
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_handler_can_be_waited_for_in_every_phase_of_its_life() {
+async fn end_of_a_handler_can_be_waited_for_in_every_phase_of_its_life() {
     let world = World::new();
     (0..200).for_each(|number| world.put(&format!("map-{number}")));
     let factory = world.factory("caches");
@@ -141,7 +143,7 @@ async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is
 /// `WithTransform`; "should apply transformers to explicitly specified GVKS". A transform that fails costs client-go the
 /// whole re-list, and the event for good (kubernetes#134928).
 #[tokio::test(start_paused = true)]
-async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_object() {
+async fn transform_changes_what_everybody_sees_and_its_failure_costs_one_object() {
     let world = World::new();
     for name in ["a", "odd", "z"] {
         world.api.upsert(&map(name), json!({ "data": { "large": "x", "name": name } }));
@@ -173,7 +175,7 @@ async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_objec
 
 /// "should apply transformers to explicitly specified GVKS", to unstructured objects and to metadata too.
 #[tokio::test(start_paused = true)]
-async fn a_transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_everybody_sees() {
+async fn transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_everybody_sees() {
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "metadata": { "annotations": { "large": "x", "small": "y" } } }));
     let factory = world.factory("caches");
@@ -201,7 +203,7 @@ async fn a_transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_eve
 /// An unfiltered cache of what others fill is a way to have a process killed: 30,000 Secrets made 8 GB (cert-manager
 /// #4722; controller-runtime #1491, #2570; kubewarden/policy-server #716).
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_would_pass_its_budget_says_so_and_others_go_on() {
+async fn cache_that_would_pass_its_budget_says_so_and_others_go_on() {
     let world = World::new();
     let large = "x".repeat(10_000);
     for number in 0..20 {
@@ -222,7 +224,7 @@ async fn a_cache_that_would_pass_its_budget_says_so_and_others_go_on() {
 
 /// Of a missing right client-go tells a log line per attempt (controller-runtime #550).
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_may_not_read_says_which_rule_a_role_lacks() {
+async fn informer_that_may_not_read_says_which_rule_a_role_lacks() {
     let world = World::new();
     world.forbid("secrets", true);
     let factory = world.factory("caches");

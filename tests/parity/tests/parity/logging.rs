@@ -112,7 +112,7 @@ async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that
         setup.workers(2);
         setup.primary::<ConfigMap>();
         act(|key, cx| async move {
-            // Both keys are in hand while either goes on.
+            // Both keys are in hand while either continues.
             cx.env().sleep(Duration::from_millis(10)).await;
             tracing::info!(about = key.name(), "looks");
             let (env, name) = (cx.env().clone(), key.name().to_owned());
@@ -137,7 +137,7 @@ async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that
 
 /// Peers log a conflict as an error, with a stack trace (knative #3289).
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_told_for_debugging_only_and_any_other_refusal_as_a_warning() {
+async fn conflict_is_told_for_debugging_only_and_any_other_refusal_as_a_warning() {
     for (what, level) in [(FaultAction::Conflict, Level::DEBUG), (FaultAction::Unavailable, Level::WARN)] {
         let told = CapturedLogs::default();
         let _told = tracing::subscriber::set_default(told.clone());

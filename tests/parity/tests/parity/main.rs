@@ -8,16 +8,16 @@
 //! - A page that names a test that does not exist fails `page`, and so does a test of this suite that is not in
 //!   `docs/parity.md`.
 //!
-//! Properties that one crate shows alone stand beside its code; here are those that show only where crates meet.
+//! Properties that one crate shows alone stand next to its code; here are those that show only where crates meet.
 
 mod caches;
 mod changing;
 mod clusters;
 mod handlers;
+mod logging;
 mod page;
+mod priorities;
 mod reconciling;
 mod selections;
 mod sources;
-mod logging;
-mod priorities;
 mod world;

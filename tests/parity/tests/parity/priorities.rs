@@ -71,7 +71,7 @@ async fn what_was_there_at_the_start_has_its_turn_although_something_always_chan
 
 /// No peer shares its workers between tenants (controller-runtime PR #3261 is open since 2025).
 #[tokio::test(start_paused = true)]
-async fn a_flood_in_one_namespace_delays_no_other() {
+async fn flood_in_one_namespace_delays_no_other() {
     let world = World::new();
     world.api.upsert("/api/v1/namespaces/calm", json!({}));
     let diary = ReconcileLog::default();
@@ -122,9 +122,9 @@ async fn what_fails_at_low_priority_is_tried_again_at_low_priority() {
     }
 }
 
-/// "should time out if ReconciliationTimeout is set", and its worker goes on with others.
+/// "should time out if ReconciliationTimeout is set", and its worker continues with others.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off() {
+async fn reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off() {
     let world = World::new();
     ["a", "hangs"].iter().for_each(|name| world.put(name));
     let diary = ReconcileLog::default();

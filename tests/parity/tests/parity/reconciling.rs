@@ -1,4 +1,4 @@
-//! What a controller does of its own when its world misbehaves, or its user does.
+//! What its own controller does when its world misbehaves, or its user does.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ fn maps_of(cx: &Context) -> Api<ConfigMap> {
 /// kube-rs merges all triggers and backs off the merged stream: with one watch forbidden, events every 20 s became
 /// reconciles up to 44 s apart (stackabletech/trino-operator#936, measured on kube 5.0.0).
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_fails_delays_nothing_that_another_one_brings() {
+async fn watch_that_fails_delays_nothing_that_another_one_brings() {
     let world = World::new();
     let diary = ReconcileLog::default();
     let notes = diary.clone();
@@ -57,7 +57,7 @@ async fn a_watch_that_fails_delays_nothing_that_another_one_brings() {
 /// A controller that creates what its cache does not show creates twice when the cache is late: a real double
 /// disruption (opensearch-operator #1471; controller-runtime #1464, #3320, cluster-api #13720).
 #[tokio::test(start_paused = true)]
-async fn a_create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
+async fn create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
     let world = World::new();
     world.put("owner");
     world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 3000 }));
@@ -142,7 +142,7 @@ async fn no_more_reconciles_run_at_once_than_were_asked_for_and_one_is_the_defau
 
 /// "returns an item as soon as its unlocked", and the promise of all peers, through a whole controller.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its_last_change_is_seen() {
+async fn key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its_last_change_is_seen() {
     let world = World::new();
     let (under_way, seen) = (UnderWay::default(), ReconcileLog::default());
     let (busy, notes) = (under_way.clone(), seen.clone());
@@ -178,7 +178,7 @@ async fn a_key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_i
 /// kube-rs has one error policy and no failures per key (kube#1916, #297); a terminal error of controller-runtime leaves
 /// the counter where it was.
 #[tokio::test(start_paused = true)]
-async fn a_success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
+async fn success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
     for end in ["succeed", "give up"] {
         let world = World::new();
         world.put("a");
@@ -215,7 +215,7 @@ async fn a_success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
 
 /// "should enqueue a Request for a owner that is cluster scoped".
 #[tokio::test(start_paused = true)]
-async fn an_owner_without_namespace_is_reconciled_when_its_namespaced_child_changes() {
+async fn owner_without_namespace_is_reconciled_when_its_namespaced_child_changes() {
     let world = World::new();
     let namespace = world.api.object("/api/v1/namespaces/shop").expect("there");
     let diary = ReconcileLog::default();
@@ -243,7 +243,7 @@ fn owner(of: &Value, controller: bool) -> Value {
 
 /// "should enqueue a Request with the Owners of both objects in the UpdateEvent", and with one if it is one.
 #[tokio::test(start_paused = true)]
-async fn a_child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() {
+async fn child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() {
     let world = World::new();
     let parents = ["old", "new"].map(|name| {
         world.put(name);
@@ -280,7 +280,7 @@ async fn a_child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() 
 /// kube-rs's finalizer helper must be asked for; without one a deletion that is on its way, and the end that follows,
 /// come as any other change.
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key_is_reconciled_once_more() {
+async fn finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key_is_reconciled_once_more() {
     const HELD: &str = "example.com/held";
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "metadata": { "finalizers": [HELD] } }));
@@ -396,7 +396,7 @@ fn of(shown: &str, name: &str) -> String {
 
 /// kube-rs logs an error whenever the object of a key is gone (`ObjectNotFound`, kube#1167).
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_object_is_gone_is_reconciled_like_any_other() {
+async fn key_whose_object_is_gone_is_reconciled_like_any_other() {
     let world = World::new();
     world.put("a");
     let diary = ReconcileLog::default();
@@ -420,7 +420,7 @@ async fn a_key_whose_object_is_gone_is_reconciled_like_any_other() {
 
 /// A read of controller-runtime's client silently starts a cache of the whole kind (controller-runtime #2397, #1222).
 #[tokio::test(start_paused = true)]
-async fn a_get_through_the_client_is_one_request_and_starts_no_cache() {
+async fn get_through_the_client_is_one_request_and_starts_no_cache() {
     let world = World::new();
     world.put("a");
     world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
@@ -437,9 +437,9 @@ async fn a_get_through_the_client_is_one_request_and_starts_no_cache() {
     assert_eq!(world.asked("secrets", |_| true), ["/api/v1/namespaces/shop/secrets/one"]);
 }
 
-/// A conflict is told as an error by the peers, and waits as long as one (knative #3289 carries a patch of its own).
+/// A conflict is told as an error by the peers, and waits as long as one (knative #3289 carries its own patch).
 #[tokio::test(start_paused = true)]
-async fn a_conflict_costs_milliseconds_and_the_next_attempt_wins() {
+async fn conflict_costs_milliseconds_and_the_next_attempt_wins() {
     let world = World::new();
     world.put("a");
     world.strike_first(3, RequestSummary::is_work, FaultAction::Conflict);
@@ -524,7 +524,7 @@ async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
 /// A panic takes a kube-rs controller down (`CancelableJoinHandle` unwraps), and one in a handler a controller of
 /// client-go; a poisoned annotation kept Argo Workflows in a crash loop (CVE-2026-40886).
 #[tokio::test(start_paused = true)]
-async fn a_poisonous_object_costs_its_own_key_and_nobody_else() {
+async fn poisonous_object_costs_its_own_key_and_nobody_else() {
     let world = World::new();
     ["a", "poison", "z"].iter().for_each(|name| world.put(name));
     let diary = ReconcileLog::default();
@@ -550,7 +550,7 @@ async fn a_poisonous_object_costs_its_own_key_and_nobody_else() {
 
 /// A stop of controller-runtime cancels what is under way (controller-runtime #764, #1424, #3211).
 #[tokio::test(start_paused = true)]
-async fn a_stop_lets_a_reconcile_finish_what_it_began() {
+async fn stop_lets_a_reconcile_finish_what_it_began() {
     let world = World::new();
     world.put("a");
     let two_writes = controller("two-writes", |setup| {

@@ -39,7 +39,7 @@ fn names(pods: &Lister<Pod>) -> Vec<String> {
 /// controller-runtime has one selector per kind and cache, so that two controllers with different needs hold the whole
 /// kind (scylla-operator #3659).
 #[tokio::test(start_paused = true)]
-async fn a_cache_holds_what_its_selection_says_beside_others_of_its_kind() {
+async fn cache_holds_what_its_selection_says_beside_others_of_its_kind() {
     let world = world_of_pods();
     let factory = world.factory("caches");
     let all = |namespace: Option<&str>, labels: Option<&str>, fields: Option<&str>| Selection {
@@ -135,7 +135,7 @@ async fn readers_choose_by_key_by_namespace_and_by_labels() {
 /// "test multinamespaced cache for cluster scoped resources": a process that is confined to a namespace still sees kinds
 /// that live in none.
 #[tokio::test(start_paused = true)]
-async fn a_kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
+async fn kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
     let world = world_of_pods();
     world.api.upsert("/api/v1/nodes/left", json!({}));
     world.api.upsert("/api/v1/nodes/right", json!({ "metadata": { "labels": { "disk": "fast" } } }));
@@ -163,7 +163,7 @@ async fn whoever_looks_at_the_same_objects_shares_one_list_and_one_watch() {
     assert!(world.asked("configmaps", |_| true).len() <= 2);
 }
 
-/// What is read decides nothing: not before a cache is complete, not beside its selection, not of what is not there
+/// What is read decides nothing: not before a cache is complete, not next to its selection, not of what is not there
 /// (controller-runtime #2397, #1222, #3424).
 #[tokio::test(start_paused = true)]
 async fn no_read_starts_a_cache() {

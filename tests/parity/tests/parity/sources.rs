@@ -28,7 +28,7 @@ fn parameter<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
 /// kube-rs resets its back-off with every list that begins: a server that always fails was asked 103 times in 120 s
 /// (bitdriftlabs/pulse#52, measured on kube 5.0.0).
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_fails_is_asked_ever_less_often() {
+async fn server_that_always_fails_is_asked_ever_less_often() {
     let world = World::new();
     world.api.meddle(|_| Some(FaultAction::InternalError));
     let factory = world.factory("caches");
@@ -42,10 +42,10 @@ async fn a_server_that_always_fails_is_asked_ever_less_often() {
     assert!(informer.has_synced(), "and it is noticed within a minute that the server is well again");
 }
 
-/// kube-rs repeats the same watch for ever when its start is refused with 410 (kube#1042; six identical requests and no
+/// kube-rs repeats the same watch forever when its start is refused with 410 (kube#1042; six identical requests and no
 /// list, measured on kube 5.0.0).
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_refused_as_expired_is_not_asked_for_again() {
+async fn version_that_is_refused_as_expired_is_not_asked_for_again() {
     let world = World::new();
     let (mover, mut refused) = (world.clone(), Vec::new());
     world.api.meddle(move |asked| {
@@ -80,10 +80,10 @@ async fn a_version_that_is_refused_as_expired_is_not_asked_for_again() {
     assert_eq!(informer.lister().len(), 3, "and in the end the informer follows");
 }
 
-/// client-go waits for ever, and without back-off, for the bookmark that ends a streamed list (kubernetes#140890,
+/// client-go waits forever, and without back-off, for the bookmark that ends a streamed list (kubernetes#140890,
 /// Teleport #64188, Antrea #8123).
 #[tokio::test(start_paused = true)]
-async fn an_informer_syncs_although_the_bookmark_that_ends_its_initial_list_never_comes() {
+async fn informer_syncs_although_the_bookmark_that_ends_its_initial_list_never_comes() {
     let day = Duration::from_secs(86_400);
     let world = World::struck_by(vec![Fault::during(day, FaultAction::EndBookmarkMissing)]);
     world.put("a");
@@ -97,10 +97,10 @@ async fn an_informer_syncs_although_the_bookmark_that_ends_its_initial_list_neve
     assert!(world.asked("configmaps", |_| true).len() < 20, "without hammering the server");
 }
 
-/// A watch through a load balancer that forgot it: kube-rs before 4.0 hung for ever, 5.0 is blind for up to 295 s
+/// A watch through a load balancer that forgot it: kube-rs before 4.0 hung forever, 5.0 is blind for up to 295 s
 /// (kube#1798, #2069; Azure/kars #456).
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_falls_silent_is_given_up_within_four_minutes() {
+async fn watch_that_falls_silent_is_given_up_within_four_minutes() {
     let world = World::new();
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -161,7 +161,7 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
 /// An object that a broken proxy garbles must not cost the watch its place: kube-rs reads such a line as an empty
 /// `Status` and hides the error (kube#774, #1986).
 #[tokio::test(start_paused = true)]
-async fn an_event_that_cannot_be_decoded_costs_neither_the_watch_nor_a_list() {
+async fn event_that_cannot_be_decoded_costs_neither_the_watch_nor_a_list() {
     let day = Duration::from_secs(86_400);
     let world = World::struck_by(vec![Fault::during(day, FaultAction::Poison { name: "bad".into() })]);
     let factory = world.factory("caches");

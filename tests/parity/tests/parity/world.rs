@@ -16,10 +16,10 @@ use windlass::events::Recorder;
 use windlass::metrics::Metrics;
 use windlass::prelude::*;
 use windlass::testing::api_server::body::Body;
-use windlass::testing::api_server::faults::{RequestSummary, Link, LinkError, FaultyServer};
-use windlass::testing::{Fault, FaultPlan, FaultAction};
+use windlass::testing::api_server::faults::{FaultyServer, Link, LinkError, RequestSummary};
+use windlass::testing::{Fault, FaultAction, FaultPlan};
 use windlass_client::{Clients, OpenFence, RawClient};
-use windlass_controller::host::{Host, ControllerDeps, Workers};
+use windlass_controller::host::{ControllerDeps, Host, Workers};
 use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory, SourceProvider};
 
 /// A world with one process in it. Clones are one world.
@@ -136,7 +136,7 @@ impl World {
         join_all(starts).await.into_iter().map(|started| started.expect("started")).collect()
     }
 
-    /// A manager of its own for this cluster, which stands for election there.
+    /// Its own manager for this cluster, which stands for election there.
     pub(crate) fn manager(&self, env: Env, registration: Registration) -> Manager {
         let wire = self.api.line();
         let manager = Manager::with_clients(env, ManagerConfig::new("one"), |env, config, metrics, fence| {
@@ -159,7 +159,7 @@ impl World {
         prepared.start(ControllerDeps { clients, reader: self.reader(), events: Recorder::discarding() })
     }
 
-    /// The same in a task of its own, for a controller that may have to wait for long.
+    /// The same in its own task, for a controller that may have to wait for long.
     pub(crate) fn launch(&self, registration: Registration) -> Started {
         let name = format!("start of {}", registration.descriptor().name);
         let (started, begun) = (Started::default(), self.begin(registration));

@@ -17,7 +17,7 @@ use windlass_env::{Env, Instant};
 use windlass_informer::Lister;
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Uid, Verb};
-use windlass_testing::{Cluster, Faults, FaultPlan, Report, Simulation, Snapshot, object};
+use windlass_testing::{Cluster, FaultPlan, Faults, Report, Simulation, Snapshot, object};
 
 use crate::guarantees::family::{Family, ON_PURPOSE};
 
@@ -40,7 +40,7 @@ const MAX_ATTEMPTS: usize = 30;
 const PANICS: usize = 3;
 /// At which ConfigMap the mapper panics.
 const TRIPS: &str = "trips";
-/// How long the end of a deleted object is waited for in a cache that goes on without it, less a moment: then its server
+/// How long the end of a deleted object is waited for in a cache that continues without it, less a moment: then its server
 /// is taken to have kept it.
 const DELETION_SHOWS: Duration = Duration::from_secs(9);
 

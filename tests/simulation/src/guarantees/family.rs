@@ -20,7 +20,7 @@ use crate::wanted;
 
 /// How many plans may fail before the others are spared.
 const ENOUGH: usize = 3;
-/// How long a world may go on, in virtual time.
+/// How long a world may continue, in virtual time.
 const MAX: Duration = Duration::from_secs(24 * 3600);
 /// What a panic says that is part of a script.
 pub(crate) const ON_PURPOSE: &str = "on purpose";
@@ -50,7 +50,7 @@ impl Family {
     }
 }
 
-/// Plays a script in a world of its own.
+/// Plays a script in its own world.
 pub(crate) fn play<F>(plan: &FaultPlan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
 where
     F: Future<Output = Result<u64, String>>,

@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 use windlass_client::{ClientOptions, Clients, RawClient};
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{
-    ApiServerSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory, RefreshState,
-    RefreshTicket, ObjectLocation, VersionSource as _,
+    ApiServerSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory,
+    ObjectLocation, RefreshState, RefreshTicket, VersionSource as _,
 };
 use windlass_metrics::Metrics;
 use windlass_object::ObjectKey;
 use windlass_testing::api_server::faults::FaultyServer;
-use windlass_testing::{Fault, FaultKind, Faults, FaultPlan, FaultAction};
+use windlass_testing::{Fault, FaultAction, FaultKind, FaultPlan, Faults};
 
 use self::crowd::HandlerSet;
 use self::hand::ObjectWriter;
@@ -39,7 +39,7 @@ pub const FAMILY: Family = Family { name: "informer", draw, run, regressions: RE
 
 const REGRESSIONS: &[&str] = &[];
 
-/// How long faults and writes go on.
+/// How long faults and writes continue.
 const SPAN: Duration = Duration::from_secs(240);
 /// How long after that a cache may take to be the server's again: a watch that is stalled is given up half a minute
 /// after its own time is up, four minutes at most, and the wait after a few failures is about as long. A slow clock
@@ -479,7 +479,11 @@ fn is_within(part: &[String], whole: &[String]) -> bool {
 }
 
 /// A judge of an informer of what the hand writes, as strict as the faults allow.
-fn judge<T: told::TestObject>(lister: windlass_informer::Lister<T>, hand: &ObjectWriter, plan: &FaultPlan) -> HandlerOracle<T> {
+fn judge<T: told::TestObject>(
+    lister: windlass_informer::Lister<T>,
+    hand: &ObjectWriter,
+    plan: &FaultPlan,
+) -> HandlerOracle<T> {
     let restores = plan.faults.iter().filter(|fault| fault.what == FaultAction::Restore).count();
     let judge = HandlerOracle::new(lister).with_restores(restores as u64);
     if told::is_exact(plan) { judge.exactly(&hand.history) } else { judge }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use windlass_env::{Env, Instant, Rng, Task, catch_panic};
 use windlass_metrics::Metrics;
-use windlass_testing::{FaultKind, Faults, FaultPlan, FaultAction};
+use windlass_testing::{FaultAction, FaultKind, FaultPlan, Faults};
 use windlass_workqueue::{AddOptions, Exponential, Item, Priority, Queue};
 
 use self::model::{Key, Model, Order};

@@ -216,7 +216,8 @@ fn file_that_cannot_be_used_is_reported_with_line_and_column() {
 
 #[test]
 fn file_with_wrong_encoding_or_length_is_reported() {
-    let error = |bytes: &[u8]| SettingSources::default().add_file("f", bytes).expect_err("invalid").to_string();
+    let error =
+        |bytes: &[u8]| SettingSources::default().add_file("f", bytes).expect_err("invalid").to_string();
     assert_eq!(error(b"\n\nlogging: \xff\n"), "f:3: not UTF-8; write the file in UTF-8");
     assert_eq!(error(&vec![b'#'; MAX + 1]), "f: longer than 1 MiB; write settings only");
 }

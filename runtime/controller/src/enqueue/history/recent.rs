@@ -360,10 +360,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_worked_off_gives_its_room_back_and_forgets_nobody() {
+    fn line_that_was_worked_off_gives_its_room_back_and_forgets_nobody() {
         let mut recent = RecentKeys::<Note>::new(7, 100, 100);
-        let let_go =
-            |recent: &mut RecentKeys<Note>, number| recent.change(&key(number), |_| Retention::LetGo(EvictionList::Idle));
+        let let_go = |recent: &mut RecentKeys<Note>, number| {
+            recent.change(&key(number), |_| Retention::LetGo(EvictionList::Idle))
+        };
         (0..20_000).for_each(|number| hold(&mut recent, number, number));
         (0..20_000).for_each(|number| let_go(&mut recent, number));
         assert_eq!(recent.len(), 100);

@@ -6,7 +6,7 @@ use super::*;
 use crate::ReadYourWrites;
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_beside_the_reconcile_is_told_as_backing_off_on_one_line() {
+async fn panic_beside_the_reconcile_is_told_as_backing_off_on_one_line() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.limit_concurrency(1, |_| panic!("no class\nat all"));
@@ -60,7 +60,7 @@ async fn what_a_panic_says_is_kept_on_one_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
+async fn object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         watch_maps(setup);
@@ -83,7 +83,7 @@ async fn an_object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_waits_for_the_cache_does_not_count_as_running() {
+async fn worker_that_waits_for_the_cache_does_not_count_as_running() {
     let world = World::with(&["counter"]);
     world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let workers = start_blocking(&world, Arc::new(OwnsAllKeys)).await;

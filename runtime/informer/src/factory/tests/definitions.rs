@@ -36,7 +36,7 @@ fn read(diary: &Mutex<Vec<String>>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_whose_definition_is_absent_waits_without_failing_or_holding_up_the_rest() {
+async fn kind_whose_definition_is_absent_waits_without_failing_or_holding_up_the_rest() {
     let world = World::new();
     let (widgets, maps) =
         (world.factory.informer(widgets(), Selection::default()), world.factory.typed::<ConfigMap>());
@@ -53,7 +53,7 @@ async fn a_kind_whose_definition_is_absent_waits_without_failing_or_holding_up_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_absent_kind_is_asked_for_at_a_slow_pace_for_ever() {
+async fn absent_kind_is_asked_for_at_a_slow_pace_for_ever() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
@@ -83,7 +83,7 @@ async fn told_that_something_was_done_it_looks_at_once_and_soon_again_if_that_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_factory_that_follows_definitions_starts_a_kind_the_moment_it_is_installed() {
+async fn factory_that_follows_definitions_starts_a_kind_the_moment_it_is_installed() {
     let world = World::with(FactoryOptions { follow_definitions: true, ..FactoryOptions::default() });
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
@@ -93,7 +93,7 @@ async fn a_factory_that_follows_definitions_starts_a_kind_the_moment_it_is_insta
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_of_definitions_that_somebody_else_asked_for_serves_as_well() {
+async fn informer_of_definitions_that_somebody_else_asked_for_serves_as_well() {
     let world = World::with(FactoryOptions { follow_definitions: true, ..FactoryOptions::default() });
     world.factory.typed::<CustomResourceDefinition>();
     let widgets = world.factory.informer(widgets(), Selection::default());
@@ -209,7 +209,7 @@ async fn answers_that_a_kind_is_not_served_count_only_if_nothing_else_came_betwe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_source_once() {
+async fn fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_source_once() {
     for nothing in [not_found as fn() -> RequestError, || refusal(403, "Forbidden")] {
         let rig = Rig::new();
         let mut answers = vec![Answer::List(Err(nothing()))];
@@ -227,7 +227,7 @@ async fn a_fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_sour
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_of_definitions_tells_of_all_it_sees_from_the_moment_others_can_find_it() {
+async fn informer_of_definitions_tells_of_all_it_sees_from_the_moment_others_can_find_it() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     let inner = &world.factory.inner;
@@ -328,7 +328,7 @@ async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to_add() {
+async fn missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to_add() {
     let world = World::new();
     world.door.shut(Verb::List, "secrets", None);
     let (secrets, maps) = (world.factory.typed::<Secret>(), world.factory.typed::<ConfigMap>());
@@ -371,14 +371,17 @@ async fn told_of_a_new_role_a_forbidden_informer_looks_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_forbidden_is_told_although_lists_are_not() {
+async fn watch_that_is_forbidden_is_told_although_lists_are_not() {
     let world = World::new();
     world.door.shut(Verb::Watch, "secrets", None);
     let secrets = world.factory.typed::<Secret>();
     world.start();
     world.pass(MINUTE).await;
     assert!(secrets.has_synced());
-    assert!(matches!(secrets.presence(), KindAvailability::Forbidden(MissingPermission { verb: Verb::Watch, .. })));
+    assert!(matches!(
+        secrets.presence(),
+        KindAvailability::Forbidden(MissingPermission { verb: Verb::Watch, .. })
+    ));
     world.door.open();
     world.pass(MINUTE * 2).await;
     assert_eq!(secrets.presence(), KindAvailability::Served);

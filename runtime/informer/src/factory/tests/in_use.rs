@@ -37,7 +37,7 @@ async fn it_goes_on_as_long_as_anybody_uses_it_and_stops_with_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lister_that_somebody_holds_is_kept_in_step() {
+async fn lister_that_somebody_holds_is_kept_in_step() {
     let (rig, server, _) = running().await;
     let lister = used(&rig).lister();
     let copy = lister.clone();
@@ -75,7 +75,8 @@ async fn informer_is_freed_although_its_callbacks_hold_its_listers() {
     let lister = || one.informer().lister();
     let (told, transformed, handled) = (lister(), lister(), lister());
     one.informer().on_watch_error(move |_: &crate::WatchFailure| drop(told.version()));
-    let stripped = rig.factory.ref_counted_informer(Typed::<ConfigMap>::new(), Selection::in_namespace("other"));
+    let stripped =
+        rig.factory.ref_counted_informer(Typed::<ConfigMap>::new(), Selection::in_namespace("other"));
     let of_stripped = stripped.informer().lister();
     assert!(stripped.informer().set_transform(move |_| Err(format!("{:?}", of_stripped.version()))).is_err());
     one.informer().add_handler("handled", move |_: &Told| drop(handled.version())).unwrap();
@@ -150,7 +151,7 @@ async fn added_and_removed_a_thousand_times_it_leaves_neither_tasks_nor_watches_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_user_may_go_at_any_time_also_in_a_handler_and_after_the_factory() {
+async fn last_user_may_go_at_any_time_also_in_a_handler_and_after_the_factory() {
     let (rig, server, _) = running().await;
     let one = used(&rig);
     // A handler of another informer that has the last word.

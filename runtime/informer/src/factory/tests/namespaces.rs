@@ -7,7 +7,7 @@ use super::world::*;
 use super::*;
 use crate::availability::KindAvailability;
 use crate::testing::refreshed_within;
-use crate::{Cause, Event, NamespaceSet, DeletionEvidence, RefreshState};
+use crate::{Cause, DeletionEvidence, Event, NamespaceSet, RefreshState};
 
 /// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
 fn told(log: &Log) -> Vec<String> {
@@ -45,7 +45,7 @@ async fn followed() -> (World, NamespaceSet, SharedInformer<ConfigMap>, Log) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for_no_others() {
+async fn informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for_no_others() {
     let (world, _, informer, log) = followed().await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
     assert_eq!(told(&log), ["+a/x InitialList", "+b/x InitialList"]);
@@ -60,7 +60,7 @@ async fn an_informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
+async fn namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
     let (world, namespaces, informer, log) = followed().await;
     told(&log);
     assert!(namespaces.insert("c") && !namespaces.insert("c"));
@@ -77,7 +77,7 @@ async fn a_namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() {
+async fn namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() {
     let (world, namespaces, informer, log) = followed().await;
     for round in 0..5 {
         told(&log);
@@ -98,7 +98,7 @@ async fn a_namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deselected_object_says_so_and_claims_nothing_about_its_end() {
+async fn deselected_object_says_so_and_claims_nothing_about_its_end() {
     let (world, namespaces, _, log) = followed().await;
     log.take_events();
     namespaces.remove("b");
@@ -133,7 +133,7 @@ async fn each_namespace_resumes_from_its_own_version_and_a_relist_of_one_touches
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_version_stands_still_while_a_namespace_that_joined_is_listed_and_never_moves_back() {
+async fn version_stands_still_while_a_namespace_that_joined_is_listed_and_never_moves_back() {
     let (world, namespaces, informer, _) = followed().await;
     let mut before = informer.version().expect("a version");
     world.door.shut(Verb::List, "configmaps", Some("c"));
@@ -162,7 +162,7 @@ async fn the_version_stands_still_while_a_namespace_that_joined_is_listed_and_ne
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_to_a_namespace_that_has_not_been_listed_is_not_taken_to_be_visible() {
+async fn write_to_a_namespace_that_has_not_been_listed_is_not_taken_to_be_visible() {
     let (world, namespaces, informer, _) = followed().await;
     let version_source: &dyn VersionSource = &*informer;
     let elsewhere = world.put("c", "x", "second");
@@ -184,7 +184,7 @@ async fn a_write_to_a_namespace_that_has_not_been_listed_is_not_taken_to_be_visi
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
+async fn own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
     let (world, _, informer, _) = followed().await;
     let written = world.put("a", "x", "second");
     let began = world.env.now();
@@ -194,7 +194,7 @@ async fn an_own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_what_a_role_lacks() {
+async fn namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_what_a_role_lacks() {
     let namespaces = NamespaceSet::of(["a", "b"]);
     let world = World::over(&namespaces);
     world.door.shut(Verb::List, "configmaps", Some("b"));
@@ -219,7 +219,7 @@ async fn a_namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_waits_for_the_namespaces_it_began_with_and_not_for_those_that_join() {
+async fn informer_waits_for_the_namespaces_it_began_with_and_not_for_those_that_join() {
     let (world, namespaces, informer, _) = followed().await;
     world.door.shut(Verb::List, "configmaps", Some("c"));
     namespaces.insert("c");
@@ -229,7 +229,7 @@ async fn an_informer_waits_for_the_namespaces_it_began_with_and_not_for_those_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_leaves_before_it_was_listed_is_waited_for_no_more() {
+async fn namespace_that_leaves_before_it_was_listed_is_waited_for_no_more() {
     let namespaces = NamespaceSet::of(["a", "b"]);
     let world = World::over(&namespaces);
     world.door.shut(Verb::List, "configmaps", Some("b"));
@@ -242,7 +242,7 @@ async fn a_namespace_that_leaves_before_it_was_listed_is_waited_for_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_set_follows_nothing_and_has_synced_and_may_grow() {
+async fn empty_set_follows_nothing_and_has_synced_and_may_grow() {
     let namespaces = NamespaceSet::of(Vec::<String>::new());
     let (world, log) = (World::over(&namespaces), Log::default());
     let written = world.put("a", "x", "first");
@@ -300,7 +300,7 @@ impl SourceProvider for Two {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_goes_back_in_time_has_the_others_read_anew_and_their_versions_distrusted() {
+async fn namespace_that_goes_back_in_time_has_the_others_read_anew_and_their_versions_distrusted() {
     let namespaces = NamespaceSet::of(["default", "quiet"]);
     let rig = Rig::with_options(FactoryOptions { namespaces: Some(namespaces), ..FactoryOptions::default() });
     let (here, there, log) = (Server::new(), Server::new(), Log::default());
@@ -323,7 +323,7 @@ async fn a_namespace_that_goes_back_in_time_has_the_others_read_anew_and_their_v
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_reads_every_namespace_anew() {
+async fn fresh_look_reads_every_namespace_anew() {
     let (world, _, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
     let before = (lists("a"), lists("b"));
@@ -334,7 +334,7 @@ async fn a_fresh_look_reads_every_namespace_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_waits_for_namespaces_that_have_not_begun() {
+async fn fresh_look_waits_for_namespaces_that_have_not_begun() {
     let namespaces = NamespaceSet::of(["a"]);
     let world = World::over(&namespaces);
     for namespace in ["a", "b"] {
@@ -352,7 +352,7 @@ async fn a_fresh_look_waits_for_namespaces_that_have_not_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_does_not_wait_for_a_namespace_that_leaves() {
+async fn fresh_look_does_not_wait_for_a_namespace_that_leaves() {
     let (world, namespaces, informer, _) = followed().await;
     let leaves = async { namespaces.remove("b") };
     let (fresh, left) = future::join(refreshed_within(&world.env, &*informer, MINUTE), leaves).await;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use serde_json::json;
 use tower::{BoxError, Service as _, service_fn};
-use windlass_api_server::faults::{Fault, Link, FaultPlan, FaultyServer, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, FaultyServer, Link};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
@@ -189,7 +189,8 @@ async fn informers_are_current_2_s_after_the_first_answer_when_some_requests_pas
 
 #[tokio::test(start_paused = true)]
 async fn process_probes_a_server_that_is_away_about_once_a_second() {
-    let process = Process::new(vec![Fault::during(MINUTE * 60, FaultAction::RequestLost { silently: false })]);
+    let process =
+        Process::new(vec![Fault::during(MINUTE * 60, FaultAction::RequestLost { silently: false })]);
     for number in 0..50 {
         process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
     }

@@ -13,7 +13,7 @@ fn labels(text: &str) -> Selectors {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_factorys_selectors_narrow_every_informer_and_those_of_a_kind_take_their_place() {
+async fn factorys_selectors_narrow_every_informer_and_those_of_a_kind_take_their_place() {
     let fields = Selectors { labels: None, fields: Some("metadata.name=x".to_owned()) };
     let mut kinds = Kinds::default();
     let mut of_secrets = KindOptions::<Secret>::new();

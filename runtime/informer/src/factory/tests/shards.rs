@@ -9,8 +9,8 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use proptest::prelude::*;
 use serde_json::json;
 use windlass_api_server::ApiServerOptions;
-use windlass_api_server::faults::{RequestSummary, Fault, FaultPlan, FaultAction};
-use windlass_object::shard::{ShardMap, HashRange, HashRanges, ShardField, ShardId, hash, selector};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, RequestSummary};
+use windlass_object::shard::{HashRange, HashRanges, ShardField, ShardId, ShardMap, hash, selector};
 use windlass_object::{
     DecodeError, Decoder, ObjectDecoder, Representation, ResourceKind, Typed, Verb, request,
 };
@@ -101,7 +101,7 @@ async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInfor
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_over_shards_holds_what_belongs_to_them_whether_the_server_filters_or_not() {
+async fn informer_over_shards_holds_what_belongs_to_them_whether_the_server_filters_or_not() {
     for (filters, streams) in SERVERS {
         let (world, _, informer, log) = followed(filters, streams).await;
         assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
@@ -119,7 +119,7 @@ async fn an_informer_over_shards_holds_what_belongs_to_them_whether_the_server_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
+async fn shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
         told(&log);
@@ -141,7 +141,7 @@ async fn a_shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_ranges_change_leaves_and_joins() {
+async fn shard_whose_ranges_change_leaves_and_joins() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
         told(&log);
@@ -157,14 +157,16 @@ async fn a_shard_whose_ranges_change_leaves_and_joins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
+async fn shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
     let shards = ShardSet::new();
     shards.join(shard(0), of("a")).unwrap();
     let world = world_over(&shards, true, false);
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
     assert!(informer.synced().await);
-    world.api.meddle(|asked: &RequestSummary| (asked.verb == Some(Verb::List)).then_some(FaultAction::InternalError));
+    world.api.meddle(|asked: &RequestSummary| {
+        (asked.verb == Some(Verb::List)).then_some(FaultAction::InternalError)
+    });
     shards.join(shard(1), of("b")).unwrap();
     world.put("a", "x", "second");
     world.pass(SECOND).await;
@@ -237,7 +239,7 @@ async fn kinds_without_namespaces_are_sharded_by_uid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_passes_to_an_object_of_another_shard_is_never_lost() {
+async fn name_that_passes_to_an_object_of_another_shard_is_never_lost() {
     for (filters, streams) in SERVERS {
         let shards = ShardSet::new();
         for number in 0..4 {
@@ -249,7 +251,7 @@ async fn a_name_that_passes_to_an_object_of_another_shard_is_never_lost() {
         assert!(informer.synced().await);
         for round in 0..30 {
             if round % 3 == 0 {
-                // One of them lists anew, perhaps what was there before.
+                // One of them lists again, perhaps what was there before.
                 let few = AtomicUsize::new(0);
                 world.api.meddle(move |asked: &RequestSummary| {
                     let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
@@ -417,7 +419,7 @@ enum Step {
     Remove(usize, u8),
     /// These shards of four are held from now on.
     Hold(u8),
-    /// The ring is divided anew.
+    /// The ring is divided again.
     Divide(u16),
     Wait(u16),
 }

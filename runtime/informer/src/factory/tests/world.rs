@@ -10,7 +10,7 @@ use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use windlass_api_server::ApiServerOptions;
-use windlass_api_server::faults::{RequestSummary, FaultPlan, FaultyServer, FaultAction};
+use windlass_api_server::faults::{FaultAction, FaultPlan, FaultyServer, RequestSummary};
 use windlass_client::{FrameStream, RawClient, RequestError};
 use windlass_env::Env;
 use windlass_metrics::Metrics;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use windlass_api_server::faults::{Fault, FaultPlan, FaultyServer, FaultAction};
+use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, FaultyServer};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
 use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, Typed};
@@ -81,7 +81,7 @@ fn names(informer: &SharedInformer<ConfigMap>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_and_its_watch_are_one_stream() {
+async fn list_and_its_watch_are_one_stream() {
     let world = World::with(vec![]);
     world.put("a", "front");
     let informer = world.informer(maps(), Selection::default());
@@ -93,7 +93,7 @@ async fn a_list_and_its_watch_are_one_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_told_so_lists_in_pages_only() {
+async fn source_that_is_told_so_lists_in_pages_only() {
     let world = World::with(vec![]);
     for number in 0..1_100 {
         world.put(&format!("map-{number:04}"), "front");
@@ -105,7 +105,7 @@ async fn a_source_that_is_told_so_lists_in_pages_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_the_resource_asks_again_for_hours()
+async fn server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_the_resource_asks_again_for_hours()
  {
     let world = World::with(vec![Fault::during(HOUR, FaultAction::EndBookmarkMissing)]);
     world.put("a", "front");

@@ -74,7 +74,7 @@ async fn what_is_put_changed_and_taken_away_is_told_in_that_order_at_rising_vers
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replacement_is_told_as_its_differences() {
+async fn replacement_is_told_as_its_differences() {
     let rig = rig();
     for name in ["a", "b"] {
         rig.feed.put(&map(name, "x")).unwrap();
@@ -90,7 +90,7 @@ async fn a_replacement_is_told_as_its_differences() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_was_disconnected_goes_on_from_where_it_was_without_a_list() {
+async fn watch_that_was_disconnected_goes_on_from_where_it_was_without_a_list() {
     let rig = rig();
     rig.settle().await;
     rig.disconnect();
@@ -124,7 +124,7 @@ async fn who_asks_for_changes_that_are_forgotten_lists_anew_and_learns_of_what_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_falls_behind_what_is_remembered_is_told_so_in_its_stream() {
+async fn reader_that_falls_behind_what_is_remembered_is_told_so_in_its_stream() {
     let feed = ChannelSource::with_history(&Env::virtual_time(1), 2);
     let request =
         WatchRequest { version: "1".into(), timeout: LONG, bookmarks: true, extent: Default::default() };
@@ -137,7 +137,7 @@ async fn a_reader_that_falls_behind_what_is_remembered_is_told_so_in_its_stream(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_when_its_time_is_up_and_bookmarks_say_how_far_it_has_come() {
+async fn watch_ends_when_its_time_is_up_and_bookmarks_say_how_far_it_has_come() {
     let feed = ChannelSource::new(&Env::virtual_time(1));
     let timeout = Duration::from_secs(100);
     let request = WatchRequest { version: "1".into(), timeout, bookmarks: true, extent: Default::default() };
@@ -149,7 +149,7 @@ async fn a_watch_ends_when_its_time_is_up_and_bookmarks_say_how_far_it_has_come(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_shown_alone_and_other_selections_are_refused() {
+async fn namespace_is_shown_alone_and_other_selections_are_refused() {
     let rig = rig_over(ChannelSource::new, Selection::in_namespace("other"));
     rig.feed.put(&map("a", "x")).unwrap();
     rig.feed.put(&json!({"metadata": {"namespace": "other", "name": "b"}})).unwrap();
@@ -171,7 +171,7 @@ async fn what_is_no_object_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_stops_leaves_no_watch_behind() {
+async fn informer_that_stops_leaves_no_watch_behind() {
     let rig = rig();
     rig.settle().await;
     assert_eq!(rig.feed.watches(), 1);

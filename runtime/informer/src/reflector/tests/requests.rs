@@ -1,7 +1,7 @@
 //! Requests for fresh lists: how many lists they lead to, when, and when their tickets are done.
 
 use super::*;
-use crate::{RefreshState, ObjectLocation};
+use crate::{ObjectLocation, RefreshState};
 
 fn request(rig: &Rig) -> crate::RefreshTicket {
     rig.informer.request_refresh(ObjectLocation::default())

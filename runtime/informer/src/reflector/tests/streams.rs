@@ -42,7 +42,7 @@ fn wait(seconds: u64) -> Play {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_by_a_stream_is_at_the_version_of_its_end_and_the_stream_goes_on_as_the_watch() {
+async fn list_by_a_stream_is_at_the_version_of_its_end_and_the_stream_goes_on_as_the_watch() {
     let then = vec![modified("a", 9), wait(120)];
     let (rig, script) = play(vec![streamed(7, &["a", "b"], then), stalls()]).await;
     assert_eq!(script.asked(), [newest(), watch(9)], "no list, and no watch of its own");
@@ -83,7 +83,7 @@ async fn what_changes_while_a_stream_tells_what_there_is_has_its_last_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_after_a_loss_need_only_be_as_new_as_what_is_held_and_takes_out_what_is_gone() {
+async fn stream_after_a_loss_need_only_be_as_new_as_what_is_held_and_takes_out_what_is_gone() {
     let (rig, script) = play(vec![
         streamed(7, &["a", "b"], vec![modified("a", 9), lost()]),
         streamed(12, &["a"], vec![Play::Stall]),
@@ -104,7 +104,7 @@ async fn what_is_held_at_the_same_version_is_not_decoded_again_when_a_stream_tel
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time_and_is_remembered() {
+async fn stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time_and_is_remembered() {
     let (rig, script) = play(vec![
         unfinished(vec![added("a", 3), Play::Stall]),
         listed(7, &["a"]),
@@ -119,7 +119,7 @@ async fn a_stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_tells_news_for_ever_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
+async fn stream_that_tells_news_for_ever_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
     let busy = (0..100_u64)
         .flat_map(|version| [added("a", 3 + version), Play::Tell(bookmark(3 + version)), wait(5)]);
     let (rig, script) = play(vec![unfinished(busy.collect()), listed(200, &["a"]), stalls()]).await;
@@ -138,7 +138,7 @@ async fn bookmarks_alone_are_no_sign_of_life_of_a_stream_that_owes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_always_has_more_to_tell_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
+async fn stream_that_always_has_more_to_tell_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
     for frame in [Frame::Modified(object("a", "uid-a", 3, "v")), bookmark(3)] {
         let rig = Rig::new();
         let script =
@@ -168,7 +168,7 @@ async fn of_streams_that_close_without_their_end_the_first_gives_way_to_pages_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_keeps_its_promise_makes_up_for_one_that_closed() {
+async fn stream_that_keeps_its_promise_makes_up_for_one_that_closed() {
     let lost = Play::Tell(error_frame(&gone()));
     let (_rig, script) = play(vec![
         unfinished(vec![]),
@@ -184,7 +184,7 @@ async fn a_stream_that_keeps_its_promise_makes_up_for_one_that_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_may_last_longer_than_its_list_may_take() {
+async fn stream_may_last_longer_than_its_list_may_take() {
     let (_rig, script) = play((0..20).map(|_| Answer::Stream(Err(busy(1)))).collect()).await;
     let windows = script.windows();
     assert!(
@@ -194,7 +194,7 @@ async fn a_stream_may_last_longer_than_its_list_may_take() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_weighed_once() {
+async fn object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_weighed_once() {
     let weight = u64::try_from(object("a", "uid-a", 3, "v").len()).unwrap();
     for told in [
         vec![added("a", 3), modified("a", 4), modified("a", 5), end(7), Play::Stall],
@@ -218,7 +218,7 @@ async fn an_object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_we
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_know_of_streams_is_listed_in_pages_at_once_and_remembered() {
+async fn server_that_does_not_know_of_streams_is_listed_in_pages_at_once_and_remembered() {
     for (code, reason) in
         [(400, "BadRequest"), (405, "MethodNotAllowed"), (406, "NotAcceptable"), (422, "Invalid")]
     {
@@ -245,7 +245,7 @@ async fn what_is_no_fault_of_streams_gives_way_to_pages_once_and_is_not_remember
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a_wait() {
+async fn stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a_wait() {
     let nobody = || Answer::Stream(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
     let (_rig, script) = play(vec![
         nobody(),
@@ -261,7 +261,7 @@ async fn a_stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_at_a_version_that_is_gone_is_asked_for_consistently_at_once() {
+async fn stream_at_a_version_that_is_gone_is_asked_for_consistently_at_once() {
     for unavailable in [gone(), refusal(504, "Too large resource version")] {
         let (_rig, script) = play(vec![
             streamed(7, &["a"], vec![lost()]),
@@ -275,7 +275,7 @@ async fn a_stream_at_a_version_that_is_gone_is_asked_for_consistently_at_once() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_older_than_what_is_held_is_not_believed_before_a_list_proves_it() {
+async fn stream_older_than_what_is_held_is_not_believed_before_a_list_proves_it() {
     let lost = Play::Tell(error_frame(&gone()));
     let (rig, script) = play(vec![
         streamed(50, &["a"], vec![lost]),
@@ -289,7 +289,7 @@ async fn a_stream_older_than_what_is_held_is_not_believed_before_a_list_proves_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_pages() {
+async fn fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_pages() {
     let (rig, script) =
         play(vec![streamed(7, &["a"], vec![Play::Stall]), listed(9, &["a", "b"]), stalls()]).await;
     assert!(rig.refreshed_within(Duration::from_secs(1)).await);
@@ -297,7 +297,7 @@ async fn a_fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_page
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_stream_ends_at_once_when_the_informer_stops() {
+async fn wait_for_a_stream_ends_at_once_when_the_informer_stops() {
     let rig = Rig::new();
     let refused = || Answer::Stream(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
     let script = Script::new(&rig.env, (0..8).map(|_| refused()));

@@ -58,7 +58,7 @@ async fn each_handler_is_resynced_as_often_as_it_asked_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relist_tells_real_changes_only_whoever_is_resynced() {
+async fn relist_tells_real_changes_only_whoever_is_resynced() {
     let (rig, server) = (Rig::new(), Server::new());
     for name in ["a", "b", "c"] {
         server.set(name, "first");
@@ -84,7 +84,7 @@ async fn a_relist_tells_real_changes_only_whoever_is_resynced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_period_too_short_is_refused_by_name_and_with_a_remedy() {
+async fn period_too_short_is_refused_by_name_and_with_a_remedy() {
     let rig = Rig::new();
     let options = resynced_every(Resync::Every(Duration::from_millis(999)));
     let refused = rig.informer.add_handler_with("eager", options, |_: &Told| {}).unwrap_err();
@@ -101,7 +101,7 @@ async fn a_period_too_short_is_refused_by_name_and_with_a_remedy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_handler_is_resynced_no_more_and_leaves_no_timer() {
+async fn removed_handler_is_resynced_no_more_and_leaves_no_timer() {
     let (rig, server) = (Rig::new(), Server::new());
     server.set("a", "first");
     let (log, handle) = attach(&rig, "resynced", resynced_every(Resync::Every(PERIOD)));
@@ -143,7 +143,7 @@ async fn what_crosses_a_filter_is_told_as_coming_and_going() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_and_harms_nobody() {
+async fn handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_and_harms_nobody() {
     let (rig, server, bystander) = running(&["a"]).await;
     bystander.take();
     let options = HandlerOptions { delivery: Delivery::EveryEvent { bound: 3 }, ..HandlerOptions::default() };
@@ -207,7 +207,7 @@ async fn waiting_for_a_removed_handler_waits_for_its_running_call_and_for_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_ever() {
+async fn call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_ever() {
     let (rig, _server, _log) = running(&["a"]).await;
     let (own, outcome) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(None)));
     let (handle, waited) = (Arc::clone(&own), Arc::clone(&outcome));
@@ -226,7 +226,7 @@ async fn a_call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_eve
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_gone_when_its_informer_is_or_if_it_never_began() {
+async fn handler_is_gone_when_its_informer_is_or_if_it_never_began() {
     let (rig, _server, log) = running(&["a"]).await;
     let handle = log.attach(&rig.informer, "until the end");
     rig.factory.shutdown().await;
@@ -252,7 +252,7 @@ async fn what_a_handler_holds_is_dropped_before_it_is_said_to_be_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_panics_at_every_object_of_the_initial_list_becomes_synced_early_and_late() {
+async fn handler_that_panics_at_every_object_of_the_initial_list_becomes_synced_early_and_late() {
     let (rig, server) = (Rig::new(), Server::new());
     for name in ["a", "b", "c"] {
         server.set(name, "first");
@@ -267,7 +267,7 @@ async fn a_handler_that_panics_at_every_object_of_the_initial_list_becomes_synce
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_handler_hears_of_deletions_and_of_objects_that_come_back() {
+async fn late_handler_hears_of_deletions_and_of_objects_that_come_back() {
     let (rig, server, _log) = running(&["a"]).await;
     let late = Log::default();
     let handle = late.attach(&rig.informer, "late");

@@ -44,7 +44,7 @@ fn strip(map: &mut ConfigMap) -> Result<(), String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transform_comes_before_store_handlers_and_indexes_and_sees_deletions() {
+async fn transform_comes_before_store_handlers_and_indexes_and_sees_deletions() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     rig.informer.set_transform(strip).unwrap();
     let by_value = rig.lister.index(|map| map.data.clone().unwrap_or_default().into_values());
@@ -100,7 +100,7 @@ async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transform_is_set_once_and_before_the_first_object() {
+async fn transform_is_set_once_and_before_the_first_object() {
     let (rig, server) = (Rig::new(), Server::new());
     rig.informer.set_transform(strip).unwrap();
     let again = rig.informer.set_transform(strip);
@@ -118,7 +118,7 @@ fn rig_for(objects: u64) -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shrunk() {
+async fn list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shrunk() {
     let (rig, server, log) = (rig_for(2), Server::new(), Log::default());
     log.attach(&rig.informer, "log");
     for name in ["a", "b", "c", "d"] {
@@ -168,7 +168,7 @@ async fn what_is_held_stays_served_while_more_does_not_fit_and_the_rest_comes_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_replaced_for_ever_never_counts_twice() {
+async fn object_that_is_replaced_for_ever_never_counts_twice() {
     let (rig, server) = (rig_for(2), Server::new());
     server.set("a", "first");
     rig.start(&server);
@@ -227,7 +227,7 @@ async fn ready_made_indexes_find_pods() {
     assert_eq!(by_owner.count(&"o".into()), 1);
 }
 
-/// Many readers beside one writer: each reads one moment, moments never go back, and the writer gets through.
+/// Many readers next to one writer: each reads one moment, moments never go back, and the writer gets through.
 #[test]
 fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     // Interpreted, each takes a thousand times as long.
@@ -278,7 +278,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
                 scope.spawn(move || read(reading))
             })
             .collect();
-        // From here to its end the writer has readers beside it, each of which holds what it read last.
+        // From here to its end the writer has readers next to it, each of which holds what it read last.
         (0..READERS).for_each(|_| began.recv().unwrap());
         for version in 1..=ROUNDS {
             writer.apply(Batch::Changes(vec![crate::delta_fifo::Delta::Added(crate::delta_fifo::Item {
@@ -300,7 +300,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     );
 }
 
-/// An object whose readers take their time: each says that it reads the labels, and goes on when it may.
+/// An object whose readers take their time: each says that it reads the labels, and continues when it may.
 struct Slow {
     metadata: ObjectMeta,
     gates: Option<(Barrier, Barrier)>,
@@ -334,7 +334,7 @@ fn stored_slowly(version: u64, gates: Option<(Barrier, Barrier)>) -> Batch<Objec
 
 /// Upstream's readers hold a lock for as long as they list, and its writer waits for them (kubernetes#130767).
 #[test]
-fn the_writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
+fn writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
     const READERS: usize = 4;
     const CHANGES: u64 = 100;
     let gates = (Barrier::new(READERS + 1), Barrier::new(READERS + 1));
@@ -369,7 +369,7 @@ fn the_writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
             }
             wrote.send(()).unwrap();
         });
-        // However it ends, the readers go on, so that nobody is left to wait for.
+        // However it ends, the readers continue, so that nobody is left to wait for.
         let ended = written.recv_timeout(Duration::from_secs(30));
         may_go_on.wait();
         let seen: Vec<usize> = readers.into_iter().map(|reader| reader.join().expect("a list")).collect();
@@ -396,7 +396,8 @@ async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called
             let later = env.now() + STUCK_AFTER + Duration::from_secs(1);
             let polled = informer.informer.polls.longest(later).is_some_and(|poll| poll > STUCK_AFTER);
             let stuck = polled && informer.stuck_at(later).is_some();
-            let lags: Vec<UnsyncedReason> = informer.laggards().into_iter().map(|laggard| laggard.lag).collect();
+            let lags: Vec<UnsyncedReason> =
+                informer.laggards().into_iter().map(|laggard| laggard.lag).collect();
             looks.lock().unwrap().push((what, stuck && informer.is_following(), lags));
         }
     };

@@ -11,7 +11,7 @@ use imbl::OrdMap;
 use windlass_object::shard::{HashRange, ShardField};
 use windlass_object::{ObjectHeader, ResourceVersion};
 
-use crate::partition::{Partition, ObjectLocation};
+use crate::partition::{ObjectLocation, Partition};
 use crate::shards::Shard;
 
 /// What there is to follow.

@@ -231,7 +231,7 @@ proptest! {
 }
 
 #[test]
-fn the_least_of_all_is_the_version_and_each_part_has_its_own() {
+fn least_of_all_is_the_version_and_each_part_has_its_own() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
     tracker.listed(&facts(part(0), 7, true));

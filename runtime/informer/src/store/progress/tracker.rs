@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 
 use windlass_object::{ObjectHeader, ResourceVersion};
 
-use super::partitions::{PartitionProgress, CoverageScope};
-use super::{Progress, ListHandling, VersionTrust};
+use super::partitions::{CoverageScope, PartitionProgress};
+use super::{ListHandling, Progress, VersionTrust};
 use crate::delta_fifo::ListMetadata;
 use crate::handler::Cause;
-use crate::partition::{RemovalReason, Partition};
+use crate::partition::{Partition, RemovalReason};
 
 /// Progress, and who moves it.
 #[derive(Debug, Default)]
@@ -48,7 +48,8 @@ impl Tracker {
             self.progress.coverage.0 = CoverageScope::Many(Default::default());
         }
         for partition in partitions {
-            let part = PartitionProgress { version: version.clone(), held: None, listed: false, epoch, initial };
+            let part =
+                PartitionProgress { version: version.clone(), held: None, listed: false, epoch, initial };
             self.enter(partition, part);
         }
     }
@@ -354,7 +355,12 @@ mod tests {
             Step::Join(number) => tracker.join(vec![part(number)]),
             Step::Empty(number, departure) => tracker.emptied(&part(number), departure),
             Step::List { part: number, version, consistent } => {
-                tracker.listed(&ListMetadata { partition: part(number), version, consistent, initial: false });
+                tracker.listed(&ListMetadata {
+                    partition: part(number),
+                    version,
+                    consistent,
+                    initial: false,
+                });
             }
             Step::Advance(number, version) => tracker.advance(&part(number), &version),
             Step::Change(number, version) => tracker.advance_of(&head(number, &version)),

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use windlass_election::lease::LeaseParams;
 use windlass_election::{ElectionConfig, PreviousHolder, WRITTEN_ANNOTATION};
 use windlass_env::Instant;
-use windlass_object::shard::{ShardMap, HashRanges, ShardId};
+use windlass_object::shard::{HashRanges, ShardId, ShardMap};
 
 use super::world::{MILLI, SECOND, World, members};
 use super::{assert_at_rest, at_rest, probes};

@@ -158,7 +158,7 @@ async fn pages_are_of_one_revision_whatever_is_written_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_whose_revision_was_forgotten_can_be_continued_inconsistently() {
+async fn page_whose_revision_was_forgotten_can_be_continued_inconsistently() {
     let world = five();
     let token = listed(&world, &options("", "", 2)).continue_.unwrap();
     world.delete("c");
@@ -257,7 +257,7 @@ async fn tokens_from_elsewhere_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_view_shows_the_past_to_whom_it_is_enough() {
+async fn frozen_view_shows_the_past_to_whom_it_is_enough() {
     let world = five();
     world.view.freeze();
     world.delete("a");
@@ -279,7 +279,7 @@ async fn a_frozen_view_shows_the_past_to_whom_it_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_view_falls_behind_by_no_more_than_its_bound_or_what_is_kept() {
+async fn frozen_view_falls_behind_by_no_more_than_its_bound_or_what_is_kept() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 4 }));
     world.view.freeze_within(2);
     for _ in 0..3 {
@@ -295,7 +295,7 @@ async fn a_frozen_view_falls_behind_by_no_more_than_its_bound_or_what_is_kept() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_waits_three_seconds_for_what_is_too_new() {
+async fn read_waits_three_seconds_for_what_is_too_new() {
     let world = five();
     let start = world.env.now();
     settle(&world.env, &world.view, "9").await;

@@ -73,7 +73,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_tells_every_change_after_its_version_in_order_and_then_falls_silent() {
+async fn watch_tells_every_change_after_its_version_in_order_and_then_falls_silent() {
     let world = World::new();
     world.put("a", &json!({}));
     let start = world.put("b", &json!({}));
@@ -89,7 +89,7 @@ async fn a_watch_tells_every_change_after_its_version_in_order_and_then_falls_si
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_version_begins_with_the_present() {
+async fn watch_without_a_version_begins_with_the_present() {
     let world = World::new();
     world.put("b", &json!({}));
     world.put("a", &json!({}));
@@ -105,7 +105,7 @@ async fn a_watch_without_a_version_begins_with_the_present() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_watch_tells_the_present_its_end_and_the_rest() {
+async fn list_watch_tells_the_present_its_end_and_the_rest() {
     let world = World::new();
     world.put("a", &json!({}));
     world.elsewhere();
@@ -121,7 +121,7 @@ async fn a_list_watch_tells_the_present_its_end_and_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_watch_of_what_is_yet_to_come_is_refused_after_three_seconds_unless_it_comes() {
+async fn list_watch_of_what_is_yet_to_come_is_refused_after_three_seconds_unless_it_comes() {
     let world = World::new();
     let mut events = world.watch(Selection::default(), &list_watch("2"));
     let refusal = "504 Timeout Timeout: Too large resource version: 2, current: 1".to_owned();
@@ -171,7 +171,7 @@ async fn watches_of_a_namespace_and_of_a_name_hear_of_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_no_longer_kept_is_told_at_once_and_once() {
+async fn version_that_is_no_longer_kept_is_told_at_once_and_once() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     for _ in 0..5 {
         world.put("a", &json!({}));
@@ -183,7 +183,7 @@ async fn a_version_that_is_no_longer_kept_is_told_at_once_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_from_before_the_history_will_do_where_nothing_was_missed() {
+async fn version_from_before_the_history_will_do_where_nothing_was_missed() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     for _ in 0..9 {
         world.elsewhere();
@@ -201,7 +201,7 @@ async fn a_version_from_before_the_history_will_do_where_nothing_was_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_watch_is_told_that_what_it_missed_is_gone_and_never_delays_a_write() {
+async fn slow_watch_is_told_that_what_it_missed_is_gone_and_never_delays_a_write() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     let mut slow = world.watch(Selection::default(), &from(1));
     let mut quick = world.watch(Selection::default(), &from(1));
@@ -213,7 +213,7 @@ async fn a_slow_watch_is_told_that_what_it_missed_is_gone_and_never_delays_a_wri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_survives_that_history_passes_it_by() {
+async fn quiet_watch_survives_that_history_passes_it_by() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     let mut events = world.watch(Selection::default(), &from(1));
     assert_eq!(now(&mut events), [""; 0]);
@@ -266,7 +266,7 @@ async fn watches_last_as_long_as_asked_or_between_half_an_hour_and_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_the_future_is_silent_until_it_comes() {
+async fn watch_from_the_future_is_silent_until_it_comes() {
     let world = World::new();
     let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(100)), ..from(4) };
     let mut events = world.watch(Selection::default(), &options);
@@ -280,7 +280,7 @@ async fn a_watch_from_the_future_is_silent_until_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_view_is_silent_and_tells_what_it_missed_once_thawed() {
+async fn frozen_view_is_silent_and_tells_what_it_missed_once_thawed() {
     let world = World::new();
     world.put("a", &json!({}));
     world.view.freeze();
@@ -303,7 +303,7 @@ async fn a_frozen_view_is_silent_and_tells_what_it_missed_once_thawed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_frozen_in_the_past_starts_there() {
+async fn view_frozen_in_the_past_starts_there() {
     let world = World::new();
     world.put("a", &json!({}));
     world.put("b", &json!({}));
@@ -363,7 +363,7 @@ async fn options_that_make_no_sense_are_refused_in_the_words_of_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_lags_by_many_batches_tells_them_all() {
+async fn watch_that_lags_by_many_batches_tells_them_all() {
     let world = World::new();
     let mut events = world.watch(Selection::default(), &from(1));
     for at in 0..300 {

@@ -31,7 +31,7 @@ pub(super) fn defaults(spec: &mut Value) {
             value::set(spec, &["serviceAccountName"], older);
         }
     }
-    // The older name of the field goes on showing the same.
+    // The older name of the field continues showing the same.
     value::keep(spec, &spec.clone(), &["serviceAccountName"]);
     let account = value::text(spec, &["serviceAccountName"]).to_owned();
     if !account.is_empty() {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_new_object_has_a_uid_a_time_and_a_version() {
+fn new_object_has_a_uid_a_time_and_a_version() {
     let world = World::new();
     let made = world.made("configmaps", config_map("a"));
     assert_eq!(part(&made, "/metadata/uid").as_str().map(str::len), Some(36));
@@ -15,7 +15,7 @@ fn a_new_object_has_a_uid_a_time_and_a_version() {
 }
 
 #[test]
-fn a_name_is_taken_once() {
+fn name_is_taken_once() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     let refused = world.create("configmaps", config_map("a")).unwrap_err();
@@ -24,7 +24,7 @@ fn a_name_is_taken_once() {
 }
 
 #[test]
-fn a_generated_name_has_five_letters_more() {
+fn generated_name_has_five_letters_more() {
     let world = World::new();
     let made = world.made("configmaps", json!({"metadata": {"generateName": "web-"}}));
     let name = part(&made, "/metadata/name").as_str().unwrap_or_default().to_owned();
@@ -35,7 +35,7 @@ fn a_generated_name_has_five_letters_more() {
 }
 
 #[test]
-fn a_version_is_not_for_new_objects() {
+fn version_is_not_for_new_objects() {
     let world = World::new();
     let mut body = config_map("a");
     body["metadata"]["resourceVersion"] = json!("1");
@@ -76,7 +76,7 @@ fn nothing_is_created_in_a_namespace_that_terminates() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_and_writes_nothing() {
+fn dry_run_says_what_would_be_and_writes_nothing() {
     let world = World::new();
     let before = world.storage.revision();
     let dry = WriteOptions { dry_run: true, ..options() };
@@ -138,7 +138,7 @@ fn every_cluster_has_its_namespaces_and_priority_classes() {
 }
 
 #[test]
-fn a_registry_over_what_is_stored_finds_it_as_it_was() {
+fn registry_over_what_is_stored_finds_it_as_it_was() {
     let world = World::new();
     let revision = world.storage.revision();
     let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());

@@ -50,7 +50,7 @@ fn defined() -> World {
 }
 
 #[test]
-fn a_definition_is_established_at_once_and_served() {
+fn definition_is_established_at_once_and_served() {
     let world = World::new();
     assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_none());
     let made = world.made("apiextensions.k8s.io/v1/customresourcedefinitions", definition());
@@ -64,7 +64,7 @@ fn a_definition_is_established_at_once_and_served() {
 }
 
 #[test]
-fn a_malformed_definition_is_refused() {
+fn malformed_definition_is_refused() {
     let world = World::new();
     let mut body = definition();
     body["metadata"]["name"] = json!("other.example.com");
@@ -140,7 +140,7 @@ fn custom_objects_can_be_selected_by_the_fields_their_definition_names() {
 }
 
 #[test]
-fn a_definition_takes_its_objects_along() {
+fn definition_takes_its_objects_along() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "a"}}));
     let collection = super::super::convert::collection(&world.at(WIDGETS, "").resource);
@@ -191,7 +191,7 @@ fn what_is_served_can_be_asked_while_a_write_goes_on() {
 }
 
 #[test]
-fn a_definition_that_does_not_hold_any_more_stands_in_nobodys_way() {
+fn definition_that_does_not_hold_any_more_stands_in_nobodys_way() {
     let world = World::new();
     let collection = crate::storage::Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
     world.made(DEFINITIONS, named("alphas", "Alpha"));
@@ -218,7 +218,7 @@ fn a_definition_that_does_not_hold_any_more_stands_in_nobodys_way() {
 }
 
 #[test]
-fn a_request_for_a_kind_that_has_gone_since_is_told_so() {
+fn request_for_a_kind_that_has_gone_since_is_told_so() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "a"}}));
     let (widgets, one) = (world.at(WIDGETS, ""), world.at(WIDGETS, "a"));
@@ -248,7 +248,7 @@ fn a_request_for_a_kind_that_has_gone_since_is_told_so() {
 }
 
 #[test]
-fn a_request_is_judged_by_the_definition_as_it_is_now() {
+fn request_is_judged_by_the_definition_as_it_is_now() {
     let world = defined();
     let before = world.at(WIDGETS, "");
     let mut changed = world.get(DEFINITIONS, "widgets.example.com").unwrap();
@@ -261,7 +261,7 @@ fn a_request_is_judged_by_the_definition_as_it_is_now() {
 }
 
 #[test]
-fn a_freed_name_goes_to_who_waited_for_it() {
+fn freed_name_goes_to_who_waited_for_it() {
     let world = World::new();
     world.made(DEFINITIONS, named("widgets", "Widget"));
     let refused = world.made(DEFINITIONS, named("gadgets", "Widget"));
@@ -276,7 +276,7 @@ fn a_freed_name_goes_to_who_waited_for_it() {
 }
 
 #[test]
-fn a_definition_stays_until_its_last_object_is_gone() {
+fn definition_stays_until_its_last_object_is_gone() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "free"}}));
     world.made(WIDGETS, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}));
@@ -298,7 +298,7 @@ fn a_definition_stays_until_its_last_object_is_gone() {
 }
 
 #[test]
-fn a_terminating_definition_says_so_whatever_else_is_written() {
+fn terminating_definition_says_so_whatever_else_is_written() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}));
     world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();

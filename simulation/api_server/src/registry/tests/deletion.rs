@@ -14,10 +14,11 @@ fn running(world: &World, name: &str) -> Value {
 }
 
 #[test]
-fn a_running_pod_is_given_its_time() {
+fn running_pod_is_given_its_time() {
     let world = World::new();
     running(&world, "a");
-    let DeleteResponse::Object { answer, accepted } = world.delete("pods", "a", &DeleteOptions::default()).unwrap()
+    let DeleteResponse::Object { answer, accepted } =
+        world.delete("pods", "a", &DeleteOptions::default()).unwrap()
     else {
         panic!("a pod is answered with")
     };
@@ -49,7 +50,7 @@ fn pods_that_do_not_run_go_at_once() {
 }
 
 #[test]
-fn a_deletion_may_ask_for_a_certain_object() {
+fn deletion_may_ask_for_a_certain_object() {
     let world = World::new();
     let made = world.made("configmaps", config_map("a"));
     let other = DeleteOptions { uid: Some("other".to_owned()), ..DeleteOptions::default() };
@@ -62,7 +63,8 @@ fn a_deletion_may_ask_for_a_certain_object() {
     assert_eq!((refused.code, refused.message), (409, expected));
     let older = DeleteOptions { resource_version: Some("1".to_owned()), ..DeleteOptions::default() };
     assert_eq!(world.delete("configmaps", "a", &older).unwrap_err().code, 409);
-    let DeleteResponse::Status(status) = world.delete("configmaps", "a", &DeleteOptions::default()).unwrap() else {
+    let DeleteResponse::Status(status) = world.delete("configmaps", "a", &DeleteOptions::default()).unwrap()
+    else {
         panic!("a config map is answered with a status")
     };
     let expected = json!({
@@ -77,12 +79,15 @@ fn a_deletion_may_ask_for_a_certain_object() {
 }
 
 #[test]
-fn an_object_stays_until_its_last_finalizer_goes() {
+fn object_stays_until_its_last_finalizer_goes() {
     let world = World::new();
     let mut body = config_map("a");
     body["metadata"]["finalizers"] = json!(["x/y"]);
     world.made("configmaps", body);
-    assert!(matches!(world.delete("configmaps", "a", &DeleteOptions::default()), Ok(DeleteResponse::Object { .. })));
+    assert!(matches!(
+        world.delete("configmaps", "a", &DeleteOptions::default()),
+        Ok(DeleteResponse::Object { .. })
+    ));
     let held = world.get("configmaps", "a").unwrap();
     assert_eq!(part(&held, "/metadata/deletionGracePeriodSeconds"), 0);
     assert!(value::has(&held, &["metadata", "deletionTimestamp"]));
@@ -122,7 +127,7 @@ fn propagation_is_told_to_the_garbage_collector() {
 }
 
 #[test]
-fn a_later_deletion_in_another_way_wins() {
+fn later_deletion_in_another_way_wins() {
     let world = World::new();
     let path = "apps/v1/replicasets";
     world.made(path, replica_set("a"));
@@ -135,7 +140,7 @@ fn a_later_deletion_in_another_way_wins() {
 }
 
 #[test]
-fn a_namespace_terminates_and_goes_when_it_is_finalized() {
+fn namespace_terminates_and_goes_when_it_is_finalized() {
     let world = World::new();
     world.made("namespaces", json!({"metadata": {"name": "a"}}));
     world.delete("namespaces", "a", &DeleteOptions::default()).unwrap();
@@ -157,7 +162,7 @@ fn a_namespace_terminates_and_goes_when_it_is_finalized() {
 }
 
 #[test]
-fn a_collection_is_deleted_as_selected() {
+fn collection_is_deleted_as_selected() {
     let world = World::new();
     for (name, label) in [("a", "x"), ("b", "y"), ("c", "x")] {
         let mut body = config_map(name);
@@ -177,7 +182,7 @@ fn a_collection_is_deleted_as_selected() {
 }
 
 #[test]
-fn a_dry_run_deletes_nothing() {
+fn dry_run_deletes_nothing() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     world.delete("configmaps", "a", &DeleteOptions { dry_run: true, ..DeleteOptions::default() }).unwrap();

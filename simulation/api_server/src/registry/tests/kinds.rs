@@ -9,7 +9,7 @@ fn told(world: &World, path: &str, body: Value) -> Vec<String> {
 }
 
 #[test]
-fn a_pod_gets_what_it_left_out() {
+fn pod_gets_what_it_left_out() {
     let world = World::new();
     let mut body = pod("a");
     body["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
@@ -39,7 +39,7 @@ fn a_pod_gets_what_it_left_out() {
 }
 
 #[test]
-fn a_pod_is_refused_field_by_field() {
+fn pod_is_refused_field_by_field() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "spec": {
         "restartPolicy": "Sometimes",
@@ -74,7 +74,7 @@ fn of_a_pod_little_may_change() {
 }
 
 #[test]
-fn a_pod_has_the_priority_of_its_class() {
+fn pod_has_the_priority_of_its_class() {
     let world = World::new();
     let mut body = pod("a");
     body["spec"]["priorityClassName"] = json!("system-node-critical");
@@ -146,7 +146,7 @@ fn workloads_are_refused_field_by_field() {
 }
 
 #[test]
-fn a_stateful_set_changes_in_few_places() {
+fn stateful_set_changes_in_few_places() {
     let world = World::new();
     let path = "apps/v1/statefulsets";
     world.made(path, replica_set("a"));
@@ -157,7 +157,7 @@ fn a_stateful_set_changes_in_few_places() {
 }
 
 #[test]
-fn a_deployments_annotations_make_a_generation() {
+fn deployments_annotations_make_a_generation() {
     let world = World::new();
     let path = "apps/v1/deployments";
     world.made(path, replica_set("a"));
@@ -174,7 +174,7 @@ fn job(name: &str) -> Value {
 }
 
 #[test]
-fn a_job_selects_its_own_pods() {
+fn job_selects_its_own_pods() {
     let world = World::new();
     let made = world.made("batch/v1/jobs", job("a"));
     let uid = part(&made, "/metadata/uid");
@@ -191,7 +191,7 @@ fn a_job_selects_its_own_pods() {
 }
 
 #[test]
-fn a_jobs_template_stays_and_its_counters_grow() {
+fn jobs_template_stays_and_its_counters_grow() {
     let world = World::new();
     world.made("batch/v1/jobs", job("a"));
     let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "y"}]}}}});
@@ -206,7 +206,7 @@ fn a_jobs_template_stays_and_its_counters_grow() {
 }
 
 #[test]
-fn a_cron_job_has_a_schedule_and_a_short_name() {
+fn cron_job_has_a_schedule_and_a_short_name() {
     let world = World::new();
     let body = |name: &str, schedule: &str| json!({"metadata": {"name": name}, "spec": {"schedule": schedule, "jobTemplate": {"spec": job("x")["spec"]}}});
     let made = world.made("batch/v1/cronjobs", body("a", "*/5 * * * *"));
@@ -220,7 +220,7 @@ fn a_cron_job_has_a_schedule_and_a_short_name() {
 }
 
 #[test]
-fn a_service_gets_an_address_and_keeps_it() {
+fn service_gets_an_address_and_keeps_it() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}});
     let made = world.made("services", body.clone());
@@ -250,7 +250,7 @@ fn a_service_gets_an_address_and_keeps_it() {
 }
 
 #[test]
-fn a_service_on_nodes_gets_ports_there() {
+fn service_on_nodes_gets_ports_there() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
     let made = world.made("services", body);
@@ -275,7 +275,7 @@ fn endpoints_go_with_their_service() {
 }
 
 #[test]
-fn a_claim_is_protected_and_bound_once() {
+fn claim_is_protected_and_bound_once() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "spec": {
         "accessModes": ["ReadWriteOnce"],
@@ -319,7 +319,7 @@ fn events_and_autoscalers_are_served_in_every_version() {
 }
 
 #[test]
-fn a_service_keeps_what_it_has_and_is_refused_what_another_has() {
+fn service_keeps_what_it_has_and_is_refused_what_another_has() {
     let world = World::new();
     let service = |name: &str, port: i64| {
         let ports = json!([{"port": 80, "nodePort": port}]);

@@ -7,7 +7,7 @@ fn quota(world: &World, hard: Value, used: Value) {
 }
 
 #[test]
-fn a_quota_counts_and_refuses() {
+fn quota_counts_and_refuses() {
     let world = World::new();
     quota(
         &world,
@@ -26,7 +26,7 @@ fn a_quota_counts_and_refuses() {
 }
 
 #[test]
-fn a_name_that_is_taken_costs_nothing() {
+fn name_that_is_taken_costs_nothing() {
     let world = World::new();
     quota(&world, json!({"pods": "9"}), json!({"pods": "0"}));
     world.made("pods", pod("a"));
@@ -35,7 +35,7 @@ fn a_name_that_is_taken_costs_nothing() {
 }
 
 #[test]
-fn a_quota_of_unknown_use_refuses() {
+fn quota_of_unknown_use_refuses() {
     let world = World::new();
     quota(&world, json!({"pods": "9"}), json!({}));
     let refused = world.create("pods", pod("a")).unwrap_err();

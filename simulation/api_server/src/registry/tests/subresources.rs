@@ -7,7 +7,7 @@ fn bind(world: &World, pod: &str, node: &str) -> Result<Value, Status> {
 }
 
 #[test]
-fn a_pod_is_bound_once() {
+fn pod_is_bound_once() {
     let world = World::new();
     world.made("pods", pod("a"));
     let answer = bind(&world, "a", "n").unwrap();
@@ -49,7 +49,7 @@ fn evict(world: &World) -> Result<(), Status> {
 }
 
 #[test]
-fn an_eviction_waits_for_its_budget() {
+fn eviction_waits_for_its_budget() {
     let world = World::new();
     guarded(&world, 0);
     let refused = evict(&world).unwrap_err();
@@ -61,7 +61,7 @@ fn an_eviction_waits_for_its_budget() {
 }
 
 #[test]
-fn an_eviction_takes_from_its_budget_and_deletes() {
+fn eviction_takes_from_its_budget_and_deletes() {
     let world = World::new();
     guarded(&world, 1);
     evict(&world).unwrap();
@@ -79,7 +79,7 @@ fn an_eviction_takes_from_its_budget_and_deletes() {
 }
 
 #[test]
-fn a_scale_is_read_and_set() {
+fn scale_is_read_and_set() {
     let world = World::new();
     world.made("apps/v1/replicasets", replica_set("a"));
     let path = "apps/v1/replicasets/scale";
@@ -100,7 +100,7 @@ fn a_scale_is_read_and_set() {
 }
 
 #[test]
-fn a_token_is_its_accounts_until_it_expires() {
+fn token_is_its_accounts_until_it_expires() {
     let world = World::new();
     world.made("serviceaccounts", json!({"metadata": {"name": "s"}}));
     let to = world.at("serviceaccounts/token", "s");
@@ -114,7 +114,7 @@ fn a_token_is_its_accounts_until_it_expires() {
 }
 
 #[test]
-fn a_token_ends_with_its_account_and_is_not_that_of_a_later_one() {
+fn token_ends_with_its_account_and_is_not_that_of_a_later_one() {
     let world = World::new();
     world.made("serviceaccounts", json!({"metadata": {"name": "s"}}));
     let to = world.at("serviceaccounts/token", "s");
@@ -139,7 +139,7 @@ fn conditions_of_a_status_patch_merge_by_type() {
 }
 
 #[test]
-fn an_eviction_of_another_pod_than_was_meant_changes_nothing() {
+fn eviction_of_another_pod_than_was_meant_changes_nothing() {
     let world = World::new();
     guarded(&world, 1);
     let before = world.storage.revision();
@@ -158,7 +158,7 @@ fn an_eviction_of_another_pod_than_was_meant_changes_nothing() {
 }
 
 #[test]
-fn a_resize_reaches_resources_only() {
+fn resize_reaches_resources_only() {
     let world = World::new();
     let mut body = pod("a");
     body["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
@@ -210,7 +210,7 @@ fn ephemeral_containers_are_added_and_nothing_else_is_changed() {
 }
 
 #[test]
-fn an_approval_reaches_conditions_only() {
+fn approval_reaches_conditions_only() {
     let world = World::new();
     let path = "certificates.k8s.io/v1/certificatesigningrequests";
     let spec = json!({"request": "YQ==", "signerName": "example.com/s", "usages": ["client auth"]});

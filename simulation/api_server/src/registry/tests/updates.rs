@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn an_update_that_changes_nothing_keeps_its_version() {
+fn update_that_changes_nothing_keeps_its_version() {
     let world = World::new();
     let made = world.made("apps/v1/replicasets", replica_set("a"));
     let before = world.storage.revision();
@@ -12,7 +12,7 @@ fn an_update_that_changes_nothing_keeps_its_version() {
 }
 
 #[test]
-fn an_update_from_an_older_version_conflicts() {
+fn update_from_an_older_version_conflicts() {
     let world = World::new();
     let old = world.made("configmaps", config_map("a"));
     let mut new = old.clone();
@@ -28,7 +28,7 @@ fn an_update_from_an_older_version_conflicts() {
 }
 
 #[test]
-fn the_version_may_be_left_out_where_the_kind_allows() {
+fn version_may_be_left_out_where_the_kind_allows() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     assert!(world.update("configmaps", config_map("a")).is_ok());
@@ -42,7 +42,7 @@ fn the_version_may_be_left_out_where_the_kind_allows() {
 }
 
 #[test]
-fn an_update_of_what_is_not_there_creates_it_where_the_kind_allows() {
+fn update_of_what_is_not_there_creates_it_where_the_kind_allows() {
     let world = World::new();
     assert_eq!(world.update("configmaps", config_map("a")).unwrap_err().code, 404);
     let lease = json!({"metadata": {"name": "l"}, "spec": {}});
@@ -51,7 +51,7 @@ fn an_update_of_what_is_not_there_creates_it_where_the_kind_allows() {
 }
 
 #[test]
-fn the_object_must_be_that_of_the_path() {
+fn object_must_be_that_of_the_path() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     let to = world.at("configmaps", "a");
@@ -69,7 +69,7 @@ fn the_object_must_be_that_of_the_path() {
 }
 
 #[test]
-fn a_generation_counts_changes_of_the_spec_only() {
+fn generation_counts_changes_of_the_spec_only() {
     let world = World::new();
     let path = "apps/v1/replicasets";
     let made = world.made(path, replica_set("a"));
@@ -108,7 +108,7 @@ fn status_and_the_rest_are_written_each_by_its_own_path() {
 }
 
 #[test]
-fn a_patch_that_does_not_fit_is_refused() {
+fn patch_that_does_not_fit_is_refused() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     let patch = |kind, body| world.patch("configmaps", "a", kind, body).unwrap_err();
@@ -172,7 +172,7 @@ fn what_is_made_once_and_for_all_stays() {
 }
 
 #[test]
-fn a_write_of_the_status_makes_no_new_generation() {
+fn write_of_the_status_makes_no_new_generation() {
     let world = World::new();
     for (path, body) in [
         ("apps/v1/deployments", replica_set("a")),
@@ -191,7 +191,7 @@ fn a_write_of_the_status_makes_no_new_generation() {
 }
 
 #[test]
-fn an_older_version_of_an_autoscaler_takes_nothing_from_the_newer_one() {
+fn older_version_of_an_autoscaler_takes_nothing_from_the_newer_one() {
     let world = World::new();
     let (older, newer) =
         ("autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers");

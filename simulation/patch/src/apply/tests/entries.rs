@@ -6,7 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_schema::{Catalog, ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
+use windlass_schema::{
+    Catalog, ListNode, ListType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types,
+};
 
 use super::super::place::SchemaCursor;
 use super::super::{
@@ -90,7 +92,7 @@ fn fields<'o>(object: &'o Value, by: &str) -> &'o Value {
 }
 
 #[test]
-fn a_created_custom_object_has_one_entry_in_upstreams_form() {
+fn created_custom_object_has_one_entry_in_upstreams_form() {
     let object = created(json!({"size": 1, "extra": {"deep": {"list": [1]}}}), "me");
     let expected = json!([{
         "manager": "me", "operation": "Update", "apiVersion": "example.com/v1", "time": "2023-11-14T22:13:20Z",
@@ -101,7 +103,7 @@ fn a_created_custom_object_has_one_entry_in_upstreams_form() {
 }
 
 #[test]
-fn a_write_that_changes_nothing_or_only_what_nobody_owns_keeps_the_entries() {
+fn write_that_changes_nothing_or_only_what_nobody_owns_keeps_the_entries() {
     let live = created(json!({"size": 1}), "me");
     assert_eq!(updated(&live, |_| (), "other", 9), live);
     let grown = updated(&live, |new| new["metadata"]["generation"] = json!(2), "other", 9);
@@ -121,7 +123,7 @@ fn whoever_removes_a_field_gets_no_entry_for_it() {
 }
 
 #[test]
-fn a_manager_without_a_name_is_unknown_and_a_subresource_is_another_entry() {
+fn manager_without_a_name_is_unknown_and_a_subresource_is_another_entry() {
     let live = created(json!({"size": 1}), "");
     assert_eq!(entries(&live)[0]["manager"], "unknown");
     let mut new = live.clone();
@@ -133,7 +135,7 @@ fn a_manager_without_a_name_is_unknown_and_a_subresource_is_another_entry() {
 }
 
 #[test]
-fn an_empty_list_or_an_empty_entry_forgets_all_managers_for_good() {
+fn empty_list_or_an_empty_entry_forgets_all_managers_for_good() {
     for reset in [json!([]), json!([{}])] {
         let live = created(json!({"size": 1}), "me");
         let new = updated(&live, |new| new["metadata"]["managedFields"] = reset, "other", 9);
@@ -184,7 +186,7 @@ fn raw_extensions_are_owned_as_one_and_anything_in_a_custom_object_part_by_part(
 }
 
 #[test]
-fn the_eleventh_writer_makes_the_oldest_two_of_its_version_one() {
+fn eleventh_writer_makes_the_oldest_two_of_its_version_one() {
     let mut live = created(json!({"notes": {}}), "w0");
     for index in 1..12 {
         let writer = format!("w{index}");
@@ -197,7 +199,7 @@ fn the_eleventh_writer_makes_the_oldest_two_of_its_version_one() {
 }
 
 #[test]
-fn an_apply_that_changes_nothing_changes_no_byte() {
+fn apply_that_changes_nothing_changes_no_byte() {
     let first = applied(None, json!({"size": 1, "parts": [{"name": "a", "weight": 1}]}), "me", 0).unwrap();
     let again =
         applied(Some(&first), json!({"size": 1, "parts": [{"name": "a", "weight": 1}]}), "me", 9).unwrap();
@@ -260,7 +262,7 @@ fn paths_that_are_reset_are_never_owned() {
 }
 
 #[test]
-fn a_configuration_that_does_not_fit_is_refused_in_upstreams_words() {
+fn configuration_that_does_not_fit_is_refused_in_upstreams_words() {
     let prefix = "failed to create typed patch object (/w; example.com/v1, Kind=Widget): ";
     for (spec, text) in [
         (json!({"sise": 1}), ".spec.sise: field not declared in schema"),
@@ -284,7 +286,7 @@ fn a_configuration_that_does_not_fit_is_refused_in_upstreams_words() {
 }
 
 #[test]
-fn a_write_that_was_undone_makes_no_new_version() {
+fn write_that_was_undone_makes_no_new_version() {
     let live = created(json!({"size": 1}), "me");
     let mut undone = updated(&live, |new| new["spec"]["size"] = json!(2), "me", 9);
     undone["spec"]["size"] = json!(1);
@@ -353,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn a_forced_apply_twice_is_the_same_as_once(live in spec(), wanted in spec()) {
+    fn forced_apply_twice_is_the_same_as_once(live in spec(), wanted in spec()) {
         let live = created(live, "first");
         let mut config = widget(wanted);
         config["metadata"] = json!({"name": "w"});

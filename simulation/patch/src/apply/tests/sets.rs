@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{PathElement, ElementError, FieldSet, Path, Scalar, path_text};
+use super::super::{ElementError, FieldSet, Path, PathElement, Scalar, path_text};
 
 fn set(value: Value) -> FieldSet {
     FieldSet::from_fields_v1(&value).unwrap()
@@ -48,7 +48,7 @@ fn steps_of_a_kind_to_come_are_left_out_and_broken_ones_refused() {
 }
 
 #[test]
-fn the_difference_keeps_what_is_above_and_below_and_the_recursive_one_does_not() {
+fn difference_keeps_what_is_above_and_below_and_the_recursive_one_does_not() {
     let one = set(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
     let parent = set(json!({"f:a": {}}));
     assert_eq!(one.difference(&parent), set(json!({"f:a": {"f:b": {}}, "f:c": {}})));

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, NodeType, Types};
+use windlass_schema::{
+    ListNode, ListType, MapType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types,
+};
 
 use super::super::element::same;
 use super::super::owners::{self, Apply, ApplyFailure, Owners};
@@ -221,7 +223,7 @@ fn shown(owners: &BTreeMap<String, (String, FieldSet)>) -> String {
 }
 
 #[test]
-fn the_cases_of_structured_merge_diff_come_out_as_upstream_says() {
+fn cases_of_structured_merge_diff_come_out_as_upstream_says() {
     let data: Value = serde_json::from_str(CASES).unwrap();
     let schemas = data["schemas"].as_array().unwrap();
     let mut failures = Vec::new();

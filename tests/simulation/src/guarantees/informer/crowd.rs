@@ -8,7 +8,7 @@ use windlass_informer::{HandlerHandle, HandlerOptions, SharedInformer};
 use windlass_object::ObjectKey;
 
 use super::history::History;
-use super::told::{self, HandlerOracle, Notes, TestObject, CheckingHandler};
+use super::told::{self, CheckingHandler, HandlerOracle, Notes, TestObject};
 
 /// An informer, whoever listens to it, and what is objected to.
 pub(super) struct HandlerSet<T: TestObject> {

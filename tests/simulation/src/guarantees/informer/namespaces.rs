@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use windlass_env::{Env, Instant, Rng};
-use windlass_informer::{FactoryOptions, InformerFactory, NamespaceSet, KindAvailability};
+use windlass_informer::{FactoryOptions, InformerFactory, KindAvailability, NamespaceSet};
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Verb};
 use windlass_testing::FaultPlan;
@@ -229,8 +229,8 @@ impl World {
         self.rights.give_all_back();
         converge(&self.env, CONVERGES, || {
             let said = self.crowd.informer.presence();
-            let still =
-                (said != KindAvailability::Served).then(|| format!("everything may be read, {said:?} is said"));
+            let still = (said != KindAvailability::Served)
+                .then(|| format!("everything may be read, {said:?} is said"));
             self.difference().or(still)
         })
         .await

@@ -1,4 +1,4 @@
-//! One informer of a kind whose definition comes and goes, and that must not always be read; beside it one of a kind that
+//! One informer of a kind whose definition comes and goes, and that must not always be read; next to it one of a kind that
 //! is always there, which none of this concerns.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use windlass_informer::{FactoryOptions, InformerFactory, KindAvailability, Selec
 use windlass_metrics::Metrics;
 use windlass_object::{Dynamic, ObjectKey, ResourceKind, Scope, Verb};
 use windlass_testing::api_server::faults::FaultyServer;
-use windlass_testing::{FaultPlan, FaultAction};
+use windlass_testing::{FaultAction, FaultPlan};
 
 use super::crowd::HandlerSet;
 use super::hand::ObjectWriter;
@@ -222,10 +222,10 @@ impl World {
         let verb = *self.one_of(&[Verb::List, Verb::Watch]);
         self.rights.take(verb, "widgets", None);
         if verb == Verb::List {
-            // Whoever must not list is well as long as a watch goes on from where it was.
-            self.widgets
-                .scene
-                .meddle(|asked| (asked.is_watch() && asked.resource == "widgets").then_some(FaultAction::Expired));
+            // Whoever must not list is well as long as a watch continues from where it was.
+            self.widgets.scene.meddle(|asked| {
+                (asked.is_watch() && asked.resource == "widgets").then_some(FaultAction::Expired)
+            });
         }
         self.env.sleep(MAX_WATCH).await;
         // A watch that is open ends with its time, or with its next event.
@@ -233,7 +233,8 @@ impl World {
         self.env.sleep(CONVERGES).await;
         self.look()?;
         match self.of_widgets.informer.presence() {
-            KindAvailability::Forbidden(denial) if denial.verb == verb && denial.to_string().contains("widgets") => {}
+            KindAvailability::Forbidden(denial)
+                if denial.verb == verb && denial.to_string().contains("widgets") => {}
             other => return Err(format!("{verb:?} is not allowed, and what is said is {other:?}")),
         }
         let still = self.of_widgets.informer.lister().keys();

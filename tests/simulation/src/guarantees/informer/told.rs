@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::core::DynamicObject;
-use windlass_informer::{Cause, Delivery, Event, Handler, IndexSnapshot, Lister, DeletionEvidence, Progress};
+use windlass_informer::{Cause, DeletionEvidence, Delivery, Event, Handler, IndexSnapshot, Lister, Progress};
 use windlass_object::{ObjectKey, ResourceVersion};
-use windlass_testing::{FaultPlan, FaultAction};
+use windlass_testing::{FaultAction, FaultPlan};
 
 use super::history::History;
 use crate::guarantees::family::ON_PURPOSE;
@@ -99,7 +99,13 @@ struct Told {
 pub(super) fn is_exact(plan: &FaultPlan) -> bool {
     let blurs = |what: &FaultAction| {
         // The versions of a restored server are no order of its states.
-        matches!(what, FaultAction::StaleReplica | FaultAction::Poison { .. } | FaultAction::Coalesced { .. } | FaultAction::Restore)
+        matches!(
+            what,
+            FaultAction::StaleReplica
+                | FaultAction::Poison { .. }
+                | FaultAction::Coalesced { .. }
+                | FaultAction::Restore
+        )
     };
     !plan.faults.iter().any(|fault| blurs(&fault.what))
 }
