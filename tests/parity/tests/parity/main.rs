@@ -1,14 +1,15 @@
-//! What users of client-go, controller-runtime and kube-rs have reported for years, and what those projects' own tests
-//! show, as properties of windlass. `docs/parity.md` says which test answers which row, and `docs/guarantees.md` which test
-//! proves which guarantee.
+//! Reports of users of client-go, controller-runtime and kube-rs, and the tests of those projects, as tests of Windlass.
+//!
+//! `README.md` lists the claims and the tests that show them; it is generated from `claims/` and from markers on tests
+//! (see `page`). `docs/guarantees.md` lists the tests that prove each guarantee.
 //!
 //! Guarantees:
-//! - Only what a user of the crate `windlass` has is used here: its face, and the API server of its tests.
-//! - Time is virtual, and what goes wrong is chosen by each test.
-//! - A page that names a test that does not exist fails `page`, and so does a test of this suite that is not in
-//!   `docs/parity.md`.
+//! - The tests use only the public API of the crate `windlass` and its test API server.
+//! - Time is virtual, and each test chooses its faults.
+//! - A claim without a test or a reason fails `page`. So does a marker with an unknown id, and a test of this suite
+//!   without a marker.
 //!
-//! Properties that one crate shows alone stand next to its code; here are those that show only where crates meet.
+//! A property that one crate shows alone is tested in that crate. This suite tests properties that involve several crates.
 
 mod caches;
 mod changing;
