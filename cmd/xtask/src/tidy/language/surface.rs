@@ -5,6 +5,9 @@ use crate::tidy::tree::RustFile;
 /// Attributes of test functions.
 const TEST_ATTRIBUTES: &[&str] = &["#[test]", "#[tokio::test", "#[windlass::simulation", "#[simulation"];
 
+/// The comment that names the claims of a test. `tests/parity/` reads it.
+const PARITY_MARKER: &str = "// parity:";
+
 /// One passage with code removed.
 #[derive(Debug)]
 pub(super) struct Passage {
@@ -67,6 +70,9 @@ pub(super) fn of_rust(rust: &RustFile<'_>) -> Vec<Passage> {
     let mut block = Block::default();
     for range in rust.code.blanks() {
         let (text, line) = (&source[range.clone()], rust.code.line_of(range.start));
+        if text.starts_with(PARITY_MARKER) {
+            continue;
+        }
         let Some(marker) = marker(text) else {
             if text.contains(' ') && text.contains('"') && !in_tests(rust, range.start) {
                 passages.extend(paragraphs(&string_lines(text, line), &all, Surface::Message));
