@@ -3,6 +3,7 @@
 /// Every page that shows Rust, with its name.
 const GUIDES: &[(&str, &str)] = &[
     ("README.md", include_str!("../../README.md")),
+    ("docs/quick-start.md", include_str!("../../docs/quick-start.md")),
     ("docs/testing.md", include_str!("../../docs/testing.md")),
     ("docs/writing-a-controller.md", include_str!("../../docs/writing-a-controller.md")),
     ("the front page", include_str!("../../runtime/windlass/src/lib.rs")),

@@ -21,6 +21,7 @@ async fn count_visit(client: Client, page: &str) -> kube::Result<u64> {
     Ok(visits)
 }
 
+// parity: no-fake-api-server
 #[tokio::test]
 async fn visits_are_counted() {
     let client = client();

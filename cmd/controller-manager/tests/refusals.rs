@@ -101,6 +101,7 @@ fn file(content: &str) -> (tempfile::TempDir, String) {
 
 const HEAD: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
 
+// parity: validate-aggregate
 #[test]
 fn nothing_is_sent_if_settings_are_invalid() {
     let (server, connections) = counting_server();
@@ -130,6 +131,7 @@ fn nothing_is_sent_if_settings_are_invalid() {
     assert_eq!(connections.load(Ordering::SeqCst), 0, "the API server was asked something");
 }
 
+// parity: write-config-to
 #[test]
 fn written_settings_are_accepted_unchanged() {
     let (folder, first) = file("");
@@ -171,6 +173,7 @@ fn missing_cluster_is_reported_with_remedies() {
     assert!(!refusal(&["--master=https://me:secret@host"]).contains("secret"));
 }
 
+// parity: error-if-metrics-probe
 #[test]
 fn port_in_use_is_reported_before_any_request() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -104,6 +104,7 @@ async fn pods_of_a_service_are_listed_as_they_come_and_go() {
     assert_eq!(world.ips(), ips(&[], &["1.1.1.2"]));
 }
 
+// parity: create-or-update
 #[tokio::test(start_paused = true)]
 async fn changes_that_no_endpoint_shows_cause_no_request() {
     let world = settled(&ControllerOptions::default()).await;

@@ -115,6 +115,7 @@ async fn missing_pods_are_created_from_the_template_and_counted() {
     );
 }
 
+// parity: create-or-update
 #[tokio::test(start_paused = true)]
 async fn what_is_settled_causes_no_request() {
     let world = settled(3).await;

@@ -67,6 +67,7 @@ fn directory(now: &Snapshot) -> Option<BTreeMap<String, String>> {
     now.get::<ConfigMap>(DIRECTORY)?.data
 }
 
+// parity: controllerutil-references
 #[windlass::simulation(crashes = all)]
 async fn crash_at_any_write_changes_nothing(cluster: Cluster) {
     two_sites_of_which_one_goes(cluster).await;

@@ -337,6 +337,7 @@ mod tests {
 
     use super::*;
 
+    // parity: cert-dir
     #[test]
     fn certificate_is_stale_before_its_first_day_and_after_its_last() {
         let key = KeyPair::generate().expect("a key");

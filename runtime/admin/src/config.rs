@@ -210,6 +210,7 @@ mod tests {
         address.parse().unwrap()
     }
 
+    // parity: plain-http-default-every
     #[test]
     fn plain_http_and_open_access_stay_on_loopback_and_the_error_names_field_and_remedy() {
         for address in ["127.0.0.1:1", "127.8.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {

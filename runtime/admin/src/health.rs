@@ -235,6 +235,7 @@ impl Report {
 mod tests {
     use super::*;
 
+    // parity: healthy-if-all-checks, no-leader-election-manager
     #[test]
     fn probe_fails_with_any_of_its_checks_and_names_it() {
         let health = Health::new(Metrics::new());
@@ -247,6 +248,7 @@ mod tests {
         assert_eq!(health.check(Probe::Live, "nobody"), None);
     }
 
+    // parity: ignores-excluded-checks-unknown
     #[test]
     fn check_that_is_excluded_is_not_run_and_one_that_is_not_there_is_warned_of() {
         let health = Health::new(Metrics::new());
@@ -288,6 +290,7 @@ mod tests {
         assert!(says(Group::Live, "ping", Err("b")), "another check");
     }
 
+    // parity: healthy-if-all-checks
     #[test]
     fn check_that_panics_fails_alone() {
         let health = Health::new(Metrics::new());

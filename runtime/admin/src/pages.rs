@@ -177,6 +177,7 @@ mod tests {
         pages.find(path).map(|(at, _)| at)
     }
 
+    // parity: extra-endpoints-extra-handlers
     #[test]
     fn longest_path_answers_and_only_one_that_ends_with_a_slash_answers_for_what_is_below() {
         let pages = Pages::new();

@@ -228,6 +228,7 @@ mod tests {
         }
     }
 
+    // parity: authorization-always-allow-paths
     #[test]
     fn path_that_is_always_allowed_is_that_path_alone_unless_it_ends_with_a_star() {
         assert!(

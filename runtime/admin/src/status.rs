@@ -179,6 +179,7 @@ impl StatuszFormat {
 mod tests {
     use super::*;
 
+    // parity: statusz-flagz
     #[test]
     fn object_is_had_by_name_and_version_and_text_otherwise_and_nothing_else_is_acceptable() {
         let beta = StatuszFormat::Object { version: "v1beta1", deprecated: false };

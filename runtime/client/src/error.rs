@@ -104,6 +104,7 @@ mod tests {
         RequestError::from_status(windlass_object::wire::status(code, json.as_bytes()), None)
     }
 
+    // parity: test-reflector-full-list-if-too-large
     #[test]
     fn version_too_old_and_one_too_new_are_told_apart() {
         let expired =
@@ -172,6 +173,7 @@ mod tests {
         assert_eq!(one_line_with_rule(&other), one_line(&other));
     }
 
+    // parity: garbled-watch-errors
     #[test]
     fn errors_are_told_on_one_line_without_repeating_themselves() {
         let error = kube::Error::Service("a\nb".into());

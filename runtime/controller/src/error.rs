@@ -329,6 +329,7 @@ mod tests {
 
     /// A conflict is part of normal work, and no error to be told of (knative #3289). Of two writers who create the same
     /// name that is not so: the next attempt finds what the other wrote only if it looks for it.
+    // parity: conflicts-logged-errors
     #[test]
     fn conflict_is_told_quietly_and_tried_again_and_other_refusals_are_told_aloud() {
         for (code, reason, loudness) in [

@@ -302,6 +302,7 @@ fn gaps(times: &[Instant]) -> Vec<Duration> {
     times.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0])).collect()
 }
 
+// parity: metrics-controller-runtime-reconcile, recover-panic-not-if
 #[tokio::test(start_paused = true)]
 async fn panic_is_caught_counted_and_backed_off_while_other_keys_go_on() {
     let world = World::with(&["panics", "calm"]);
@@ -318,6 +319,7 @@ async fn panic_is_caught_counted_and_backed_off_while_other_keys_go_on() {
     assert!(workers.health(Duration::from_secs(60))().is_ok());
 }
 
+// parity: requeue-error-not-terminal, no-back-off-per
 #[tokio::test(start_paused = true)]
 async fn key_that_keeps_failing_backs_off_alone() {
     let world = World::with(&["fails", "hopeless", "later"]);
@@ -334,6 +336,7 @@ async fn key_that_keeps_failing_backs_off_alone() {
     assert_eq!(world.diary.times("later").len(), 6, "once at the start and once a minute");
 }
 
+// parity: ensure-ready, test-mutation-cache-on-add-or-update, stale-reads
 #[tokio::test(start_paused = true)]
 async fn reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
     let world = World::with(&["counter"]);
@@ -345,6 +348,7 @@ async fn reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
     assert!(world.metrics.reconcile(Obedient::NAME).stale_skips.get() > 0, "the cache was in fact behind");
 }
 
+// parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
 async fn write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
     let world = World::with(&["counter"]);
@@ -358,6 +362,7 @@ async fn write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_
     assert!(world.lists() > lists, "a fresh read told that it had happened");
 }
 
+// parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_holds_its_key_for_seconds_when_the_collection_is_quiet() {
     let world = World::with(&["counter"]);
@@ -370,6 +375,7 @@ async fn unknown_outcome_holds_its_key_for_seconds_when_the_collection_is_quiet(
     assert_eq!(world.count().as_deref(), Some("10"), "no bookmark was needed");
 }
 
+// parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_holds_its_key_while_the_cache_is_cut_off() {
     let (begin, end) = (Duration::from_secs(1), Duration::from_secs(100));
@@ -399,6 +405,7 @@ async fn silent_with_a_doubt() -> (World, Workers) {
     (world, workers)
 }
 
+// parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_delays_no_other_key_while_the_server_is_silent() {
     let (world, workers) = silent_with_a_doubt().await;
@@ -456,6 +463,7 @@ impl RateLimiter<ObjectKey> for Touchy {
     }
 }
 
+// parity: concurrency-rate-limiter-logger
 #[tokio::test(start_paused = true)]
 async fn limiter_that_panics_is_counted_and_ends_no_worker() {
     let world = World::with(&["odd", "calm"]);
@@ -495,6 +503,7 @@ async fn request_that_was_not_declared_is_refused_and_not_retried() {
     assert_eq!(world.metrics.reconcile(Obedient::NAME).total.terminal.get(), 1);
 }
 
+// parity: returns-if-queue-shut
 #[tokio::test(start_paused = true)]
 async fn workers_told_to_stop_take_no_new_key_and_finish_the_one_they_have() {
     let world = World::with(&["slow"]);
@@ -515,6 +524,7 @@ async fn workers_told_to_stop_take_no_new_key_and_finish_the_one_they_have() {
     );
 }
 
+// parity: recover-panic
 #[tokio::test(start_paused = true)]
 async fn panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
     struct Clumsy(Diary);
@@ -566,6 +576,7 @@ async fn what_a_controller_declares_is_known_without_a_cluster_and_as_often_as_a
     assert_eq!(env.tasks(), Vec::<String>::new());
 }
 
+// parity: error-if-controller-cannot
 #[tokio::test(start_paused = true)]
 async fn setup_refuses_no_workers_and_a_selection_after_mappers() {
     let refused = |declare: fn(&mut Setup)| {

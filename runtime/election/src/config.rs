@@ -257,6 +257,7 @@ mod tests {
         assert_eq!(ElectionConfig::new("me").validate(), Ok(()));
     }
 
+    // parity: test-leader-election-config-validation, defaults-renew-deadline-parameters
     #[test]
     fn contradictory_durations_are_refused_naming_both_values() {
         let message = with(10_000, 10_000, 2_000).validate().unwrap_err().to_string();
@@ -296,6 +297,7 @@ mod tests {
         }
     }
 
+    // parity: test-leader-election-config-validation
     #[test]
     fn retry_period_of_zero_and_empty_names_are_refused() {
         assert_eq!(with(15_000, 10_000, 0).validate(), Err(ElectionConfigError::RetryZero));

@@ -205,6 +205,7 @@ mod tests {
         }
     }
 
+    // parity: test-lease-candidate-creation, coordinated-election-lease-candidate
     #[tokio::test(start_paused = true)]
     async fn candidate_is_created_renewed_every_five_minutes_and_at_once_when_it_is_asked() {
         let now = Env::virtual_time(1).now() + Duration::from_secs(1_000);
@@ -257,6 +258,7 @@ mod tests {
         assert_eq!(methods.lock().expect("not poisoned")[..4].join(" "), "GET PUT GET POST");
     }
 
+    // parity: test-lease-candidate-creation
     #[tokio::test(start_paused = true)]
     async fn candidate_that_sees_nobody_lead_reminds_the_coordinator_once_per_lease_duration() {
         let env = Env::virtual_time(1);

@@ -494,6 +494,7 @@ mod tests {
         Some(Lease { spec: Some(spec), ..Lease::default() })
     }
 
+    // parity: test-try-acquire-or-renew-leases-no, test-try-acquire-or-renew-leases-others
     #[test]
     fn each_state_of_a_lease_is_created_taken_over_reclaimed_or_left_alone() {
         let wait = |second| ElectionAction::WaitUntil(Instant::ORIGIN + Duration::from_secs(second));
@@ -540,6 +541,7 @@ mod tests {
         }
     }
 
+    // parity: test-try-coordinated-renew
     #[test]
     fn lease_that_a_coordinator_gave_is_renewed_with_its_strategy_until_another_is_preferred() {
         let given = |preferred: Option<&str>| {

@@ -228,6 +228,7 @@ mod tests {
         assert_eq!(decide(&ObservedLease::Absent, "me", OURS, start()), ElectionAction::Create);
     }
 
+    // parity: test-try-acquire-or-renew-leases-no
     #[tokio::test(start_paused = true)]
     async fn another_holder_is_waited_for_by_the_duration_it_states() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
@@ -269,6 +270,7 @@ mod tests {
         assert_eq!(decide(&view, "other", OURS, t0), ElectionAction::Create);
     }
 
+    // parity: test-try-coordinated-renew, coordinated-election-lease-candidate
     #[tokio::test(start_paused = true)]
     async fn where_a_coordinator_decides_nothing_is_taken_and_only_what_was_given_is_held() {
         let (mut view, t0) = (ObservedLease::Unknown, start());

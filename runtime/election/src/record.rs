@@ -148,6 +148,7 @@ mod tests {
         Lease { spec: Some(record.into_spec()), ..Lease::default() }
     }
 
+    // parity: test-lease-spec-to-leader-election
     #[test]
     fn record_survives_the_way_through_a_lease() {
         let record = LeaseRecord::first(&claim("a", 5)).taken_over(&claim("b", 9));
@@ -166,6 +167,7 @@ mod tests {
         assert_eq!((taken.transitions, &taken.acquired, &taken.renewed), (1, &Some(at(9)), &Some(at(9))));
     }
 
+    // parity: test-release-lease-leases
     #[test]
     fn released_lease_is_written_with_an_empty_name_and_one_second() {
         let spec = LeaseRecord::first(&claim("a", 5)).released(at(8)).into_spec();

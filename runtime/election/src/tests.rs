@@ -132,6 +132,7 @@ async fn overlap_after_partition(holder: (u32, u32), standby: (u32, u32)) -> Dur
     overlap
 }
 
+// parity: leader-election-durations-local
 #[tokio::test(start_paused = true)]
 async fn fences_never_overlap_as_long_as_the_rates_differ_by_no_more_than_lease_over_deadline() {
     for (holder, standby) in
@@ -232,6 +233,7 @@ async fn expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal() {
     assert_eq!(server.spec()["leaseTransitions"], json!(1));
 }
 
+// parity: leader-election-durations-local
 #[tokio::test(start_paused = true)]
 async fn released_lease_is_taken_over_at_once() {
     let world = Env::virtual_time(1);
@@ -354,6 +356,7 @@ async fn failure_within_the_deadline_is_survived() {
     assert!(open(&holder.fence));
 }
 
+// parity: test-leader-election-health-checker
 #[tokio::test(start_paused = true)]
 async fn another_holder_or_none_ends_the_term_at_the_next_renewal() {
     for (name, reason) in
@@ -403,6 +406,7 @@ async fn lease_won_by_a_write_whose_answer_was_dropped_is_found_and_used() {
     assert_eq!(server.spec()["leaseTransitions"], json!(0));
 }
 
+// parity: test-release-on-cancellation-leases
 #[tokio::test(start_paused = true)]
 async fn lease_won_unawares_is_released_too() {
     let world = Env::virtual_time(1);
@@ -414,6 +418,7 @@ async fn lease_won_unawares_is_released_too() {
     assert_eq!(server.holder().as_deref(), Some(""));
 }
 
+// parity: test-release-lease-leases
 #[tokio::test(start_paused = true)]
 async fn release_never_blanks_the_lease_of_another() {
     let world = Env::virtual_time(1);
@@ -429,6 +434,7 @@ async fn release_never_blanks_the_lease_of_another() {
     assert_eq!(server.holder().as_deref(), Some("standby"));
 }
 
+// parity: test-release-retries-on-conflict
 #[tokio::test(start_paused = true)]
 async fn release_outlasts_conflicts_and_is_bounded_by_the_renew_deadline() {
     let world = Env::virtual_time(1);
@@ -463,6 +469,7 @@ async fn lease_deleted_while_held_stays_with_its_holder() {
     assert_eq!(server.holder().as_deref(), Some("holder"));
 }
 
+// parity: test-try-acquire-or-renew-leases-no
 #[tokio::test(start_paused = true)]
 async fn of_many_standbys_exactly_one_takes_over_and_the_others_learn_who() {
     let world = Env::virtual_time(1);
@@ -509,6 +516,7 @@ async fn lease_the_server_calls_invalid_ends_the_attempt() {
     assert!(matches!(holder.elector.acquire().await, Err(ElectionError::Refused { .. })));
 }
 
+// parity: test-leader-election-health-checker
 #[tokio::test(start_paused = true)]
 async fn leader_that_stopped_renewing_without_noticing_is_unhealthy() {
     let world = Env::virtual_time(1);
@@ -642,6 +650,7 @@ async fn standby_releases_its_expired_lease_when_preferred_replica_never_comes()
     assert!(open(&fence));
 }
 
+// parity: test-try-coordinated-renew
 #[tokio::test(start_paused = true)]
 async fn leader_that_a_coordinator_wants_replaced_is_told_and_has_a_lease_duration_to_end_its_work() {
     let world = Env::virtual_time(1);
@@ -685,6 +694,7 @@ impl Tap {
     }
 }
 
+// parity: test-fast-path-leader-election, test-try-acquire-or-renew-leases-others
 #[tokio::test(start_paused = true)]
 async fn renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first() {
     for (conflicts, expected) in [(0, "GET POST PUT PUT"), (1, "GET POST PUT GET PUT PUT")] {
@@ -702,6 +712,7 @@ async fn renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first()
     }
 }
 
+// parity: test-release-on-cancellation-leases
 #[tokio::test(start_paused = true)]
 async fn renewal_cut_off_in_its_write_or_in_its_look_does_not_keep_the_lease_from_being_released() {
     for conflicts in [0, 1] {

@@ -92,6 +92,7 @@ mod tests {
 
     use super::*;
 
+    // parity: renewals-next-workers-scheduler
     #[tokio::test(flavor = "current_thread")]
     async fn task_aside_has_its_turns_and_timers_while_the_runtime_is_blocked() {
         let env = Env::system("aside");

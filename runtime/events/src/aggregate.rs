@@ -71,6 +71,7 @@ mod tests {
         AggregateKey { subject, type_: "Normal", reason, action: None, related: None }
     }
 
+    // parity: event-aggregator
     #[tokio::test(start_paused = true)]
     async fn tenth_different_note_within_ten_minutes_is_combined() {
         let mut aggregator = Aggregator::new(9);
@@ -85,6 +86,7 @@ mod tests {
         assert!(!aggregator.combines(&theme, "pod 11", start + INTERVAL * 2 + Duration::from_millis(1)));
     }
 
+    // parity: memories-4096-entries
     #[tokio::test(start_paused = true)]
     async fn theme_of_which_nothing_was_said_for_ten_minutes_is_forgotten() {
         let mut aggregator = Aggregator::new(9);

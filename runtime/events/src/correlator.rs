@@ -167,6 +167,7 @@ mod tests {
         PendingEvent { name: name.to_owned(), regarding: named("web"), event, at: env.wall() }
     }
 
+    // parity: object-without-namespace-default
     #[tokio::test(start_paused = true)]
     async fn first_event_is_created_in_the_default_namespace_if_its_object_has_none() {
         let env = Env::virtual_time(1);
@@ -180,6 +181,7 @@ mod tests {
         assert_eq!((event.count, event.first_timestamp), (Some(1), event.last_timestamp));
     }
 
+    // parity: event-logger
     #[tokio::test(start_paused = true)]
     async fn repeat_changes_count_time_and_note_of_the_first_and_nothing_else() {
         let env = Env::virtual_time(1);
@@ -194,6 +196,7 @@ mod tests {
         assert_eq!(body, expected);
     }
 
+    // parity: annotated-eventf
     #[tokio::test(start_paused = true)]
     async fn event_has_action_related_object_and_annotations_if_given() {
         let env = Env::virtual_time(1);
@@ -213,6 +216,7 @@ mod tests {
         assert_eq!(event.metadata.annotations, Some(wanted.annotations));
     }
 
+    // parity: event-aggregator, tools-events-action
     #[tokio::test(start_paused = true)]
     async fn events_are_combined_only_if_action_and_related_object_match() {
         let env = Env::virtual_time(1);
@@ -237,6 +241,7 @@ mod tests {
         assert_eq!(combined.metadata.annotations, None, "they describe one of the notes only");
     }
 
+    // parity: event-aggregator
     #[tokio::test(start_paused = true)]
     async fn many_notes_of_one_reason_end_up_in_one_event() {
         let env = Env::virtual_time(1);
@@ -254,6 +259,7 @@ mod tests {
         assert_eq!((whole.metadata.name.as_deref(), whole.count), (Some("web.9"), Some(2)));
     }
 
+    // parity: event-source-object-spam-filter, spam-filter-counts-filtered
     #[tokio::test(start_paused = true)]
     async fn muted_repeat_is_counted_all_the_same() {
         let env = Env::virtual_time(1);

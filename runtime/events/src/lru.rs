@@ -68,6 +68,7 @@ impl<K: Ord + Clone, V> Lru<K, V> {
 mod tests {
     use super::*;
 
+    // parity: memories-4096-entries
     #[test]
     fn entry_not_touched_for_longest_is_forgotten() {
         let mut lru = Lru::new(2);

@@ -240,6 +240,7 @@ mod tests {
         ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() }
     }
 
+    // parity: generate-event-name
     #[tokio::test(start_paused = true)]
     async fn names_differ_even_if_the_clock_stands_still() {
         let env = Env::virtual_time(1);
@@ -253,6 +254,7 @@ mod tests {
         assert!((0..1_000_000).contains(&ahead), "{ahead}");
     }
 
+    // parity: generate-event-name
     #[tokio::test(start_paused = true)]
     async fn object_whose_name_no_event_may_have_gets_a_random_one() {
         let env = Env::virtual_time(1);
@@ -291,6 +293,7 @@ mod tests {
         assert_eq!(log.take(), [CapturedEvent { regarding, event: NewEvent::normal("Scaled", "to three") }]);
     }
 
+    // parity: fake-recorder
     #[test]
     fn capturing_recorder_logs_all_fields_until_they_are_taken() {
         let (recorder, log) = Recorder::capturing();

@@ -59,6 +59,7 @@ mod tests {
     use super::*;
     use windlass_env::Env;
 
+    // parity: event-source-object-spam-filter
     #[tokio::test(start_paused = true)]
     async fn twenty_five_events_pass_at_once_and_then_one_in_five_minutes() {
         let (mut filter, subject) = (SpamFilter::new(9), RegardingKey::default());
@@ -72,6 +73,7 @@ mod tests {
         assert!(filter.admits(&subject, "Warning", start), "another type has a bucket of its own");
     }
 
+    // parity: memories-4096-entries
     #[tokio::test(start_paused = true)]
     async fn bucket_that_is_full_again_is_forgotten() {
         let mut filter = SpamFilter::new(9);

@@ -145,6 +145,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+// parity: new-broadcaster, recorder-awaited
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_and_counts_and_makes_nobody_wait() {
     let rig = Rig::new();
@@ -154,6 +155,7 @@ async fn full_queue_drops_and_counts_and_makes_nobody_wait() {
     assert_eq!(rig.counts(), (1003, 0, 3, 0));
 }
 
+// parity: new-recorder, event-logger
 #[tokio::test(start_paused = true)]
 async fn repeat_becomes_a_patch_of_the_count() {
     let mut rig = Rig::new();
@@ -178,6 +180,7 @@ async fn repeat_becomes_a_patch_of_the_count() {
     assert_eq!(rig.counts(), (2, 2, 0, 0));
 }
 
+// parity: event-expired-created-again
 #[tokio::test(start_paused = true)]
 async fn repeat_of_an_event_that_is_gone_is_created_with_its_count() {
     let mut rig = Rig::new();
@@ -194,6 +197,7 @@ async fn repeat_of_an_event_that_is_gone_is_created_with_its_count() {
     assert_eq!(rig.counts(), (2, 2, 0, 0));
 }
 
+// parity: twelve-tries-10-s
 #[tokio::test(start_paused = true)]
 async fn what_the_server_refuses_is_not_sent_again() {
     for status in [refusal(403, "Forbidden"), refusal(500, "InternalError"), refusal(409, "AlreadyExists")] {
@@ -207,6 +211,7 @@ async fn what_the_server_refuses_is_not_sent_again() {
     }
 }
 
+// parity: twelve-tries-10-s
 #[tokio::test(start_paused = true)]
 async fn event_in_a_namespace_that_is_going_away_is_dropped_without_a_failure() {
     let mut rig = Rig::new();
@@ -220,6 +225,7 @@ async fn event_in_a_namespace_that_is_going_away_is_dropped_without_a_failure() 
     assert_eq!(rig.counts(), (1, 0, 1, 0));
 }
 
+// parity: twelve-tries-10-s
 #[tokio::test(start_paused = true)]
 async fn event_that_does_not_arrive_is_tried_twelve_times() {
     let mut rig = Rig::new();
@@ -234,6 +240,7 @@ async fn event_that_does_not_arrive_is_tried_twelve_times() {
     assert_eq!(rig.counts(), (2, 1, 0, 1));
 }
 
+// parity: shutdown-more
 #[tokio::test(start_paused = true)]
 async fn what_is_queued_at_the_stop_is_still_sent_and_what_comes_later_dropped() {
     let mut rig = Rig::new();
@@ -248,6 +255,7 @@ async fn what_is_queued_at_the_stop_is_still_sent_and_what_comes_later_dropped()
     assert_eq!(rig.counts(), (21, 20, 1, 0));
 }
 
+// parity: shutdown-more
 #[tokio::test(start_paused = true)]
 async fn stop_cuts_the_pause_short_and_grants_each_event_one_try() {
     let mut rig = Rig::new();
@@ -264,6 +272,7 @@ async fn stop_cuts_the_pause_short_and_grants_each_event_one_try() {
     assert_eq!(rig.counts(), (2, 0, 0, 2));
 }
 
+// parity: shutdown-more
 #[tokio::test(start_paused = true)]
 async fn draining_ends_after_five_seconds_whatever_the_server_does() {
     let mut rig = Rig::new();

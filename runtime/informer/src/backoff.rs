@@ -121,6 +121,7 @@ mod tests {
         (env, backoff)
     }
 
+    // parity: reflector-run, back-off-800-ms, every-exit-list-and, test-reflector-list-and-watch-init-conn
     #[tokio::test(start_paused = true)]
     async fn waits_double_up_to_a_bound_and_are_prolonged_at_most_by_themselves() {
         let (env, mut backoff) = backoff();
@@ -131,6 +132,7 @@ mod tests {
         }
     }
 
+    // parity: reset-two-minutes-after, test-reflector-list-and-watch-init-conn
     #[tokio::test(start_paused = true)]
     async fn two_minutes_of_health_start_the_ramp_anew() {
         let (env, mut backoff) = backoff();
@@ -153,6 +155,7 @@ mod tests {
         assert!(backoff.after_failure(BackoffReason::Refused, env.now()) >= Backoff::MAX);
     }
 
+    // parity: reset-two-minutes-after
     #[tokio::test(start_paused = true)]
     async fn time_that_passes_without_success_resets_nothing() {
         let (env, mut backoff) = backoff();

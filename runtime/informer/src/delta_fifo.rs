@@ -538,6 +538,7 @@ mod tests {
             .expect("the queue is open")
     }
 
+    // parity: queue-delta, delta-fifo, real-fifo, test-real-fifo-basic
     #[test]
     fn changes_are_handed_out_in_the_order_they_arrived_unmerged() {
         let fifo = DeltaFifo::new();
@@ -556,6 +557,8 @@ mod tests {
         assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(expected));
     }
 
+    // parity: queue-delta, known-objects, atomic-replace-resync, test-real-fifo-replace-atomic, test-real-fifo-basic
+    // parity: test-real-fifo-replace-with-delete-delta
     #[test]
     fn replacement_is_one_entry_and_is_unfolded_against_what_is_known_when_it_is_popped() {
         let fifo = DeltaFifo::new();
@@ -571,6 +574,7 @@ mod tests {
         assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Replacement { deltas, list });
     }
 
+    // parity: queue-delta, atomic-replace-resync, test-real-fifo-replace-atomic, test-real-fifo-resync
     #[test]
     fn resync_is_one_entry_in_its_place_about_whatever_is_known_when_it_is_popped() {
         let fifo = DeltaFifo::<u32>::new();
@@ -611,6 +615,7 @@ mod tests {
         assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(expected));
     }
 
+    // parity: pop-batch, test-real-fifo-pop-multiple-delta-in, test-process-deltas-in-batch
     #[test]
     fn batch_ends_before_a_replacement_and_at_its_bound() {
         let fifo = DeltaFifo::new();
@@ -627,6 +632,7 @@ mod tests {
         assert_eq!(sizes, [1000, 1, 0]);
     }
 
+    // parity: add-if-not-present
     #[test]
     fn add_if_not_present_yields_to_whatever_is_queued_for_the_key() {
         let fifo = DeltaFifo::new();
@@ -641,6 +647,7 @@ mod tests {
         assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(vec![Delta::Added(item("c", 1))]));
     }
 
+    // parity: has-synced-first, has-synced-after, test-real-fifo-has-synced
     #[test]
     fn synced_means_the_first_replacement_has_been_processed() {
         let fifo = DeltaFifo::new();
@@ -651,6 +658,7 @@ mod tests {
         assert_eq!((during, fifo.has_synced()), (Some(Ok(false)), true));
     }
 
+    // parity: has-synced-first, test-real-fifo-has-synced
     #[test]
     fn change_before_any_replacement_makes_the_first_batch_empty() {
         let fifo = DeltaFifo::new();
@@ -660,6 +668,7 @@ mod tests {
         assert!(fifo.has_synced());
     }
 
+    // parity: parts-articles-close
     #[test]
     fn closed_queue_hands_out_what_it_holds_and_takes_nothing_more() {
         let fifo = DeltaFifo::new();
@@ -670,6 +679,7 @@ mod tests {
         assert_eq!(fifo.pop(&known(&[]), |_| ()).now_or_never(), Some(Err(Closed)));
     }
 
+    // parity: pop-blocks, test-real-fifo-pop-should-unblock-when
     #[tokio::test]
     async fn closing_wakes_a_waiting_consumer_and_a_waiting_producer() {
         let (empty, full) = (DeltaFifo::<u32>::new(), DeltaFifo::holding(1));
@@ -683,6 +693,7 @@ mod tests {
         assert_eq!((consumer.now_or_never(), producer.now_or_never()), (Some(Err(Closed)), Some(())));
     }
 
+    // parity: pop-blocks, unlock-while-processing
     #[tokio::test]
     async fn full_queue_makes_its_producer_wait_until_a_batch_was_processed() {
         let fifo = DeltaFifo::new();

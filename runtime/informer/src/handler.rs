@@ -255,6 +255,7 @@ mod tests {
         Event::Deleted { last, observed, cause: Cause::Watch }
     }
 
+    // parity: filtering-resource-event-handler, test-typed-resource-event-handler-funcs
     #[test]
     fn what_crosses_a_filter_is_told_as_added_or_deleted() {
         let cases = [

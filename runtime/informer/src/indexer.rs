@@ -252,6 +252,7 @@ mod tests {
         indexes.get(id).expect("added").keys(value).map(ToString::to_string).collect()
     }
 
+    // parity: by-index, multi-valued-indexes-empty, test-get-index-func-values
     #[test]
     fn object_is_found_under_each_of_its_values() {
         let indexed = Indexed::with(&[("a", vec!["x", "y"]), ("b", vec!["y"])]);
@@ -263,6 +264,7 @@ mod tests {
         assert_eq!((indexed.entries().count("y"), indexed.entries().count("z")), (2, 0));
     }
 
+    // parity: multi-valued-indexes-empty, test-thread-safe-store-delete-removes
     #[test]
     fn changed_object_is_found_under_its_new_values_only_and_empty_values_vanish() {
         let mut indexed = Indexed::with(&[("a", vec!["x", "y"])]);
@@ -295,6 +297,7 @@ mod tests {
         assert_eq!(found(&indexes, next, "x"), Vec::<String>::new());
     }
 
+    // parity: index-function-error-panics
     #[test]
     fn panicking_function_costs_one_object_its_place_and_is_counted() {
         let mut indexed = Indexed::with(&[("a", vec!["x"]), ("b", vec!["x"])]);

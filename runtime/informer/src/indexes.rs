@@ -239,6 +239,7 @@ mod tests {
         serde_json::from_value(value).expect("a Pod")
     }
 
+    // parity: add-indexers-index, label-lists-linear
     #[test]
     fn pods_are_found_by_node_and_by_each_of_their_addresses() {
         let bound = pod(json!({"spec": {"nodeName": "n1", "containers": []}, "status": {
@@ -249,6 +250,7 @@ mod tests {
         assert!(by_node(&new).is_none() && by_ip(&new).is_empty());
     }
 
+    // parity: listers-labels-linear-scan, label-lists-linear
     #[test]
     fn objects_are_found_by_each_owner_by_their_controller_and_by_a_label() {
         let owned = pod(json!({"metadata": {"labels": {"app": "web"}, "ownerReferences": [

@@ -221,6 +221,8 @@ proptest! {
     /// Handlers for one key see states in an order the server produced, every deletion included; the store
     /// holds what they are told of; its version never moves back; and after the faults stop, cache, handlers
     /// and server agree.
+    // parity: reflector-new, consistency-detector-environment, test-hammer-controller
+    // parity: test-reflector-data-consistency-detector
     #[test]
     fn after_any_faults_stop_cache_and_handlers_equal_the_server(
         steps in proptest::collection::vec(step(), 0..60),

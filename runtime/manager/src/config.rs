@@ -232,6 +232,7 @@ mod tests {
         assert_eq!((alone.clone().named("keeper").name.as_str(), lease(alone)), ("keeper", None));
     }
 
+    // parity: defaults-renew-deadline-parameters
     #[test]
     fn what_could_never_work_is_refused() {
         assert_eq!(ManagerConfig::new("").validate(), Err(ConfigError::Empty { what: "identity" }));

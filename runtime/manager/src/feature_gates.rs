@@ -225,6 +225,7 @@ mod tests {
         try_gates(text).expect_err(text)
     }
 
+    // parity: set-all
     #[test]
     fn gate_is_as_chosen_and_else_as_by_default() {
         assert_eq!((gates("").is_on(&EARLY), gates("").is_on(&NEARLY)), (false, true));
@@ -239,6 +240,7 @@ mod tests {
         }
     }
 
+    // parity: set-all
     #[test]
     fn all_of_a_stage_are_chosen_at_once_save_those_chosen_by_name_and_those_that_are_locked() {
         for text in ["AllBeta=false,NearlyDone=true", "NearlyDone=true,AllBeta=false"] {
@@ -249,12 +251,14 @@ mod tests {
         assert!(!gates("AllBeta=true").is_on(&ALWAYS_OFF));
     }
 
+    // parity: set-all
     #[test]
     fn locked_gate_can_be_chosen_as_what_it_is_and_as_nothing_else() {
         assert!(gates("DoneThing=true").is_on(&DONE));
         assert_eq!(refused("DoneThing=false"), FeatureGateError::Locked { name: "DoneThing", value: true });
     }
 
+    // parity: unrecognized-feature
     #[test]
     fn what_cannot_be_chosen_is_named_with_what_may_have_been_meant() {
         for (text, parts) in [
@@ -273,6 +277,7 @@ mod tests {
         );
     }
 
+    // parity: kubernetes-feature-enabled
     #[test]
     fn every_gate_is_a_metric_with_its_stage() {
         let metrics = Metrics::new();
@@ -287,6 +292,7 @@ mod tests {
         }
     }
 
+    // parity: featuregate-mutable-versioned-feature
     #[test]
     fn two_sets_of_gates_know_nothing_of_each_other() {
         let (one, other) = (gates("EarlyThing=true"), gates(""));

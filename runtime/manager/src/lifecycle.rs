@@ -81,6 +81,7 @@ pub(crate) fn stop_order(started: &[StartStep]) -> impl Iterator<Item = StartSte
 mod tests {
     use super::*;
 
+    // parity: manager-start-order-stop
     #[test]
     fn stop_is_the_reverse_of_start() {
         let started: Vec<StartStep> = START.iter().map(|(step, _)| *step).collect();

@@ -189,6 +189,7 @@ mod tests {
     const EVENTS: &str = "leader-election: /events create,patch";
     const LEASES: &str = "leader-election: coordination.k8s.io/leases get,watch,create,update";
 
+    // parity: roles-written-hand
     #[test]
     fn process_declares_what_its_way_of_election_asks_and_nothing_else() {
         let mut config = ManagerConfig::new("me");

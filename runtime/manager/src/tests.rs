@@ -279,6 +279,8 @@ fn since(env: &Env, begun: Instant) -> Duration {
     env.now().saturating_duration_since(begun)
 }
 
+// parity: on-stopped-leading, election-per-manager, stops-when-context-cancelled, cancels-election-only-when
+// parity: election-per-controller-unsafe
 #[tokio::test(start_paused = true)]
 async fn first_signal_awaits_running_reconciles_before_the_lease_is_released() {
     let world = World::new();
@@ -300,6 +302,7 @@ async fn first_signal_awaits_running_reconciles_before_the_lease_is_released() {
     );
 }
 
+// parity: events-leader-stopped-leading
 #[tokio::test(start_paused = true)]
 async fn who_leads_and_who_stops_is_told_by_events_about_the_lease_and_a_standby_tells_nothing() {
     let world = World::new();
@@ -346,6 +349,7 @@ async fn manager_may_be_called_like_one_of_its_controllers() {
     assert_eq!(events, 3, "two of the election and one of the controller");
 }
 
+// parity: leader-election-durations-local
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_while_a_long_reconcile_is_awaited() {
     let world = World::new();
@@ -361,6 +365,7 @@ async fn lease_is_renewed_while_a_long_reconcile_is_awaited() {
     assert_eq!(world.scribbled(), json!(done_by("one")));
 }
 
+// parity: manager-start-order-stop
 #[tokio::test(start_paused = true)]
 async fn second_signal_aborts_at_once_and_leaves_the_lease_to_expire() {
     let world = World::new();
@@ -391,6 +396,7 @@ async fn drain_that_takes_too_long_names_its_stragglers_and_keeps_the_lease() {
     assert_eq!(world.holder(), json!("one"), "its last write may still be on the way");
 }
 
+// parity: leader-election-durations-local, no-grace-after-lease
 #[tokio::test(start_paused = true)]
 async fn lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
     let world = World::new();
@@ -416,6 +422,8 @@ async fn lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
     assert!(since(&world.env, begun) <= Duration::from_secs(11));
 }
 
+// parity: leader-election-then-start, warm-sources-start-before, wait-caches-no-timeout, releases-lease-if-leader
+// parity: warm-fifteen-cases
 #[tokio::test(start_paused = true)]
 async fn standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
     let world = World::new();
@@ -435,6 +443,7 @@ async fn standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
     assert!(two.ended().await.is_ok());
 }
 
+// parity: on-stopped-leading, manager-not-elected-not, no-leader-election
 #[tokio::test(start_paused = true)]
 async fn standby_that_is_told_to_stop_leaves_the_lease_to_its_holder() {
     let world = World::new();
@@ -463,6 +472,7 @@ async fn liveness_fails_when_an_informer_has_died_and_not_when_the_api_server_is
     assert!(live.details().contains("[-]informers failed"), "{}", live.details());
 }
 
+// parity: no-leader-election-manager
 #[tokio::test(start_paused = true)]
 async fn without_an_election_work_begins_as_soon_as_caches_are_synced() {
     let world = World::new();
@@ -486,6 +496,7 @@ async fn api_server_that_does_not_answer_is_one_clear_error() {
     assert!(since(&world.env, begun) <= Duration::from_secs(10));
 }
 
+// parity: stops-when-context-cancelled
 #[tokio::test(start_paused = true)]
 async fn signal_during_the_start_stops_what_was_started() {
     let world = World::new();
@@ -496,6 +507,7 @@ async fn signal_during_the_start_stops_what_was_started() {
     assert!(replica.ended().await.is_ok());
 }
 
+// parity: new-controller-initializers, named-unique
 #[tokio::test(start_paused = true)]
 async fn second_registration_of_one_name_or_alias_is_an_error() {
     let world = World::new();
@@ -786,6 +798,7 @@ impl World {
     }
 }
 
+// parity: wait-caches-no-timeout, error-if-cache-cannot, missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says_which_and_why() {
     let world = World::new();
@@ -808,6 +821,7 @@ async fn controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says
     replica.stops().await;
 }
 
+// parity: cache-sync-timeout, error-if-cache-cannot
 #[tokio::test(start_paused = true)]
 async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_process_and_names_them() {
     let world = World::new();
@@ -898,6 +912,7 @@ async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
     (replica, feed, trigger)
 }
 
+// parity: no-goroutine-left-runnable
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_start_that_a_drain_an_abort_or_a_lost_lease_drops_goes_on() {
     for way in ["drain", "abort", "lost lease"] {

@@ -50,6 +50,7 @@ fn every_exported_family_is_in_the_table() {
     }
 }
 
+// parity: metrics-slis
 #[test]
 fn service_levels_are_those_two_families_alone() {
     let text = all_moved().encode_slis();
@@ -94,6 +95,7 @@ fn every_histograms_bounds_rise() {
     }
 }
 
+// parity: metrics-name, no-metrics
 #[test]
 fn upstreams_queue_families_carry_upstreams_names_label_and_buckets() {
     let metrics = Metrics::new();
@@ -144,6 +146,7 @@ fn depth_by_priority_shows_what_is_there_and_stops_at_twenty_five_labels() {
     shows("priority=\"exceeded_cardinality_limit\"} 7");
 }
 
+// parity: rest-client
 #[test]
 fn request_is_counted_as_upstream_counts_it_and_by_identity() {
     let metrics = Metrics::new();
@@ -165,6 +168,7 @@ fn request_is_counted_as_upstream_counts_it_and_by_identity() {
     assert!(text.contains(own), "{text}");
 }
 
+// parity: several-clusters
 #[test]
 fn two_registries_in_one_process_are_independent() {
     let (first, second) = (Metrics::new(), Metrics::new());
@@ -218,6 +222,7 @@ fn process_shows_what_the_kernel_says() {
     assert!(value("process_cpu_seconds_total") >= 0.0);
 }
 
+// parity: new-informer-name
 #[test]
 fn stores_version_shows_its_last_fifteen_digits() {
     let metrics = Metrics::new();

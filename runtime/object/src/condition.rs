@@ -169,6 +169,7 @@ mod tests {
         assert_eq!(conditions, [ready("True", "Started", 2)]);
     }
 
+    // parity: create-or-update
     #[test]
     fn setting_what_already_stands_changes_nothing() {
         let mut conditions = vec![ready("True", "Started", 1)];

@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(ObjectKey::new(Some(""), "node-1"), ObjectKey::cluster("node-1"));
     }
 
+    // parity: keys-namespace-name-object
     #[test]
     fn text_that_is_no_key_is_refused() {
         for text in ["", "/", "a/", "/a", "a/b/c"] {
@@ -111,6 +112,7 @@ mod tests {
     }
 
     proptest! {
+        // parity: indexer-thread, keys-namespace-name-object, test-object-names
         #[test]
         fn printed_key_parses_back(namespace in proptest::option::of("[a-z0-9-]{1,20}"), name in "[a-z0-9.-]{1,30}") {
             let key = ObjectKey::new(namespace.as_deref(), &name);

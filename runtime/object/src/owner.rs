@@ -47,6 +47,7 @@ mod tests {
         ObjectMeta { owner_references: Some(references), ..Default::default() }
     }
 
+    // parity: controllerutil-references
     #[test]
     fn reference_makes_its_owner_the_controller() {
         let reference = controller_reference(&replica_set("u1"));

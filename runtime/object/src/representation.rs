@@ -265,6 +265,7 @@ mod tests {
     const POD: &str = r#"{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",
         "managedFields":[{"manager":"m","operation":"Update"}]},"spec":{"containers":[]}}"#;
 
+    // parity: default-transform, memory-22-7-k
     #[test]
     fn managed_fields_are_dropped() {
         let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
@@ -282,6 +283,7 @@ mod tests {
         }
     }
 
+    // parity: default-transform
     #[test]
     fn managed_fields_are_kept_by_a_decoder_that_was_asked_to() {
         let mut typed = Typed::<Pod>::new().decoder();
@@ -312,6 +314,7 @@ mod tests {
         }
     }
 
+    // parity: objects-gvk-populated
     #[test]
     fn item_without_its_kind_gets_it_back() {
         let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();

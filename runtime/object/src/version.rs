@@ -75,11 +75,13 @@ mod tests {
     }
 
     proptest! {
+        // parity: versions-compared-length-then
         #[test]
         fn versions_are_ordered_as_the_numbers_they_spell(a in 1u128.., b in 1u128..) {
             prop_assert_eq!(version(&a.to_string()).partial_cmp(&version(&b.to_string())), Some(a.cmp(&b)));
         }
 
+        // parity: versions-compared-length-then
         #[test]
         fn order_does_not_end_where_integers_do(digits in "[1-9][0-9]{40,80}") {
             let longer = format!("{digits}0");

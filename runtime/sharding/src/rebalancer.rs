@@ -275,6 +275,7 @@ mod tests {
         weights.iter().map(grown).collect()
     }
 
+    // parity: elected-stays-however-work
     #[test]
     fn division_changes_only_for_large_gain_after_cooldown() {
         let even = tenants(|_| 100);

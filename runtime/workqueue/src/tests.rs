@@ -85,6 +85,7 @@ fn noting_worker(env: &Env, queue: &Queue<&'static str>, journal: &Journal, name
     }));
 }
 
+// parity: work-queue-controller-add, dirty-processing-sets, doesn-t-return-item
 #[tokio::test(start_paused = true)]
 async fn key_is_never_handed_to_two_workers_at_once() {
     let (_env, queue) = started();
@@ -97,6 +98,7 @@ async fn key_is_never_handed_to_two_workers_at_once() {
     assert_eq!(ready(&queue).key(), &"a");
 }
 
+// parity: work-queue-controller-add, dirty-processing-sets, test-reinsert
 #[tokio::test(start_paused = true)]
 async fn add_during_processing_is_not_lost_and_runs_once_more() {
     let (_env, queue) = started();
@@ -108,6 +110,7 @@ async fn add_during_processing_is_not_lost_and_runs_once_more() {
     assert_eq!(all_ready(&queue), ["a"]);
 }
 
+// parity: dirty-processing-sets, test-reinsert, de-duplicates-items
 #[tokio::test(start_paused = true)]
 async fn adds_before_processing_collapse_into_one() {
     let (_env, queue) = started();
@@ -118,6 +121,7 @@ async fn adds_before_processing_collapse_into_one() {
     assert_eq!(all_ready(&queue), ["a"]);
 }
 
+// parity: returns-item-returns-items, scheduler-no-order-among
 #[tokio::test(start_paused = true)]
 async fn keys_come_in_the_order_in_which_they_became_ready() {
     let (_env, queue) = started();
@@ -125,6 +129,7 @@ async fn keys_come_in_the_order_in_which_they_became_ready() {
     assert_eq!(all_ready(&queue), ["c", "a", "b"]);
 }
 
+// parity: doesn-t-return-item
 #[tokio::test(start_paused = true)]
 async fn key_added_again_while_held_joins_the_back_when_its_worker_is_done() {
     let (_env, queue) = started();
@@ -150,6 +155,7 @@ fn before_the_slash<'k>(key: &'k &'static str) -> &'k str {
 mod delays {
     use super::*;
 
+    // parity: add-after, test-reinsert, retains-lowest-after-duration
     #[tokio::test(start_paused = true)]
     async fn delayed_add_keeps_the_earliest_of_the_times_asked_for() {
         let (env, queue) = started();
@@ -164,6 +170,7 @@ mod delays {
         assert!(nothing_ready(&queue), "one run, not three");
     }
 
+    // parity: test-simple-queue, returned-only-after-after
     #[tokio::test(start_paused = true)]
     async fn delayed_keys_come_in_the_order_of_their_times_and_then_of_their_arrival() {
         let (env, queue) = started();
@@ -184,6 +191,7 @@ mod delays {
         assert_eq!(all_ready(&queue), ["due", "later"]);
     }
 
+    // parity: add-after
     #[tokio::test(start_paused = true)]
     async fn delay_of_zero_is_an_add() {
         let (_env, queue) = started();
@@ -192,6 +200,7 @@ mod delays {
     }
 
     /// Upstream cannot take a delayed add back (kubernetes#133560).
+    // parity: no-way-take-delayed, drain-returns-early-double, delayed-add-cannot-cancelled
     #[tokio::test(start_paused = true)]
     async fn delayed_add_can_be_cancelled_until_it_comes_due() {
         let (env, queue) = started();
@@ -204,6 +213,7 @@ mod delays {
         assert_eq!(all_ready(&queue), ["b"]);
     }
 
+    // parity: drain-returns-early-double, waiting-item-returned-right
     #[tokio::test(start_paused = true)]
     async fn add_leaves_an_appointment_standing() {
         let (env, queue) = started();
@@ -215,6 +225,7 @@ mod delays {
     }
 
     /// Upstream runs a key twice that was added while its retry was waiting (kubernetes#126027).
+    // parity: drain-returns-early-double, updates-metrics-correctly-after, waiting-item-returned-right
     #[tokio::test(start_paused = true)]
     async fn add_supersedes_a_pending_retry_of_the_same_key_only() {
         let (env, queue) = started();
@@ -251,6 +262,7 @@ mod delays {
         assert_eq!(all_ready(&queue), ["a"]);
     }
 
+    // parity: add-rate-limited, adding-many-rate-limit, work-queue-dedup-delay
     #[tokio::test(start_paused = true)]
     async fn failing_key_backs_off_alone_until_it_is_forgotten() {
         let (env, queue) = started();
@@ -269,6 +281,7 @@ mod delays {
         assert_eq!(all_ready(&queue), ["bad"]);
     }
 
+    // parity: rate-limiter
     #[tokio::test(start_paused = true)]
     async fn limiter_put_in_place_later_decides_from_then_on() {
         let (env, queue) = started();
@@ -304,6 +317,7 @@ mod delays {
 mod waiting {
     use super::*;
 
+    // parity: heartbeat-10-s-delaying, test-simple-queue, returned-only-after-after
     #[tokio::test(start_paused = true)]
     async fn waiting_worker_gets_a_delayed_key_on_time() {
         let (env, queue) = started();
@@ -312,6 +326,7 @@ mod waiting {
         assert_eq!((*item.key(), env.now()), ("a", at(20)));
     }
 
+    // parity: heartbeat-10-s-delaying
     #[tokio::test(start_paused = true)]
     async fn earlier_delayed_key_rearms_who_waits_already() {
         let (env, queue) = started();
@@ -388,6 +403,7 @@ mod waiting {
         assert_eq!(journal.lines()[2..], ["w2 c"]);
     }
 
+    // parity: returned-only-after-after
     #[tokio::test(start_paused = true)]
     async fn keys_that_come_due_together_reach_all_who_wait() {
         let (env, queue) = started();
@@ -431,6 +447,7 @@ mod waiting {
 mod endings {
     use super::*;
 
+    // parity: shut-down, priority-queue-drops-content
     #[tokio::test(start_paused = true)]
     async fn after_shut_down_adds_are_ignored_and_queued_keys_are_still_handed_out() {
         let (env, queue) = started();
@@ -448,6 +465,7 @@ mod endings {
         assert!(matches!(try_get(&queue), Some(None)));
     }
 
+    // parity: get-might-get-stuck
     #[tokio::test(start_paused = true)]
     async fn shut_down_ends_everybody_who_waits() {
         let (env, queue) = started();
@@ -464,6 +482,7 @@ mod endings {
     }
 
     /// Upstream's drain may end while a key is still waiting (kubernetes#141079).
+    // parity: shut-down-with-drain, test-reinsert, test-queue-drainage-using-shut-down-with, drain-returns-early-double
     #[tokio::test(start_paused = true)]
     async fn draining_ends_only_when_nothing_is_queued_and_nothing_is_in_flight() {
         let (env, queue) = started();
@@ -503,6 +522,7 @@ mod endings {
         assert_eq!(drained.await, Ok(()));
     }
 
+    // parity: shut-down-with-drain, test-queue-drainage-using-shut-down-with
     #[tokio::test(start_paused = true)]
     async fn key_added_again_reaches_another_worker_when_its_own_dies_during_the_drain() {
         let (env, queue) = started();
@@ -677,6 +697,7 @@ mod accounting {
         (seen.queue_duration.get_sample_sum(), seen.work_duration.get_sample_sum())
     }
 
+    // parity: metrics-name, test-metrics, updates-metrics-correctly-after
     #[tokio::test(start_paused = true)]
     async fn adds_depth_and_times_follow_upstreams_rules() {
         let (env, metrics, queue) = measured();
@@ -707,6 +728,7 @@ mod accounting {
         assert_eq!((seen.queue_duration.get_sample_count(), seen.work_duration.get_sample_count()), (2, 2));
     }
 
+    // parity: retries-total
     #[tokio::test(start_paused = true)]
     async fn every_add_that_asked_for_a_delay_counts_as_a_retry() {
         let (env, metrics, queue) = measured();
@@ -725,6 +747,7 @@ mod accounting {
         assert_eq!(seen.retries.get(), 3);
     }
 
+    // parity: test-metrics, doesn-t-include-non
     #[tokio::test(start_paused = true)]
     async fn delayed_keys_waiting_time_starts_when_it_comes_due() {
         let (env, metrics, queue) = measured();
@@ -758,6 +781,7 @@ mod accounting {
         shows("workqueue_depth{name=\"q\"} 1");
     }
 
+    // parity: test-metric-shutdown
     #[tokio::test(start_paused = true)]
     async fn queue_that_is_gone_leaves_nothing_waiting_in_the_gauges() {
         let (_env, metrics, queue) = measured();

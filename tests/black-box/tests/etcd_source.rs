@@ -118,6 +118,7 @@ async fn next(stream: &mut FrameStream) -> Result<Frame> {
     Ok(next.context("the watch goes on")??)
 }
 
+// parity: etcd-client-source-projects, no-pluggable-source
 #[tokio::test]
 async fn etcd_is_a_source_like_any_other() -> Result<()> {
     on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
@@ -383,6 +384,7 @@ async fn unseen_writes(writer: &Writer) -> Result<i64> {
     writer.delete("home/nothing").await
 }
 
+// parity: etcd-client-source-projects, no-pluggable-source
 #[tokio::test]
 async fn watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_that_tells_exactly_what_differs()
 -> Result<()> {

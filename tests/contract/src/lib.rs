@@ -112,6 +112,7 @@ mod tests {
 
     const FIRST: Difference = Difference { behaviour: "g::first", shows: "why", reason: "reason" };
 
+    // parity: fake-client, fake-differs-real-server
     #[test]
     fn failure_is_complained_of_unless_it_is_listed() {
         assert_eq!(complaints("g", &outcomes(Err(anyhow!("why"))), &[]), ["first: why"]);
@@ -124,6 +125,7 @@ mod tests {
         assert_eq!(complaints, ["first: differs otherwise than is listed: expected \"why\" in no namespace"]);
     }
 
+    // parity: fake-client, fake-differs-real-server
     #[test]
     fn listed_difference_that_is_none_is_complained_of() {
         let second = Difference { behaviour: "h::second", ..FIRST };

@@ -111,6 +111,7 @@ async fn ours(group: &str) {
     assert!(complaints.is_empty(), "the server in the process\n{}", complaints.join("\n\n"));
 }
 
+// parity: fake-client, fake-differs-real-server
 #[test]
 fn there_are_enough_behaviours() {
     let count: usize = behaviours::ALL.iter().map(|(_, table)| table.len()).sum();
@@ -127,12 +128,14 @@ fn no_two_behaviours_have_one_name_in_a_group() {
     }
 }
 
+// parity: fake-client, fake-differs-real-server
 #[test]
 fn every_group_is_run() {
     let groups: Vec<&str> = behaviours::ALL.iter().map(|(group, _)| *group).collect();
     assert_eq!(groups, GROUPS);
 }
 
+// parity: fake-client, fake-differs-real-server
 #[test]
 fn every_difference_is_one_of_a_behaviour() {
     for Difference { behaviour, shows, reason } in DIFFERENCES {

@@ -47,6 +47,7 @@ fn program_that_ends_fails_the_start_in_its_own_words_and_leaves_the_logs() {
     assert!(Path::new(kept).join("kube-apiserver.log").is_file(), "{kept} has no log");
 }
 
+// parity: manager-client-envtest
 #[test]
 fn missing_go_is_named_with_what_to_install() {
     let complaint = complaint_of_assets(Path::new("/nonexistent"));

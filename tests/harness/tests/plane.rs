@@ -13,6 +13,7 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions};
 /// Far longer than anything here takes, on a machine that is busy with other things too.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+// parity: manager-client-envtest
 #[tokio::test]
 async fn pod_in_a_fresh_namespace_is_scheduled_and_becomes_ready_with_an_address() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
@@ -58,6 +59,7 @@ async fn owned_objects_are_collected_with_their_owner() -> anyhow::Result<()> {
         .await
 }
 
+// parity: manager-client-envtest
 #[tokio::test]
 async fn api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result<()> {
     let plane = ControlPlane::start(ControlPlaneOptions::default().nodes(0).scheduler(false)).await?;

@@ -99,6 +99,7 @@ fn run(row: &Row, form: CacheForm) -> (usize, usize, Option<Duration>) {
     (within_a_minute, in_all, turns.resumed_after(&generator::key(PARENT)))
 }
 
+// parity: ensure-ready
 #[test]
 fn server_executes_a_create_once_over_each_form_of_cache() {
     let mut repeated = Vec::new();

@@ -31,6 +31,7 @@ fn add(all: &mut OwnershipGaps, one: &OwnershipGaps) {
     all.longest_hand_over = all.longest_hand_over.max(one.longest_hand_over);
 }
 
+// parity: lost-lease-ends-process
 #[test]
 fn whatever_happens_all_work_is_done_once_and_every_write_under_the_lease_of_its_shard() {
     let reports = campaign(10, |seed| simulation(seed).faults(Faults::all()), tenants);
@@ -55,6 +56,7 @@ async fn rollout(cluster: Cluster) {
     cluster.advance(Duration::from_secs(70)).await;
 }
 
+// parity: lost-lease-ends-process
 #[test]
 fn shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
     for seed in 1..=5 {
@@ -88,6 +90,7 @@ fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
     Ok(all)
 }
 
+// parity: lost-lease-ends-process
 #[test]
 fn shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_duration() {
     for what in [FaultAction::Crash, FaultAction::Pause, FaultAction::Partition] {

@@ -55,6 +55,7 @@ fn defaults_are_those_of_upstream() {
     assert_eq!((&*election.identity, election.coordinated), ("me", None));
 }
 
+// parity: word-sep-normalize-func
 #[test]
 fn underscores_are_dashes_in_flags_and_not_in_values() {
     let config = config(&["--concurrent_rc_syncs=7", "--kube_api_burst", "9", "--kubeconfig=a_b"]);
@@ -112,6 +113,7 @@ fn server_uses_tls_and_reviews_unless_it_is_plain() {
     assert_eq!(access, Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl });
 }
 
+// parity: cert-dir
 #[test]
 fn certificate_files_take_precedence_over_the_directory() {
     let kept = Tls::Persisted { folder: "/certificates".into(), name: "kube-controller-manager".to_owned() };
@@ -335,6 +337,7 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
     ),
 ];
 
+// parity: validate-aggregate
 #[test]
 fn contradiction_is_reported_with_the_names_that_were_written() {
     for (line, fields, start, part) in CONTRADICTIONS {

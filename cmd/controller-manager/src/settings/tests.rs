@@ -76,6 +76,7 @@ fn flags_and_fields_are_unique() {
     }
 }
 
+// parity: named-flag-sets
 #[test]
 fn help_lists_every_setting_with_default_field_and_choices() {
     let words = ["windlass", "--help"].map(OsString::from);
@@ -96,6 +97,7 @@ fn help_lists_every_setting_with_default_field_and_choices() {
     }
 }
 
+// parity: kube-controller-manager-configuration, kube-scheduler-config-most
 #[test]
 fn flag_overrides_field_and_field_overrides_default() {
     let defaults = settings(&[], "").to_json();
@@ -123,6 +125,7 @@ fn flag_overrides_field_and_field_overrides_default() {
     }
 }
 
+// parity: write-config-to
 #[test]
 fn written_settings_are_read_back_unchanged() {
     let flags = TABLE.iter().map(|setting| format!("--{}={}", setting.flag, other_value(setting).0));
@@ -167,6 +170,7 @@ fn flags_have_the_syntax_of_a_command_line() {
     }
 }
 
+// parity: named-flag-sets
 #[test]
 fn settings_page_matches_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");

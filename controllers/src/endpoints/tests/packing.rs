@@ -155,6 +155,7 @@ fn only_the_version_of_a_pod_can_differ_between_equivalent_subsets() {
     assert!(equivalent(&[], &[subset([], [], [p(1)])]));
 }
 
+// parity: create-or-update
 #[test]
 fn protocol_a_server_fills_in_is_no_difference() {
     let a = address("1.2.3.4");

@@ -46,6 +46,7 @@ async fn client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping(
     served.stop().await;
 }
 
+// parity: read-header-timeout-32
 #[tokio::test]
 async fn head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() {
     let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
@@ -64,6 +65,7 @@ async fn head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() {
     served.stop().await;
 }
 
+// parity: read-header-timeout-32
 #[tokio::test]
 async fn however_many_connections_idle_a_probe_gets_through_and_no_more_than_the_bound_are_open() {
     let served = Served::start_within(AdminConfig::local(anywhere()), few()).await;
@@ -109,6 +111,7 @@ async fn connection_whose_request_is_being_answered_makes_no_room() {
     served.stop().await;
 }
 
+// parity: read-header-timeout-32
 #[tokio::test]
 async fn head_that_is_too_large_is_431_and_the_server_goes_on() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
@@ -138,6 +141,7 @@ async fn head_a_little_too_large_is_told_so() {
     served.stop().await;
 }
 
+// parity: read-header-timeout-32
 #[tokio::test]
 async fn request_with_a_body_is_refused_unread() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
@@ -149,6 +153,7 @@ async fn request_with_a_body_is_refused_unread() {
     served.stop().await;
 }
 
+// parity: read-header-timeout-32
 #[tokio::test]
 async fn requests_sent_ahead_are_answered_in_their_order() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
@@ -170,6 +175,7 @@ async fn requests_sent_ahead_are_answered_in_their_order() {
     served.stop().await;
 }
 
+// parity: read-header-timeout-32
 #[tokio::test]
 async fn reader_that_takes_nothing_is_cut_off_and_what_it_would_not_read_is_let_go() {
     let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;

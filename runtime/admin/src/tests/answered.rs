@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::{Access, PageResponse, Tls};
 
+// parity: health-pprof-metrics-server, serves-metrics-nothing-else, healthy-if-all-checks
 #[tokio::test]
 async fn admin_server_answers_probes_and_scrapers_and_nothing_else() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
@@ -43,6 +44,7 @@ async fn admin_server_answers_probes_and_scrapers_and_nothing_else() {
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
 }
 
+// parity: extra-endpoints-extra-handlers, metrics-slis
 #[tokio::test]
 async fn pages_tell_what_there_is_how_it_runs_and_with_which_flags() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
@@ -74,6 +76,7 @@ async fn pages_tell_what_there_is_how_it_runs_and_with_which_flags() {
     served.stop().await;
 }
 
+// parity: statusz-flagz
 #[tokio::test]
 async fn statusz_and_flagz_are_objects_for_whoever_names_them_and_not_acceptable_otherwise() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
@@ -102,6 +105,7 @@ async fn statusz_and_flagz_are_objects_for_whoever_names_them_and_not_acceptable
     served.stop().await;
 }
 
+// parity: extra-endpoints-extra-handlers
 #[tokio::test]
 async fn page_that_panics_answers_500_and_the_server_goes_on() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
@@ -119,6 +123,7 @@ async fn page_that_panics_answers_500_and_the_server_goes_on() {
     served.stop().await;
 }
 
+// parity: reasons-withheld-path-check
 #[tokio::test]
 async fn why_a_check_fails_is_for_whoever_has_the_right_to_that_check() {
     let reviewed =

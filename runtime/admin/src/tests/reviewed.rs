@@ -13,6 +13,7 @@ fn reviewed() -> AdminConfig {
     AdminConfig { tls: Tls::Plain, access: Access::reviewed(), ..AdminConfig::local(anywhere()) }
 }
 
+// parity: token-review-subject-access
 #[tokio::test]
 async fn without_a_token_401_without_the_right_403_with_both_the_page() {
     let served = Served::start(reviewed()).await;
@@ -45,6 +46,7 @@ async fn without_a_token_401_without_the_right_403_with_both_the_page() {
     served.stop().await;
 }
 
+// parity: authorization-always-allow-paths
 #[tokio::test]
 async fn probes_need_no_token_and_their_sub_paths_do() {
     let served = Served::start(reviewed()).await;
@@ -59,6 +61,7 @@ async fn probes_need_no_token_and_their_sub_paths_do() {
     served.stop().await;
 }
 
+// parity: authorization-always-allow-paths
 #[tokio::test]
 async fn reviews_that_hang_hold_up_no_probe_and_nobody_from_elsewhere_and_are_bounded() {
     let served = Served::start(reviewed()).await;
@@ -128,6 +131,7 @@ impl Asked {
     }
 }
 
+// parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn user_is_remembered_for_a_minute_a_right_for_five_and_a_refusal_for_half_of_one() {
     let reader = Asked::new();
@@ -141,6 +145,7 @@ async fn user_is_remembered_for_a_minute_a_right_for_five_and_a_refusal_for_half
     assert_eq!(nobody.reviewer.counts(), (20, 0));
 }
 
+// parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn many_who_come_at_once_with_one_token_cost_one_review_of_each_kind() {
     let asked = Asked::new();
@@ -149,6 +154,7 @@ async fn many_who_come_at_once_with_one_token_cost_one_review_of_each_kind() {
     assert_eq!(asked.reviewer.counts(), (1, 1));
 }
 
+// parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_not_remembered() {
     let asked = Asked::new();
@@ -164,6 +170,7 @@ async fn api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_not
     assert_eq!(asked.reviewer.counts(), (6, 1));
 }
 
+// parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn review_that_is_never_answered_ends_after_ten_seconds() {
     let asked = Asked::new();

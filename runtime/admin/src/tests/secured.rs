@@ -80,6 +80,7 @@ impl Served {
     }
 }
 
+// parity: https-certificates-alpn-without
 #[tokio::test]
 async fn self_signed_certificate_is_good_for_the_hosts_name_localhost_and_the_address_and_no_other() {
     let served = Served::start(secured(Tls::SelfSigned)).await;
@@ -101,6 +102,7 @@ async fn self_signed_certificate_is_good_for_the_hosts_name_localhost_and_the_ad
     served.stop().await;
 }
 
+// parity: https-certificates-alpn-without
 #[tokio::test]
 async fn server_speaks_tls_1_2_and_1_3_with_http_1_alone() {
     let served = Served::start(secured(Tls::SelfSigned)).await;
@@ -184,6 +186,7 @@ impl Followed {
     }
 }
 
+// parity: certwatcher-errors-without-files
 #[tokio::test(start_paused = true)]
 async fn certificate_that_is_replaced_is_served_within_ten_seconds() {
     let followed = Followed::start();
@@ -196,6 +199,7 @@ async fn certificate_that_is_replaced_is_served_within_ten_seconds() {
     assert_eq!(followed.after(60).await, (1, 0), "once");
 }
 
+// parity: certwatcher-counts-reads-errors
 #[tokio::test(start_paused = true)]
 async fn broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
     let followed = Followed::start();
@@ -220,6 +224,7 @@ async fn broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
     assert!(followed.serves(&last));
 }
 
+// parity: certwatcher-counts-reads-errors
 #[tokio::test(start_paused = true)]
 async fn key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
     let followed = Followed::start();
@@ -234,6 +239,7 @@ async fn key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
     assert!(followed.serves(&second));
 }
 
+// parity: certwatcher-errors-without-files
 #[tokio::test(start_paused = true)]
 async fn link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -280,6 +286,7 @@ impl Served {
     }
 }
 
+// parity: cert-dir
 #[tokio::test]
 async fn pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -296,6 +303,7 @@ async fn pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
     served.stop().await;
 }
 
+// parity: cert-dir
 #[tokio::test]
 async fn what_is_kept_already_is_served_and_what_is_half_there_or_broken_is_neither_completed_nor_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -330,6 +338,7 @@ async fn folder_that_cannot_be_made_or_written_is_named() {
     }
 }
 
+// parity: certwatcher-errors-without-files
 #[tokio::test]
 async fn certificate_that_cannot_be_used_is_an_error_of_one_line_before_anything_listens() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -102,6 +102,7 @@ mod tests {
 
     const POD: &str = r#"pods is forbidden: User "system:serviceaccount:kube-system:replicaset-controller" cannot create resource "pods" in API group "" in the namespace "web""#;
 
+    // parity: role-lacks-rule-error
     #[test]
     fn what_a_role_lacks_is_told_on_one_line_that_ends_with_the_rule() {
         let denial = MissingPermission::of(&forbidden(POD)).unwrap();

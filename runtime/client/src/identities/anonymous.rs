@@ -39,6 +39,7 @@ mod tests {
 
     use super::*;
 
+    // parity: anonymous-client-config
     #[test]
     fn of_a_configuration_only_the_way_to_the_server_is_kept() {
         let mut config = Config::new(Uri::from_static("https://user:s3cr3t@api.test:6443/prefix"));

@@ -110,6 +110,7 @@ mod tests {
     use super::*;
     use crate::{ClientOptions, ClientOptionsError};
 
+    // parity: client-limits-qps-burst
     #[tokio::test(start_paused = true)]
     async fn burst_passes_at_once_and_then_requests_are_paced() {
         let env = Env::virtual_time(1);

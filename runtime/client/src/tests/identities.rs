@@ -145,6 +145,7 @@ fn cause(error: &kube::Error) -> IdentityCause {
     find::<IdentityError>(error).unwrap_or_else(|| panic!("{error:?}")).cause.clone()
 }
 
+// parity: controller-client-builder, dynamic-controller-client-builder
 #[tokio::test(start_paused = true)]
 async fn each_controller_acts_as_its_own_account_and_everything_else_as_the_process() {
     let shelf = Book::new();
@@ -166,6 +167,7 @@ async fn each_controller_acts_as_its_own_account_and_everything_else_as_the_proc
     assert!(text.contains(r#"identity="service-accounts""#), "{text}");
 }
 
+// parity: account-read-before-each
 #[tokio::test(start_paused = true)]
 async fn account_that_is_missing_is_made_and_one_that_another_made_meanwhile_is_as_good() {
     let shelf = Book::new();
@@ -189,6 +191,7 @@ async fn account_that_is_missing_is_made_and_one_that_another_made_meanwhile_is_
     assert_eq!((raced.tokens(), raced.count("/serviceaccounts")), (2, 1));
 }
 
+// parity: namespace-missing
 #[tokio::test(start_paused = true)]
 async fn namespace_that_is_missing_is_one_clear_error_and_is_not_made() {
     let shelf = Book::new();
@@ -215,6 +218,7 @@ async fn what_the_process_itself_may_not_do_for_its_accounts_is_told_with_the_ru
     assert_eq!((user.as_deref(), verb), (Some("me"), Verb::Create));
 }
 
+// parity: hour-renewed-80-left
 #[tokio::test(start_paused = true)]
 async fn token_is_renewed_when_between_70_and_80_percent_of_its_life_have_passed() {
     let (world, _, client) = world_of_one();
@@ -236,6 +240,7 @@ async fn token_is_renewed_when_between_70_and_80_percent_of_its_life_have_passed
     assert!(distinct.len() > 3, "chance spreads them: {renewals:?}");
 }
 
+// parity: hour-renewed-80-left
 #[tokio::test(start_paused = true)]
 async fn what_the_server_grants_counts_and_not_what_was_asked_for() {
     let (world, shelf, client) = world_of_one();
@@ -249,6 +254,7 @@ async fn what_the_server_grants_counts_and_not_what_was_asked_for() {
     assert_eq!(world.tokens(), 2);
 }
 
+// parity: caching-token-source
 #[tokio::test(start_paused = true)]
 async fn requests_that_need_a_token_at_once_ask_for_one_together() {
     let (world, _, client) = world_of_one();
@@ -262,6 +268,7 @@ async fn requests_that_need_a_token_at_once_ask_for_one_together() {
     assert_eq!(world.tokens(), 2);
 }
 
+// parity: caching-token-source
 #[tokio::test(start_paused = true)]
 async fn while_one_request_renews_a_token_the_others_go_on_with_the_old_one() {
     let (world, shelf, client) = world_of_one();
@@ -278,6 +285,7 @@ async fn while_one_request_renews_a_token_the_others_go_on_with_the_old_one() {
     assert_eq!(world.tokens(), 2);
 }
 
+// parity: renewal-fails-keeps-old
 #[tokio::test(start_paused = true)]
 async fn renewal_that_fails_is_tried_again_while_the_old_token_is_used_and_ends_with_it() {
     let (world, shelf, client) = world_of_one();
@@ -299,6 +307,7 @@ async fn renewal_that_fails_is_tried_again_while_the_old_token_is_used_and_ends_
     assert_eq!(shelf.lock().unwrap().used.last().unwrap(), "one with s3cr3t-2");
 }
 
+// parity: four-tries-within-request
 #[tokio::test(start_paused = true)]
 async fn requests_that_waited_for_a_token_fail_with_the_one_try_and_the_next_waits_its_time() {
     let (world, shelf, client) = world_of_one();
@@ -319,6 +328,7 @@ async fn requests_that_waited_for_a_token_fail_with_the_one_try_and_the_next_wai
     assert!(waits.iter().all(|wait| *wait <= 15_000), "no request waits for longer than it may: {waits:?}");
 }
 
+// parity: reset-token-older-than
 #[tokio::test(start_paused = true)]
 async fn token_that_the_server_no_longer_takes_is_replaced_and_the_request_sent_once_more() {
     let (world, shelf, client) = world_of_one();
@@ -332,6 +342,7 @@ async fn token_that_the_server_no_longer_takes_is_replaced_and_the_request_sent_
     assert!(world.metrics.encode().contains(retried), "{}", world.metrics.encode());
 }
 
+// parity: reset-token-older-than
 #[tokio::test(start_paused = true)]
 async fn server_that_takes_no_token_at_all_is_not_asked_for_one_per_request() {
     let (world, shelf, client) = world_of_one();
@@ -346,6 +357,7 @@ async fn server_that_takes_no_token_at_all_is_not_asked_for_one_per_request() {
     get(&client).await.unwrap();
 }
 
+// parity: account-read-before-each
 #[tokio::test(start_paused = true)]
 async fn account_that_was_deleted_is_made_again() {
     let (world, shelf, client) = world_of_one();
@@ -361,6 +373,7 @@ async fn account_that_was_deleted_is_made_again() {
     assert_eq!((world.tokens(), world.count("/serviceaccounts")), (3, 1));
 }
 
+// parity: answer-empty-token-used
 #[tokio::test(start_paused = true)]
 async fn without_a_usable_token_nothing_is_sent() {
     for answer in [

@@ -21,6 +21,7 @@ fn target(verb: Verb, name: Option<&str>) -> WriteTarget {
     }
 }
 
+// parity: consistency-store-wrote-at
 #[tokio::test(start_paused = true)]
 async fn write_is_logged_with_what_its_answer_says() {
     let world = World::new(answer(201, CREATED));
@@ -38,6 +39,7 @@ async fn write_is_logged_with_what_its_answer_says() {
     assert_eq!((log.wrote(), log.ambiguous()), (vec![expected], vec![]));
 }
 
+// parity: consistency-store-wrote-at
 #[tokio::test(start_paused = true)]
 async fn reads_and_dry_runs_are_not_logged() {
     let world = World::new(answer(200, CREATED));
@@ -48,6 +50,7 @@ async fn reads_and_dry_runs_are_not_logged() {
     assert!(log.is_empty());
 }
 
+// parity: consistency-store-wrote-at, read-your-writes-0
 #[tokio::test(start_paused = true)]
 async fn deletion_is_logged_with_its_version_or_with_its_uid() {
     let world = World::new(answer(200, CREATED));
@@ -173,6 +176,7 @@ async fn fenced_write_is_ambiguous_only_if_it_was_sent() {
     assert_eq!(log.ambiguous(), [target(Verb::Create, None)]);
 }
 
+// parity: consistency-store-wrote-at
 #[tokio::test(start_paused = true)]
 async fn writes_of_spawned_tasks_are_logged_and_those_of_other_workers_are_not() {
     let world = World::new(answer(201, CREATED));

@@ -17,6 +17,7 @@ fn watch_query() -> WatchQuery {
 
 const ADDED: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n";
 
+// parity: list-watch
 #[tokio::test(start_paused = true)]
 async fn list_asks_for_what_it_was_told_and_decodes_nothing() {
     let page = r#"{"metadata":{"resourceVersion":"9","continue":"next"},"items":[{"metadata":{"name":"a"}},{"broken":1}]}"#;
@@ -38,6 +39,7 @@ async fn list_asks_for_what_it_was_told_and_decodes_nothing() {
     assert_eq!(seen.headers["accept"], "application/json");
 }
 
+// parity: sharded-list-watch-gate
 #[tokio::test(start_paused = true)]
 async fn lists_and_watches_ask_for_a_shard_and_so_does_every_page() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
@@ -78,6 +80,7 @@ async fn empty_version_asks_for_the_newest() {
     assert_eq!(world.seen()[0].uri.query().unwrap_or_default(), "");
 }
 
+// parity: list-watch
 #[tokio::test(start_paused = true)]
 async fn watch_hands_out_frames_and_ends_with_the_servers() {
     let chunks = vec![Bytes::from(&ADDED[..20]), Bytes::from(&ADDED[20..]), Bytes::from(ADDED)];
@@ -91,6 +94,7 @@ async fn watch_hands_out_frames_and_ends_with_the_servers() {
     );
 }
 
+// parity: http-2-pings-after
 #[tokio::test(start_paused = true)]
 async fn silent_watch_ends() {
     let world = World::new(|_| streamed(then_silence(vec![ADDED.into()])));
@@ -139,6 +143,7 @@ async fn watch_that_breaks_off_inside_a_frame_says_so() {
     assert_eq!(frames, [Err(RequestError::Wire(WireError::Truncated { bytes: 10 }))]);
 }
 
+// parity: test-close-watch-channel-on-error, garbled-watch-errors
 #[tokio::test(start_paused = true)]
 async fn nothing_follows_an_error_of_a_watch() {
     let chunks = vec![Bytes::from_static(b"{\"type\":\"ADDED\"}\n"), Bytes::from(ADDED)];
@@ -153,6 +158,7 @@ async fn nothing_follows_an_error_of_a_watch() {
     );
 }
 
+// parity: factories-listers-metadatainformer, metadata-watches
 #[tokio::test(start_paused = true)]
 async fn metadata_is_asked_for_in_the_form_of_lists_and_of_watches_and_whole_objects_will_do() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
@@ -170,6 +176,7 @@ async fn metadata_is_asked_for_in_the_form_of_lists_and_of_watches_and_whole_obj
     );
 }
 
+// parity: prepare-watch-list-options-from-list
 #[tokio::test(start_paused = true)]
 async fn list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it() {
     let world = World::new(move |_| streamed(stream::empty().boxed()));
@@ -204,6 +211,7 @@ async fn list_error(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'stat
     raw(&World::new(serve)).list(&kind(), None, &ListQuery::default()).await.unwrap_err()
 }
 
+// parity: garbled-watch-errors
 #[tokio::test(start_paused = true)]
 async fn refusals_are_told_apart_whatever_their_form() {
     let expired = r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#;
@@ -217,6 +225,7 @@ async fn refusals_are_told_apart_whatever_their_form() {
 }
 
 /// What stands before an API server answers in words of its own; kube-rs passes them on as they are (kube#1986, #2061).
+// parity: garbled-watch-errors
 #[tokio::test(start_paused = true)]
 async fn watch_refused_with_a_page_or_an_empty_status_is_told_on_one_line_with_its_code() {
     let page = "<html>\r\n<head><title>502</title></head>\n<body>Bad Gateway</body>\n</html>\n";

@@ -24,6 +24,7 @@ fn configmaps() -> windlass_object::ResourceKind {
     windlass_object::ResourceKind::of::<ConfigMap>()
 }
 
+// parity: retries-429-5xx-retry
 #[tokio::test(start_paused = true)]
 async fn what_a_busy_server_turned_away_is_sent_again_whole_when_it_asks_for_it() {
     let world = World::new(busy(2, || busy_for("3")));
@@ -69,6 +70,7 @@ async fn after_ten_tries_the_servers_words_are_handed_on() {
     assert!(text.lines().any(|it| it == waiting), "waiting is not the server's slowness: {text}");
 }
 
+// parity: retries-429-5xx-retry
 #[tokio::test(start_paused = true)]
 async fn refusal_that_names_no_time_stands_and_errors_of_the_server_are_never_repeated() {
     for (code, body) in

@@ -11,6 +11,7 @@ fn count(world: &World, line: &str) -> bool {
     world.metrics.encode().lines().any(|it| it == line)
 }
 
+// parity: simple-controller-client-builder
 #[tokio::test(start_paused = true)]
 async fn request_carries_its_address_and_its_senders_name() {
     let world = World::new(answer(200, CREATED));
@@ -21,6 +22,7 @@ async fn request_carries_its_address_and_its_senders_name() {
     assert!(agent.starts_with("windlass/") && agent.ends_with("/test-controller"), "{agent}");
 }
 
+// parity: cardinality-request-metrics, tracing-per-request
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted_by_verb_resource_and_code() {
     let world =
@@ -54,6 +56,7 @@ async fn requests_that_were_refused_here_or_given_up_are_counted_too() {
     }
 }
 
+// parity: register-metric-and-track-rate-limiter
 #[tokio::test(start_paused = true)]
 async fn waiting_for_the_limiter_is_measured_apart_from_the_servers_answer() {
     let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
@@ -70,6 +73,7 @@ async fn waiting_for_the_limiter_is_measured_apart_from_the_servers_answer() {
     }
 }
 
+// parity: controller-client-builder, simple-controller-client-builder, client-limits-qps-burst, client-without-limits
 #[tokio::test(start_paused = true)]
 async fn budgets_are_per_identity() {
     let options = ClientOptions { qps: 1.0, burst: 2, ..ClientOptions::default() };
@@ -91,6 +95,7 @@ async fn watches_do_not_wait_for_the_limiter() {
     assert_eq!(world.arrivals(), [0; 10]);
 }
 
+// parity: timeouts-stalls
 #[tokio::test(start_paused = true)]
 async fn request_that_is_never_answered_ends_at_its_deadline() {
     let world = World::new(hang);
@@ -284,6 +289,7 @@ async fn secrets_appear_in_no_debug_output_and_no_error() {
     assert!(!printed.contains("s3cr3t"), "{printed}");
 }
 
+// parity: cardinality-request-metrics
 #[tokio::test(start_paused = true)]
 async fn metrics_name_host_and_port_of_the_server_and_no_user() {
     let base = Uri::from_static("http://user:s3cr3t@api.test:6443");

@@ -41,6 +41,7 @@ fn name(controller: &str) -> String {
 mod tests {
     use super::*;
 
+    // parity: stale-sync-skips-total
     #[test]
     fn skip_is_counted_by_controller_and_under_the_name_dashboards_know() {
         let metrics = Metrics::new();

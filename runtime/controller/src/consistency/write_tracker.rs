@@ -472,6 +472,7 @@ mod tests {
         assert_eq!(ledger.wanted(&ObjectKey::namespaced("shop", "other")), []);
     }
 
+    // parity: malformed-empty-versions-fail
     #[tokio::test(start_paused = true)]
     async fn version_that_is_no_number_is_not_waited_for() {
         let mut ledger = WriteTracker::default();
@@ -612,6 +613,7 @@ mod tests {
         assert!(ledger.keys.is_empty(), "nothing is kept for a key that waits for nothing");
     }
 
+    // parity: read-your-writes-0
     #[tokio::test(start_paused = true)]
     async fn deletions_are_waited_for_by_uid_beside_the_highest_version() {
         let now = Env::virtual_time(1).now();
@@ -636,6 +638,7 @@ mod tests {
         assert_eq!(versions, [Some(version(9)), Some(version(5))], "depot comes before shop");
     }
 
+    // parity: clear-new
     #[tokio::test(start_paused = true)]
     async fn keys_that_never_come_back_are_swept_once_their_writes_were_seen() {
         let now = Env::virtual_time(1).now();

@@ -352,6 +352,7 @@ mod tests {
         Pod { metadata, ..Pod::default() }
     }
 
+    // parity: enqueue-object-map-function
     #[test]
     fn only_the_controlling_owner_of_the_asked_kind_is_enqueued() {
         let web = ObjectKey::namespaced("shop", "web");
@@ -363,6 +364,7 @@ mod tests {
         assert_eq!(by_owner::<ReplicaSet>(&owned("other.io/v1", "ReplicaSet", Some(true))), []);
     }
 
+    // parity: match-every-owner
     #[test]
     fn every_owner_of_the_asked_kind_is_enqueued_once_if_asked_for() {
         let mut pod = owned("apps/v1", "ReplicaSet", Some(true));
@@ -394,11 +396,13 @@ mod tests {
         assert_eq!(by_label("site")(&node), [ObjectKey::cluster("web")]);
     }
 
+    // parity: enqueue-object-map-function
     #[test]
     fn cluster_scoped_owner_has_a_key_without_namespace() {
         assert_eq!(by_owner::<Node>(&owned("v1", "Node", Some(true))), [ObjectKey::cluster("web")]);
     }
 
+    // parity: enqueue-requests-from-map-func, enqueue-object-map-function
     #[test]
     fn update_concerns_old_and_new_keys_once_each() {
         let key = ObjectKey::cluster;

@@ -184,6 +184,8 @@ mod tests {
         Event::Updated { old: pod(|_| ()), new: pod(change), cause: Cause::Watch }
     }
 
+    // parity: with-event-filter, predicates-generation-labels-annotations, predicates-only-assigned-kind
+    // parity: each-predicate-changed-unchanged, predicates-cache-hashes, predicates-grow-without-bound
     #[test]
     fn update_passes_by_what_it_changed_and_creations_and_deletions_always_pass() {
         let changes: [(&str, Event<Arc<Pod>>); 6] = [
@@ -210,6 +212,7 @@ mod tests {
         }
     }
 
+    // parity: predicates-generation-labels-annotations
     #[test]
     fn generation_and_annotation_changes_are_told_apart_and_joined() {
         let either: Predicate<Pod> = any([generation_changed(), annotations_changed()]);
@@ -223,6 +226,8 @@ mod tests {
         })));
     }
 
+    // parity: with-event-filter, predicates-generation-labels-annotations, predicates-only-assigned-kind
+    // parity: each-predicate-changed-unchanged, predicates-cache-hashes
     #[test]
     fn combinations_are_true_to_logic_with_none_one_and_many() {
         let yes = || Predicate::<Pod>::new(|_| true);
@@ -244,6 +249,7 @@ mod tests {
         }
     }
 
+    // parity: predicates-generation-labels-annotations, each-predicate-changed-unchanged
     #[test]
     fn selector_is_asked_of_the_newest_state() {
         let selector = LabelSelector::from_map(&Strings::from([("app".to_owned(), "web".to_owned())]));
@@ -258,6 +264,7 @@ mod tests {
         assert!(told.passes(&left), "who must hear of it says so");
     }
 
+    // parity: each-predicate-changed-unchanged
     #[test]
     fn closure_of_ones_own_sees_the_whole_event() {
         let predicate = Predicate::<Pod>::new(|event| event.cause() == Cause::Resync);

@@ -170,6 +170,7 @@ mod tests {
     const FORBIDDEN: &str =
         r#"User "me" cannot create resource "pods" in API group "" in the namespace "web""#;
 
+    // parity: result-requeue, requeue-error-not-terminal, resync-action-requeue-reconcile
     #[test]
     fn every_end_of_an_attempt_settles_as_the_table_says() {
         let after = Duration::from_secs(7);

@@ -47,6 +47,7 @@ async fn applying(world: &World, selection: Selection) -> Workers {
     world.start_with(Registration::with::<Applying>(selection)).await
 }
 
+// parity: controllerutil-references
 #[tokio::test(start_paused = true)]
 async fn repeated_applies_send_one_request_until_the_object_changes() {
     let world = World::with(&[]);

@@ -26,6 +26,7 @@ fn needing_secrets(patience: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + 
     }
 }
 
+// parity: cache-sync-timeout, cache-sync-timeout-error
 #[tokio::test(start_paused = true)]
 async fn caches_that_do_not_fill_in_time_fail_the_controller_with_their_names_and_reasons() {
     let world = secretive();
@@ -41,6 +42,7 @@ async fn caches_that_do_not_fill_in_time_fail_the_controller_with_their_names_an
     assert_eq!(world.diary.names(), Vec::<String>::new(), "nothing of it is left running");
 }
 
+// parity: cache-sync-timeout-error
 #[tokio::test(start_paused = true)]
 async fn controller_that_waits_for_ever_begins_once_its_caches_fill() {
     let world = secretive();
@@ -59,6 +61,7 @@ async fn controller_that_waits_for_ever_begins_once_its_caches_fill() {
     assert_eq!(world.diary.names(), ["m"]);
 }
 
+// parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn one_controllers_missing_cache_holds_up_no_other() {
     let world = secretive();
@@ -95,6 +98,7 @@ async fn queue_stays_empty_until_the_controller_starts() {
     assert_eq!((world.diary.names(), adds.get()), (vec!["a".to_owned(), "b".to_owned()], 2));
 }
 
+// parity: no-reconcile-before-all
 #[tokio::test(start_paused = true)]
 async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
     let world = World::with(&["m"]);

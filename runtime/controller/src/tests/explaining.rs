@@ -71,6 +71,7 @@ async fn not_yet_is_no_failure_and_retry_after_uses_up_retries() {
     assert_eq!((counts.requeue_after.get(), counts.error.get()), (4, 3));
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn key_without_trouble_is_done_and_it_is_said_what_was_seen_and_when() {
     let world = World::with(&["m"]);
@@ -132,6 +133,7 @@ async fn cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_al
     assert_says(&insight, "missed", "done: ");
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn right_to_write_that_lacks_is_named_with_its_rule() {
     let world = World::with(&["m"]);
@@ -184,6 +186,7 @@ impl ListerWatcher for Guarded {
     }
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_working() {
     let world = World::with(&["m"]);
@@ -211,6 +214,7 @@ async fn right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_
     assert_says(&insight, "m", "missing permission: may not ");
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn key_that_failed_is_backing_off_with_its_error_and_its_next_try() {
     let world = World::with(&["fails"]);
@@ -240,6 +244,7 @@ async fn key_that_is_given_up_on_says_so() {
     assert_says(&started.insight(), "m", "given up: it failed too often, until its next change: no");
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn cache_that_is_not_filled_is_waited_for_with_the_reason() {
     let world = World::with(&["m"]);
@@ -260,6 +265,7 @@ async fn cache_that_is_not_filled_is_waited_for_with_the_reason() {
     assert!(insight.overview().summary().contains("waiting for caches"), "{:?}", insight.overview());
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn replica_that_does_not_lead_says_who_does() {
     let world = World::with(&["m"]);
@@ -285,6 +291,7 @@ async fn replica_that_does_not_lead_says_who_does() {
     workers.ended().await;
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn object_that_cannot_be_decoded_says_so() {
     let world = World::with(&["m"]);
@@ -296,6 +303,7 @@ async fn object_that_cannot_be_decoded_says_so() {
     assert!(first_line(&told).contains("cannot be decoded: "), "{told}");
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn key_whose_reconcile_panics_is_in_quarantine_until_it_changes() {
     let world = World::with(&["panics"]);
@@ -311,6 +319,7 @@ async fn key_whose_reconcile_panics_is_in_quarantine_until_it_changes() {
     assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn kind_that_is_not_served_is_absent() {
     let world = World::with(&["m"]);
@@ -343,6 +352,7 @@ fn annotate(world: &World, name: &str, value: Option<&str>) {
     world.api.upsert(&path(name), json!({ "metadata": { "annotations": { PAUSED: value } } }));
 }
 
+// parity: pausing-each-project
 #[tokio::test(start_paused = true)]
 async fn paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_annotation_goes() {
     let world = World::with(&["m", "n"]);
@@ -370,6 +380,7 @@ async fn paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_anno
     assert_says(&workers.insight(), "m", "done: ");
 }
 
+// parity: pausing-each-project
 #[tokio::test(start_paused = true)]
 async fn reconcile_may_pause_its_key_with_a_reason() {
     let world = World::with(&["m"]);
@@ -528,6 +539,7 @@ async fn what_a_key_writes_leaves_behind_the_fence_of_its_own_verdict() {
     assert!(first_line(&told).contains("leadership is not held"), "{told}");
 }
 
+// parity: lost-lease-ends-process
 #[tokio::test(start_paused = true)]
 async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts_for_nothing_once_it_is_elsewhere()
  {
@@ -559,6 +571,7 @@ async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts
     assert_says(&workers.insight(), "m", "filtered out by shard: shard 3 is held by replica-b");
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn keys_that_wait_behind_busy_workers_say_that_the_queue_is_saturated() {
     let world = World::with(&["a", "b", "c"]);
@@ -581,6 +594,7 @@ async fn keys_that_wait_behind_busy_workers_say_that_the_queue_is_saturated() {
     assert_eq!(overview.running[0].key, "shop/a");
 }
 
+// parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
 async fn event_that_a_predicate_kept_back_names_the_predicate() {
     let world = World::with(&["m"]);

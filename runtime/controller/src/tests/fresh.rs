@@ -26,6 +26,7 @@ async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
     (world, workers)
 }
 
+// parity: ensure-ready
 #[tokio::test(start_paused = true)]
 async fn worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothing() {
     let (world, _workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_secs(5) }).await;
@@ -35,6 +36,7 @@ async fn worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothing
     assert_eq!(world.metrics.reconcile(Obedient::NAME).stale_skips.get(), 0);
 }
 
+// parity: ensure-ready
 #[tokio::test(start_paused = true)]
 async fn worker_that_blocks_does_so_for_a_bounded_time_and_never_goes_on_stale() {
     let (world, workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_millis(300) }).await;
@@ -74,6 +76,7 @@ async fn deleter(world: &World) -> Workers {
     world.start_with(world.scripted(wire, act)).await
 }
 
+// parity: test-mutation-cache-on-add-or-update, read-your-writes-0, stale-reads
 #[tokio::test(start_paused = true)]
 async fn what_was_deleted_is_not_deleted_again_on_a_cache_that_still_shows_it() {
     let world = World::with(&["m"]);
@@ -84,6 +87,7 @@ async fn what_was_deleted_is_not_deleted_again_on_a_cache_that_still_shows_it() 
     assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was in fact behind");
 }
 
+// parity: clear-new
 #[tokio::test(start_paused = true)]
 async fn end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
     let world = World::with(&["m"]);

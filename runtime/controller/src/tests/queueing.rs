@@ -14,6 +14,7 @@ fn watch_maps(setup: &mut Setup) {
     setup.primary::<ConfigMap>();
 }
 
+// parity: low-priority-initial-list
 #[tokio::test(start_paused = true)]
 async fn what_changes_comes_before_what_was_there_when_the_controller_started() {
     let world = World::with(&["a1", "a2", "a3"]);
@@ -25,6 +26,7 @@ async fn what_changes_comes_before_what_was_there_when_the_controller_started() 
     assert_eq!(world.diary.names(), ["a1", "z9", "a3", "a2"]);
 }
 
+// parity: low-priority-initial-list
 #[tokio::test(start_paused = true)]
 async fn with_the_usual_priority_for_the_initial_list_it_is_first_in_first_out() {
     let world = World::with(&["a1", "a2", "a3"]);
@@ -40,6 +42,7 @@ async fn with_the_usual_priority_for_the_initial_list_it_is_first_in_first_out()
     assert_eq!(world.diary.names(), ["a1", "a2", "a3", "z9"]);
 }
 
+// parity: with-low-priority-when-unchanged, low-priority-initial-list
 #[tokio::test(start_paused = true)]
 async fn keys_of_a_resync_wait_behind_changes() {
     let mut world = World::with(&["a1", "a2", "a3"]);
@@ -53,6 +56,7 @@ async fn keys_of_a_resync_wait_behind_changes() {
     assert_eq!(world.diary.names(), ["a1", "z9", "a2", "a3"]);
 }
 
+// parity: priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
 async fn low_keys_are_not_starved_by_a_stream_of_changes() {
     let names: Vec<String> = (0..20).map(|number| format!("o{number:02}")).collect();
@@ -69,6 +73,7 @@ async fn low_keys_are_not_starved_by_a_stream_of_changes() {
     assert!(old >= 10, "{old} of 20 old keys came to their turn in ten minutes");
 }
 
+// parity: fairness-between-tenants
 #[tokio::test(start_paused = true)]
 async fn fair_by_replaces_namespaces_as_tenants() {
     let world = World::with(&["a1", "a2", "a3", "b1"]);
@@ -81,6 +86,7 @@ async fn fair_by_replaces_namespaces_as_tenants() {
     assert_eq!(world.diary.names(), ["a1", "b1", "a2", "a3"]);
 }
 
+// parity: priority-retained-requeue-after
 #[tokio::test(start_paused = true)]
 async fn key_keeps_its_priority_when_it_comes_back_unless_the_reconcile_asks_for_another() {
     let world = World::with(&["after", "asked", "fails", "usual"]);
@@ -136,6 +142,7 @@ fn first_letter(key: &ObjectKey) -> Option<String> {
     key.name().get(..1).map(str::to_owned)
 }
 
+// parity: max-concurrent-reconciles
 #[tokio::test(start_paused = true)]
 async fn class_of_keys_never_runs_more_at_once_than_its_limit_and_holds_up_no_other() {
     let world = World::with(&["a1", "a2", "a3", "a4", "b1", "b2", "c1"]);
@@ -201,6 +208,7 @@ async fn limit_of_none_is_refused_at_setup() {
     assert!(matches!(none.declaration(&world.env).map(drop), Err(SetupError::NoPlaces)));
 }
 
+// parity: reconciliation-timeout, time-reconcile-count
 #[tokio::test(start_paused = true)]
 async fn reconcile_that_takes_too_long_is_dropped_counted_and_backed_off() {
     let world = World::with(&["stuck", "quick"]);
@@ -238,6 +246,7 @@ impl Drop for Counted {
     }
 }
 
+// parity: reconciliation-timeout, time-reconcile-count
 #[tokio::test(start_paused = true)]
 async fn reconcile_that_ends_in_time_or_has_no_limit_is_never_counted_as_too_long() {
     for limit in [None, Some(Duration::from_secs(10))] {
@@ -274,6 +283,7 @@ fn failing(
     }
 }
 
+// parity: no-reset-back-off
 #[tokio::test(start_paused = true)]
 async fn back_off_grows_until_a_reconcile_does_not_fail_and_then_begins_anew() {
     let world = World::with(&["m"]);
@@ -288,6 +298,7 @@ async fn back_off_grows_until_a_reconcile_does_not_fail_and_then_begins_anew() {
     assert_eq!(world.diary.names(), ["m"]);
 }
 
+// parity: terminal-error-keeps-back
 #[tokio::test(start_paused = true)]
 async fn terminal_failure_forgets_the_keys_back_off() {
     let world = World::with(&["m"]);
@@ -314,6 +325,7 @@ async fn terminal_failure_forgets_the_keys_back_off() {
     assert_eq!(*attempts.lock().expect("whole"), [0, 1, 2, 3, 4, 0], "the next change begins without a past");
 }
 
+// parity: recover-panic, panic-controller-down
 #[tokio::test(start_paused = true)]
 async fn key_that_panics_again_and_again_rests_until_its_next_change_and_says_so() {
     let mut world = World::with(&["panics", "calm"]);
@@ -389,6 +401,7 @@ async fn appointment_from_before_does_not_wake_a_key_in_quarantine() {
     assert_eq!(world.diary.names().len(), 1);
 }
 
+// parity: warm-fifteen-cases
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_controller_is_left_when_it_has_stopped() {
     let world = World::with(&["m"]);

@@ -36,6 +36,7 @@ fn needy(world: &World, granted: &Arc<AtomicBool>) -> Registration {
     })
 }
 
+// parity: role-lacks-rule-error
 #[tokio::test(start_paused = true)]
 async fn key_whose_write_is_forbidden_is_tried_again_within_half_a_minute_however_long_it_lasts() {
     let (world, granted) = (World::with(&["needy", "modest"]), Arc::new(AtomicBool::new(false)));

@@ -14,6 +14,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("shop", name)
 }
 
+// parity: channel-generic-event-blocked
 #[tokio::test(start_paused = true)]
 async fn keys_sent_before_and_after_the_start_are_reconciled() {
     let world = World::with(&[]);
@@ -29,6 +30,7 @@ async fn keys_sent_before_and_after_the_start_are_reconciled() {
     assert_eq!(trigger.send(key("too-late")).await, Err(stopped));
 }
 
+// parity: channel-generic-event-blocked
 #[tokio::test(start_paused = true)]
 async fn trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_more() {
     let world = World::with(&[]);
@@ -43,6 +45,7 @@ async fn trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_mor
     assert_eq!(world.diary.names(), ["a", "b", "c"]);
 }
 
+// parity: channel-generic-event-blocked
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_room_is_told_when_the_controller_stops() {
     let world = World::with(&[]);
@@ -61,6 +64,7 @@ async fn who_waits_for_room_is_told_when_the_controller_stops() {
     assert!(matches!(third.await, Err(TriggerError::Stopped { .. })));
 }
 
+// parity: source-informer
 #[tokio::test(start_paused = true)]
 async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller() {
     let world = World::with(&["served"]);
@@ -135,6 +139,7 @@ async fn trigger_that_no_setup_declares_refuses_keys() {
     assert!(matches!(later, Err(TriggerError::Unknown { .. })), "{later:?}");
 }
 
+// parity: watches-raw-source
 #[tokio::test(start_paused = true)]
 async fn trigger_keeps_keys_for_a_controller_that_is_set_up_later() {
     let world = World::with(&[]);
@@ -148,6 +153,7 @@ async fn trigger_keeps_keys_for_a_controller_that_is_set_up_later() {
     assert_eq!(world.diary.names(), ["early", "late"]);
 }
 
+// parity: watches-raw-source
 #[tokio::test(start_paused = true)]
 async fn timer_goes_off_every_period_and_at_the_start_if_asked_until_the_controller_stops() {
     let world = World::with(&[]);
@@ -221,6 +227,7 @@ fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) 
     (feed, world.scripted(wire, |_, _| async { Ok(Outcome::Done) }))
 }
 
+// parity: cache-sync-timeout-error
 #[tokio::test(start_paused = true)]
 async fn start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
     let world = World::with(&[]);

@@ -38,6 +38,7 @@ async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<TurnOverError
     (world.start_with(world.scripted(patches_maps, act)).await, end)
 }
 
+// parity: consistency-store-wrote-at
 #[tokio::test(start_paused = true)]
 async fn write_after_the_end_of_its_reconcile_is_not_sent() {
     let world = World::with(&["m"]);

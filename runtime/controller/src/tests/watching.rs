@@ -50,6 +50,7 @@ pub(super) fn widget(name: &str) -> String {
     format!("/apis/example.com/v1/namespaces/shop/widgets/{name}")
 }
 
+// parity: reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
 async fn what_exists_what_comes_what_changes_and_what_goes_is_reconciled() {
     let world = World::with(&["old"]);
@@ -65,6 +66,7 @@ async fn what_exists_what_comes_what_changes_and_what_goes_is_reconciled() {
     assert_eq!(world.diary.names(), ["new", "new", "new"], "created, updated, deleted");
 }
 
+// parity: controller-without-for-custom
 #[tokio::test(start_paused = true)]
 async fn controller_without_kinds_of_its_own_reconciles_what_it_watches_for_others() {
     let world = World::with(&[]);
@@ -84,6 +86,7 @@ async fn controller_without_kinds_of_its_own_reconciles_what_it_watches_for_othe
     assert_eq!(world.diary.names(), ["web", "moved"], "the old owner and the new one");
 }
 
+// parity: match-every-owner, reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
 async fn every_owner_hears_of_what_it_owns_if_asked_for() {
     let world = World::with(&[]);
@@ -95,6 +98,7 @@ async fn every_owner_hears_of_what_it_owns_if_asked_for() {
     assert_eq!(world.diary.names(), ["web", "db"]);
 }
 
+// parity: reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
 async fn mapper_that_captures_a_lister_finds_others_by_an_index() {
     let world = World::with(&[]);
@@ -120,6 +124,7 @@ async fn mapper_that_captures_a_lister_finds_others_by_an_index() {
     assert_eq!(world.diary.names(), ["web-1", "web-2"]);
 }
 
+// parity: predicates-only-assigned-kind
 #[tokio::test(start_paused = true)]
 async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
     let world = World::with(&[]);
@@ -141,6 +146,7 @@ async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
     assert_eq!(names, ["red-secret", "white"], "the second predicate did not replace the first");
 }
 
+// parity: predicates-generation-labels-annotations
 #[tokio::test(start_paused = true)]
 async fn update_of_status_or_annotations_is_dropped_where_generations_are_asked_for() {
     let world = World::with(&[]);
@@ -173,6 +179,7 @@ async fn update_of_status_or_annotations_is_dropped_where_generations_are_asked_
     assert_eq!(world.diary.names(), ["m"], "a deletion passes");
 }
 
+// parity: for-resource
 #[tokio::test(start_paused = true)]
 async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
     let world = World::with(&[]);
@@ -195,6 +202,8 @@ async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
     assert_eq!(names, ["new", "web"]);
 }
 
+// parity: factories-listers-metadatainformer, watches-metadata, metadata-projections-several-controllers
+// parity: metadata-watches
 #[tokio::test(start_paused = true)]
 async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
     let world = World::with(&[]);
@@ -220,6 +229,7 @@ async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
     assert_eq!(world.diary.names(), ["m"], "its metadata has no news but the version");
 }
 
+// parity: handler-funcs, no-cause-event-reconcile
 #[tokio::test(start_paused = true)]
 async fn events_cause_tells_a_deletion_seen_from_the_initial_list() {
     let world = World::with(&["m"]);
@@ -269,6 +279,7 @@ async fn explorer(world: &World) -> Workers {
     world.start_with(world.scripted(wire, act)).await
 }
 
+// parity: watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
 async fn watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is_removed() {
     let world = World::with(&["begin"]);
@@ -295,6 +306,7 @@ async fn watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is
     assert_eq!(names, ["begin", "late", "new", "old"], "and it can come back");
 }
 
+// parity: watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
 async fn watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
     let world = World::with(&["begin"]);
@@ -313,6 +325,7 @@ async fn watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
     assert_eq!(watches(), before);
 }
 
+// parity: crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
 async fn watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_it_does() {
     let world = World::with(&["begin", "calm"]);
@@ -330,6 +343,7 @@ async fn watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_i
     assert_eq!(world.diary.names(), ["first"], "no restart, and nobody asked again");
 }
 
+// parity: no-watches-added-removed
 #[tokio::test(start_paused = true)]
 async fn watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_what_to_do() {
     let world = World::with(&[]);
@@ -364,6 +378,7 @@ async fn watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_what
     assert_eq!(watches.names(), []);
 }
 
+// parity: several-controllers-kind, metadata-projections-several-controllers
 #[tokio::test(start_paused = true)]
 async fn several_controllers_watch_one_kind_in_one_cache() {
     let world = World::with(&["m"]);

@@ -247,6 +247,7 @@ async fn delete_spares_a_later_object_of_the_same_name() {
     assert!(world.api.object(&path("m")).is_none());
 }
 
+// parity: controllerutil-references
 #[tokio::test(start_paused = true)]
 async fn finalizer_stays_until_the_cleanup_succeeds() {
     let world = World::with(&["m"]);

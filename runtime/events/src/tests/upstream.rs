@@ -91,6 +91,7 @@ fn became(verdict: CorrelateResult) -> Became {
     }
 }
 
+// parity: order-combine-count-mute
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_an_event_depends_on_those_before_it_as_upstreams_table_says() {
     let new = |note: &str| Became::New(note.to_owned());
@@ -141,6 +142,7 @@ async fn what_becomes_of_an_event_depends_on_those_before_it_as_upstreams_table_
     }
 }
 
+// parity: event-aggregator
 #[tokio::test(start_paused = true)]
 async fn events_about_several_parts_of_an_object_are_combined_into_one() {
     let mut listener = Listener::new(5);
@@ -153,6 +155,7 @@ async fn events_about_several_parts_of_an_object_are_combined_into_one() {
     assert_eq!(became(listener.hear(&of("container2", 10))), Became::Count(2, note));
 }
 
+// parity: event-aggregator
 #[tokio::test(start_paused = true)]
 async fn only_what_differs_in_its_note_alone_is_combined() {
     let mut listener = Listener::new(5);
@@ -163,6 +166,7 @@ async fn only_what_differs_in_its_note_alone_is_combined() {
     assert_eq!(became(listener.hear(&other)), Became::New("it was a bug".to_owned()));
 }
 
+// parity: event-source-object-spam-filter
 #[tokio::test(start_paused = true)]
 async fn object_has_one_share_of_events_for_all_reasons_together() {
     let mut listener = Listener::new(1);

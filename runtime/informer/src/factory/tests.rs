@@ -36,6 +36,7 @@ impl SourceProvider for Partly {
     }
 }
 
+// parity: shared-informer-factory, core-v1, informer-per-type, structured-unstructured-metadata-only
 #[tokio::test(start_paused = true)]
 async fn there_is_one_informer_per_kind_selection_and_representation() {
     let (rig, server) = rig();
@@ -51,6 +52,8 @@ async fn there_is_one_informer_per_kind_selection_and_representation() {
     assert_eq!(rig.factory.kinds().len(), 2, "kinds are told once per selection");
 }
 
+// parity: start-again-later, start-again-later-informers, test-shared-informer-initialization-race
+// parity: starting-cache-twice-error
 #[tokio::test(start_paused = true)]
 async fn starting_twice_starts_nothing_twice() {
     let (rig, server) = rig();
@@ -60,6 +63,7 @@ async fn starting_twice_starts_nothing_twice() {
     assert_eq!((rig.counts().lists.get(), server.watchers()), (1, 1));
 }
 
+// parity: start-again-later, start-again-later-informers, caches-added-after-start
 #[tokio::test(start_paused = true)]
 async fn informer_asked_for_after_the_start_runs_and_misses_nothing_that_is_added_to_it() {
     let (rig, server) = rig();
@@ -76,6 +80,8 @@ async fn informer_asked_for_after_the_start_runs_and_misses_nothing_that_is_adde
     assert_eq!(index.count(&"x".to_owned()), 1);
 }
 
+// parity: parts-articles-wait-for-cache-sync, has-synced-checker, wait-for-cache-sync-sync, test-wait-for
+// parity: errors-several-caches-all, error-if-syncing-fails
 #[tokio::test(start_paused = true)]
 async fn waiting_for_sync_names_each_laggard_and_why() {
     let (rig, server) = rig();
@@ -99,6 +105,7 @@ async fn waiting_for_sync_names_each_laggard_and_why() {
     assert!(behind.to_string().contains("secrets.v1 (all): last error: list: "), "{behind}");
 }
 
+// parity: no-pluggable-source
 #[tokio::test(start_paused = true)]
 async fn source_that_hangs_or_fails_slows_nobody_but_its_own_informer() {
     for answers in [vec![], vec![Answer::List(Err(refusal(500, "InternalError")))]] {
@@ -145,6 +152,7 @@ async fn informer_that_died_is_found_although_another_of_the_same_kind_and_selec
     assert_eq!(rig.factory.stopped_reflectors(), []);
 }
 
+// parity: deadlocks-start
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
     const TIMEOUT: Duration = Duration::from_secs(10);
@@ -169,6 +177,7 @@ async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
     factory.shutdown().await;
 }
 
+// parity: closing-stop-ch, run-once, shutdown-blocks, test-shutdown
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_every_task_and_leaves_what_is_stored_readable() {
     let (rig, server) = rig();
@@ -189,6 +198,7 @@ async fn shutdown_ends_every_task_and_leaves_what_is_stored_readable() {
 }
 
 /// Upstream sleeps on in its back-off when it is told to stop.
+// parity: lister-watcher-without, test-run-until, sleep-back-off-ignores
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_in_the_midst_of_a_list_a_watch_and_a_wait() {
     let refused = Answer::List(Err(refusal(500, "InternalError")));
@@ -203,6 +213,7 @@ async fn shutdown_ends_in_the_midst_of_a_list_a_watch_and_a_wait() {
     }
 }
 
+// parity: error-when-context-cancelled
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
     let rig = Rig::new();
@@ -231,6 +242,7 @@ async fn informer_is_in_trouble_from_a_failure_until_it_follows_again() {
     assert!(rig.informer.trouble().is_some(), "a dead informer follows nothing");
 }
 
+// parity: test-new-informer-name, several-clusters
 #[tokio::test(start_paused = true)]
 async fn two_factories_of_different_names_share_an_environment() {
     let (rig, server) = rig();

@@ -490,6 +490,7 @@ mod tests {
         }
     }
 
+    // parity: etcd-client-source-projects
     #[tokio::test]
     async fn objects_bear_the_names_of_their_keys_and_the_revisions_of_their_last_writes() {
         let source = source(&Selection::default());
@@ -519,6 +520,7 @@ mod tests {
         }
     }
 
+    // parity: etcd-client-source-projects
     #[tokio::test]
     async fn events_are_additions_modifications_and_deletions_with_the_last_state() {
         let source = source(&Selection::default());
@@ -535,6 +537,7 @@ mod tests {
         }
     }
 
+    // parity: etcd-client-source-projects
     #[test]
     fn refusals_are_told_in_the_words_of_the_api() {
         let compacted = tonic::Status::out_of_range("etcdserver: mvcc: required revision has been compacted");

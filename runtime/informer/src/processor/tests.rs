@@ -133,6 +133,7 @@ fn what_selected_an_object_only_while_the_handler_was_busy_hears_of_it() {
     assert_eq!(mapped(&everything(&listener)), BTreeSet::from(["app=a", "app=b", "app=c"]));
 }
 
+// parity: test-update
 #[test]
 fn update_starts_from_what_the_handler_was_last_told() {
     let listener = listener();
@@ -144,6 +145,7 @@ fn update_starts_from_what_the_handler_was_last_told() {
     assert_eq!(next(&listener), [updated(2, 3), updated(3, 4)]);
 }
 
+// parity: no-cause-event-reconcile
 #[test]
 fn each_state_is_told_with_the_cause_it_came_with() {
     let listener = listener();
@@ -164,12 +166,14 @@ fn waiting_history(last: u32) -> Arc<Listener<u32>> {
     listener
 }
 
+// parity: ring-growing
 #[test]
 fn as_many_states_wait_as_are_promised() {
     assert_eq!(everything(&waiting_history(16)).len(), 16);
 }
 
 /// Upstream's buffers grow without bound behind a slow handler (kubernetes#121474).
+// parity: ring-growing, listener-rings-grow-without
 #[test]
 fn beyond_the_bound_the_oldest_states_in_between_are_dropped_and_nothing_else() {
     let told = everything(&waiting_history(20));
@@ -253,6 +257,7 @@ fn object_that_waits_keeps_its_place_when_it_changes_again() {
     assert_eq!(everything(&listener), [added(1), updated(1, 2), added(10)]);
 }
 
+// parity: on-update, test-real-fifo-resync
 #[test]
 fn resync_comes_after_what_happened_before_it_and_before_what_happens_then() {
     let listener = synced_listener(Delivery::Coalesced);
@@ -289,6 +294,7 @@ fn resync_takes_no_memory_per_object_and_makes_objects_only_as_they_are_told() {
 }
 
 /// Upstream tells a late handler everything under the informer's lock, and nobody else is told of anything meanwhile.
+// parity: replay-late-handler-blocks
 #[test]
 fn what_a_late_handler_has_missed_is_made_as_it_is_told_and_costs_whoever_lets_it_in_nothing() {
     let listener = listener();
@@ -315,6 +321,7 @@ fn handler_of_every_event_is_told_each_in_the_order_of_all() {
     assert_eq!(listener.failure(), None);
 }
 
+// parity: ring-growing, listener-rings-grow-without
 #[test]
 fn handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_nothing_more() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 2 });
@@ -386,6 +393,7 @@ fn handler_whose_task_is_aborted_is_gone() {
     assert_eq!(listener.state().get(), HandlerState::Gone);
 }
 
+// parity: test-basic-logic
 #[test]
 fn synced_means_that_everything_of_the_initial_list_was_told() {
     let listener = listener();
@@ -402,6 +410,7 @@ fn synced_means_that_everything_of_the_initial_list_was_told() {
     assert!(synced());
 }
 
+// parity: test-basic-logic
 #[test]
 fn what_follows_the_initial_list_does_not_put_off_being_synced() {
     let listener = listener();
@@ -414,6 +423,7 @@ fn what_follows_the_initial_list_does_not_put_off_being_synced() {
     assert_eq!(listener.state().get(), HandlerState::Synced);
 }
 
+// parity: test-event-panics
 #[test]
 fn removed_handler_is_told_nothing_that_waited() {
     let listener = listener();
@@ -549,6 +559,7 @@ fn most_states(listener: &Listener<u32>) -> usize {
     states.max().unwrap_or_default()
 }
 
+// parity: processor-listeners, ring-growing, listener-rings-grow-without
 #[test]
 fn blocked_handler_keeps_a_bounded_number_of_objects_that_came_and_went() {
     let listener = synced_listener(Delivery::Coalesced);
@@ -570,6 +581,7 @@ fn blocked_handler_keeps_a_bounded_number_of_objects_that_came_and_went() {
     assert_eq!(told.last(), Some(&deleted(100_000)));
 }
 
+// parity: ring-growing, listener-rings-grow-without
 #[test]
 fn handler_is_told_once_that_it_missed_objects_and_then_of_the_rest() {
     struct Counting(std::sync::mpsc::Sender<&'static str>);
@@ -622,6 +634,7 @@ proptest! {
         prop_assert_eq!(model.happened, model.heard);
     }
 
+    // parity: processor-listeners, ring-growing, listener-rings-grow-without
     #[test]
     fn however_slow_a_handler_is_it_ends_with_the_truth_and_every_deletion(steps in steps()) {
         let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());

@@ -520,6 +520,8 @@ mod tests {
         }
     }
 
+    // parity: transformer-runs-enqueue-twice, test-store-resource-version-with-non, errors-store-transform-lose
+    // parity: transformers-per-kind-default
     #[tokio::test(start_paused = true)]
     async fn transform_that_refuses_panics_or_renames_costs_that_object_alone() {
         let (mut intake, _, metrics) = intake_with(Some(Arc::new(moody)), None);
@@ -537,6 +539,7 @@ mod tests {
         assert!(items.iter().filter_map(decoded).all(|map| map.data.is_none()));
     }
 
+    // parity: transformer-runs-enqueue-twice, test-transforming-informer, transformers-per-kind-default
     #[tokio::test(start_paused = true)]
     async fn transform_sees_every_state_that_is_decoded_once_and_deletions_too() {
         let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -555,6 +558,7 @@ mod tests {
         assert_eq!(runs.load(std::sync::atomic::Ordering::Relaxed), 4);
     }
 
+    // parity: memory-caches-selector-per, memory-22-7-k
     #[tokio::test(start_paused = true)]
     async fn list_that_does_not_fit_is_given_up_before_the_object_too_many_is_decoded() {
         let raws: Vec<_> = (0..10).map(|n| object(&format!("o{n}"), "u", 1, "v")).collect();

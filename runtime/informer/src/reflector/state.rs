@@ -359,6 +359,7 @@ mod tests {
         assert_eq!(state, back_off(&busy, Next::Read(not_older_than("5"))));
     }
 
+    // parity: every-exit-list-and, expired-too-large-list
     #[test]
     fn consistent_list_that_fails_is_never_repeated_without_a_wait() {
         for fault in [
@@ -405,6 +406,7 @@ mod tests {
         assert_eq!(broken_after(FailureKind::Unreachable, almost), resumed(BackoffReason::Unreachable));
     }
 
+    // parity: stream-410-lists-429, test-no-relist-on-too-many-requests
     #[test]
     fn what_a_server_says_counts_however_long_the_watch_was_open() {
         for fault in [FailureKind::VersionUnavailable, FailureKind::Throttled(None), FailureKind::Other] {
@@ -413,6 +415,7 @@ mod tests {
         }
     }
 
+    // parity: to-lister-watcher-with-watch-list, watch-list-falls-back, test-to-list-watcher-with-watch-list
     #[test]
     fn stream_that_is_not_offered_or_keeps_no_promise_gives_way_to_pages_at_once() {
         for end in [StreamEnd::NotOffered, StreamEnd::Broken, StreamEnd::Failed(FailureKind::Other)] {
@@ -422,6 +425,7 @@ mod tests {
         }
     }
 
+    // parity: watch-list-falls-back
     #[test]
     fn stream_that_could_not_be_had_just_now_is_asked_for_again_after_a_wait() {
         for fault in [FailureKind::Throttled(None), FailureKind::Unreachable] {
@@ -432,6 +436,7 @@ mod tests {
         assert_eq!(state, State::Streaming(ListConsistency::Consistent));
     }
 
+    // parity: first-list-back-time
     #[test]
     fn server_whose_cache_has_fallen_behind_is_asked_for_pages() {
         let state =
@@ -477,6 +482,7 @@ mod tests {
         }
     }
 
+    // parity: every-exit-list-and
     #[test]
     fn watch_at_an_unavailable_version_leads_to_a_consistent_list() {
         let state = after_watch(version("5"), WatchEnd::Failed(FailureKind::VersionUnavailable));

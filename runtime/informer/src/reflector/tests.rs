@@ -87,6 +87,8 @@ async fn play(answers: Vec<Answer>) -> (Rig, Arc<Script>) {
     (rig, script)
 }
 
+// parity: lister-watcher-lister, list-metadata-version-watch, pages-500, test-reflector-list-and-watch
+// parity: test-reflector-watch-list-page-size, watcher-states
 #[tokio::test(start_paused = true)]
 async fn first_list_is_the_newest_state_in_pages_and_the_watch_goes_on_from_it() {
     let (rig, script) = play(vec![
@@ -114,6 +116,7 @@ async fn page_that_a_busy_server_turns_away_is_requested_again() {
     );
 }
 
+// parity: watches-last-5-10, test-watch-timeout
 #[tokio::test(start_paused = true)]
 async fn watch_window_is_drawn_anew_within_its_bounds() {
     let watches = (0..4).map(|_| played(vec![Play::Wait(Duration::from_secs(2))]));
@@ -123,6 +126,7 @@ async fn watch_window_is_drawn_anew_within_its_bounds() {
     assert!(windows.windows(2).all(|pair| pair[0] != pair[1]), "{windows:?}");
 }
 
+// parity: re-list-not-older, test-reflector-resync-with-resource
 #[tokio::test(start_paused = true)]
 async fn list_after_a_loss_need_only_be_as_new_as_what_is_held() {
     let (_rig, script) = play(vec![
@@ -135,6 +139,7 @@ async fn list_after_a_loss_need_only_be_as_new_as_what_is_held() {
     assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(6), watch(8)]);
 }
 
+// parity: every-exit-list-and, test-reflector-expired-exact-resource
 #[tokio::test(start_paused = true)]
 async fn list_at_an_expired_version_is_repeated_consistently_at_once() {
     let (rig, script) = play(vec![
@@ -149,6 +154,7 @@ async fn list_at_an_expired_version_is_repeated_consistently_at_once() {
     assert_eq!((script.gaps()[2], rig.held()), (Duration::ZERO, vec!["a@9=v".to_owned()]));
 }
 
+// parity: expired-too-large-list, test-reflector-full-list-if-too-large
 #[tokio::test(start_paused = true)]
 async fn version_too_large_for_the_server_leads_to_a_consistent_list_in_each_of_its_forms() {
     let old = r#"{"status":"Failure","code":504,"reason":"Timeout","message":"Too large resource version: 5, current: 1"}"#;
@@ -168,6 +174,7 @@ async fn version_too_large_for_the_server_leads_to_a_consistent_list_in_each_of_
     }
 }
 
+// parity: full-list-if-expired, test-reflector-full-list-if-expired
 #[tokio::test(start_paused = true)]
 async fn page_whose_token_expired_leads_to_one_unpaged_consistent_list() {
     let (rig, script) =
@@ -177,6 +184,7 @@ async fn page_whose_token_expired_leads_to_one_unpaged_consistent_list() {
     assert_eq!(rig.held(), ["b@9=v"], "what the first attempt had fetched is gone");
 }
 
+// parity: is-expired-error
 #[tokio::test(start_paused = true)]
 async fn watch_refused_because_its_version_expired_leads_to_a_consistent_list() {
     let (rig, script) =
@@ -185,6 +193,7 @@ async fn watch_refused_because_its_version_expired_leads_to_a_consistent_list() 
     assert_eq!(rig.held(), ["b@9=v"]);
 }
 
+// parity: is-expired-error
 #[tokio::test(start_paused = true)]
 async fn watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_list() {
     let (_rig, script) =
@@ -193,6 +202,7 @@ async fn watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_li
     assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
 }
 
+// parity: every-exit-list-and
 #[tokio::test(start_paused = true)]
 async fn server_that_says_gone_for_ever_is_asked_ever_less_often() {
     let rounds = (0..5).flat_map(|_| [listed(5, &[]), Answer::Watch(Err(gone()))]);
@@ -201,6 +211,7 @@ async fn server_that_says_gone_for_ever_is_asked_ever_less_often() {
     assert!(waits.iter().zip([800, 1600, 3200]).all(|(wait, least)| wait.as_millis() >= least), "{waits:?}");
 }
 
+// parity: refused-connection-429-start, test-no-relist-on-too-many-requests
 #[tokio::test(start_paused = true)]
 async fn throttling_costs_no_list_and_the_wait_asked_for_is_kept() {
     let (_rig, script) = play(vec![
@@ -214,6 +225,7 @@ async fn throttling_costs_no_list_and_the_wait_asked_for_is_kept() {
     assert!(script.gaps()[1] >= Duration::from_secs(17) && script.gaps()[2] >= Duration::from_secs(9));
 }
 
+// parity: refused-connection-429-start, test-reflector-list-and-watch-init-conn
 #[tokio::test(start_paused = true)]
 async fn refused_connection_costs_no_list() {
     let refused = || Answer::Watch(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
@@ -222,6 +234,7 @@ async fn refused_connection_costs_no_list() {
     assert!(script.gaps()[1] >= Backoff::FIRST && script.gaps()[2] >= Backoff::FIRST * 2);
 }
 
+// parity: odd-stream-errors-short
 #[tokio::test(start_paused = true)]
 async fn watch_that_breaks_is_resumed_after_the_last_thing_it_told() {
     let cut = RequestError::Transport("connection reset".to_owned());
@@ -278,6 +291,7 @@ async fn watch_that_only_repeats_what_is_known_and_closes_is_resumed_after_a_wai
     assert!(gaps.len() == 4 && gaps[1..].iter().zip(waits).all(|(gap, least)| *gap >= least), "{gaps:?}");
 }
 
+// parity: test-reflector-handle-watch-result-chan
 #[tokio::test(start_paused = true)]
 async fn watch_that_closes_after_news_is_resumed_at_once() {
     let (_rig, script) = play(vec![listed(5, &["a"]), played(vec![modified("a", 6)]), stalls()]).await;
@@ -302,6 +316,7 @@ async fn established_watch_is_the_end_of_the_last_error() {
     assert_eq!(rig.informer.last_error(), None);
 }
 
+// parity: bookmarks-move-version, enable-watch-bookmarks
 #[tokio::test(start_paused = true)]
 async fn bookmarks_move_the_version_of_the_watch_and_of_the_store() {
     let (rig, script) = play(vec![
@@ -314,6 +329,7 @@ async fn bookmarks_move_the_version_of_the_watch_and_of_the_store() {
     assert_eq!(rig.informer.version(), Some(at(30)));
 }
 
+// parity: watch-handler, normal-close-again-once
 #[tokio::test(start_paused = true)]
 async fn watch_that_ends_when_its_time_is_up_is_resumed_at_once() {
     let (_rig, script) =
@@ -323,6 +339,7 @@ async fn watch_that_ends_when_its_time_is_up_is_resumed_at_once() {
 }
 
 /// Upstream lists everything again when a watch was short or broke oddly.
+// parity: closed-less-second-without, test-reflector-handle-watch-result-chan, odd-stream-errors-short
 #[tokio::test(start_paused = true)]
 async fn watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_without_a_list() {
     let (_rig, script) = play(vec![listed(5, &[]), played(vec![]), played(vec![]), stalls()]).await;
@@ -330,6 +347,7 @@ async fn watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_withou
     assert!(script.gaps()[1] >= Backoff::FIRST && script.gaps()[2] >= Backoff::FIRST * 2);
 }
 
+// parity: test-reflector-list-and-watch-with, no-back-off-unless
 #[tokio::test(start_paused = true)]
 async fn failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive() {
     let failing = || refusal(500, "StoreReadError");
@@ -346,6 +364,7 @@ async fn failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive
     assert!(script.gaps()[11] >= Duration::from_secs(25), "{:?}", script.gaps());
 }
 
+// parity: any-other-error-start, test-reflector-replaces-store-on-unsafe, test-reflector-list-and-watch-with
 #[tokio::test(start_paused = true)]
 async fn unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_lost() {
     let (rig, _script) = play(vec![
@@ -358,6 +377,7 @@ async fn unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_lost()
     assert_eq!(rig.held(), ["b@6=v"]);
 }
 
+// parity: watch-handler, events-unexpected-type-skipped
 #[tokio::test(start_paused = true)]
 async fn change_about_nobody_knows_whom_leads_to_a_list() {
     let headless = Play::Tell(Frame::Modified(r#"{"metadata":{}}"#.into()));
@@ -372,6 +392,7 @@ async fn change_about_nobody_knows_whom_leads_to_a_list() {
     assert_eq!(rig.counts().decode_failures.get(), 1);
 }
 
+// parity: test-key-error
 #[tokio::test(start_paused = true)]
 async fn item_about_nobody_knows_whom_hides_no_other() {
     let items = [r#"{"metadata":{}}"#.into(), object("a", "u", 3, "v"), "7".into()];
@@ -379,6 +400,7 @@ async fn item_about_nobody_knows_whom_hides_no_other() {
     assert_eq!((rig.held(), rig.counts().decode_failures.get()), (vec!["a@3=v".to_owned()], 2));
 }
 
+// parity: list-metadata-version-watch
 #[tokio::test(start_paused = true)]
 async fn list_without_a_version_is_not_believed() {
     let (rig, script) = play(vec![Answer::List(Ok(RawList::default())), listed(5, &["a"]), stalls()]).await;
@@ -423,6 +445,7 @@ async fn change_without_a_version_is_passed_on_and_no_watch_begins_at_it() {
     }
 }
 
+// parity: reflector-metrics-defined-never
 #[tokio::test(start_paused = true)]
 async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_until_something_succeeds() {
     let rig = Rig::new();
@@ -446,6 +469,7 @@ async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_u
     assert_eq!(rig.informer.last_error(), None);
 }
 
+// parity: unlock-while-processing
 #[tokio::test(start_paused = true)]
 async fn burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
     let env = Env::virtual_time(1);
@@ -577,6 +601,7 @@ async fn of_an_informer_with_a_budget_no_page_is_read_that_is_longer_and_a_longe
     assert_eq!((request.limit, request.most_bytes), (Some(500), Some(10_000 + 64 * 1024)));
 }
 
+// parity: stream-410-lists-429, test-no-relist-on-too-many-requests, test-retry-with-deadline, odd-stream-errors-short
 #[tokio::test(start_paused = true)]
 async fn stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row() {
     let stumbles = || played(vec![Play::Tell(error_frame(&refusal(500, "InternalError")))]);
@@ -597,6 +622,7 @@ async fn stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row()
     assert!(script.gaps()[1..7].iter().all(|gap| *gap >= Backoff::FIRST), "{:?}", script.gaps());
 }
 
+// parity: events-unexpected-type-skipped
 #[tokio::test(start_paused = true)]
 async fn frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() {
     let unknown = Play::Tell(Frame::Unknown("RENAMED".into()));
@@ -606,6 +632,7 @@ async fn frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() {
     assert_eq!(rig.informer.last_error(), None);
 }
 
+// parity: closed-less-second-without
 #[tokio::test(start_paused = true)]
 async fn watch_of_bookmarks_alone_is_resumed_from_the_last_and_costs_no_list() {
     let marks = |version| played(vec![Play::Tell(bookmark(version)), Play::Tell(bookmark(version + 1))]);
@@ -614,6 +641,8 @@ async fn watch_of_bookmarks_alone_is_resumed_from_the_last_and_costs_no_list() {
     assert_eq!(rig.informer.version(), Some(at(21)));
 }
 
+// parity: parts-articles-watch-error-handler, watch-error-handler-not, test-shared-informer-error-handling
+// parity: default-watch-error-handler
 #[tokio::test(start_paused = true)]
 async fn every_failure_is_told_with_what_comes_next_and_when() {
     let rig = Rig::new();
@@ -656,6 +685,7 @@ async fn every_failure_is_told_with_what_comes_next_and_when() {
     assert!(told[2].error.is_too_many_requests() && &*told[2].informer == "configmaps.v1");
 }
 
+// parity: parts-articles-watch-error-handler, default-watch-error-handler
 #[tokio::test(start_paused = true)]
 async fn who_is_told_of_failures_and_panics_harms_nobody() {
     let rig = Rig::new();

@@ -39,6 +39,8 @@ fn cut_connection() -> Option<RequestError> {
     Some(RequestError::Transport("connection reset".to_owned()))
 }
 
+// parity: config-controller, resource-event-handler, is-in-initial-list, test-reflector-watch-handler
+// parity: sources-create-update-delete
 #[tokio::test(start_paused = true)]
 async fn handlers_are_told_of_the_initial_list_and_of_every_change_with_its_cause() {
     let (rig, server, log) = running(&["a"]).await;
@@ -51,6 +53,7 @@ async fn handlers_are_told_of_the_initial_list_and_of_every_change_with_its_caus
     assert_eq!(rig.held(), ["a@3=y"]);
 }
 
+// parity: test-update
 #[tokio::test(start_paused = true)]
 async fn handlers_for_one_key_see_states_in_an_order_the_server_produced() {
     let (rig, server, log) = running(&["a"]).await;
@@ -100,6 +103,8 @@ async fn object_recreated_during_an_outage_is_a_deletion_and_an_addition() {
 }
 
 /// Upstream's handlers cannot tell a re-list from a resync (client-go#843, #1315).
+// parity: equal-versions-mean-resync, test-replace-events, test-shared-informer-watch-disruption
+// parity: resync-re-list-confused
 #[tokio::test(start_paused = true)]
 async fn after_a_relist_handlers_are_told_only_what_differs() {
     let (rig, server, log) = running(&["a", "b", "c"]).await;
@@ -115,6 +120,7 @@ async fn after_a_relist_handlers_are_told_only_what_differs() {
     assert!(rig.counts().lists.get() == 2, "the reflector did list again");
 }
 
+// parity: store-first-then-callbacks, test-replace-events, test-process-deltas-in-batch
 #[tokio::test(start_paused = true)]
 async fn store_already_holds_the_state_a_handler_is_told_of() {
     let (rig, server) = (Rig::new(), Server::new());
@@ -144,6 +150,8 @@ async fn store_already_holds_the_state_a_handler_is_told_of() {
     assert_eq!(*behind.lock().unwrap(), Vec::<String>::new());
 }
 
+// parity: add-event-handler, late-handler-pauses-informer, test-add-while-active, replay-late-handler-blocks
+// parity: shared-streams-unstable-duplicates
 #[tokio::test(start_paused = true)]
 async fn late_handler_is_told_everything_there_is_then_what_changes_and_stops_nobody() {
     let (rig, server, early) = running(&["a", "b"]).await;
@@ -169,6 +177,7 @@ async fn late_handler_is_told_everything_there_is_then_what_changes_and_stops_no
     assert_eq!(early.take(), ["~a@1=first>a@3=second Watch", "-b@4=end Watch Seen"]);
 }
 
+// parity: stores-synctrack, has-synced-informer, test-add-while-active
 #[tokio::test(start_paused = true)]
 async fn synced_of_a_handle_means_that_this_handler_has_seen_the_initial_list() {
     let (rig, server) = (Rig::new(), Server::new());
@@ -190,6 +199,7 @@ async fn synced_of_a_handle_means_that_this_handler_has_seen_the_initial_list() 
     assert_eq!((*told.lock().unwrap(), rig.counts().handler_panics.get()), (1, 0));
 }
 
+// parity: has-synced-informer
 #[tokio::test(start_paused = true)]
 async fn handler_of_an_empty_initial_list_becomes_synced() {
     let (rig, _server, log) = running(&[]).await;
@@ -198,6 +208,7 @@ async fn handler_of_an_empty_initial_list_becomes_synced() {
 }
 
 /// Upstream's handler that panics once never becomes synced (kubernetes#129024).
+// parity: panic-handler-ends-process, test-event-panics, test-panic-propagated, handle-has-synced
 #[tokio::test(start_paused = true)]
 async fn panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
@@ -222,6 +233,7 @@ async fn panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() 
 }
 
 /// Upstream's buffers grow without bound behind a slow handler (kubernetes#121474).
+// parity: processor-listeners, traces-slow-processing-slow, listener-rings-grow-without
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bound() {
     let (env, metrics) = (Env::system("test"), Metrics::new());
@@ -265,6 +277,7 @@ async fn slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_boun
     factory.shutdown().await;
 }
 
+// parity: remove-event-handler, test-event-panics, test-shared-informer-remove-handler
 #[tokio::test(start_paused = true)]
 async fn removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
     let (rig, server, log) = running(&["a"]).await;
@@ -287,6 +300,7 @@ async fn removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
     assert_eq!(log.events().len(), 2, "the other handler was told both");
 }
 
+// parity: deadlocks-start
 #[tokio::test(start_paused = true)]
 async fn handler_may_add_handlers_and_indexes() {
     let (rig, server) = (Rig::new(), Server::new());
@@ -362,6 +376,7 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
     assert_eq!((of("default"), of("elsewhere")), (true, false), "nobody knows whose it is");
 }
 
+// parity: retry-on-error, process-loop, test-real-fifo-pop-broken-items-in-batch
 #[tokio::test(start_paused = true)]
 async fn undecodable_object_is_counted_named_quarantined_retried_when_it_changes_and_hides_no_neighbour() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
@@ -381,6 +396,7 @@ async fn undecodable_object_is_counted_named_quarantined_retried_when_it_changes
     assert_eq!(log.take(), ["+a@1=first InitialList", "+c@3=first InitialList", "+b@4=repaired Watch"]);
 }
 
+// parity: store-error-logged-version, errors-store-transform-lose
 #[tokio::test(start_paused = true)]
 async fn object_that_turns_undecodable_is_not_served_as_it_was() {
     let (rig, server, log) = running(&["a", "b"]).await;
@@ -409,6 +425,7 @@ async fn undecodable_object_is_not_decoded_again_at_the_same_version() {
     assert!(rig.lister.get(&key("b")).is_err());
 }
 
+// parity: last-store-sync-resource-version
 #[tokio::test(start_paused = true)]
 async fn restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
     let (rig, server, log) = running(&["a", "b"]).await;
@@ -430,6 +447,8 @@ async fn restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
     assert_eq!((VersionSource::epoch(&*rig.informer), rig.informer.version()), (1, Some(at(3))));
 }
 
+// parity: add-indexers-after, transaction-store, test-get-index-func-values, index-field-several-cluster
+// parity: no-secondary-indexes
 #[tokio::test(start_paused = true)]
 async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
     let (rig, server, _log) = running(&["a", "b"]).await;
@@ -444,6 +463,7 @@ async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
     assert_eq!(by_value.values(), ["first", "second"]);
 }
 
+// parity: add-indexers-after
 #[tokio::test(start_paused = true)]
 async fn indexes_by_one_function_without_captures_are_one_index() {
     fn everything(_: &ConfigMap) -> [String; 1] {
@@ -479,6 +499,7 @@ async fn panicking_index_function_keeps_the_object_and_is_counted() {
     assert_eq!(rig.counts().handler_panics.get(), 1);
 }
 
+// parity: get-by-key, pod-informer-informer, add-update, listers-labels-linear-scan, test-list-all
 #[tokio::test(start_paused = true)]
 async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
     let rig = Rig::new();
@@ -509,6 +530,7 @@ async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
     assert_eq!((rig.lister.len(), rig.lister.is_empty()), (4, false));
 }
 
+// parity: wait-await
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_an_epoch_begins() {
     let (rig, server, _log) = running(&["a"]).await;
@@ -530,6 +552,7 @@ async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_a
     assert!(reached && source.epoch() == 1);
 }
 
+// parity: reader-waits-cache-sync
 #[tokio::test(start_paused = true)]
 async fn version_is_not_reached_before_the_initial_list() {
     let rig = Rig::new();
@@ -539,6 +562,8 @@ async fn version_is_not_reached_before_the_initial_list() {
 }
 
 /// Upstream's timer of resyncs begins again with each list, and its resyncs look like updates (client-go#843, #1315).
+// parity: full-resync-period, default-resync, resync-timer-restarts-each-list, test-reflector-resync-chan
+// parity: resync-re-list-confused, client-known-resync-timer-restarts-each, sync-period
 #[tokio::test(start_paused = true)]
 async fn resyncs_come_on_time_whatever_happens_to_the_watch_and_say_what_they_are() {
     let period = Duration::from_secs(600);
@@ -561,6 +586,7 @@ async fn resyncs_come_on_time_whatever_happens_to_the_watch_and_say_what_they_ar
     assert_eq!(log.take().len(), 1);
 }
 
+// parity: traces-slow-processing-slow, new-informer-name, test-with-store-metrics-defaulting
 #[tokio::test(start_paused = true)]
 async fn metrics_tell_how_many_objects_are_held_and_at_which_version() {
     let (rig, server, _log) = running(&["a", "b"]).await;
@@ -581,6 +607,7 @@ async fn environment_that_is_killed_stops_the_informer_and_leaves_its_objects_re
     assert_eq!((log.take().len(), rig.held().len(), server.watchers()), (1, 1, 0));
 }
 
+// parity: test-new-informer-name
 #[test]
 fn informer_is_named_for_what_it_holds() {
     let env = Env::virtual_time(1);

@@ -69,6 +69,7 @@ fn version(writer: &Writer) -> Option<ResourceVersion> {
     writer.store.snapshot().progress().version.clone()
 }
 
+// parity: last-sync-resource-version, test-store-resource-version, test-reflector-watch-handler
 #[test]
 fn version_follows_lists_events_deletes_and_bookmarks() {
     let mut writer = writer();
@@ -83,6 +84,7 @@ fn version_follows_lists_events_deletes_and_bookmarks() {
     assert_eq!(version(&writer), Some(at(9)));
 }
 
+// parity: last-store-sync-resource-version, test-store-resource-version
 #[test]
 fn version_never_moves_back() {
     let mut writer = writer();
@@ -104,6 +106,7 @@ fn consistent_list_at_a_lower_version_begins_an_epoch_in_which_no_version_is_tru
     assert_eq!((progress.version, progress.epoch), (Some(at(9)), 1));
 }
 
+// parity: replace-resync, test-replace-events, test-real-fifo-replace-with-delete-delta
 #[test]
 fn relist_tells_only_what_differs() {
     let mut writer = writer();
@@ -133,6 +136,7 @@ fn end_of_a_later_bearer_of_a_name_ends_the_one_that_is_held_unseen() {
     assert_eq!(held(&writer), Vec::<String>::new());
 }
 
+// parity: typed-resource-event-handler, test-deletion-handling-object-to-name
 #[test]
 fn deletion_carries_its_own_state_or_else_the_last_known_one() {
     let mut writer = writer();
@@ -141,6 +145,7 @@ fn deletion_carries_its_own_state_or_else_the_last_known_one() {
     assert_eq!(change(&mut writer, Delta::Deleted(spoiled("b", "w", 4))), ["-b@2=v Watch Seen"]);
 }
 
+// parity: deletion-unknown-object-delivered, test-real-fifo-enqueueing-no-lister
 #[test]
 fn of_the_deletion_of_an_object_that_was_never_held_nobody_is_told() {
     let mut writer = writer();
@@ -259,6 +264,7 @@ fn every_namespace_has_a_past_of_its_own() {
     assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 1);
 }
 
+// parity: on-update
 #[test]
 fn resync_changes_nothing() {
     let mut writer = writer();
@@ -268,6 +274,7 @@ fn resync_changes_nothing() {
     assert!(Arc::ptr_eq(&before, &writer.store.snapshot()));
 }
 
+// parity: test-list-all
 #[test]
 fn books_say_what_is_held_whatever_happened_to_it() {
     let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
@@ -289,6 +296,7 @@ fn books_say_what_is_held_whatever_happened_to_it() {
     assert_eq!(held(), 0);
 }
 
+// parity: indexer-thread, readers-starve-writer, store-primary
 #[test]
 fn readers_never_block_the_writer_however_many_moments_they_hold() {
     let mut writer = writer();
@@ -312,6 +320,7 @@ fn reader_keeps_the_moment_it_loaded() {
     assert_eq!((before.objects().len(), held(&writer).len()), (1, 0));
 }
 
+// parity: malformed-empty-versions-fail
 #[test]
 fn version_that_is_no_number_never_stops_the_store() {
     let mut writer = writer();

@@ -168,6 +168,7 @@ fn fields(config: &ManagerConfig) -> BTreeSet<String> {
     paths
 }
 
+// parity: configz-component
 #[test]
 fn every_setting_of_a_manager_is_shown_and_each_value_as_itself() {
     let plain = shown(&full());
@@ -181,6 +182,7 @@ fn every_setting_of_a_manager_is_shown_and_each_value_as_itself() {
     }
 }
 
+// parity: configz-component
 #[test]
 fn no_field_of_a_configuration_is_left_out_when_it_is_looked_at_what_is_shown() {
     let paths = fields(&full());

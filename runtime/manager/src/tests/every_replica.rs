@@ -53,6 +53,7 @@ impl World {
     }
 }
 
+// parity: need-leader-election
 #[tokio::test(start_paused = true)]
 async fn standby_reconciles_on_every_replica_while_another_leads() {
     let world = World::new();
@@ -139,6 +140,7 @@ async fn reconcile_on_every_replica_that_does_not_end_is_aborted_and_named() {
     assert!(end.contains("herald: shop/web"), "{end}");
 }
 
+// parity: need-leader-election
 #[tokio::test(start_paused = true)]
 async fn every_replica_controller_sees_all_keys_of_all_shards() {
     let world = World::new();

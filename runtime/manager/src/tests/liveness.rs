@@ -69,6 +69,7 @@ impl Replica {
     }
 }
 
+// parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
 async fn watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_until_it_moves_on() {
     let world = World::new();
@@ -96,6 +97,7 @@ async fn watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_unti
     replica.stops().await;
 }
 
+// parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
 async fn quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_away() {
     for what in [
@@ -117,6 +119,7 @@ async fn quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_a
     }
 }
 
+// parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
 async fn worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controller_and_key_until_it_goes_on() {
     let world = World::new();
@@ -138,6 +141,7 @@ async fn worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controller
     replica.dies().await;
 }
 
+// parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
 async fn reconcile_that_its_timeout_ends_never_fails_liveness_however_often() {
     let world = World::new();
@@ -148,6 +152,7 @@ async fn reconcile_that_its_timeout_ends_never_fails_liveness_however_often() {
     replica.dies().await;
 }
 
+// parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
 async fn long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_the_process_and_no_sooner() {
     let world = World::new();

@@ -48,6 +48,7 @@ fn of_short_leases() -> ManagerConfig {
     config
 }
 
+// parity: renewals-next-workers-scheduler
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for_longer_than_its_deadline() {
     let env = Env::system("one");
@@ -93,6 +94,7 @@ async fn until(env: &Env, what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+// parity: renewals-next-workers-scheduler
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thread_for_longer() {
     let env = Env::system("one");
@@ -146,6 +148,7 @@ fn blocked_by(barrier: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration 
     Registration::with::<Hog>(Some(gate)).named(Descriptor::new("blocked"))
 }
 
+// parity: slow-handler-blocks-shutdown
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_back_before() {
     let env = Env::system("one");

@@ -26,6 +26,7 @@ impl Controller for Recorder {
     }
 }
 
+// parity: sync-period
 #[tokio::test(start_paused = true)]
 async fn manager_resyncs_after_12_to_24_hours_and_plain_factory_never() {
     assert_eq!(FactoryOptions::default().resync, None);

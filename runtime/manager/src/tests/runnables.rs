@@ -58,6 +58,7 @@ impl World {
     }
 }
 
+// parity: manager-start-order-stop, starts-each-component-returns
 #[tokio::test(start_paused = true)]
 async fn runnables_start_in_the_place_of_their_group_and_end_in_the_reverse_order() {
     let world = World::new();
@@ -79,6 +80,7 @@ async fn runnables_start_in_the_place_of_their_group_and_end_in_the_reverse_orde
     assert_eq!(world.holder(), json!(""));
 }
 
+// parity: http-servers-caches-webhooks, warm-runnables-before-election
 #[tokio::test(start_paused = true)]
 async fn standby_runs_what_needs_no_leadership_and_nothing_else() {
     let world = World::new();
@@ -100,6 +102,7 @@ async fn standby_runs_what_needs_no_leadership_and_nothing_else() {
     one.stops().await;
 }
 
+// parity: runnable-added-later-starts
 #[tokio::test(start_paused = true)]
 async fn runnable_that_is_added_later_starts_at_once_if_its_step_has_been_reached_and_in_its_place_otherwise()
 {
@@ -127,6 +130,7 @@ async fn runnable_that_is_added_later_starts_at_once_if_its_step_has_been_reache
     assert!(story.tells("late ends"));
 }
 
+// parity: refuses-runnables-once-stop
 #[tokio::test(start_paused = true)]
 async fn runnable_is_rejected_when_it_is_added_while_the_manager_stops() {
     let world = World::new();
@@ -147,6 +151,7 @@ async fn runnable_is_rejected_when_it_is_added_while_the_manager_stops() {
     assert_eq!(story.told(), Vec::<String>::new());
 }
 
+// parity: starts-each-component-returns, waits-runnables-stop-after, group-ready-when-all
 #[tokio::test(start_paused = true)]
 async fn first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_its_name() {
     let panics = |_: RunnableContext| async { panic!("boom") };
@@ -175,6 +180,7 @@ async fn first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_it
     }
 }
 
+// parity: ends-early
 #[tokio::test(start_paused = true)]
 async fn runnable_that_has_done_its_work_ends_nobody_else() {
     let world = World::new();
@@ -189,6 +195,7 @@ async fn runnable_that_has_done_its_work_ends_nobody_else() {
     assert!(one.ended().await.is_ok());
 }
 
+// parity: returns-both-errors-runnables, cancels-election-only-when, group-waits-all-members
 #[tokio::test(start_paused = true)]
 async fn one_that_does_not_end_within_the_shutdown_timeout_is_aborted_and_named_and_its_lease_is_left_to_expire()
  {
@@ -209,6 +216,7 @@ async fn one_that_does_not_end_within_the_shutdown_timeout_is_aborted_and_named_
     }
 }
 
+// parity: grace-zero-waits-below
 #[tokio::test(start_paused = true)]
 async fn second_signal_ends_runnables_at_once() {
     let world = World::new();
@@ -234,6 +242,7 @@ fn slow(name: &'static str, seconds: u64) -> Registration {
     })
 }
 
+// parity: cache-before-anything-else, group-ready-when-all
 #[tokio::test(start_paused = true)]
 async fn caches_wait_for_all_that_must_be_ready_before_them_each_in_its_time() {
     let world = World::new();
@@ -446,6 +455,7 @@ async fn setup_of_a_runnable_that_fails_ends_the_start_and_names_it() {
     assert_eq!(added, "scribe is a controller: register it before the manager runs");
 }
 
+// parity: no-grace-after-lease
 #[tokio::test(start_paused = true)]
 async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_from_every_replica() {
     let world = World::new();
@@ -473,6 +483,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
     assert_eq!(world.work(), writes, "it was stopped with the lease");
 }
 
+// parity: waits-runnables-stop-after, not-return-context-canceled, no-goroutine-left-runnable
 #[tokio::test(start_paused = true)]
 async fn error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end() {
     let world = World::new();
@@ -491,6 +502,7 @@ async fn error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end() 
     assert!(waited >= Duration::from_secs(2) && waited < Duration::from_secs(3), "{waited:?}");
 }
 
+// parity: grace-zero-waits-below
 #[tokio::test(start_paused = true)]
 async fn with_a_shutdown_timeout_of_zero_runnables_are_waited_for_without_end() {
     let world = World::new();
@@ -511,6 +523,7 @@ async fn with_a_shutdown_timeout_of_zero_runnables_are_waited_for_without_end() 
     assert_eq!(world.holder(), json!(""));
 }
 
+// parity: returns-both-errors-runnables
 #[tokio::test(start_paused = true)]
 async fn what_ended_the_work_is_told_before_what_did_not_stop_after_it() {
     let world = World::new();
@@ -526,6 +539,7 @@ async fn what_ended_the_work_is_told_before_what_did_not_stop_after_it() {
     assert_eq!(end.to_string(), "the runnable fails failed: no more");
 }
 
+// parity: added-before-after-while
 #[tokio::test(start_paused = true)]
 async fn runnables_that_are_added_while_others_start_all_start_once() {
     let world = World::new();

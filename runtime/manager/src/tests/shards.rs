@@ -211,6 +211,7 @@ fn even(shares: &[(&str, usize)]) -> BTreeMap<String, usize> {
     shares.iter().map(|(holder, shards)| ((*holder).to_owned(), *shards)).collect()
 }
 
+// parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
 async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_them() {
     let mut tenants = Tenants::new();
@@ -228,6 +229,7 @@ async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_the
     two.stops().await;
 }
 
+// parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
 async fn replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_gets_its_share() {
     let mut tenants = Tenants::new();
@@ -255,6 +257,7 @@ async fn replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_get
     three.stops().await;
 }
 
+// parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
 async fn what_one_held_that_dies_is_worked_on_again_within_a_lease_and_a_moment() {
     let mut tenants = Tenants::new();
@@ -268,6 +271,7 @@ async fn what_one_held_that_dies_is_worked_on_again_within_a_lease_and_a_moment(
     two.stops().await;
 }
 
+// parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
 async fn running_reconciles_end_before_a_shard_is_given_up() {
     let mut tenants = Tenants::new();
@@ -293,6 +297,7 @@ async fn running_reconciles_end_before_a_shard_is_given_up() {
     assert_eq!(tenants.holders(), [json!(""), json!(""), json!(""), json!("")]);
 }
 
+// parity: lost-lease-ends-process
 #[tokio::test(start_paused = true)]
 async fn replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_with_a_share_later() {
     let mut tenants = Tenants::new();
@@ -316,6 +321,7 @@ async fn replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_with_
     two.stops().await;
 }
 
+// parity: lost-lease-ends-process
 #[tokio::test(start_paused = true)]
 async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
     let mut tenants = Tenants::new();
@@ -343,6 +349,7 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
     one.stops().await;
 }
 
+// parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
 async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all() {
     let tenants = Tenants::new();
@@ -466,6 +473,7 @@ async fn shards_are_cut_between_the_namespaces_that_there_are_and_a_heavy_one_is
     one.replica.stops().await;
 }
 
+// parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
 async fn namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_cut_in_vain() {
     let (tenants, warnings) = (Tenants::new(), Warnings::default());
@@ -489,6 +497,7 @@ async fn namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_c
     one.replica.stops().await;
 }
 
+// parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
 async fn division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is_done_once() {
     let mut tenants = Tenants::new();
@@ -524,6 +533,7 @@ async fn division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is
     two.stops().await;
 }
 
+// parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
 async fn slight_imbalance_moves_nothing() {
     let tenants = Tenants::new();
@@ -538,6 +548,7 @@ async fn slight_imbalance_moves_nothing() {
     one.stops().await;
 }
 
+// parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
 async fn look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothing_changed_counts_nothing() {
     let (tenants, warnings) = (Tenants::new(), Warnings::default());
@@ -616,6 +627,7 @@ impl Controller for Warden {
     }
 }
 
+// parity: objects-without-namespace-holder
 #[tokio::test(start_paused = true)]
 async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_dies_are_worked_on_by_others()
 {
@@ -642,6 +654,7 @@ async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_d
     two.stops().await;
 }
 
+// parity: objects-without-namespace-holder
 #[tokio::test(start_paused = true)]
 async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_refused() {
     let world = World::new();

@@ -55,6 +55,7 @@ impl Shown {
     }
 }
 
+// parity: leads-lease-only
 #[tokio::test(start_paused = true)]
 async fn elected_replica_shows_its_lease_and_who_holds_it() {
     let world = World::new();
@@ -85,6 +86,7 @@ async fn replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
     assert_eq!(held(&pages), ["Lease default/windlass: lost"]);
 }
 
+// parity: leads-lease-only
 #[tokio::test(start_paused = true)]
 async fn replicas_that_share_show_the_shards_that_each_holds_and_how_far_it_is_with_them() {
     let world = World::new();
@@ -113,6 +115,7 @@ async fn replica_that_shares_and_holds_nothing_says_so() {
     one.replica.dies().await;
 }
 
+// parity: leads-lease-only
 #[tokio::test(start_paused = true)]
 async fn replica_that_is_always_alone_shows_neither() {
     let world = World::new();

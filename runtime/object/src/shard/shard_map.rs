@@ -292,6 +292,7 @@ mod tests {
             prop_assert_eq!(division.to_string().parse::<ShardMap>().unwrap(), division);
         }
 
+        // parity: shards-divides-ring-hashes
         #[test]
         fn no_shard_outweighs_a_fair_share_by_more_than_the_heaviest_namespace(
             number in 1u16..20, weights in any_weights(),
@@ -304,6 +305,7 @@ mod tests {
             prop_assert!(loads.iter().all(|load| *load <= most), "{loads:?}, {most}");
         }
 
+        // parity: shards-divides-ring-hashes
         #[test]
         fn namespace_is_reported_exactly_if_it_outweighs_a_fair_share(
             number in 1u16..20, weights in any_weights(),
@@ -332,6 +334,7 @@ mod tests {
         }
     }
 
+    // parity: shards-divides-ring-hashes
     #[test]
     fn tenants_numbered_in_a_row_are_balanced_by_weight_and_not_by_equal_ranges() {
         let tenants = tenants();

@@ -286,6 +286,7 @@ mod tests {
     }
 
     proptest! {
+        // parity: event-type
         #[test]
         fn any_chunking_gives_the_same_frames(
             frames in proptest::collection::vec(any_frame(), 0..8),

@@ -75,6 +75,7 @@ fn written() -> WrittenVersions {
     WrittenVersions::from([(GroupResource::new("", "pods"), ResourceVersion::new("7"))])
 }
 
+// parity: holder-all-keys
 #[tokio::test(start_paused = true)]
 async fn processes_share_shards_and_leave_no_lease_behind() {
     let world = Env::virtual_time(1);

@@ -82,6 +82,7 @@ async fn joining_replica_receives_its_share_with_few_moves() {
     assert!(gap < 100 * MILLI, "{gap} us");
 }
 
+// parity: holder-all-keys
 #[tokio::test(start_paused = true)]
 async fn shard_of_crashed_holder_is_owned_within_lease_duration() {
     let mut worst = 0;
@@ -108,6 +109,7 @@ async fn shard_of_crashed_holder_is_owned_within_lease_duration() {
     assert!(worst < LEASE, "{worst} us");
 }
 
+// parity: holder-all-keys
 #[tokio::test(start_paused = true)]
 async fn stopping_replica_hands_off_all_shards_within_one_second() {
     let (mut worst, mut handed) = (0, 0);
@@ -182,6 +184,7 @@ async fn proposed_plan_moves_all_replicas_with_previous_holders() {
     }
 }
 
+// parity: holder-all-keys
 #[tokio::test(start_paused = true)]
 async fn number_of_shards_changes_once_all_replicas_want_it() {
     for (before, after) in [(4, 6), (6, 2), (1, 16)] {
@@ -340,6 +343,7 @@ fn print_handoffs(what: &str, handoffs: &mut [u64]) {
     );
 }
 
+// parity: holder-all-keys
 #[tokio::test(start_paused = true)]
 async fn fences_never_overlap_under_random_faults_and_shares_converge() {
     // More by `WINDLASS_HISTORIES=5000 cargo test -p windlass-sharding fences_never_overlap -- --nocapture`, from

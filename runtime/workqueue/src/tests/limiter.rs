@@ -8,6 +8,7 @@ use windlass_env::Instant;
 use super::ms;
 use crate::{Exponential, RateLimiter, TokenBucket, default_limiter, per_key_limiter};
 
+// parity: item-exponential-failure, test-item-exponential-failure-rate
 #[test]
 fn exponential_delay_doubles_per_key_and_stops_at_its_maximum() {
     let mut limiter = Exponential::new(ms(5), Duration::from_secs(1000));
@@ -38,6 +39,7 @@ fn bucket(qps: f64, burst: u32, max_wait: Duration) -> TokenBucket<u32> {
     TokenBucket::new(Box::new(Exponential::new(Duration::ZERO, Duration::ZERO)), qps, burst, max_wait)
 }
 
+// parity: bucket-rate-limiter
 #[test]
 fn bucket_lets_its_burst_through_and_then_books_future_slots() {
     let (mut bucket, mut key) = (bucket(10.0, 3, Duration::MAX), 0);
@@ -64,6 +66,7 @@ fn bucket_that_could_let_nothing_through_is_refused() {
     }
 }
 
+// parity: max-of, test-max-of-rate-limiter
 #[test]
 fn default_limiter_returns_longer_delay_of_key_and_bucket() {
     let mut limiter: Box<dyn RateLimiter<u8>> = default_limiter();
@@ -80,6 +83,7 @@ fn asked(limiter: &mut dyn RateLimiter<&'static str>, key: &'static str, times: 
     (0..times).map(|_| limiter.when(Instant::ORIGIN, &key)).collect()
 }
 
+// parity: item-exponential-failure, test-item-exponential-failure-rate
 #[test]
 fn exponential_delay_that_no_number_holds_is_the_maximum_whatever_its_base() {
     let (minute, hours) = (Duration::from_secs(60), Duration::from_secs(1000 * 3600));
@@ -125,6 +129,7 @@ fn longest_delay_of_new_failure(keys: u32, changed_every: Option<Duration>) -> D
     longest
 }
 
+// parity: bucket-rate-limiter
 #[test]
 fn new_failure_waits_for_one_slot_per_failing_key_at_most() {
     let (soon, often) = (Some(Duration::from_secs(10)), Some(ms(10)));
@@ -181,6 +186,7 @@ fn key_limited_on_its_own_draws_on_no_shared_slot() {
     );
 }
 
+// parity: bucket-rate-limiter
 #[test]
 fn default_limiter_delays_no_key_longer_than_the_maximum_of_one_key() {
     let mut limiter = default_limiter();

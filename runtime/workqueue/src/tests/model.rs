@@ -418,6 +418,7 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
+    // parity: dirty-processing-sets, priority-queue-fuzz
     #[test]
     fn queue_does_what_the_model_does(ops in prop::collection::vec(ops(), 1..100)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

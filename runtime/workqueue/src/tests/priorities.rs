@@ -21,6 +21,7 @@ fn next(queue: &Queue<u32>) -> u32 {
     *ready(queue).key()
 }
 
+// parity: priority-queue-highest-first, high-before-low-many, no-priority
 #[tokio::test(start_paused = true)]
 async fn higher_priority_comes_first_and_within_one_the_order_of_arrival_holds() {
     let (_env, queue) = started();
@@ -32,6 +33,7 @@ async fn higher_priority_comes_first_and_within_one_the_order_of_arrival_holds()
     assert_eq!(all_ready(&queue), ["c", "e", "d", "b", "a", "f"]);
 }
 
+// parity: high-before-low-many
 #[tokio::test(start_paused = true)]
 async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
     const LEVELS: [i32; 5] = [10, 5, 0, -5, -10];
@@ -49,6 +51,7 @@ async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
     }
 }
 
+// parity: gets-pushed-front-if
 #[tokio::test(start_paused = true)]
 async fn waiting_key_is_raised_to_the_back_of_the_higher_priority() {
     let (_env, queue) = started();
@@ -61,6 +64,7 @@ async fn waiting_key_is_raised_to_the_back_of_the_higher_priority() {
     assert_eq!(all_ready(&queue), ["first", "raised", "last", "normal"]);
 }
 
+// parity: retains-highest-priority-not
 #[tokio::test(start_paused = true)]
 async fn waiting_key_is_never_lowered() {
     let (_env, queue) = started();
@@ -71,6 +75,7 @@ async fn waiting_key_is_never_lowered() {
     assert_eq!((*item.key(), item.priority()), ("a", HIGH));
 }
 
+// parity: retains-highest-priority-not
 #[tokio::test(start_paused = true)]
 async fn priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
     let (_env, queue) = started();
@@ -85,6 +90,7 @@ async fn priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
     assert_eq!(ready(&queue).priority(), Priority(-1), "the highest asked for meanwhile");
 }
 
+// parity: retains-highest-priority-not
 #[tokio::test(start_paused = true)]
 async fn delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_for() {
     let (env, queue) = started();
@@ -104,6 +110,7 @@ async fn add_that_supersedes_a_retry_is_as_urgent_as_the_retry_was() {
     assert_eq!(ready(&queue).priority(), HIGH);
 }
 
+// parity: high-before-low-many
 #[tokio::test(start_paused = true)]
 async fn key_that_comes_due_raises_itself_if_it_waits_already() {
     let (env, queue) = started();
@@ -126,6 +133,7 @@ async fn many_keys_are_added_at_once_as_if_one_by_one() {
     assert_eq!(queue.len(), 0);
 }
 
+// parity: floods-initial-list-naive, priority-queue-highest-first, priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
 async fn low_priority_is_never_starved_however_many_higher_keys_keep_coming() {
     let env = Env::virtual_time(1);
@@ -160,6 +168,7 @@ async fn aged_level_whose_next_key_waits_longest_has_the_turn() {
     assert_eq!(order, [10, 11, 12, 13, 14, 15, 16, 1, 17, 18, 19, 20, 21, 22, 23, 2, 24, 25]);
 }
 
+// parity: priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
 async fn flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
     let env = Env::virtual_time(1);
@@ -172,6 +181,7 @@ async fn flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
     assert_eq!(fresh, 70, "seven turns in eight for what is new, although all the others are older");
 }
 
+// parity: no-priority
 #[tokio::test(start_paused = true)]
 async fn priorities_are_strict_until_a_key_has_waited_ten_seconds() {
     let env = Env::virtual_time(1);

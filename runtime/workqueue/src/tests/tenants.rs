@@ -25,6 +25,7 @@ fn by_namespace(env: &Env) -> Queue<Named> {
     queue
 }
 
+// parity: fairness-between-tenants
 #[tokio::test(start_paused = true)]
 async fn tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them() {
     let env = Env::virtual_time(1);
@@ -37,6 +38,7 @@ async fn tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them
     assert_eq!(queue.len(), 100_003 - 8);
 }
 
+// parity: fairness-between-tenants
 #[tokio::test(start_paused = true)]
 async fn tenants_take_turns_and_each_ones_keys_keep_their_order() {
     let queue = shared(&Env::virtual_time(1));

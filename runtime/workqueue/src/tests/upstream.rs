@@ -12,6 +12,7 @@ use windlass_metrics::Metrics;
 use super::{Journal, all_ready, ms, nothing_ready, noting_worker, ready, started, try_get};
 use crate::{AddOptions, Priority, Queue, per_key_limiter};
 
+// parity: test-reinsert, test-basic
 #[tokio::test(start_paused = true)]
 async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_after_shut_down() {
     let (env, queue) = (Env::virtual_time(1), numbers());
@@ -42,6 +43,7 @@ async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_
     assert_eq!((queue.len(), runs.len(), runs.get(&1_000)), (0, 50, None));
 }
 
+// parity: test-reinsert, test-basic
 #[tokio::test(start_paused = true)]
 async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_during_shut_down() {
     let (env, queue) = (Env::virtual_time(1), numbers());
@@ -72,6 +74,7 @@ async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_dur
     assert_eq!(runs.lock().unwrap().len(), 50);
 }
 
+// parity: test-garbage-collection
 #[tokio::test(start_paused = true)]
 async fn key_that_is_done_with_is_dropped() {
     #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +88,7 @@ async fn key_that_is_done_with_is_dropped() {
     assert_eq!(seen.strong_count(), 0);
 }
 
+// parity: test-reinsert, test-no-queue-drainage-using-shut-down
 #[tokio::test(start_paused = true)]
 async fn shut_down_does_not_wait_for_what_is_held_and_ends_a_drain_that_somebody_gives_up_on() {
     let (env, queue) = started();
@@ -97,6 +101,7 @@ async fn shut_down_does_not_wait_for_what_is_held_and_ends_a_drain_that_somebody
     queue.wait_drained().await;
 }
 
+// parity: shut-down-with-drain, test-reinsert, drain-returns-early-double
 #[tokio::test(start_paused = true)]
 async fn drain_waits_for_what_is_queued_also_when_nothing_is_in_flight() {
     let (env, queue) = started();
@@ -127,6 +132,7 @@ async fn several_who_drain_are_told_in_the_order_in_which_they_came_and_who_give
     assert_eq!(journal.lines(), ["second false", "first true", "third true"]);
 }
 
+// parity: get-might-get-stuck, priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
 async fn after_a_shut_down_what_is_queued_is_handed_out_and_nobody_hangs() {
     let (env, queue) = started();
@@ -139,6 +145,7 @@ async fn after_a_shut_down_what_is_queued_is_handed_out_and_nobody_hangs() {
     assert_eq!(journal.lines(), ["w baz 0", "w ends"]);
 }
 
+// parity: test-reinsert, test-simple-queue, returned-only-after-after
 #[tokio::test(start_paused = true)]
 async fn two_keys_of_different_delays_fire_at_their_own_times_whatever_order_they_came_in() {
     let (env, queue) = started();
@@ -151,6 +158,7 @@ async fn two_keys_of_different_delays_fire_at_their_own_times_whatever_order_the
     assert_eq!(journal.lines(), ["w first 50", "w second 500", "w third 1000"]);
 }
 
+// parity: add-after
 #[tokio::test(start_paused = true)]
 async fn later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_has_fired() {
     let (env, queue) = started();
@@ -168,6 +176,7 @@ async fn later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_ha
     assert!(nothing_ready(&queue));
 }
 
+// parity: add-rate-limited, test-rate-limiting-queue
 #[tokio::test(start_paused = true)]
 async fn attempts_of_each_key_are_counted_apart_and_cleared_by_forgetting() {
     let env = Env::virtual_time(1);
@@ -185,6 +194,7 @@ async fn attempts_of_each_key_are_counted_apart_and_cleared_by_forgetting() {
     assert_eq!(all_ready(&queue), ["one", "two"]);
 }
 
+// parity: test-len, doesn-t-include-non
 #[tokio::test(start_paused = true)]
 async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
     let (env, metrics) = (Env::virtual_time(1), Metrics::new());
@@ -207,6 +217,7 @@ async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
     assert_eq!(metrics.workqueue("test").depth.get(), 0);
 }
 
+// parity: unnamed-queue-no-metrics, test-metrics
 #[tokio::test(start_paused = true)]
 async fn queue_without_metrics_does_all_the_same() {
     let queue = numbers();
@@ -215,6 +226,7 @@ async fn queue_without_metrics_does_all_the_same() {
     assert_eq!(order, [3, 1, 2]);
 }
 
+// parity: priority-queue-fuzz
 #[tokio::test(start_paused = true)]
 async fn large_queue_of_random_priorities_and_delays_can_be_emptied() {
     let (env, queue) = (Env::virtual_time(1), numbers());

@@ -124,6 +124,7 @@ proptest! {
 }
 
 /// Real threads and the real clock. Nothing here depends on speed: the limit only turns a hang into a failure.
+// parity: priority-queue-fuzz
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_real_threads_every_key_is_run_and_none_by_two() {
     // Interpreted, each add takes a thousand times as long.

@@ -186,6 +186,7 @@ fn one_add_for_each_who_waits_wakes_them_all() {
     });
 }
 
+// parity: not-deadlock-shutdown-while
 #[test]
 fn shut_down_ends_everybody_who_waits() {
     in_every_order(3, || {
@@ -201,6 +202,7 @@ fn shut_down_ends_everybody_who_waits() {
     });
 }
 
+// parity: not-deadlock-shutdown-while
 #[test]
 fn add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
     in_every_order(3, || {

@@ -203,6 +203,7 @@ mod tests {
         (env, scene, maps)
     }
 
+    // parity: testing-fake
     #[tokio::test(start_paused = true)]
     async fn scene_is_set_without_time_and_wire() {
         let (env, scene, _) = scene();
@@ -236,6 +237,7 @@ mod tests {
         assert!(matches!(end, Ok(None)), "the watch ends without an event: {end:?}");
     }
 
+    // parity: testing-fake
     #[tokio::test(start_paused = true)]
     async fn what_goes_wrong_by_hand_goes_wrong_where_it_was_chosen_and_nowhere_else() {
         let (_, scene, maps) = scene();

@@ -396,6 +396,7 @@ mod tests {
         assert_eq!(both.ranges.len(), 3);
     }
 
+    // parity: sharded-list-watch-gate
     #[test]
     fn what_api_servers_refuse_is_refused_in_their_words() {
         let uid = "object.metadata.uid";

@@ -77,6 +77,7 @@ fn number(variable: &str, default: u64) -> Result<u64> {
     }
 }
 
+// parity: sync-service
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ours_ends_every_step_where_upstream_does_and_never_writes_more() -> Result<()> {
     let seed = number("WINDLASS_SEED", SEED)?;

@@ -241,6 +241,7 @@ fn remembered_for(authentication: u64, allow: u64, deny: u64) -> Access {
     }
 }
 
+// parity: health-pprof-metrics-server, token-review-subject-access
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configured() -> Result<()> {
     on_plane(bare(), async |plane, audit| {
@@ -323,6 +324,7 @@ fn bounds(requests: &[(Duration, Duration)], good_for: Duration) -> (usize, usiz
     (needed(true), needed(false))
 }
 
+// parity: authorization-always-allow-paths
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_api_server_probes_answer_and_who_is_remembered_reads_on() -> Result<()> {
     on_plane(bare(), async |plane, _| {
@@ -372,6 +374,7 @@ fn replace_certificate(folder: &Path, number: usize) -> Result<Vec<u8>> {
     Ok(certificate.der().to_vec())
 }
 
+// parity: certwatcher-errors-without-files
 #[tokio::test(flavor = "multi_thread")]
 async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result<()> {
     on_plane(bare(), async |plane, _| {
@@ -453,6 +456,7 @@ fn make_room_for_idle() -> Result<()> {
     })
 }
 
+// parity: read-header-timeout-32
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_idle_and_oversized_clients_leave_it_serving() -> Result<()> {
     on_plane(bare(), async |plane, _| {

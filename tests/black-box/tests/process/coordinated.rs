@@ -64,6 +64,7 @@ async fn holder(plane: &ControlPlane, lease: &str) -> Result<String> {
     Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
 }
 
+// parity: coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_older_one_comes() -> Result<()> {
     on_plane(electing(), async |plane, _| {
@@ -151,6 +152,7 @@ async fn handed_over(older: &mut Elector, leader: &ManagerProcess) -> Result<Exi
     ended
 }
 
+// parity: test-try-coordinated-renew, coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
 async fn process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_another_works_on() -> Result<()>
 {
@@ -233,6 +235,7 @@ fn is_work(write: &Write) -> bool {
     !matches!(write.resource(), "leases" | "leasecandidates" | "events")
 }
 
+// parity: coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_that_knows_no_candidates_is_one_clear_error() -> Result<()> {
     on_plane(quiet(), async |plane, _| {

@@ -84,6 +84,7 @@ fn plane() -> ControlPlaneOptions {
     ControlPlaneOptions::default().nodes(0).scheduler(false)
 }
 
+// parity: nothing-why-object-not
 #[tokio::test]
 async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> Result<()> {
     on_plane(plane(), async |plane, _| {
@@ -124,6 +125,7 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
     .await
 }
 
+// parity: nothing-why-object-not
 #[tokio::test]
 async fn missing_permission_is_told_with_its_rule_and_bad_questions_with_what_to_do() -> Result<()> {
     on_plane(plane(), async |plane, _| {

@@ -108,6 +108,7 @@ fn fault(write: &Write) -> Option<String> {
     (!right || !accepted).then(|| format!("{} {} by {by} as {user}: {code}", write.verb, write.resource()))
 }
 
+// parity: dynamic-controller-client-builder, anonymous-client-config
 #[tokio::test]
 async fn controllers_work_under_accounts_of_their_own_with_upstreams_roles() -> Result<()> {
     with_accounts(async |scene| {
@@ -167,6 +168,7 @@ fn is_token(write: &Write) -> bool {
     target.subresource == "token" && write.response_status.is_some_and(|answer| answer.code == 201)
 }
 
+// parity: account-read-before-each
 #[tokio::test]
 async fn account_that_is_deleted_is_made_again_and_its_controller_goes_on() -> Result<()> {
     with_accounts(async |scene| {

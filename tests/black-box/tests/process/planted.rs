@@ -32,6 +32,7 @@ async fn world(plane: &ControlPlane) -> Result<TestNamespace> {
     Ok(TestNamespace { client: plane.client().await, namespace: plane.namespace("planted").await? })
 }
 
+// parity: nothing-why-object-not
 #[tokio::test]
 async fn key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() -> Result<()> {
     const REPLICA: [&str; 4] = [
@@ -72,6 +73,7 @@ async fn key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() ->
     .await
 }
 
+// parity: nothing-why-object-not
 #[tokio::test]
 async fn key_that_waits_behind_a_busy_worker_says_that_the_queue_is_saturated() -> Result<()> {
     on_plane(plane(), async |plane, _| {
@@ -173,6 +175,7 @@ async fn operator_on(plane: &ControlPlane) -> Result<ManagerProcess> {
     Ok(operator)
 }
 
+// parity: nothing-why-object-not
 #[tokio::test]
 async fn kind_that_is_absent_then_not_listed_then_spoilt_and_paused_is_told_as_that() -> Result<()> {
     on_plane(plane(), async |plane, _| {

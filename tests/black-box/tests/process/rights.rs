@@ -389,6 +389,7 @@ async fn all_work_is_done(world: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
+// parity: roles-written-hand
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_roles_made_of_what_it_declares_a_process_is_refused_nothing_in_any_way_to_run() -> Result<()> {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);

@@ -364,6 +364,7 @@ async fn all_endpoints_are_done(world: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
+// parity: role-lacks-rule-error
 #[tokio::test]
 async fn whichever_rule_is_taken_away_only_who_needs_it_waits_says_so_and_goes_on_when_it_is_back()
 -> Result<()> {
@@ -379,6 +380,7 @@ async fn whichever_rule_is_taken_away_only_who_needs_it_waits_says_so_and_goes_o
 }
 
 /// Long without a rule, a key is tried as soon again as after a moment.
+// parity: role-lacks-rule-error
 #[tokio::test]
 async fn however_long_a_rule_was_missing_its_controller_goes_on_within_a_minute_of_its_return() -> Result<()>
 {

@@ -259,6 +259,7 @@ async fn end_with_its_hands_full(
     Ok((at, then + 1))
 }
 
+// parity: replica-runs-all-controllers, election-per-manager
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_share_four_shards_and_work_goes_on_when_one_is_killed_cut_off_stopped_or_ended()
 -> Result<()> {

@@ -54,6 +54,7 @@ async fn endpoints_become(
     Ok(found.unwrap_or_default())
 }
 
+// parity: create-or-update
 #[tokio::test]
 async fn nothing_is_written_when_nothing_changed() -> Result<()> {
     let world = world("ep-updates").await?;

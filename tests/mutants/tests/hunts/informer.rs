@@ -5,6 +5,7 @@ use windlass_simulation::guarantees::informer::{self, budget, namespaces, presen
 use crate::clusters::busy;
 use crate::{hunt, plans};
 
+// parity: consistency-detector-environment
 #[test]
 fn deletion_lost_on_relist_is_reported() {
     const DEFECT: &[&str] = &["deletion lost on relist"];

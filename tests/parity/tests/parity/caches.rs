@@ -22,6 +22,7 @@ use crate::world::{ReconcileLog, World, map};
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// One object whose fields are not of their type fails the whole list of kube-rs (kube#774, #265).
+// parity: bad-object-fails-list
 #[tokio::test(start_paused = true)]
 async fn one_bad_object_fails_no_list() {
     let world = World::struck_by(vec![Fault::during(DAY, FaultAction::Poison { name: "bad".into() })]);
@@ -114,6 +115,8 @@ impl Decoder for CountingDecoder {
 
 /// A re-list doubles what kube-rs holds (2.0 times, measured on kube 5.0.0; kube#1505) and has client-go hold the list,
 /// a temporary store, a new map and the old objects at once (kubernetes#73497).
+// parity: page-buffer-size, list-with-alloc, test-reflector-list-extract, memory-re-lists, memory-caches-selector-per
+// parity: memory-22-7-k
 #[tokio::test(start_paused = true)]
 async fn relist_decodes_and_holds_again_only_what_has_changed() {
     const MANY: usize = 1200;
@@ -148,6 +151,7 @@ async fn relist_decodes_and_holds_again_only_what_has_changed() {
 
 /// client-go reads its first list at version 0, from any server's cache: after a restart a controller may see what was
 /// long before (elastic/cloud-on-k8s #4956; nineteen of the 46 bugs that Sieve found).
+// parity: first-list-version-0, first-list-back-time
 #[tokio::test(start_paused = true)]
 async fn cache_that_starts_anew_is_never_older_than_the_one_before_it() {
     let stale = Fault::during(DAY, FaultAction::StaleReplica).from(Duration::from_secs(5));
@@ -169,6 +173,8 @@ async fn cache_that_starts_anew_is_never_older_than_the_one_before_it() {
 
 /// kube-rs tells nobody of what was deleted while its watch was gone (measured on kube 5.0.0), and client-go tells of
 /// it with a tombstone whose downcast crashes programs (kuma#17065).
+// parity: deleted-final-state-unknown, downcasts-tombstones-crash-users, delete-event-tombstone-tombstones
+// parity: deletes-lost-across-re
 #[tokio::test(start_paused = true)]
 async fn deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as_inferred() {
     let world = World::new();
@@ -198,6 +204,7 @@ async fn deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as
 
 /// An object that came and went before a reader of kube-rs's shared stream looked left that reader asleep forever, and
 /// deletions never reached it (kube#1590; an hour of virtual time, measured on kube 5.0.0).
+// parity: shared-streams-unstable-duplicates, shared-streams-without-deletes
 #[tokio::test(start_paused = true)]
 async fn object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
     let world = World::new();
@@ -222,6 +229,7 @@ async fn object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
 }
 
 /// A slow handler blocks client-go's shutdown until it has worked off all that waits for it.
+// parity: slow-handler-blocks-shutdown
 #[tokio::test(start_paused = true)]
 async fn shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
     const MANY: usize = 1500;
@@ -255,6 +263,8 @@ async fn shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
 }
 
 /// Reads of controller-runtime copy deeply unless told otherwise, and then may change the cache (its cache tests).
+// parity: mutation-detector-environment-variable, test-transforming-informer-race, test-mutation-detector
+// parity: unsafe-disable-deep-copy, deep-copy-unsafe-disable
 #[tokio::test(start_paused = true)]
 async fn what_a_reader_holds_is_shared_and_never_changes_under_it() {
     let world = World::new();

@@ -71,6 +71,7 @@ fn of_widgets(diary: &ReconcileLog) -> Registration {
 
 /// controller-runtime fails the whole manager when a CRD is missing at the start, and never notices that one was taken
 /// away (controller-runtime #1179, #840).
+// parity: controller-context-available-resources, kind-polls, crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
 async fn kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed() {
     let world = World::new();
@@ -114,6 +115,7 @@ fn of_secrets(diary: &ReconcileLog, patience: CacheSync) -> Registration {
 
 /// One missing right blocks every controller of a process and says nothing of use (controller-runtime #550, #1653;
 /// kubeswift #460, kuberay #5186).
+// parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
     let world = World::new();
@@ -131,6 +133,7 @@ async fn right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
 }
 
 /// Whoever may wait continues by itself once the right is granted.
+// parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn right_that_is_granted_later_is_noticed_without_a_restart() {
     let world = World::new();
@@ -147,6 +150,7 @@ async fn right_that_is_granted_later_is_noticed_without_a_restart() {
 }
 
 /// The set of namespaces of a controller-runtime cache is fixed at its start (controller-runtime #2829, #1590).
+// parity: with-namespace, default-namespaces, multi-namespace-cache-informer, namespace-all, dynamic-namespaces
 #[tokio::test(start_paused = true)]
 async fn namespaces_join_and_leave_while_controllers_run() {
     let namespaces = NamespaceSet::of(["shop", "mail"]);
@@ -198,6 +202,7 @@ async fn namespaces_join_and_leave_while_controllers_run() {
 
 /// No peer lets go of a watch that a controller does not need any more (controller-runtime #1884, #2983; kube-rs has none
 /// to add either). Here its handler is told nothing more, and a cache that nobody else reads ends with it.
+// parity: two-types-for-neither, watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
 async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
     let world = World::new();
@@ -255,6 +260,7 @@ async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
 }
 
 /// Dynamic and typed caches of one kind, of one factory, side by side: and each is an informer like any other.
+// parity: for-resource
 #[tokio::test(start_paused = true)]
 async fn kind_known_only_at_run_time_is_cached_like_any_other() {
     let world = World::new();

@@ -33,6 +33,7 @@ fn run(world: &World, env: &Env) -> Running {
 
 /// controller-runtime has "clusters" that a manager is given, and controllers that have to know of them
 /// (controller-runtime #745, #2746). Here each has a manager, and its manager an Env under its own name.
+// parity: cache-before-anything-else, several-clusters
 #[tokio::test(start_paused = true)]
 async fn two_managers_of_two_clusters_share_a_process_and_nothing_else() {
     let here = World::new();

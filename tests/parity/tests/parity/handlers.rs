@@ -32,6 +32,8 @@ fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOpt
 
 /// `TestListenerResyncPeriods`, `TestListenerResyncPeriodsDelayed`, `TestResyncCheckPeriod`. client-go raises a period
 /// that comes after the start to the one that it checks at, and to nothing if there is none.
+// parity: with-resync-period, resync-periods-per-handler, with-custom-resync-config, test-listener-resync-periods
+// parity: test-listener-resync-periods-delayed
 #[tokio::test(start_paused = true)]
 async fn each_handler_is_resynced_at_its_own_period_also_if_it_comes_late() {
     let world = World::new();
@@ -55,6 +57,7 @@ async fn each_handler_is_resynced_at_its_own_period_also_if_it_comes_late() {
 
 /// `TestShutDownEventHandler_Lifecycles`, `TestRemoveEventHandler_*`. client-go's variant that waits deadlocks when it is
 /// called where its own handler runs.
+// parity: shut-down-event-handler, test-event-panics, test-shared-informer-remove-foreign
 #[tokio::test(start_paused = true)]
 async fn end_of_a_handler_can_be_waited_for_in_every_phase_of_its_life() {
     let world = World::new();
@@ -90,6 +93,7 @@ async fn end_of_a_handler_can_be_waited_for_in_every_phase_of_its_life() {
 }
 
 /// "should be able to stop and restart informers", `RemoveInformer`; client-go's factory can stop all of them only.
+// parity: no-stop-single-informer, remove-informer, stop-restart-informers
 #[tokio::test(start_paused = true)]
 async fn one_informer_is_stopped_alone_and_made_anew_when_it_is_asked_for() {
     let world = World::new();
@@ -116,6 +120,7 @@ async fn one_informer_is_stopped_alone_and_made_anew_when_it_is_asked_for() {
 
 /// `WithTweakListOptions`; `DefaultLabelSelector`, `DefaultFieldSelector`, `ByObject`: "type-level label selector ...
 /// overrides global selector".
+// parity: with-tweak-list-options, default-label-selector, table-label-field-namespace
 #[tokio::test(start_paused = true)]
 async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is_asked_for() {
     let world = World::new();
@@ -142,6 +147,7 @@ async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is
 
 /// `WithTransform`; "should apply transformers to explicitly specified GVKS". A transform that fails costs client-go the
 /// whole re-list, and the event for good (kubernetes#134928).
+// parity: set-transform, with-transform, errors-store-transform-lose, transformers-per-kind-default
 #[tokio::test(start_paused = true)]
 async fn transform_changes_what_everybody_sees_and_its_failure_costs_one_object() {
     let world = World::new();
@@ -174,6 +180,7 @@ async fn transform_changes_what_everybody_sees_and_its_failure_costs_one_object(
 }
 
 /// "should apply transformers to explicitly specified GVKS", to unstructured objects and to metadata too.
+// parity: transformers-per-kind-default
 #[tokio::test(start_paused = true)]
 async fn transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_everybody_sees() {
     let world = World::new();
@@ -202,6 +209,7 @@ async fn transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_every
 
 /// An unfiltered cache of what others fill is a way to have a process killed: 30,000 Secrets made 8 GB (cert-manager
 /// #4722; controller-runtime #1491, #2570; kubewarden/policy-server #716).
+// parity: memory-caches-selector-per, memory-22-7-k
 #[tokio::test(start_paused = true)]
 async fn cache_that_would_pass_its_budget_says_so_and_others_go_on() {
     let world = World::new();
@@ -223,6 +231,7 @@ async fn cache_that_would_pass_its_budget_says_so_and_others_go_on() {
 }
 
 /// Of a missing right client-go tells a log line per attempt (controller-runtime #550).
+// parity: parts-articles-watch-error-handler, set-transform, missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn informer_that_may_not_read_says_which_rule_a_role_lacks() {
     let world = World::new();

@@ -102,6 +102,7 @@ impl Subscriber for CapturedLogs {
 }
 
 /// Reconciles of controller-runtime bear an id in their context, and no span (controller-runtime #1876, #1211).
+// parity: with-log-constructor, concurrency-rate-limiter-logger, reconcile-id-context, no-tracing
 #[tokio::test(start_paused = true)]
 async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that_it_spawned() {
     let told = CapturedLogs::default();
@@ -136,6 +137,7 @@ async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that
 }
 
 /// Peers log a conflict as an error, with a stack trace (knative #3289).
+// parity: conflicts-logged-errors
 #[tokio::test(start_paused = true)]
 async fn conflict_is_told_for_debugging_only_and_any_other_refusal_as_a_warning() {
     for (what, level) in [(FaultAction::Conflict, Level::DEBUG), (FaultAction::Unavailable, Level::WARN)] {

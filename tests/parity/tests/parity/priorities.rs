@@ -33,6 +33,7 @@ fn one_of_maps(diary: &ReconcileLog) -> Registration {
 }
 
 /// After a restart everything there is floods client-go's queue, and what changes waits behind it (kubernetes#68179).
+// parity: floods-initial-list-naive, with-low-priority-when-unchanged, low-priority-initial-list
 #[tokio::test(start_paused = true)]
 async fn what_changes_does_not_wait_behind_what_was_there_at_the_start() {
     let world = World::new();
@@ -52,6 +53,7 @@ async fn what_changes_does_not_wait_behind_what_was_there_at_the_start() {
 }
 
 /// Strict priorities starve what is not urgent: 30 minutes in one report (controller-runtime #3496, miroir #122).
+// parity: floods-initial-list-naive, priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
 async fn what_was_there_at_the_start_has_its_turn_although_something_always_changes() {
     let world = World::new();
@@ -70,6 +72,7 @@ async fn what_was_there_at_the_start_has_its_turn_although_something_always_chan
 }
 
 /// No peer shares its workers between tenants (controller-runtime PR #3261 is open since 2025).
+// parity: fairness-between-tenants
 #[tokio::test(start_paused = true)]
 async fn flood_in_one_namespace_delays_no_other() {
     let world = World::new();
@@ -93,6 +96,7 @@ async fn flood_in_one_namespace_delays_no_other() {
 
 /// "should retain the priority when the reconciler requests a requeue": what is not urgent does not become so by
 /// failing.
+// parity: priority-retained-requeue-after
 #[tokio::test(start_paused = true)]
 async fn what_fails_at_low_priority_is_tried_again_at_low_priority() {
     let world = World::new();
@@ -123,6 +127,7 @@ async fn what_fails_at_low_priority_is_tried_again_at_low_priority() {
 }
 
 /// "should time out if ReconciliationTimeout is set", and its worker continues with others.
+// parity: reconciliation-timeout, time-reconcile-count
 #[tokio::test(start_paused = true)]
 async fn reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off() {
     let world = World::new();
@@ -153,6 +158,7 @@ async fn reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off()
 
 /// "should process events from source.Channel", "should be able to cope with events in the channel before the source is
 /// started", and what controller-runtime has no source for: time.
+// parity: watches-raw-source, channel-generic-event-blocked
 #[tokio::test(start_paused = true)]
 async fn keys_come_from_triggers_and_from_timers_as_from_watches() {
     let world = World::new();
@@ -177,6 +183,8 @@ async fn keys_come_from_triggers_and_from_timers_as_from_watches() {
 
 /// "should execute registered predicates only for assigned kind"; the last of several calls replaces the others there,
 /// here all must agree.
+// parity: with-event-filter, predicates-generation-labels-annotations, predicates-only-assigned-kind
+// parity: predicates-cache-hashes
 #[tokio::test(start_paused = true)]
 async fn predicates_concern_the_watch_they_stand_at_and_all_of_them_must_agree() {
     let world = World::new();

@@ -20,6 +20,7 @@ fn maps_of(cx: &Context) -> Api<ConfigMap> {
 
 /// kube-rs merges all triggers and backs off the merged stream: with one watch forbidden, events every 20 s became
 /// reconciles up to 44 s apart (stackabletech/trino-operator#936, measured on kube 5.0.0).
+// parity: controller-merged, failing-watch-throttles-all
 #[tokio::test(start_paused = true)]
 async fn watch_that_fails_delays_nothing_that_another_one_brings() {
     let world = World::new();
@@ -56,6 +57,7 @@ async fn watch_that_fails_delays_nothing_that_another_one_brings() {
 
 /// A controller that creates what its cache does not show creates twice when the cache is late: a real double
 /// disruption (opensearch-operator #1471; controller-runtime #1464, #3320, cluster-api #13720).
+// parity: read-your-writes-0, stale-reads
 #[tokio::test(start_paused = true)]
 async fn create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
     let world = World::new();
@@ -128,6 +130,8 @@ fn slow(workers: Option<usize>, under_way: &UnderWay) -> Registration {
 
 /// kube-rs runs as many reconciles at once as there are keys unless told otherwise (kube#1473, #1248; pgroles#209 was
 /// killed for memory 1709 times).
+// parity: run-workers, max-concurrent-reconciles, concurrency-rate-limiter-logger, task-each-concurrent-reconcile
+// parity: unbounded-concurrency-default
 #[tokio::test(start_paused = true)]
 async fn no_more_reconciles_run_at_once_than_were_asked_for_and_one_is_the_default() {
     for (asked, most) in [(None, 1), (Some(1), 1), (Some(4), 4)] {
@@ -141,6 +145,7 @@ async fn no_more_reconciles_run_at_once_than_were_asked_for_and_one_is_the_defau
 }
 
 /// "returns an item as soon as its unlocked", and the promise of all peers, through a whole controller.
+// parity: doesn-t-return-item
 #[tokio::test(start_paused = true)]
 async fn key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its_last_change_is_seen() {
     let world = World::new();
@@ -177,6 +182,7 @@ async fn key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its
 
 /// kube-rs has one error policy and no failures per key (kube#1916, #297); a terminal error of controller-runtime leaves
 /// the counter where it was.
+// parity: terminal-error-keeps-back, no-reset-back-off, no-back-off-per
 #[tokio::test(start_paused = true)]
 async fn success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
     for end in ["succeed", "give up"] {
@@ -214,6 +220,7 @@ async fn success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
 }
 
 /// "should enqueue a Request for a owner that is cluster scoped".
+// parity: for-owns
 #[tokio::test(start_paused = true)]
 async fn owner_without_namespace_is_reconciled_when_its_namespaced_child_changes() {
     let world = World::new();
@@ -242,6 +249,7 @@ fn owner(of: &Value, controller: bool) -> Value {
 }
 
 /// "should enqueue a Request with the Owners of both objects in the UpdateEvent", and with one if it is one.
+// parity: for-owns, reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
 async fn child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() {
     let world = World::new();
@@ -279,6 +287,7 @@ async fn child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() {
 
 /// kube-rs's finalizer helper must be asked for; without one a deletion that is on its way, and the end that follows,
 /// come as any other change.
+// parity: controllerutil-references, finalizer-helper
 #[tokio::test(start_paused = true)]
 async fn finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key_is_reconciled_once_more() {
     const HELD: &str = "example.com/held";
@@ -315,6 +324,7 @@ async fn finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key
 }
 
 /// kube-rs's applier locks itself up when more keys wait than it has room for (kube#926).
+// parity: applier-locks-itself
 #[tokio::test(start_paused = true)]
 async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
     const MANY: usize = 1500;
@@ -339,6 +349,7 @@ async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
 }
 
 /// Nobody sees kube-rs's queue (kube#1917).
+// parity: metrics-controller-runtime-reconcile, doesn-t-include-non, metrics-results-times, no-view-queue
 #[tokio::test(start_paused = true)]
 async fn what_waits_in_a_queue_and_how_reconciles_ended_shows_in_the_metrics() {
     let world = World::new();
@@ -395,6 +406,7 @@ fn of(shown: &str, name: &str) -> String {
 }
 
 /// kube-rs logs an error whenever the object of a key is gone (`ObjectNotFound`, kube#1167).
+// parity: object-not-found
 #[tokio::test(start_paused = true)]
 async fn key_whose_object_is_gone_is_reconciled_like_any_other() {
     let world = World::new();
@@ -419,6 +431,7 @@ async fn key_whose_object_is_gone_is_reconciled_like_any_other() {
 }
 
 /// A read of controller-runtime's client silently starts a cache of the whole kind (controller-runtime #2397, #1222).
+// parity: reader-fail-on-missing-informer-off, delegating-client-reads-cache, implicit-informers
 #[tokio::test(start_paused = true)]
 async fn get_through_the_client_is_one_request_and_starts_no_cache() {
     let world = World::new();
@@ -438,6 +451,7 @@ async fn get_through_the_client_is_one_request_and_starts_no_cache() {
 }
 
 /// A conflict is told as an error by the peers, and waits as long as one (knative #3289 carries its own patch).
+// parity: conflicts-logged-errors
 #[tokio::test(start_paused = true)]
 async fn conflict_costs_milliseconds_and_the_next_attempt_wins() {
     let world = World::new();
@@ -474,6 +488,7 @@ async fn conflict_costs_milliseconds_and_the_next_attempt_wins() {
 }
 
 /// "should not call Reconcile until all event handlers have processed initial objects".
+// parity: pods-synced, no-reconcile-before-all, owns-watches
 #[tokio::test(start_paused = true)]
 async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_there_is() {
     let world = World::new();
@@ -500,6 +515,7 @@ async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_the
 
 /// "should support multiple controllers watching the same metadata kind", "should allow multiple controllers for the
 /// same kind": and they cost one watch.
+// parity: several-controllers-kind
 #[tokio::test(start_paused = true)]
 async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
     let world = World::new();
@@ -523,6 +539,7 @@ async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
 
 /// A panic takes a kube-rs controller down (`CancelableJoinHandle` unwraps), and one in a handler a controller of
 /// client-go; a poisoned annotation kept Argo Workflows in a crash loop (CVE-2026-40886).
+// parity: recover-panic, panic-controller-down
 #[tokio::test(start_paused = true)]
 async fn poisonous_object_costs_its_own_key_and_nobody_else() {
     let world = World::new();
@@ -549,6 +566,7 @@ async fn poisonous_object_costs_its_own_key_and_nobody_else() {
 }
 
 /// A stop of controller-runtime cancels what is under way (controller-runtime #764, #1424, #3211).
+// parity: shutdown-cancels-under-way
 #[tokio::test(start_paused = true)]
 async fn stop_lets_a_reconcile_finish_what_it_began() {
     let world = World::new();

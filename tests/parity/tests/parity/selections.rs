@@ -38,6 +38,8 @@ fn names(pods: &Lister<Pod>) -> Vec<String> {
 
 /// controller-runtime has one selector per kind and cache, so that two controllers with different needs hold the whole
 /// kind (scylla-operator #3659).
+// parity: namespace-field-selector-tweak, default-label-selector, table-label-field-namespace
+// parity: memory-caches-selector-per
 #[tokio::test(start_paused = true)]
 async fn cache_holds_what_its_selection_says_beside_others_of_its_kind() {
     let world = world_of_pods();
@@ -75,6 +77,7 @@ async fn cache_holds_what_its_selection_says_beside_others_of_its_kind() {
 }
 
 /// An object that no longer matches its selector leaves the cache and is told as deleted.
+// parity: leaves-selector-leaves-cache
 #[tokio::test(start_paused = true)]
 async fn what_is_relabelled_out_of_a_selection_leaves_the_cache_and_comes_back() {
     let world = world_of_pods();
@@ -97,6 +100,8 @@ async fn what_is_relabelled_out_of_a_selection_leaves_the_cache_and_comes_back()
 
 /// controller-runtime scans the whole kind for every label selector, and for all but the first field (its #655-like
 /// reports); here every index is as good as the first, and may be added late.
+// parity: add-indexers-index, index-by, test-get-index-func-values, index-field, index-field-several-cluster
+// parity: label-lists-linear, store-primary
 #[tokio::test(start_paused = true)]
 async fn objects_are_found_by_every_index_and_every_one_of_its_values() {
     fn by_group(pod: &Pod) -> Vec<String> {
@@ -117,6 +122,7 @@ async fn objects_are_found_by_every_index_and_every_one_of_its_values() {
 
 /// "should be able to list objects by namespace", "should support filtering by labels in a single namespace" and "from
 /// multiple namespaces".
+// parity: filtering-labels-namespace-several
 #[tokio::test(start_paused = true)]
 async fn readers_choose_by_key_by_namespace_and_by_labels() {
     let world = world_of_pods();
@@ -134,6 +140,7 @@ async fn readers_choose_by_key_by_namespace_and_by_labels() {
 
 /// "test multinamespaced cache for cluster scoped resources": a process that is confined to a namespace still sees kinds
 /// that live in none.
+// parity: restrict-cache-namespace-cluster
 #[tokio::test(start_paused = true)]
 async fn kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
     let world = world_of_pods();
@@ -150,6 +157,7 @@ async fn kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
 }
 
 /// kube-rs opens a watch for every controller that looks at a kind (kube#1080), 400 connections in one report (#1823).
+// parity: shared-index-informer, shared-streams-unstable-duplicates, http-1-1-connection
 #[tokio::test(start_paused = true)]
 async fn whoever_looks_at_the_same_objects_shares_one_list_and_one_watch() {
     let world = World::new();
@@ -165,6 +173,8 @@ async fn whoever_looks_at_the_same_objects_shares_one_list_and_one_watch() {
 
 /// What is read decides nothing: not before a cache is complete, not next to its selection, not of what is not there
 /// (controller-runtime #2397, #1222, #3424).
+// parity: reader-fail-on-missing-informer-off, get-list, list-get-objects-not, cache-reader-fail-on-missing-informer
+// parity: reader-waits-cache-sync, implicit-informers
 #[tokio::test(start_paused = true)]
 async fn no_read_starts_a_cache() {
     let world = world_of_pods();

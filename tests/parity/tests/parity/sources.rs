@@ -27,6 +27,7 @@ fn parameter<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
 
 /// kube-rs resets its back-off with every list that begins: a server that always fails was asked 103 times in 120 s
 /// (bitdriftlabs/pulse#52, measured on kube 5.0.0).
+// parity: reflector-run, back-off-lists-never
 #[tokio::test(start_paused = true)]
 async fn server_that_always_fails_is_asked_ever_less_often() {
     let world = World::new();
@@ -44,6 +45,7 @@ async fn server_that_always_fails_is_asked_ever_less_often() {
 
 /// kube-rs repeats the same watch forever when its start is refused with 410 (kube#1042; six identical requests and no
 /// list, measured on kube 5.0.0).
+// parity: 410-start-watch-loops
 #[tokio::test(start_paused = true)]
 async fn version_that_is_refused_as_expired_is_not_asked_for_again() {
     let world = World::new();
@@ -82,6 +84,7 @@ async fn version_that_is_refused_as_expired_is_not_asked_for_again() {
 
 /// client-go waits forever, and without back-off, for the bookmark that ends a streamed list (kubernetes#140890,
 /// Teleport #64188, Antrea #8123).
+// parity: stream-without-end-bookmark, watch-list-never-falls, streaming-list
 #[tokio::test(start_paused = true)]
 async fn informer_syncs_although_the_bookmark_that_ends_its_initial_list_never_comes() {
     let day = Duration::from_secs(86_400);
@@ -99,6 +102,7 @@ async fn informer_syncs_although_the_bookmark_that_ends_its_initial_list_never_c
 
 /// A watch through a load balancer that forgot it: kube-rs before 4.0 hung forever, 5.0 is blind for up to 295 s
 /// (kube#1798, #2069; Azure/kars #456).
+// parity: watches-last-5-10, idle-timeout-295-s, timeouts-stalls
 #[tokio::test(start_paused = true)]
 async fn watch_that_falls_silent_is_given_up_within_four_minutes() {
     let world = World::new();
@@ -117,6 +121,8 @@ async fn watch_that_falls_silent_is_given_up_within_four_minutes() {
 
 /// kube-rs drops the version of a list that has a limit, so that `any_semantic()` asks for something else than it says
 /// (kube#1743, #1728).
+// parity: pages-only-without-version, test-reflector-paginating-non-consistent, test-reflector-watch-list-page-size
+// parity: any-semantic
 #[tokio::test(start_paused = true)]
 async fn no_list_names_a_version_that_its_limit_makes_void() {
     let world = World::new();
@@ -160,6 +166,7 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
 
 /// An object that a broken proxy garbles must not cost the watch its place: kube-rs reads such a line as an empty
 /// `Status` and hides the error (kube#774, #1986).
+// parity: store-error-logged-version, errors-store-transform-lose, bad-object-fails-list
 #[tokio::test(start_paused = true)]
 async fn event_that_cannot_be_decoded_costs_neither_the_watch_nor_a_list() {
     let day = Duration::from_secs(86_400);

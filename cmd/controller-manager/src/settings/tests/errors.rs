@@ -85,6 +85,7 @@ fn rejected(line: &[&str], file: &str, culprit: &str) -> String {
     error
 }
 
+// parity: validate-aggregate
 #[test]
 fn invalid_value_is_reported_with_flag_or_position() {
     for setting in TABLE.iter() {
@@ -108,6 +109,7 @@ fn column(file: &str) -> usize {
     file.lines().last().and_then(|line| line.find(": ")).expect("a field") + 3
 }
 
+// parity: strict-decoding-unknown-repeated
 #[test]
 fn field_with_another_shape_is_reported_with_its_position() {
     for setting in TABLE.iter() {
@@ -141,6 +143,7 @@ fn password_in_a_url_is_never_printed() {
     }
 }
 
+// parity: strict-decoding-unknown-repeated
 #[test]
 fn unknown_or_repeated_field_is_reported_with_its_position() {
     for setting in TABLE.iter() {
@@ -157,6 +160,7 @@ fn unknown_or_repeated_field_is_reported_with_its_position() {
     }
 }
 
+// parity: strict-decoding-unknown-repeated, scheme-codecs
 #[test]
 fn file_that_cannot_be_used_is_reported_with_line_and_column() {
     for (content, expected) in [

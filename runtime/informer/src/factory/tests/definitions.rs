@@ -35,6 +35,7 @@ fn read(diary: &Mutex<Vec<String>>) -> Vec<String> {
     std::mem::take(&mut *diary.lock().unwrap())
 }
 
+// parity: kind-polls
 #[tokio::test(start_paused = true)]
 async fn kind_whose_definition_is_absent_waits_without_failing_or_holding_up_the_rest() {
     let world = World::new();
@@ -52,6 +53,7 @@ async fn kind_whose_definition_is_absent_waits_without_failing_or_holding_up_the
     world.factory.shutdown().await;
 }
 
+// parity: kind-polls
 #[tokio::test(start_paused = true)]
 async fn absent_kind_is_asked_for_at_a_slow_pace_for_ever() {
     let world = World::new();
@@ -82,6 +84,7 @@ async fn told_that_something_was_done_it_looks_at_once_and_soon_again_if_that_wa
     assert!(widgets.wait_for_sync(Some(SECOND * 2)).await.is_ok(), "the ramp started anew");
 }
 
+// parity: kind-polls
 #[tokio::test(start_paused = true)]
 async fn factory_that_follows_definitions_starts_a_kind_the_moment_it_is_installed() {
     let world = World::with(FactoryOptions { follow_definitions: true, ..FactoryOptions::default() });
@@ -104,6 +107,7 @@ async fn informer_of_definitions_that_somebody_else_asked_for_serves_as_well() {
     assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok());
 }
 
+// parity: crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
 async fn when_a_definition_goes_its_objects_go_and_when_it_returns_handlers_are_told_of_the_new_ones() {
     let world = World::new();
@@ -167,6 +171,7 @@ fn not_found() -> RequestError {
     refusal(404, "NotFound")
 }
 
+// parity: crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
 async fn one_answer_that_a_kind_is_not_served_takes_nothing_away() {
     let (rig, log) = (Rig::new(), Log::default());
@@ -327,6 +332,7 @@ async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_
     assert_eq!(held(&maps), ["a/x=third"]);
 }
 
+// parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to_add() {
     let world = World::new();

@@ -126,6 +126,7 @@ async fn one_that_is_stopped_by_name_is_stopped_for_all_and_its_old_users_do_not
     assert_eq!(server.watchers(), 1);
 }
 
+// parity: watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
 async fn added_and_removed_a_thousand_times_it_leaves_neither_tasks_nor_watches_nor_memory() {
     let (rig, server, tasks) = running().await;

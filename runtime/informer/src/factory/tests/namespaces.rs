@@ -44,6 +44,7 @@ async fn followed() -> (World, NamespaceSet, SharedInformer<ConfigMap>, Log) {
     (world, namespaces, informer, log)
 }
 
+// parity: default-namespaces
 #[tokio::test(start_paused = true)]
 async fn informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for_no_others() {
     let (world, _, informer, log) = followed().await;
@@ -59,6 +60,7 @@ async fn informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for_no
     assert!(informer.is_filtered());
 }
 
+// parity: with-namespace, dynamic-namespaces
 #[tokio::test(start_paused = true)]
 async fn namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
     let (world, namespaces, informer, log) = followed().await;
@@ -76,6 +78,7 @@ async fn namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its_o
     assert_eq!(told(&log), Vec::<String>::new());
 }
 
+// parity: dynamic-namespaces
 #[tokio::test(start_paused = true)]
 async fn namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() {
     let (world, namespaces, informer, log) = followed().await;
@@ -113,6 +116,7 @@ async fn deselected_object_says_so_and_claims_nothing_about_its_end() {
     }
 }
 
+// parity: multi-namespace-cache-informer
 #[tokio::test(start_paused = true)]
 async fn each_namespace_resumes_from_its_own_version_and_a_relist_of_one_touches_no_other() {
     let (world, _, informer, log) = followed().await;
@@ -193,6 +197,7 @@ async fn own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
     assert!(informer.version() < Some(written), "the least of all is behind");
 }
 
+// parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_what_a_role_lacks() {
     let namespaces = NamespaceSet::of(["a", "b"]);
@@ -262,6 +267,7 @@ async fn empty_set_follows_nothing_and_has_synced_and_may_grow() {
     assert_eq!((told(&log), informer.lister().len()), (vec!["-a/x Deselected Inferred".to_owned()], 0));
 }
 
+// parity: restrict-cache-namespace-cluster, namespace-all
 #[tokio::test(start_paused = true)]
 async fn kinds_without_namespaces_and_selections_of_one_ignore_the_set() {
     let namespaces = NamespaceSet::of(["a"]);

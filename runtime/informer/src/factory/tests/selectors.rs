@@ -12,6 +12,7 @@ fn labels(text: &str) -> Selectors {
     Selectors { labels: Some(text.to_owned()), fields: None }
 }
 
+// parity: with-tweak-list-options, default-label-selector
 #[tokio::test(start_paused = true)]
 async fn factorys_selectors_narrow_every_informer_and_those_of_a_kind_take_their_place() {
     let fields = Selectors { labels: None, fields: Some("metadata.name=x".to_owned()) };
@@ -39,6 +40,7 @@ async fn factorys_selectors_narrow_every_informer_and_those_of_a_kind_take_their
     }
 }
 
+// parity: default-label-selector
 #[test]
 fn what_is_asked_for_and_what_the_factory_selects_by_must_both_hold() {
     let options = FactoryOptions { selectors: labels("app=web"), ..FactoryOptions::default() };

@@ -100,6 +100,7 @@ async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInfor
     (world, shards, informer, log)
 }
 
+// parity: server-without-gate-passes
 #[tokio::test(start_paused = true)]
 async fn informer_over_shards_holds_what_belongs_to_them_whether_the_server_filters_or_not() {
     for (filters, streams) in SERVERS {
@@ -118,6 +119,7 @@ async fn informer_over_shards_holds_what_belongs_to_them_whether_the_server_filt
     }
 }
 
+// parity: shards-informer, controller-runtime-sharding
 #[tokio::test(start_paused = true)]
 async fn shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
     for (filters, streams) in SERVERS {
@@ -140,6 +142,7 @@ async fn shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_a
     }
 }
 
+// parity: shards-informer
 #[tokio::test(start_paused = true)]
 async fn shard_whose_ranges_change_leaves_and_joins() {
     for (filters, streams) in SERVERS {
@@ -156,6 +159,7 @@ async fn shard_whose_ranges_change_leaves_and_joins() {
     }
 }
 
+// parity: controller-runtime-sharding
 #[tokio::test(start_paused = true)]
 async fn shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
     let shards = ShardSet::new();
@@ -182,6 +186,7 @@ async fn shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
     assert_eq!(held(&informer), ["a/x=second", "b/x=first"]);
 }
 
+// parity: sharded-list-watch-gate
 #[tokio::test(start_paused = true)]
 async fn every_list_and_watch_and_every_page_asks_for_the_shard() {
     let shards = ShardSet::new();
@@ -381,6 +386,7 @@ impl Decoder for CountingDecoder {
     }
 }
 
+// parity: server-without-gate-passes
 #[tokio::test(start_paused = true)]
 async fn what_belongs_to_no_shard_that_is_held_is_never_decoded_and_takes_up_no_budget() {
     for streams in [true, false] {
@@ -556,6 +562,7 @@ async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
+    // parity: shards-informer
     #[test]
     fn after_any_faults_stop_cache_and_handlers_equal_the_server_within_the_shards_that_are_held(
         steps in proptest::collection::vec(step(), 0..50),

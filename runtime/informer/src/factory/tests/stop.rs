@@ -5,6 +5,7 @@ use windlass_object::Typed;
 
 use super::*;
 
+// parity: no-stop-single-informer, test-state-shared-informer, remove-informer
 #[tokio::test(start_paused = true)]
 async fn one_that_is_stopped_ends_its_handlers_stays_readable_and_leaves_the_others_alone() {
     let (rig, server) = rig();
@@ -31,6 +32,7 @@ async fn one_that_is_stopped_ends_its_handlers_stays_readable_and_leaves_the_oth
     assert_eq!(rig.factory.stopped_reflectors(), []);
 }
 
+// parity: stop-restart-informers
 #[tokio::test(start_paused = true)]
 async fn asked_for_again_it_is_a_new_one_that_runs() {
     let (rig, server) = rig();

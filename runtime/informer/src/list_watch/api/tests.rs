@@ -92,6 +92,7 @@ async fn list_and_its_watch_are_one_stream() {
     assert_eq!((names(&informer), world.asked()), (vec!["a".to_owned(), "b".to_owned()], vec!["stream"]));
 }
 
+// parity: test-to-list-watcher-with-watch-list
 #[tokio::test(start_paused = true)]
 async fn source_that_is_told_so_lists_in_pages_only() {
     let world = World::with(vec![]);
@@ -104,6 +105,7 @@ async fn source_that_is_told_so_lists_in_pages_only() {
     assert_eq!((names(&informer).len(), world.asked()), (1_100, vec!["page", "page", "page", "watch"]));
 }
 
+// parity: watch-list-falls-back, watch-list-never-falls
 #[tokio::test(start_paused = true)]
 async fn server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_the_resource_asks_again_for_hours()
  {
@@ -128,6 +130,7 @@ async fn server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_th
     );
 }
 
+// parity: any-semantic
 #[tokio::test(start_paused = true)]
 async fn what_is_selected_by_namespace_label_and_field_is_selected_by_the_server() {
     let world = World::with(vec![]);
@@ -157,6 +160,7 @@ async fn what_is_selected_by_namespace_label_and_field_is_selected_by_the_server
     assert_eq!(left, [vec!["c"], vec!["a", "b"], vec![], vec![]]);
 }
 
+// parity: for-resource, factories-listers-metadatainformer
 #[tokio::test(start_paused = true)]
 async fn metadata_alone_and_kinds_known_at_run_time_are_informers_like_any_other() {
     let world = World::with(vec![]);

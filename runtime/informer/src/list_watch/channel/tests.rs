@@ -58,6 +58,7 @@ fn map(name: &str, value: &str) -> Value {
     json!({"metadata": {"namespace": "default", "name": name, "uid": format!("uid-{name}")}, "data": {"value": value}})
 }
 
+// parity: test-rc-number
 #[tokio::test(start_paused = true)]
 async fn what_is_put_changed_and_taken_away_is_told_in_that_order_at_rising_versions() {
     let rig = rig();
@@ -89,6 +90,7 @@ async fn replacement_is_told_as_its_differences() {
     assert_eq!(log.take(), ["-a@4=x Watch Seen", "+c@5=x Watch"]);
 }
 
+// parity: testing-fake
 #[tokio::test(start_paused = true)]
 async fn watch_that_was_disconnected_goes_on_from_where_it_was_without_a_list() {
     let rig = rig();
@@ -101,6 +103,7 @@ async fn watch_that_was_disconnected_goes_on_from_where_it_was_without_a_list() 
     assert_eq!((rig.held(), rig.lists(), rig.feed.watches()), (vec!["a@2=x".to_owned()], 1, 1));
 }
 
+// parity: test-replace-events
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_changes_that_are_forgotten_lists_anew_and_learns_of_what_is_gone() {
     let compacted: fn(&ChannelSource) = |feed| feed.compact();

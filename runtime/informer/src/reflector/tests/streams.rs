@@ -41,6 +41,7 @@ fn wait(seconds: u64) -> Play {
     Play::Wait(Duration::from_secs(seconds))
 }
 
+// parity: watch-list-initial-events, test-watch-list, test-watch-list-resource-version
 #[tokio::test(start_paused = true)]
 async fn list_by_a_stream_is_at_the_version_of_its_end_and_the_stream_goes_on_as_the_watch() {
     let then = vec![modified("a", 9), wait(120)];
@@ -52,6 +53,7 @@ async fn list_by_a_stream_is_at_the_version_of_its_end_and_the_stream_goes_on_as
     );
 }
 
+// parity: watch-list-initial-events
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_stream_is_there_before_all_of_it_is_and_then_it_is_there_at_once() {
     let rig = Rig::new();
@@ -67,6 +69,7 @@ async fn nothing_of_a_stream_is_there_before_all_of_it_is_and_then_it_is_there_a
     assert_eq!(log.take(), ["+a@3=v InitialList", "+b@4=v InitialList"]);
 }
 
+// parity: versions-synthetic-added-events, test-watch-list-resource-version
 #[tokio::test(start_paused = true)]
 async fn additions_of_a_stream_move_no_version_before_its_end() {
     let lost = Play::Fail(RequestError::Transport("connection reset".to_owned()));
@@ -75,6 +78,7 @@ async fn additions_of_a_stream_move_no_version_before_its_end() {
     assert_eq!(script.asked(), [newest(), consistent(), watch(7)]);
 }
 
+// parity: test-watch-list
 #[tokio::test(start_paused = true)]
 async fn what_changes_while_a_stream_tells_what_there_is_has_its_last_word() {
     let told = vec![added("a", 1), added("b", 2), modified("a", 5), deleted("b", 6), end(6), Play::Stall];
@@ -93,6 +97,7 @@ async fn stream_after_a_loss_need_only_be_as_new_as_what_is_held_and_takes_out_w
     assert_eq!(rig.held().len(), 1);
 }
 
+// parity: memory-re-lists
 #[tokio::test(start_paused = true)]
 async fn what_is_held_at_the_same_version_is_not_decoded_again_when_a_stream_tells_it() {
     let broken = Play::Tell(Frame::Added(undecodable("bad", "uid-bad", 2)));
@@ -103,6 +108,7 @@ async fn what_is_held_at_the_same_version_is_not_decoded_again_when_a_stream_tel
     assert_eq!(rig.counts().decode_failures.get(), 1);
 }
 
+// parity: stream-without-end-bookmark, test-initial-events-end-bookmark-ticker, watch-list-never-falls
 #[tokio::test(start_paused = true)]
 async fn stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time_and_is_remembered() {
     let (rig, script) = play(vec![
@@ -118,6 +124,7 @@ async fn stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time_a
     assert_eq!((rig.counts().lists.get(), rig.counts().list_errors.get()), (3, 1));
 }
 
+// parity: stream-without-end-bookmark
 #[tokio::test(start_paused = true)]
 async fn stream_that_tells_news_for_ever_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
     let busy = (0..100_u64)
@@ -127,6 +134,7 @@ async fn stream_that_tells_news_for_ever_and_never_an_end_gives_way_to_pages_wit
     assert_eq!((script.gaps()[0], rig.held()), (Duration::from_secs(120), vec!["a@200=v".to_owned()]));
 }
 
+// parity: watch-list-never-falls
 #[tokio::test(start_paused = true)]
 async fn bookmarks_alone_are_no_sign_of_life_of_a_stream_that_owes_a_list() {
     let marks = (0..100_u64).flat_map(|version| [Play::Tell(bookmark(3 + version)), wait(1)]);
@@ -149,6 +157,7 @@ async fn stream_that_always_has_more_to_tell_and_never_an_end_gives_way_to_pages
     }
 }
 
+// parity: test-watch-list
 #[tokio::test(start_paused = true)]
 async fn of_streams_that_close_without_their_end_the_first_gives_way_to_pages_and_the_second_is_remembered() {
     for told in [vec![], vec![added("a", 3)], vec![Play::Tell(bookmark(5))]] {
@@ -217,6 +226,7 @@ async fn object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_weigh
     }
 }
 
+// parity: test-watch-list, streaming-list
 #[tokio::test(start_paused = true)]
 async fn server_that_does_not_know_of_streams_is_listed_in_pages_at_once_and_remembered() {
     for (code, reason) in
@@ -229,6 +239,7 @@ async fn server_that_does_not_know_of_streams_is_listed_in_pages_at_once_and_rem
     }
 }
 
+// parity: test-watch-list
 #[tokio::test(start_paused = true)]
 async fn what_is_no_fault_of_streams_gives_way_to_pages_once_and_is_not_remembered() {
     for (code, reason) in [(500, "InternalError"), (403, "Forbidden"), (503, "ServiceUnavailable")] {
@@ -244,6 +255,7 @@ async fn what_is_no_fault_of_streams_gives_way_to_pages_once_and_is_not_remember
     }
 }
 
+// parity: test-watch-list
 #[tokio::test(start_paused = true)]
 async fn stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a_wait() {
     let nobody = || Answer::Stream(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
@@ -260,6 +272,7 @@ async fn stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a_w
     assert!(gaps.iter().zip(least).all(|(gap, least)| *gap >= least), "{gaps:?}");
 }
 
+// parity: test-watch-list
 #[tokio::test(start_paused = true)]
 async fn stream_at_a_version_that_is_gone_is_asked_for_consistently_at_once() {
     for unavailable in [gone(), refusal(504, "Too large resource version")] {
@@ -296,6 +309,7 @@ async fn fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_pages(
     assert_eq!(script.asked(), [newest(), on_request(), watch(9)]);
 }
 
+// parity: sleep-back-off-ignores
 #[tokio::test(start_paused = true)]
 async fn wait_for_a_stream_ends_at_once_when_the_informer_stops() {
     let rig = Rig::new();

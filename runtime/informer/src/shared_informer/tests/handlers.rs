@@ -27,6 +27,7 @@ fn lose_the_history(server: &Server) {
     server.cut(cut_connection());
 }
 
+// parity: with-resync-period, test-listener-resync-periods
 #[tokio::test(start_paused = true)]
 async fn each_handler_is_resynced_as_often_as_it_asked_and_no_other() {
     let rig = Rig::with_options(FactoryOptions { resync: Some(PERIOD), ..FactoryOptions::default() });
@@ -57,6 +58,7 @@ async fn each_handler_is_resynced_as_often_as_it_asked_and_no_other() {
     assert_eq!(late.take()[2..], ["~a@1=first>a@1=first Resync", "~b@2=first>b@2=first Resync"]);
 }
 
+// parity: test-shared-informer-watch-disruption, resync-re-list-confused
 #[tokio::test(start_paused = true)]
 async fn relist_tells_real_changes_only_whoever_is_resynced() {
     let (rig, server) = (Rig::new(), Server::new());
@@ -83,6 +85,7 @@ async fn relist_tells_real_changes_only_whoever_is_resynced() {
     );
 }
 
+// parity: resync-periods-per-handler
 #[tokio::test(start_paused = true)]
 async fn period_too_short_is_refused_by_name_and_with_a_remedy() {
     let rig = Rig::new();
@@ -100,6 +103,7 @@ async fn period_too_short_is_refused_by_name_and_with_a_remedy() {
     assert!(rig.informer.add_handler_with("patient", options, |_: &Told| {}).is_ok());
 }
 
+// parity: test-shared-informer-remove-handler
 #[tokio::test(start_paused = true)]
 async fn removed_handler_is_resynced_no_more_and_leaves_no_timer() {
     let (rig, server) = (Rig::new(), Server::new());
@@ -142,6 +146,7 @@ async fn what_crosses_a_filter_is_told_as_coming_and_going() {
     assert_eq!(log.take(), expected);
 }
 
+// parity: listener-rings-grow-without
 #[tokio::test(start_paused = true)]
 async fn handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_and_harms_nobody() {
     let (rig, server, bystander) = running(&["a"]).await;
@@ -170,6 +175,7 @@ async fn handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_an
     assert_eq!(bystander.take().last().map(String::as_str), Some("~a@14=9>a@15=after Watch"));
 }
 
+// parity: shut-down-event-handler, test-event-panics, test-remove-event-handler-asynchronous
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn waiting_for_a_removed_handler_waits_for_its_running_call_and_for_nothing_else() {
     let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
@@ -206,6 +212,7 @@ async fn waiting_for_a_removed_handler_waits_for_its_running_call_and_for_nothin
     factory.shutdown().await;
 }
 
+// parity: shut-down-event-handler, test-remove-event-handler-asynchronous
 #[tokio::test(start_paused = true)]
 async fn call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_ever() {
     let (rig, _server, _log) = running(&["a"]).await;
@@ -225,6 +232,7 @@ async fn call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_ever(
     assert_eq!(handle.removed().await, Ok(()), "elsewhere it can be waited for");
 }
 
+// parity: test-event-panics, test-state-shared-informer
 #[tokio::test(start_paused = true)]
 async fn handler_is_gone_when_its_informer_is_or_if_it_never_began() {
     let (rig, _server, log) = running(&["a"]).await;
@@ -251,6 +259,7 @@ async fn what_a_handler_holds_is_dropped_before_it_is_said_to_be_gone() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
+// parity: test-event-panics, handle-has-synced
 #[tokio::test(start_paused = true)]
 async fn handler_that_panics_at_every_object_of_the_initial_list_becomes_synced_early_and_late() {
     let (rig, server) = (Rig::new(), Server::new());
@@ -266,6 +275,7 @@ async fn handler_that_panics_at_every_object_of_the_initial_list_becomes_synced_
     assert_eq!(rig.counts().handler_panics.get(), 6);
 }
 
+// parity: add-event-handler, test-add-while-active
 #[tokio::test(start_paused = true)]
 async fn late_handler_hears_of_deletions_and_of_objects_that_come_back() {
     let (rig, server, _log) = running(&["a"]).await;
@@ -281,6 +291,7 @@ async fn late_handler_hears_of_deletions_and_of_objects_that_come_back() {
 
 /// Upstream locks itself up when handlers or indexes are added while informers start (kubernetes#136509, #137282). What
 /// blocks a thread blocks timers with it: so the limit is kept by a thread that has no part in it.
+// parity: test-hammer-controller, test-shared-informer-initialization-race, deadlocks-start
 #[test]
 fn handlers_and_indexes_come_and_go_while_all_else_goes_on_without_a_deadlock() {
     let (ends, ended) = blocking::channel();

@@ -20,6 +20,7 @@ fn managed(name: &str) -> bytes::Bytes {
     .into()
 }
 
+// parity: default-transform
 #[tokio::test(start_paused = true)]
 async fn managed_fields_are_dropped_unless_they_are_asked_for() {
     for (keep_managed_fields, kept) in [(false, 0), (true, 1)] {
@@ -43,6 +44,7 @@ fn strip(map: &mut ConfigMap) -> Result<(), String> {
     Ok(())
 }
 
+// parity: transformer-runs-enqueue-twice, test-transforming-informer, default-transform
 #[tokio::test(start_paused = true)]
 async fn transform_comes_before_store_handlers_and_indexes_and_sees_deletions() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
@@ -64,6 +66,7 @@ async fn transform_comes_before_store_handlers_and_indexes_and_sees_deletions() 
     );
 }
 
+// parity: test-real-fifo-pop-broken-items-in-batch, errors-store-transform-lose
 #[tokio::test(start_paused = true)]
 async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_loses_what_follows() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
@@ -99,6 +102,7 @@ async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_lo
     assert_eq!((log.take(), rig.lister.undecodable().len()), (expected.map(str::to_owned).to_vec(), 0));
 }
 
+// parity: test-transforming-informer-race
 #[tokio::test(start_paused = true)]
 async fn transform_is_set_once_and_before_the_first_object() {
     let (rig, server) = (Rig::new(), Server::new());
@@ -117,6 +121,7 @@ fn rig_for(objects: u64) -> Rig {
     Rig::with_options(FactoryOptions { byte_budget, ..FactoryOptions::default() })
 }
 
+// parity: memory-caches-selector-per
 #[tokio::test(start_paused = true)]
 async fn list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shrunk() {
     let (rig, server, log) = (rig_for(2), Server::new(), Log::default());
@@ -140,6 +145,7 @@ async fn list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shr
     assert_eq!(rig.informer.last_error(), None);
 }
 
+// parity: memory-22-7-k
 #[tokio::test(start_paused = true)]
 async fn what_is_held_stays_served_while_more_does_not_fit_and_the_rest_comes_when_the_budget_grows() {
     let (rig, server, log) = (rig_for(2), Server::new(), Log::default());
@@ -182,6 +188,7 @@ async fn object_that_is_replaced_for_ever_never_counts_twice() {
     assert_eq!((rig.held().len(), rig.counts().over_budget.get()), (1, 0));
 }
 
+// parity: add-indexers-after
 #[tokio::test(start_paused = true)]
 async fn index_lasts_as_long_as_its_handles() {
     let (rig, server, _log) = running(&["a"]).await;
@@ -228,6 +235,7 @@ async fn ready_made_indexes_find_pods() {
 }
 
 /// Many readers next to one writer: each reads one moment, moments never go back, and the writer gets through.
+// parity: readers-starve-writer
 #[test]
 fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     // Interpreted, each takes a thousand times as long.
@@ -333,6 +341,7 @@ fn stored_slowly(version: u64, gates: Option<(Barrier, Barrier)>) -> Batch<Objec
 }
 
 /// Upstream's readers hold a lock for as long as they list, and its writer waits for them (kubernetes#130767).
+// parity: readers-starve-writer
 #[test]
 fn writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
     const READERS: usize = 4;
@@ -386,6 +395,7 @@ fn map_at(version: u64) -> ConfigMap {
     map
 }
 
+// parity: deadlocks-start
 #[tokio::test(start_paused = true)]
 async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called_under_the_lock() {
     let (rig, server) = (Rig::new(), Server::new());

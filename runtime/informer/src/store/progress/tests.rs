@@ -201,6 +201,7 @@ impl World {
 }
 
 proptest! {
+    // parity: test-store-resource-version
     #[test]
     fn nothing_counts_as_reached_that_was_not_delivered_and_the_version_never_moves_back(
         steps in steps(), shards: bool,
