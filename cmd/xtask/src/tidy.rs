@@ -4,6 +4,7 @@
 //! is tested on a workspace that breaks it; findings come in one order, each with a path, a line and a remedy.
 
 mod code;
+mod diagram;
 mod graph;
 mod language;
 mod layout;
@@ -84,10 +85,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let started = Instant::now();
     let tree = Tree::read(root).context("cannot read the workspace")?;
     let mut findings: Vec<_> = RULES.iter().flat_map(|(name, rule)| named(name, rule(&tree))).collect();
-    findings.extend(named("dependencies point one way", Graph::of_workspace(root)?.violations()));
+    let graph = Graph::of_workspace(root)?;
+    findings.extend(named("dependencies point one way", graph.violations()));
+    findings
+        .extend(named("the diagram shows the crates", diagram::diagram_shows_dependencies(&tree, &graph)));
     findings.extend(named("the binary links production code", graph::links_of_binary(root)?));
     report(findings)?;
-    let (rules, files) = (RULES.len() + 2, tree.files().count());
+    let (rules, files) = (RULES.len() + 3, tree.files().count());
     let exceptions = language::exceptions(&tree);
     let elapsed = started.elapsed();
     println!(

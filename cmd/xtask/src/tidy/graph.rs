@@ -87,6 +87,16 @@ impl Graph {
         )
     }
 
+    /// Returns each dependency between two crates of the workspace as the names of both.
+    pub(super) fn edges(&self) -> BTreeSet<(&str, &str)> {
+        let is_ours = |name: &str| self.packages.iter().any(|package| package.name == name);
+        let edges = self.packages.iter().flat_map(|package| {
+            let ours = package.dependencies.iter().filter(move |name| is_ours(name));
+            ours.map(|name| (package.name.as_str(), name.as_str()))
+        });
+        edges.collect()
+    }
+
     /// Every line in a manifest that points the wrong way.
     pub(super) fn violations(&self) -> Vec<Finding> {
         self.packages.iter().flat_map(|package| self.wrong_lines(package)).collect()
