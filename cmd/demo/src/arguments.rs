@@ -43,6 +43,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) plain: bool,
 
+    /// Write the last state of the screen to this file as an SVG picture.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) picture: Option<PathBuf>,
+
     /// The control plane: an API server in this process, or a real etcd and kube-apiserver built from source. The real
     /// one requires Go and takes minutes to build the first time.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = ControlPlaneKind::InProcess)]

@@ -14,6 +14,7 @@ mod fault_plan;
 mod last_actions;
 mod observed;
 mod panel;
+mod picture;
 mod render;
 mod running;
 mod screen;
@@ -62,7 +63,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let begun = env.now();
     if arguments.control_plane == ControlPlaneKind::Real {
         // No signal is handled yet: Ctrl-C ends this process and its compilers alike.
-        control_plane::build(&env)?;
+        control_plane::build()?;
     }
     let on_terminal = io::stdout().is_terminal() && !arguments.plain;
     screen::quieten(on_terminal);
@@ -83,6 +84,7 @@ async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: boo
     let cluster = started?;
     let mut screen = Screen::open(on_terminal, env, begun)?;
     let shown = if_read(show(env, arguments, &cluster, &mut screen, &signals).await);
+    let drawn = arguments.picture.as_deref().map_or(Ok(()), |path| screen.write_picture(path));
     // Nobody may read any more: the cluster is ended and its state kept all the same.
     let closed = if_read(screen.close());
     if shown.is_err() {
@@ -97,7 +99,7 @@ async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: boo
     match (shown, ended) {
         // A part that ended by itself says why at the end.
         (Err(shown), Err(ended)) => Err(ended.context(shown)),
-        (shown, ended) => shown.and(ended).and(closed).and(told),
+        (shown, ended) => shown.and(ended).and(closed).and(drawn).and(told),
     }
 }
 

@@ -3,11 +3,13 @@
 //! Both remember the last moment they showed, so that only changes are told.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fs;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{CrosstermBackend, TestBackend};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
@@ -21,6 +23,7 @@ use windlass::env::{Env, Instant};
 
 use crate::observed::{ClusterSnapshot, PodStage, PodView, ReplicaSetView};
 use crate::panel::ControllerView;
+use crate::picture;
 use crate::render::{changes, pods, word};
 
 /// How many lines of news the screen keeps.
@@ -109,14 +112,15 @@ impl Screen {
     pub(crate) fn say(&mut self, line: &str) -> Result<()> {
         let elapsed = self.env.now().saturating_duration_since(self.begun);
         let line = format!("{:>7.1} s  {line}", elapsed.as_secs_f64());
-        if self.terminal.is_none() {
-            return writeln!(io::stdout(), "{line}").context("writing to standard output");
-        }
+        let printed = match self.terminal {
+            Some(_) => Ok(()),
+            None => writeln!(io::stdout(), "{line}").context("writing to standard output"),
+        };
         self.picture.news.push_back(line);
         if self.picture.news.len() > KEPT {
             self.picture.news.pop_front();
         }
-        Ok(())
+        printed
     }
 
     /// What the user asked for since the last call.
@@ -145,6 +149,17 @@ impl Screen {
         // The last moment, for whoever scrolls back.
         let summary = summary(&self.picture.observed);
         self.say(&format!("At the end: {summary}. Ending the controllers and the control plane."))
+    }
+
+    /// Writes the last frame as an SVG picture.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_picture(&self, path: &Path) -> Result<()> {
+        let mut terminal = Terminal::new(TestBackend::new(picture::SIZE.0, picture::SIZE.1))?;
+        terminal.draw(|frame| self.picture.draw(frame))?;
+        let svg = picture::svg(terminal.backend().buffer());
+        fs::write(path, svg).with_context(|| format!("writing the picture to {}", path.display()))
     }
 
     fn draw(&mut self) -> Result<()> {
@@ -310,8 +325,6 @@ fn colour(is_well: bool) -> Style {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::backend::TestBackend;
-
     use super::*;
 
     fn picture() -> ScreenState {

@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
-use windlass_informer::{IndexSnapshot, Lister};
+use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{LabelSelector, ObjectKey};
@@ -57,9 +57,9 @@ pub(crate) struct ReplicaSyncOptions {
 pub(crate) struct ReplicaSync<R: ReplicaOwner> {
     settings: ReplicaSyncOptions,
     owners: Lister<R>,
-    siblings: IndexSnapshot<R, String>,
+    siblings: Index<R, String>,
     pods: Lister<Pod>,
-    pods_by_controller: IndexSnapshot<Pod, String>,
+    pods_by_controller: Index<Pod, String>,
     writers: Writers<R>,
     withheld: Withheld,
     metrics: ReplicaSetMetrics,

@@ -1,6 +1,6 @@
 //! Indexes: values under which the objects of a lister are found, and functions that many controllers index by.
 //!
-//! Guarantees: an index and the objects that it returns are of one moment. An index exists as long as its [`IndexSnapshot`] or a
+//! Guarantees: an index and the objects that it returns are of one moment. An index exists as long as its [`Index`] or a
 //! clone of it.
 //!
 //! ```
@@ -39,7 +39,7 @@ use crate::reader::{Reader, collected};
 
 /// An index over the objects of a lister, by values of one type. Cheap to clone. See
 /// [`Lister::index`](crate::Lister::index).
-pub struct IndexSnapshot<T, V> {
+pub struct Index<T, V> {
     used: Arc<Used>,
     types: PhantomData<fn(&V) -> T>,
 }
@@ -59,7 +59,7 @@ struct Used {
     id: IndexId,
 }
 
-impl<T: Send + Sync + 'static, V: IndexValue> IndexSnapshot<T, V> {
+impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
     pub(crate) fn new<F, I>(reader: Reader, values: F) -> Self
     where
         F: Fn(&T) -> I + Send + Sync + 'static,
@@ -217,13 +217,13 @@ pub fn by_label<K: Resource>(label: &str) -> impl Fn(&K) -> Option<String> + Sen
     move |object| object.meta().labels.as_ref().and_then(|labels| labels.get(&label)).cloned()
 }
 
-impl<T, V> Clone for IndexSnapshot<T, V> {
+impl<T, V> Clone for Index<T, V> {
     fn clone(&self) -> Self {
         Self { used: Arc::clone(&self.used), types: PhantomData }
     }
 }
 
-impl<T, V> fmt::Debug for IndexSnapshot<T, V> {
+impl<T, V> fmt::Debug for Index<T, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Index<{}, {}>", type_name::<T>(), type_name::<V>())
     }

@@ -80,7 +80,7 @@ pub use crate::handle::{HandlerHandle, SelfWaitError};
 pub use crate::handler::{
     Cause, DeletionEvidence, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Resync, filtered,
 };
-pub use crate::indexes::{IndexSnapshot, IndexValue};
+pub use crate::indexes::{Index, IndexValue};
 pub use crate::informer::{Informer, RefreshState, RefreshTicket, VersionSource};
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;

@@ -12,7 +12,7 @@ use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 
 use crate::erased::{self, Object};
-use crate::indexes::{IndexSnapshot, IndexValue};
+use crate::indexes::{Index, IndexValue};
 use crate::informer::Informer;
 use crate::reader::{Reader, Unreadable, collected};
 use crate::store::{Progress, Snapshot, UndecodableObject};
@@ -116,12 +116,12 @@ impl<T: Send + Sync + 'static> Lister<T> {
     ///     pods.index(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
     /// }
     /// ```
-    pub fn index<V, I>(&self, values: impl Fn(&T) -> I + Send + Sync + 'static) -> IndexSnapshot<T, V>
+    pub fn index<V, I>(&self, values: impl Fn(&T) -> I + Send + Sync + 'static) -> Index<T, V>
     where
         V: IndexValue,
         I: IntoIterator<Item = V>,
     {
-        IndexSnapshot::new(self.reader.clone(), values)
+        Index::new(self.reader.clone(), values)
     }
 
     /// How many objects there are.

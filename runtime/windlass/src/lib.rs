@@ -173,7 +173,7 @@ pub mod events {
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, ChannelSource, Coverage, DeletionEvidence, Event, FeedError, IndexSnapshot, IndexValue,
+        Cause, ChannelSource, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue,
         KindAvailability, KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, Progress, Resync,
         Selection, Selectors, Unreadable, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
     };
@@ -229,7 +229,7 @@ pub mod prelude {
         retry_after, terminal,
     };
     pub use windlass_env::Env;
-    pub use windlass_informer::{IndexSnapshot, Lister, Selection};
+    pub use windlass_informer::{Index, Lister, Selection};
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
     pub use windlass_object::condition::set_condition;
     pub use windlass_object::owner::{controller_reference, is_controlled_by};

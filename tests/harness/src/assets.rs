@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher};
-use std::io;
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::Instant;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
@@ -26,6 +27,9 @@ const GO: (u32, u32) = (1, 26);
 
 /// The stages that kwok's nodes and pods go through, as a file in the cache.
 const STAGES: &str = "kwok-stages.yaml";
+
+/// The interval between two progress reports of a build.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A program of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -200,24 +204,39 @@ impl Go {
         Ok(go)
     }
 
+    /// Builds the programs and reports progress.
     fn build(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
-        let status = self
-            .command()
-            .args([
-                "build",
-                "-mod=readonly",
-                "-buildvcs=false",
-                "-trimpath",
-                "-ldflags",
-                &linker_flags(),
-                "-o",
-            ])
+        let mains: Vec<_> = names.iter().map(|name| format!("./cmd/{name}")).collect();
+        let mut build = self.command();
+        build.args([
+            "build",
+            "-v",
+            "-mod=readonly",
+            "-buildvcs=false",
+            "-trimpath",
+            "-ldflags",
+            &linker_flags(),
+        ]);
+        let mut child = build
+            .arg("-o")
             .arg(into)
-            .args(names.iter().map(|name| format!("./cmd/{name}")))
-            .status()
+            .args(&mains)
+            .stderr(Stdio::piped())
+            .spawn()
             .context("running `go build`")?;
-        ensure!(status.success(), "`go build` of {} failed: {status}", names.join(", "));
+        let output = child.stderr.take().context("`go build` has no standard error")?;
+        let errors = Progress::new(self.stale_packages(&mains)).follow(output)?;
+        let status = child.wait().context("waiting for `go build`")?;
+        ensure!(status.success(), "`go build` of {} failed: {status}\n{errors}", names.join(", "));
         Ok(())
+    }
+
+    /// Counts the packages that a build compiles. `None` if Go cannot list them, for example before their download.
+    fn stale_packages(&self, mains: &[String]) -> Option<usize> {
+        let mut list = self.command();
+        list.args(["list", "-deps", "-mod=readonly", "-trimpath", "-ldflags", &linker_flags()]);
+        let output = list.args(["-f", "{{if .Stale}}{{.ImportPath}}{{end}}"]).args(mains).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).lines().count())
     }
 
     fn command(&self) -> Command {
@@ -225,6 +244,69 @@ impl Go {
         command.current_dir(&self.source).env("CGO_ENABLED", "0").env("GOWORK", "off").env_remove("GOFLAGS");
         command
     }
+}
+
+/// Progress of `go build -v`, which prints the name of each package that it compiles.
+struct Progress {
+    started: Instant,
+    reported: Instant,
+    total: Option<usize>,
+    modules: usize,
+    packages: usize,
+}
+
+impl Progress {
+    fn new(total: Option<usize>) -> Self {
+        let now = Instant::now();
+        Self { started: now, reported: now, total, modules: 0, packages: 0 }
+    }
+
+    /// Reads the output to its end, reports progress, and returns the lines that are errors.
+    fn follow(mut self, output: impl Read + Send + 'static) -> io::Result<String> {
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| sender.send(line)));
+        let mut errors = String::new();
+        loop {
+            // Go prints nothing while it links: the interval passes without a line.
+            match lines.recv_timeout(PROGRESS_INTERVAL.saturating_sub(self.reported.elapsed())) {
+                Ok(line) => errors += &self.count(line?),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.reported = Instant::now();
+                    say(&self.line(self.started.elapsed()));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(errors),
+            }
+        }
+    }
+
+    /// Counts a line, or returns it if it is part of an error.
+    fn count(&mut self, line: String) -> String {
+        if line.starts_with("go: downloading ") {
+            self.modules += 1;
+        } else if is_package(&line) {
+            self.packages += 1;
+        } else {
+            return line + "\n";
+        }
+        String::new()
+    }
+
+    fn line(&self, elapsed: Duration) -> String {
+        let compiled = match self.total {
+            Some(total) => format!("{} of {total} packages compiled", self.packages),
+            None => format!("{} packages compiled", self.packages),
+        };
+        let downloaded = match self.modules {
+            0 => String::new(),
+            modules => format!("{modules} modules downloaded, "),
+        };
+        format!("building the control plane: {downloaded}{compiled}, {} s", elapsed.as_secs())
+    }
+}
+
+/// Whether a line of `go build -v` is the import path of a package.
+fn is_package(line: &str) -> bool {
+    !line.is_empty() && line.chars().all(|c| c.is_ascii_alphanumeric() || "/._-~+".contains(c))
 }
 
 /// Stamps the version where upstream's own build does, in both modules that report one.
@@ -302,6 +384,8 @@ fn sources(source: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::*;
 
     #[test]
@@ -310,6 +394,16 @@ mod tests {
         assert_eq!(parse_go_version("go1.27rc1"), Some((1, 27)));
         assert!(parse_go_version("go1.9").unwrap() < GO);
         assert_eq!(parse_go_version("devel"), None);
+    }
+
+    #[test]
+    fn progress_counts_packages_and_keeps_errors() {
+        let output = "go: downloading k8s.io/api v0.36.3\nk8s.io/api/core/v1\ngo.uber.org/zap\n# k8s.io/x\nx.go:1: broken\n";
+        let errors = Progress::new(Some(7)).follow(Cursor::new(output)).unwrap();
+        assert_eq!(errors, "# k8s.io/x\nx.go:1: broken\n");
+        let progress = Progress { modules: 1, packages: 2, ..Progress::new(Some(7)) };
+        let line = progress.line(Duration::from_secs(12));
+        assert_eq!(line, "building the control plane: 1 modules downloaded, 2 of 7 packages compiled, 12 s");
     }
 
     #[test]

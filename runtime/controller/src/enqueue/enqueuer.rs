@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use windlass_informer::{Cause, Event, IndexSnapshot, Lister};
+use windlass_informer::{Cause, Event, Index, Lister};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
 use windlass_sharding::{KeyOwnership, Ownership};
@@ -61,9 +61,7 @@ where
 /// setup.watch::<ConfigMap>().enqueue(by_index(&users));
 /// # }
 /// ```
-pub fn by_index<K, T>(
-    index: &IndexSnapshot<T, ObjectKey>,
-) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
+pub fn by_index<K, T>(index: &Index<T, ObjectKey>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
 where
     K: Resource,
     T: Send + Sync + 'static,

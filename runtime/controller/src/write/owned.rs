@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 use windlass_informer::indexes::by_controller_uid;
-use windlass_informer::{IndexSnapshot, Lister, Selection, Unreadable};
+use windlass_informer::{Index, Lister, Selection, Unreadable};
 use windlass_object::owner::{controller_reference, is_controlled_by};
 use windlass_object::{ObjectKey, ResourceKind, Uid};
 
@@ -36,7 +36,7 @@ pub struct OwnedBuilder<'s, C: Resource, O> {
 /// where the child has none; they refuse a child of that name that is not the owner's.
 pub struct Owned<C, O> {
     children: Lister<C>,
-    by_owner: IndexSnapshot<C, Uid>,
+    by_owner: Index<C, Uid>,
     writer: Writer<C>,
     adopts: bool,
     owner: PhantomData<fn() -> O>,

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, UNDECLARED, Writer};
-use windlass_informer::IndexSnapshot;
+use windlass_informer::Index;
 
 use super::*;
 use crate::AddError;
@@ -331,7 +331,7 @@ async fn runnable_sends_what_it_declares_and_roles_contain_it() {
 /// tells users.
 struct Reader {
     maps: Lister<ConfigMap>,
-    by_scribe: IndexSnapshot<ConfigMap, String>,
+    by_scribe: Index<ConfigMap, String>,
     fed: Lister<ConfigMap>,
     map: Writer<ConfigMap>,
     story: Story,

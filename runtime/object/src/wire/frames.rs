@@ -430,7 +430,7 @@ mod tests {
         decoder.feed("{\"type\":\"ADDED\",\"object\":{\"data\":\"s3cr3t".into());
         let frames = read(&mut decoder);
         let printed = format!("{frames:?} {decoder:?}");
-        assert!(printed.contains("Added(Head { key: a") && !printed.contains("s3cr3t"), "{printed}");
+        assert!(printed.contains("Added(ObjectHeader { key: a") && !printed.contains("s3cr3t"), "{printed}");
     }
 
     #[test]

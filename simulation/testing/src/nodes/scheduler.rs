@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PostParams;
 use serde_json::json;
 use windlass_controller::{Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError};
-use windlass_informer::{Event, IndexSnapshot, Lister};
+use windlass_informer::{Event, Index, Lister};
 use windlass_object::{ObjectKey, Verb, condition};
 
 use super::NodeOptions;
@@ -67,7 +67,7 @@ async fn bind(pod: &Pod, key: &ObjectKey, node: &str, cx: &Context) -> Result<()
     bound.map(|_: serde_json::Value| ())
 }
 
-fn wake_waiting(pods: &IndexSnapshot<Pod, bool>, queue: &Enqueuer) {
+fn wake_waiting(pods: &Index<Pod, bool>, queue: &Enqueuer) {
     queue.add_all(pods.keys(&true));
 }
 

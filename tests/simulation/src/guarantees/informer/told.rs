@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::core::DynamicObject;
-use windlass_informer::{Cause, DeletionEvidence, Delivery, Event, Handler, IndexSnapshot, Lister, Progress};
+use windlass_informer::{Cause, DeletionEvidence, Delivery, Event, Handler, Index, Lister, Progress};
 use windlass_object::{ObjectKey, ResourceVersion};
 use windlass_testing::{FaultAction, FaultPlan};
 
@@ -50,11 +50,11 @@ pub(super) struct HandlerOracle<T: TestObject> {
     deselects: bool,
     /// How often the server is restored: the most epochs that the store begins.
     restores: u64,
-    index: Option<IndexSnapshot<T, String>>,
+    index: Option<Index<T, String>>,
     objections: Mutex<Vec<String>>,
     /// The newest epoch of the store, and its newest version in it.
     reached: Mutex<(u64, u64)>,
-    late_index: Mutex<Option<IndexSnapshot<T, String>>>,
+    late_index: Mutex<Option<Index<T, String>>>,
 }
 
 /// A handler that holds what it is told against everything.
@@ -111,7 +111,7 @@ pub(super) fn is_exact(plan: &FaultPlan) -> bool {
 }
 
 /// What an index contains.
-fn filed<T: TestObject>(index: &IndexSnapshot<T, String>) -> BTreeMap<String, Vec<ObjectKey>> {
+fn filed<T: TestObject>(index: &Index<T, String>) -> BTreeMap<String, Vec<ObjectKey>> {
     index.values().into_iter().map(|value| (value.clone(), index.keys(&value))).collect()
 }
 
@@ -150,7 +150,7 @@ impl<T: TestObject> HandlerOracle<T> {
     }
 
     /// What is held is to be filed in this index.
-    pub(super) fn filed_in(self, index: IndexSnapshot<T, String>) -> Self {
+    pub(super) fn filed_in(self, index: Index<T, String>) -> Self {
         HandlerOracle { index: Some(index), ..self }
     }
 
@@ -202,7 +202,7 @@ impl<T: TestObject> HandlerOracle<T> {
         self.lister.progress().version_in(key.namespace()).and_then(number)
     }
 
-    pub(super) fn has_late_index(&self, late: IndexSnapshot<T, String>) {
+    pub(super) fn has_late_index(&self, late: Index<T, String>) {
         let early = self.index.as_ref().map(filed);
         self.check(early == Some(filed(&late)), || {
             format!("a late index differs: {early:?}, {:?}", filed(&late))
