@@ -1,11 +1,11 @@
-//! Whether a kind can be had at all: one whose definition is not installed, or that must not be read, is waited for
-//! and holds up nobody.
+//! Tracks whether a kind is available. An informer waits for a kind whose CRD is not installed or that it is not
+//! permitted to read; other informers are not delayed.
 //!
-//! A server that does not serve a kind answers its list with 404. That is no failure: the definition may come with the
-//! next chart. The kind is asked for again, first soon and then about once a minute, with jitter, and at once when
-//! somebody says that it is worth a look ([`SharedInformer::look_again`](crate::SharedInformer::look_again)). If it was
-//! there and goes, so do its objects; but not for one answer, which a balancer may have made up, nor for two between
-//! which something else was answered, or nothing.
+//! A server that does not serve a kind answers its list with 404. That is not a failure: the CRD might be installed
+//! later. The informer retries soon at first and then about once a minute, with jitter. It retries immediately after
+//! [`SharedInformer::look_again`](crate::SharedInformer::look_again). If the kind was served before and is no longer
+//! served, the informer removes its objects. It does so only after several 404 responses in a row, because a load
+//! balancer can produce a single one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,43 +19,43 @@ use windlass_object::{ResourceKind, Rule, Verb};
 
 use crate::partition::Partition;
 
-/// For how long a kind must have been denied before what is held of it is let go. A server that starts, or a balancer
-/// that knows no better, may say 404 for a moment.
+/// The time for which a kind must have been absent before its objects are removed. A server that starts, or a load
+/// balancer without a backend, can answer 404 for a short time.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Whether the source serves a kind, as far as is known.
+/// The availability of a kind at the source, as far as is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KindAvailability {
-    /// It has not answered yet.
+    /// The source has not answered yet.
     #[default]
     Unknown,
-    /// It does.
+    /// The source serves the kind.
     Served,
-    /// It does not: the definition is not installed, or not in this version.
+    /// The source does not serve the kind: the CRD is not installed, or not in this version.
     Absent,
-    /// It may, but not to this process.
+    /// The source denies this client access to the kind.
     Forbidden(MissingPermission),
 }
 
-/// What the reflectors of one informer have found. Cheap to clone; clones are one.
+/// The findings of the reflectors of one informer. Cheap to clone; clones share their state.
 #[derive(Clone)]
 pub(crate) struct AvailabilityTracker {
     found: Arc<Mutex<BTreeMap<Partition, KindAvailability>>>,
     all: Sender<KindAvailability>,
-    /// How many times somebody said that a look is worth while.
+    /// The number of recheck requests.
     calls: Sender<u64>,
 }
 
-/// Where one reflector tells what it finds.
+/// The reporter of one reflector.
 pub(crate) struct AvailabilityReporter {
     board: AvailabilityTracker,
     partition: Partition,
     kind: ResourceKind,
-    /// The one namespace that is asked for, if it is one.
+    /// The namespace of the requests, if they are limited to one.
     namespace: Option<String>,
-    /// Up to which call the reflector has looked.
+    /// The number of recheck requests that the last attempt covers.
     seen: u64,
-    /// Since when every answer was that the kind is not served.
+    /// The start of the current sequence of 404 responses.
     absent_since: Option<Instant>,
 }
 
@@ -75,7 +75,7 @@ impl AvailabilityTracker {
         AvailabilityReporter { board, partition, kind, namespace, seen, absent_since: None }
     }
 
-    /// What is known of all parts together: what keeps any of them from being had comes first.
+    /// Returns the availability over all partitions: the worst one.
     pub(crate) fn presence(&self) -> KindAvailability {
         self.all.get()
     }
@@ -113,19 +113,19 @@ impl AvailabilityTracker {
         }
     }
 
-    /// No code of others runs under this lock, so poison cannot mean broken findings.
+    /// No user code runs under this lock, so poison cannot mean broken findings.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Partition, KindAvailability>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl AvailabilityReporter {
-    /// A look begins: calls up to here are answered by it.
+    /// Records that an attempt starts: it covers all recheck requests so far.
     pub(crate) fn looks(&mut self) {
         self.seen = self.board.calls.get();
     }
 
-    /// A list arrived. That says nothing about watches, if they are what is forbidden.
+    /// Records a successful list. If watches are forbidden, they remain so.
     pub(crate) fn listed(&mut self) {
         self.absent_since = None;
         let found = self.board.of(&self.partition);
@@ -134,19 +134,19 @@ impl AvailabilityReporter {
         }
     }
 
-    /// A watch was accepted.
+    /// Records an accepted watch.
     pub(crate) fn watched(&mut self) {
         self.found(KindAvailability::Served);
     }
 
-    /// The source failed. Whoever could not be asked, or said something else, has not said that the kind is not served.
+    /// Records a failure of the source. Only a 404 response continues a sequence of 404 responses.
     pub(crate) fn failed(&mut self, error: &RequestError) {
         if !error.is_not_found() {
             self.absent_since = None;
         }
     }
 
-    /// The source refused. True if the kind has not been served for long enough to believe it.
+    /// Records a denied or unserved request. Returns true if the kind has been absent for long enough to believe it.
     pub(crate) fn refused(&mut self, verb: Verb, error: &RequestError, now: Instant) -> bool {
         if error.is_forbidden() {
             self.found(KindAvailability::Forbidden(self.denial(verb)));
@@ -160,19 +160,19 @@ impl AvailabilityReporter {
         now.saturating_duration_since(since) >= GRACE
     }
 
-    /// Whether the kind cannot be had at the moment, so that a look is worth while when somebody says so.
+    /// Returns whether the kind is unavailable, so that a recheck request is worth an attempt.
     pub(crate) fn is_blocked(&self) -> bool {
         matches!(self.board.of(&self.partition), KindAvailability::Absent | KindAvailability::Forbidden(_))
     }
 
-    /// Waits until somebody says that a look is worth while.
+    /// Waits for a recheck request.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub(crate) async fn called(&self) {
         let seen = self.seen;
         if self.board.calls.subscribe().wait_for(|calls| *calls > seen).await.is_err() {
-            // Nobody is left who could call.
+            // No sender is left.
             std::future::pending::<()>().await;
         }
     }
@@ -191,7 +191,7 @@ impl AvailabilityReporter {
 }
 
 impl KindAvailability {
-    /// How much it keeps an informer from working.
+    /// Returns how severely this state limits an informer.
     fn weight(&self) -> u8 {
         match self {
             KindAvailability::Served => 0,
@@ -204,6 +204,6 @@ impl KindAvailability {
 
 impl fmt::Debug for AvailabilityTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Board").field(&*self.lock()).finish()
+        f.debug_tuple("AvailabilityTracker").field(&*self.lock()).finish()
     }
 }

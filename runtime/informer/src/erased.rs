@@ -1,5 +1,5 @@
-//! Objects of any type. From the decoder to the handlers an informer is compiled once, for [`Object`]; each type adds a
-//! decoder and casts.
+//! Type-erased objects. An informer is compiled once, for [`Object`], from the decoder to the handlers. Each type adds
+//! a decoder and casts.
 //!
 //! Guarantees: all objects of an informer have one type, that of its [`Representation`]. Only [`Codec::of`] makes
 //! objects, and only [`SharedInformer`](crate::SharedInformer), [`Lister`](crate::Lister) and indexes cast them back.
@@ -22,7 +22,7 @@ pub(crate) trait AnyDecoder: Send {
     fn keep_managed_fields(&mut self);
 }
 
-/// What an informer knows of the type of its objects.
+/// The type information that an informer has about its objects.
 pub(crate) struct Codec {
     pub(crate) kind: ResourceKind,
     pub(crate) extent: Projection,
@@ -54,7 +54,7 @@ impl Codec {
         }
     }
 
-    /// A decoder, for one writer.
+    /// Returns a decoder for one writer.
     pub(crate) fn decoder(&self) -> Box<dyn AnyDecoder> {
         (self.decoder)()
     }
@@ -68,7 +68,7 @@ pub(crate) fn shared<T: Send + Sync + 'static>(object: &Object) -> Arc<T> {
     Arc::clone(object).downcast().unwrap_or_else(|_| another_type(type_name::<T>()))
 }
 
-/// Like [`shared`], without a share.
+/// Returns a reference to the object as its type.
 ///
 /// # Panics
 /// If the object has another type, which is a bug of this crate.
@@ -76,10 +76,10 @@ pub(crate) fn borrowed<T: 'static>(object: &Object) -> &T {
     object.downcast_ref().unwrap_or_else(|| another_type(type_name::<T>()))
 }
 
-/// Kept apart, so that it is compiled once.
+/// A separate function, so that it is compiled once.
 #[cold]
 fn another_type(wanted: &str) -> ! {
-    panic!("a cache holds an object that is no {wanted}")
+    panic!("a cache holds an object that is not a {wanted}")
 }
 
 /// A decoder whose objects are erased.

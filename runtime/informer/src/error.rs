@@ -1,5 +1,5 @@
-//! What can go wrong for those who use an informer. What goes wrong between informer and server is not an
-//! error but a state: it is retried forever and told through [`NotSynced`] and the metrics.
+//! Errors for users of informers. A failure between informer and server is a state and not an error: the informer
+//! retries it indefinitely and reports it through [`NotSynced`] and the metrics.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,40 +10,44 @@ use windlass_object::ResourceKind;
 use crate::budget::OverBudget;
 use crate::list_watch::Selection;
 
-/// Why a handler could not be added, or a transform not be set.
+/// An error when adding a handler or setting a transform.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InformerError {
-    /// The informer has been stopped and will tell nobody anything any more.
+    /// The informer was stopped and sends no further events.
     #[error("the informer of {informer} has been shut down")]
     Stopped {
-        /// Which informer.
+        /// The name of the informer.
         informer: String,
     },
-    /// A handler wants to be told of everything more often than makes sense.
+    /// The resync period of a handler is too short.
     #[error(
-        "handler {handler:?} of the informer of {informer} cannot be resynced every {period:?}: the shortest period is \
-         {shortest:?}, and Resync::Never or no period means never",
+        "cannot resync handler {handler:?} of the informer of {informer} every {period:?}: the minimum is \
+         {shortest:?}; use Resync::Never to disable resyncs",
         shortest = crate::handler::Resync::MIN
     )]
     ResyncTooShort {
-        /// Which informer.
+        /// The name of the informer.
         informer: String,
-        /// Which handler.
+        /// The name of the handler.
         handler: String,
-        /// What was asked for.
+        /// The requested period.
         period: Duration,
     },
-    /// A transform came when objects may have been stored without it.
-    #[error("the informer of {informer} has been started: set its transform before that")]
+    /// The informer was started before its transform was set; objects might be stored without it.
+    #[error(
+        "cannot set a transform on the informer of {informer}: it has been started; set it before the start"
+    )]
     AlreadyStarted {
-        /// Which informer.
+        /// The name of the informer.
         informer: String,
     },
-    /// A transform has been set, perhaps by somebody else who shares the informer.
-    #[error("the informer of {informer} already has a transform: make one function that does both")]
+    /// The informer has a transform already, perhaps set by another user of the informer.
+    #[error(
+        "cannot set a transform on the informer of {informer}: it has one already; combine both functions"
+    )]
     DuplicateTransform {
-        /// Which informer.
+        /// The name of the informer.
         informer: String,
     },
 }
@@ -51,40 +55,40 @@ pub enum InformerError {
 /// Some informers have not received their initial list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct NotSynced {
-    /// Those that are behind, in the order of their kinds.
+    /// The unsynced informers, in the order of their kinds.
     pub laggards: Vec<UnsyncedInformer>,
 }
 
 /// An informer that has not received its initial list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsyncedInformer {
-    /// Of what kind.
+    /// The kind of the objects.
     pub kind: ResourceKind,
-    /// Which objects of that kind.
+    /// The selection of the informer within the kind.
     pub selection: Selection,
-    /// Why it is behind, as far as it knows.
+    /// The reason, as far as the informer knows.
     pub lag: UnsyncedReason,
 }
 
-/// Why an informer is behind.
+/// The reason why an informer is not synced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnsyncedReason {
     /// Its factory has not been started.
     NotStarted,
-    /// It was shut down first.
+    /// It was shut down before it was synced.
     Stopped,
-    /// Nothing has failed so far; the list is on its way.
+    /// The initial list is in progress, without a failure so far.
     Listing,
-    /// What it selects does not fit into its byte budget. What it held before stays served.
+    /// The selected objects exceed its byte budget. The previous objects remain served.
     OverBudget(OverBudget),
-    /// The kind is not served: its definition is not installed, or not in this version.
+    /// The kind is not served: its CRD is not installed, or not in this version.
     Absent,
-    /// It must not be read.
+    /// The client is not permitted to read the kind.
     Forbidden(MissingPermission),
     /// Its last attempt failed.
     Failing {
-        /// With this error.
+        /// The last error.
         last_error: String,
     },
 }
@@ -113,7 +117,7 @@ impl fmt::Display for UnsyncedReason {
             UnsyncedReason::Listing => f.write_str("still listing"),
             UnsyncedReason::OverBudget(refusal) => refusal.fmt(f),
             UnsyncedReason::Absent => {
-                f.write_str("not served; is its definition installed, in this version?")
+                f.write_str("not served; check that its CRD is installed in this version")
             }
             UnsyncedReason::Forbidden(denial) => denial.fmt(f),
             UnsyncedReason::Failing { last_error } => write!(f, "last error: {last_error}"),

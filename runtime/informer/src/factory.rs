@@ -1,8 +1,8 @@
-//! One informer per kind, selection, set of namespaces and representation, started together, stopped together or one
-//! by one.
+//! Creates one informer per kind, selection, set of namespaces and representation. Informers are started together and
+//! stopped together or one by one.
 //!
-//! A factory is made without a cluster, so that controllers can be set up, and their needs read off, where
-//! there is none. [`InformerFactory::start`] brings the sources.
+//! A factory needs no cluster, so controllers can be set up, and their requirements collected, without one.
+//! [`InformerFactory::start`] sets the sources.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ mod kinds;
 mod options;
 mod selectors;
 
-/// Makes, keeps and starts informers. Cheap to clone; clones are one factory.
+/// Creates, keeps and starts informers. Cheap to clone; clones share one factory.
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
@@ -53,54 +53,54 @@ struct Inner {
 #[derive(Default)]
 struct State {
     informers: BTreeMap<Identity, Arc<Informer>>,
-    /// Those that last as long as they are used, and what keeps them going.
+    /// The references to reference-counted informers.
     holds: BTreeMap<Identity, Weak<InformerRef>>,
-    /// Those that are being stopped one by one.
+    /// The informers that are being stopped one by one.
     ending: Vec<Arc<Informer>>,
-    /// How many were stopped: one number for all, so that nothing is kept of what is asked for once and never again.
+    /// The number of stopped informers. A single counter, so that an informer that is requested only once leaves no
+    /// state.
     stopped: u64,
-    /// Every set of namespaces that was asked for, so that each has a number.
+    /// Every set of namespaces that was requested. The index of a set is its number.
     sets: Vec<NamespaceSet>,
-    /// Once started.
+    /// The sources, once started.
     sources: Option<Arc<dyn SourceProvider>>,
     shut_down: bool,
 }
 
-/// What makes two requests for an informer requests for the same one. Ordered by kind first, so that
-/// informers are started and reported in an order that people expect.
+/// The identity of an informer: requests with the same identity share one informer. Ordered by kind first, so that
+/// informers are started and reported in a predictable order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
     kind: ResourceKind,
     selection: Selection,
-    /// The number of the set of namespaces, if it is over one.
+    /// The number of the set of namespaces, if the informer has one.
     namespaces: Option<usize>,
     representation: (TypeId, TypeId),
 }
 
-/// An informer that was asked for.
+/// An informer that was found or created for a request.
 struct Found {
     informer: Arc<Informer>,
-    /// To start it with, if it is to be.
+    /// The sources to start it with, if the factory is started.
     sources: Option<Arc<dyn SourceProvider>>,
     identity: Identity,
     is_new: bool,
 }
 
 impl InformerFactory {
-    /// A factory without informers.
+    /// Creates a factory without informers.
     pub fn new(env: Env, metrics: Metrics, options: FactoryOptions) -> Self {
         Self { inner: Arc::new(Inner { env, metrics, options, state: Mutex::default() }) }
     }
 
-    /// The informer of that kind, selection and representation, made if there is none yet. Of a namespaced kind it is
-    /// one over the factory's set of namespaces, if it has one and `selection` names no namespace itself. Of any kind it is
-    /// one over the factory's set of shards, if it has one and `selection` names no namespace and is not
-    /// [of every shard](Selection::of_every_shard).
+    /// Returns the informer of that kind, selection and representation; creates it if it does not exist. If `selection`
+    /// names no namespace, an informer of a namespaced kind uses the factory's set of namespaces, and an informer of
+    /// any kind uses the factory's set of shards, unless the selection is [for every shard](Selection::of_every_shard).
+    /// Both sets are optional.
     ///
-    /// Whoever asks after [`start`](Self::start) gets one that runs: handlers and indexes may be added at any time, so
-    /// there is nothing to do in between, and nothing to forget. Representations are told apart by their type and kind:
-    /// of two that differ in nothing else, the first is used. Instead of one that was [stopped](Self::stop) a new
-    /// one is made.
+    /// After [`start`](Self::start), the returned informer is already running; handlers and indexes can be added at any
+    /// time. Representations are distinguished by their type and kind: of two representations that differ otherwise,
+    /// the first is used. After an informer was [stopped](Self::stop), the next call creates a new one.
     ///
     /// # Panics
     ///
@@ -116,9 +116,10 @@ impl InformerFactory {
         SharedInformer::of(self.informer_of(codec, selection, namespaces))
     }
 
-    /// The informer of that kind, selection and representation, as long as somebody uses it: the last who drops what was
-    /// got from here, or has a handler removed that was added here, stops it. Otherwise like
-    /// [`informer`](Self::informer), and the same one; one that was asked for there lasts as long as the factory.
+    /// Returns the informer of that kind, selection and representation and keeps it only while it is in use. It is
+    /// stopped when its last user is dropped or its last handler is removed. Otherwise like
+    /// [`informer`](Self::informer), and the same informer: if it was also requested there, it lasts as long as the
+    /// factory.
     ///
     /// # Panics
     ///
@@ -142,7 +143,7 @@ impl InformerFactory {
         self.inner.options.kinds.has_transform(resource)
     }
 
-    /// Of exactly this selection, for good.
+    /// Returns the informer for exactly this selection and keeps it until the factory stops it.
     fn informer_of(
         &self,
         codec: Codec,
@@ -153,7 +154,8 @@ impl InformerFactory {
         self.found(codec, selection, namespaces, for_good).0
     }
 
-    /// Finds or makes an informer, and has it start if that is due. How long it lasts is settled in the same moment.
+    /// Finds or creates an informer, and starts it if the factory is started. `lasts` sets its lifetime under the same
+    /// lock.
     fn found<L>(
         &self,
         codec: Codec,
@@ -175,7 +177,7 @@ impl InformerFactory {
         (informer, lasts)
     }
 
-    /// The informer of the whole objects of a type, in this factory's namespaces if it has some.
+    /// Returns the informer of the full objects of a type, in the namespaces of this factory if it has some.
     ///
     /// # Panics
     ///
@@ -188,8 +190,8 @@ impl InformerFactory {
         self.informer(Typed::new(), Selection::default())
     }
 
-    /// Starts every informer, those included that are asked for later. The first sources stay: starting twice starts
-    /// nothing twice; after [`shutdown`](Self::shutdown) nothing is started any more.
+    /// Starts every informer, including informers that are requested later. The sources of the first call are kept:
+    /// starting twice has no effect. After [`shutdown`](Self::shutdown) nothing is started.
     ///
     /// # Panics
     ///
@@ -203,7 +205,7 @@ impl InformerFactory {
             Arc::clone(state.sources.get_or_insert(sources))
         };
         if self.inner.options.follow_definitions && !self.inner.has_definitions() {
-            // Of all of them, whatever the factory selects by: definitions bear the labels of whoever installs them.
+            // Watch all CRDs, whatever the factory selects: their labels are set by their installers.
             let selection = self.inner.options.every_shard(Selection::default());
             self.informer_of(Codec::of(definitions::representation()), selection, None);
         }
@@ -212,13 +214,13 @@ impl InformerFactory {
         }
     }
 
-    /// Waits until every started informer has its initial list, at most for `within` if that is given. A kind that is
-    /// not served ([`Presence::Absent`](crate::Presence::Absent)) is not waited for:
-    /// [`Informer::wait_for_sync`] does that, for who needs this one.
+    /// Waits until every started informer has its initial list, for `within` at most if set. It does not wait for a
+    /// kind that is not served ([`KindAvailability::Absent`](crate::KindAvailability::Absent));
+    /// [`Informer::wait_for_sync`] does.
     ///
     /// # Errors
     ///
-    /// [`NotSynced`] names those that have none, and why: not in time, or because they were never started or were shut
+    /// [`NotSynced`] names the informers without an initial list, with the reason: timed out, never started, or shut
     /// down.
     ///
     /// # Cancel safety
@@ -226,13 +228,13 @@ impl InformerFactory {
     pub async fn wait_for_sync(&self, within: Option<Duration>) -> Result<(), NotSynced> {
         let deadline = within.map_or(Instant::NEVER, |within| self.inner.env.now() + within);
         let all = async {
-            // Asked again after each wait: while one was waited for, the definition of another may have come.
+            // Check again after each wait: the CRD of another informer might have been installed meanwhile.
             let waits = |one: &Informer| one.is_running() && !one.is_settled();
             while let Some(informer) = self.inner.informers().into_iter().find(|one| waits(one)) {
                 informer.settled().await;
             }
         };
-        // Who synced, who ended and who ran out of time is told by the informers themselves.
+        // The informers themselves report which of them synced, stopped or timed out.
         future::select(pin!(all), pin!(self.inner.env.sleep_until(deadline))).await;
         let informers = self.inner.informers();
         let behind = informers.iter().filter(|informer| !informer.is_running() || !informer.is_settled());
@@ -241,12 +243,12 @@ impl InformerFactory {
         if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
     }
 
-    /// Stops one informer, and returns once it has ended: its handlers are told nothing more, what is stored stays
-    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all who share it; who asks the
-    /// factory for it again gets a new one. One of another factory is left alone.
+    /// Stops one informer and returns when it has stopped. Its handlers receive no further events; its objects stay
+    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all its users. The next request
+    /// to the factory creates a new informer. An informer of another factory is ignored.
     ///
     /// # Cancel safety
-    /// It is stopped at once; [`shutdown`](Self::shutdown) waits for what is left of its end.
+    /// The informer is stopped immediately; [`shutdown`](Self::shutdown) waits for its remaining tasks.
     pub async fn stop(&self, informer: &Informer) {
         if !self.inner.lock().part_with(informer) {
             return;
@@ -255,22 +257,22 @@ impl InformerFactory {
         self.inner.lock().ending.retain(|one| !std::ptr::eq(&**one, informer));
     }
 
-    /// The running informers that follow their source no more: a defect that only a new process mends, see
-    /// [`Informer::is_following`].
+    /// Returns the running informers whose reflectors have stopped: a defect that only a restart of the process fixes,
+    /// see [`Informer::is_following`].
     pub fn stopped_reflectors(&self) -> Vec<(ResourceKind, Selection)> {
         let state = self.inner.lock();
         let stuck = state.informers.iter().filter(|(_, one)| one.is_running() && !one.is_following());
         stuck.map(|(identity, _)| (identity.kind.clone(), identity.selection.clone())).collect()
     }
 
-    /// The running informers whose tasks live and get nowhere, and for how long, see [`Informer::stuck_for`].
+    /// Returns the running informers whose tasks make no progress, and for how long, see [`Informer::stuck_for`].
     pub fn stalled(&self) -> Vec<(ResourceKind, Duration)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());
         running.filter_map(|(it, one)| one.stuck_for().map(|stuck| (it.kind.clone(), stuck))).collect()
     }
 
-    /// What there are informers of, in order.
+    /// Returns the kinds and selections of all informers, in order.
     pub fn kinds(&self) -> Vec<(ResourceKind, Selection)> {
         let state = self.inner.lock();
         let mut kinds: Vec<_> =
@@ -279,17 +281,17 @@ impl InformerFactory {
         kinds
     }
 
-    /// Every informer that runs, by its kind: for who has to know that all of them are fresh.
+    /// Returns every running informer, with its kind. Used to check that all caches are up to date.
     pub fn running(&self) -> Vec<(ResourceKind, Arc<dyn VersionSource>)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());
         running.map(|(it, one)| (it.kind.clone(), Arc::clone(one) as Arc<dyn VersionSource>)).collect()
     }
 
-    /// Stops every informer and returns once all their tasks have ended. What is stored stays readable.
+    /// Stops every informer and returns when all their tasks have stopped. Stored objects stay readable.
     ///
     /// # Cancel safety
-    /// Those already stopped stay stopped; calling it again continues.
+    /// Stopped informers stay stopped; another call continues.
     pub async fn shutdown(&self) {
         let informers = {
             let mut state = self.inner.lock();
@@ -313,7 +315,7 @@ impl Inner {
         of_resource.map(|(_, informer)| Arc::clone(informer)).collect()
     }
 
-    /// Whether there is an informer of all definitions.
+    /// Returns whether there is an informer of all CRDs.
     fn has_definitions(&self) -> bool {
         let state = self.lock();
         let mut informers = state.informers.keys();
@@ -327,17 +329,17 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Informers that never ran hold handlers, which may hold listers, which hold informers.
+    /// Breaks reference cycles: informers that never ran hold handlers, which can hold listers, which hold informers.
     fn drop(&mut self) {
         for informer in self.informers().iter().filter(|informer| !informer.is_running()) {
-            // Nothing runs, so nothing is waited for.
+            // No task runs, so this does not wait.
             let _ended = informer.stop().now_or_never();
         }
     }
 }
 
 impl State {
-    /// The informer that is asked for.
+    /// Returns the informer of a request.
     fn informer(
         &mut self,
         factory: &Arc<Inner>,
@@ -371,18 +373,18 @@ impl State {
             informer.set_transform(transform).expect("it is new");
         }
         if definitions::is_of_definitions(&identity.kind) {
-            // Before anybody can find and start it: what it tells first must not go unheard.
+            // Link it before another caller can find and start it, so that its first events are observed.
             definitions::link(factory, &informer);
         }
         self.informers.insert(identity.clone(), Arc::clone(&informer));
         Found { informer, sources, identity, is_new: true }
     }
 
-    /// Begins the names of an informer's random streams, which are taken once: of two that are alike in all that is
-    /// told of them, each has its own.
+    /// Returns the prefix of the names of an informer's random streams. Each name is used once: informers with equal
+    /// identities get different prefixes.
     fn stream(&self, factory: &str, identity: &Identity) -> String {
         let set = identity.namespaces.map_or(String::new(), |number| format!("/set {number}"));
-        // Any two of one identity have a stop between them.
+        // Between two informers with the same identity, one was stopped.
         let stopped = if self.stopped == 0 { String::new() } else { format!("/after {}", self.stopped) };
         format!("{factory}{set}{stopped}")
     }
@@ -394,7 +396,7 @@ impl State {
         })
     }
 
-    /// Takes an informer out of those that are handed out; `false` if it is not among them.
+    /// Removes an informer from the available informers; returns `false` if it is not among them.
     fn part_with(&mut self, informer: &Informer) -> bool {
         let found = self.informers.iter().find(|(_, one)| std::ptr::eq(&***one, informer));
         let Some(identity) = found.map(|(identity, _)| identity.clone()) else { return false };
@@ -402,7 +404,7 @@ impl State {
         true
     }
 
-    /// The same by what it was asked for as; it is among those that are being stopped from here on.
+    /// Removes an informer by its identity and records it as being stopped.
     fn take_out(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
         self.holds.remove(identity);
         let informer = self.informers.remove(identity)?;
@@ -411,7 +413,7 @@ impl State {
         Some(informer)
     }
 
-    /// Those that have ended of all that were being stopped, for the caller to drop under no lock.
+    /// Returns the stopped informers for the caller to drop without a lock.
     fn take_ended(&mut self) -> Vec<Arc<Informer>> {
         self.ending.extract_if(.., |one| one.has_ended()).collect()
     }

@@ -1,4 +1,4 @@
-//! The handle of a handler that was added.
+//! The handle of a handler that was added to an informer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,15 @@ use windlass_env::watch_channel::Receiver;
 use crate::handler::HandlerFailure;
 use crate::processor::{HandlerControl, HandlerState};
 
-/// A call of a handler waits for the end of the handler's calls.
+/// A call to a handler waits for the removal of the same handler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "handler {handler:?} waits in one of its own calls for these to end, which it would do for ever; wait elsewhere"
-)]
+#[error("handler {handler:?} cannot wait for its own removal: the wait would deadlock; wait in another task")]
 pub struct SelfWaitError {
-    /// Which handler.
+    /// The name of the handler.
     pub handler: String,
 }
 
-/// The hold on a handler that was added. Dropping it leaves the handler where it is.
+/// A handle to a handler that was added to an informer. Dropping it does not remove the handler.
 pub struct HandlerHandle {
     name: String,
     state: Receiver<HandlerState>,
@@ -30,13 +28,13 @@ impl HandlerHandle {
         Self { name, state, detach }
     }
 
-    /// Whether this handler has been told of the whole initial list.
+    /// Returns whether this handler has received the whole initial list.
     pub fn has_synced(&self) -> bool {
         self.state.get() == HandlerState::Synced
     }
 
-    /// Waits until this handler has been told of the whole initial list; `false` if it was removed or ended, or
-    /// its informer shut down, before that.
+    /// Waits until this handler has received the whole initial list. Returns `false` if the handler was removed or its
+    /// informer was shut down before that.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -45,19 +43,19 @@ impl HandlerHandle {
         settled == Ok(HandlerState::Synced)
     }
 
-    /// Removes the handler: it is told nothing more, except that a change it is being told of right now may
-    /// still be in its hands. What it had not been told yet is dropped. Removing twice is removing once.
+    /// Removes the handler. It receives no further events, except that a call in progress might still be running.
+    /// Pending events are dropped. Removing a handler twice has no effect.
     pub fn remove(&self) {
         self.detach.detach();
     }
 
-    /// Waits until the handler is told nothing any more, because it was removed or ended or because its informer was
-    /// shut down, and no call of it is running: what it uses can then be taken from it. It has been dropped, unless
-    /// its informer was never started.
+    /// Waits until the handler receives no further events, because it was removed or its informer was shut down, and no
+    /// call of it is running. After that, resources that the handler uses can be freed. The handler itself has been
+    /// dropped, unless its informer was never started.
     ///
     /// # Errors
     ///
-    /// [`SelfWaitError`] if a call of this very handler waits, which would never end.
+    /// [`SelfWaitError`] if the handler itself calls this: the wait would never return.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -65,12 +63,12 @@ impl HandlerHandle {
         if self.detach.is_calling_here() {
             return Err(SelfWaitError { handler: self.name.clone() });
         }
-        // The cell lives as long as this handle, so the wait ends only when the handler is gone.
+        // The channel lives as long as this handle, so the wait returns only when the handler is removed.
         let _gone = self.state.clone().wait_for(|state| *state == HandlerState::Gone).await;
         Ok(())
     }
 
-    /// Why the handler was ended, if it was ended without having been removed.
+    /// Returns why the informer removed the handler, if it did.
     pub fn failure(&self) -> Option<HandlerFailure> {
         self.detach.failure()
     }

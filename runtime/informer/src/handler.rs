@@ -1,138 +1,145 @@
-//! What handlers are told.
+//! Events that handlers receive.
 //!
-//! Upstream overloads equal resource versions to mean "resync" and hands out tombstones in place of objects.
-//! Here an [`Event`] says why it came ([`Cause`]), and a deletion carries the last known state and says
-//! whether it was seen or inferred ([`DeletionEvidence`]).
+//! Upstream uses equal resource versions to mean "resync" and delivers tombstones in place of objects. Here an
+//! [`Event`] states its cause ([`Cause`]). A deletion carries the last known state and states whether the deletion was
+//! observed or inferred ([`DeletionEvidence`]).
 
 use std::time::Duration;
 
-/// A change of one object, as a handler is told of it.
+/// A change of one object, as delivered to a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<T> {
-    /// The object is there, and the handler has not been told of it before.
+    /// The object exists, and the handler has received no event for it yet.
     Added {
-        /// As it came. The store may hold something newer, which is told next.
+        /// The state of the event. The store might contain a newer state, which is delivered next.
         object: T,
-        /// Why this is told.
+        /// The cause of the event.
         cause: Cause,
     },
-    /// The object differs from what the handler was last told, or this is a resync.
+    /// The object differs from the state that the handler received last, or this is a resync.
     Updated {
-        /// What the handler was last told.
+        /// The state that the handler received last.
         old: T,
-        /// What it became. The store may hold something newer, which is told next.
+        /// The new state. The store might contain a newer state, which is delivered next.
         new: T,
-        /// Why this is told.
+        /// The cause of the event.
         cause: Cause,
     },
-    /// The object is gone. Always told, however busy the handler is.
+    /// The object was deleted. Always delivered, however busy the handler is.
     Deleted {
-        /// The last known state, which may be older than the object's end.
+        /// The last known state. It might be older than the state at the deletion.
         last: T,
-        /// Whether the end was seen.
+        /// Whether the deletion was observed.
         observed: DeletionEvidence,
-        /// Why this is told.
+        /// The cause of the event.
         cause: Cause,
     },
 }
 
-/// Why a handler is told something.
+/// The cause of an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// A watch said so.
+    /// A watch event.
     Watch,
-    /// It is part of the first list, or of what was there when the handler came.
+    /// The initial list, or the snapshot for a handler that was added later.
     InitialList,
-    /// The watch was lost, and a later list differs from what was known.
+    /// A relist after the watch was lost: the list differs from the known state.
     Relist,
-    /// The namespace or the kind it belongs to is not selected any more.
+    /// The namespace, shard or kind of the object is no longer selected.
     Deselected,
-    /// Nothing happened: it is time to look again.
+    /// A resync: the object did not change.
     Resync,
 }
 
-/// How the end of an object became known.
+/// The evidence for the deletion of an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeletionEvidence {
-    /// A watch said so; the last known state is the state at the end.
+    /// A watch event reported the deletion. The last known state is the state at the deletion.
     Seen,
-    /// It follows from something else: a list without it, another object in its place, bytes that cannot be
-    /// decoded any more, or a filter that the object has left. States between the last known one and the end
-    /// may have been missed.
+    /// The deletion follows from something else: a list without the object, another object with its name, bytes that
+    /// can no longer be decoded, or a filter that the object no longer passes. States between the last known one and
+    /// the deletion might be missing.
     Inferred,
 }
 
-/// How a handler is told.
+/// Options for the delivery of events to a handler.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandlerOptions {
-    /// How often it is told of every object although nothing happened.
+    /// The resync period.
     pub resync: Resync,
-    /// What becomes of changes while it is busy.
+    /// The delivery of changes while the handler is busy.
     pub delivery: Delivery,
 }
 
-/// How often a handler is told of every object although nothing happened: an update from the state the store holds to
-/// that same state, by [`Cause::Resync`]. Only who asked is told, and a list that is read again neither counts as a
-/// resync nor puts one off.
+/// The period in which a handler receives an update for every object, even if the object did not change. The old and
+/// the new state of such an update are both the stored state; its cause is [`Cause::Resync`]. Only handlers that
+/// requested resyncs receive them. A relist neither counts as a resync nor delays one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Resync {
-    /// As the factory's options say, for informers of a factory. The default.
+    /// The period in the options of the factory. The default.
     #[default]
     AsFactory,
-    /// Never: for handlers whose users ask for another look themselves, per key.
+    /// Never: for handlers that requeue their keys themselves.
     Never,
-    /// This often. At least [`Resync::MIN`].
+    /// This period, at least [`Resync::MIN`].
     Every(Duration),
 }
 
-/// What becomes of changes while a handler is busy.
+/// The delivery of changes while a handler is busy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// They are gathered by object, in order and with the states between, of which at most sixteen wait. The number of
-    /// waiting objects is bounded by the number of objects that exist or that the handler knows, and 4,096 that came and
-    /// went meanwhile ([`Handler::missed`]). The default: right for handlers that act on the state of things.
+    /// Changes are collected per object, in order, with at most sixteen intermediate states. The number of pending
+    /// objects is limited to the objects that exist or that the handler knows, plus 4,096 objects that were created and
+    /// deleted in the meantime ([`Handler::missed`]). The default: right for level-triggered handlers.
     #[default]
     Coalesced,
-    /// Every change is told, in the order in which they happened across all objects. If more than `bound` changes (at
-    /// least one) wait, the handler is ended, for it would miss some, and [its handle](crate::HandlerHandle::failure) says
-    /// so. For handlers that write things down. Objects that existed when the handler was added do not count.
+    /// Every change is delivered, in the order of the changes across all objects. If more than `bound` changes (at
+    /// least one) are pending, the handler is removed, and [`HandlerHandle::failure`](crate::HandlerHandle::failure)
+    /// reports it. For handlers that keep a record of events. Objects that existed when the handler was added do not
+    /// count.
     EveryEvent {
-        /// How many changes may wait.
+        /// The maximum number of pending changes.
         bound: usize,
     },
 }
 
-/// Why a handler was ended without having been removed.
+/// The reason why the informer removed a handler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandlerFailure {
-    /// It asked for every event and fell behind.
+    /// The handler has [`Delivery::EveryEvent`] and fell behind.
     #[error(
-        "handler {handler:?} was ended: more than {bound} changes waited for it, which asked for every event; make it \
-         faster, raise the bound, or have its changes coalesced"
+        "handler {handler:?} was removed: more than {bound} events were pending with Delivery::EveryEvent; make it \
+         faster, raise the bound, or use Delivery::Coalesced"
     )]
     FellBehind {
-        /// Which handler.
+        /// The name of the handler.
         handler: String,
-        /// How many changes may wait.
+        /// The maximum number of pending changes.
         bound: usize,
     },
 }
 
-/// Is told of changes, one at a time.
+/// Receives events, one at a time.
 ///
-/// The store already holds what a handler is told of, or something newer. A handler runs in its own task
-/// and delays only itself; while it is busy its changes are gathered, in order per key and with every state
-/// between. Only if more than sixteen states of one object (by UID) wait are some of those in between dropped,
-/// the oldest first; never the deletion. Only if more than 4,096 objects wait that came and went before the handler
-/// received an event for them are the oldest of these dropped ([`missed`](Self::missed)). Who cannot miss any asks for [`Delivery::EveryEvent`]. If it panics the
-/// panic is counted and the next change is told.
+/// The store already contains the state of an event, or a newer state. A handler runs in its own task and delays only
+/// itself. While it is busy, its changes are collected, in order per key and with every intermediate state. Two limits
+/// apply:
+///
+/// - If more than sixteen states of one object (by UID) are pending, the oldest intermediate states are dropped. The
+///   deletion is never dropped.
+/// - If more than 4,096 objects are pending that were created and deleted before the handler received an event for
+///   them, the oldest of these objects are dropped ([`missed`](Self::missed)).
+///
+/// A handler that must not miss a change uses [`Delivery::EveryEvent`]. If a handler panics, the panic is counted and
+/// the next event is delivered.
 pub trait Handler<T>: Send + 'static {
-    /// Takes notice of a change.
+    /// Receives an event.
     fn handle(&mut self, event: &Event<T>);
 
-    /// Takes notice that objects came and went of which the handler will receive no event. The store contained them for
-    /// a time, so a caller that read it might have acted on them: a handler that wakes such callers must wake all of them.
+    /// Called when objects were created and deleted and the handler will receive no event for them. The store contained
+    /// them for a time, so a caller that read the store might have acted on them. A handler that wakes such callers
+    /// must wake all of them.
     fn missed(&mut self) {}
 }
 
@@ -142,19 +149,19 @@ impl<T, F: FnMut(&Event<T>) + Send + 'static> Handler<T> for F {
     }
 }
 
-/// A handler that is told only of objects for which `predicate` holds. An object that comes to pass it is told as
-/// added, one that passes it no more as deleted, with the state that passed it last; its end is then
-/// [inferred](Observation::Inferred).
+/// Returns a handler that receives only the events of objects that match `predicate`. An object that starts to match is
+/// delivered as added. An object that no longer matches is delivered as deleted, with the last state that matched; the
+/// deletion is [inferred](DeletionEvidence::Inferred).
 ///
-/// What the predicate says must follow from the object alone: it is asked about old states again.
+/// The predicate must depend on the object alone: it is called again for old states.
 ///
 /// ```
 /// use windlass_informer::{Cause, Event, Handler, filtered};
 ///
-/// let (sender, told) = std::sync::mpsc::channel();
+/// let (sender, events) = std::sync::mpsc::channel();
 /// let mut even = filtered(|n: &u32| n % 2 == 0, move |event: &Event<u32>| sender.send(event.clone()).unwrap());
 /// even.handle(&Event::Updated { old: 1, new: 2, cause: Cause::Watch });
-/// assert_eq!(told.recv().unwrap(), Event::Added { object: 2, cause: Cause::Watch });
+/// assert_eq!(events.recv().unwrap(), Event::Added { object: 2, cause: Cause::Watch });
 /// ```
 pub fn filtered<T: Clone>(
     predicate: impl Fn(&T) -> bool + Send + 'static,
@@ -193,7 +200,7 @@ impl<T: Clone, P: Fn(&T) -> bool + Send + 'static, H: Handler<T>> Handler<T> for
 }
 
 impl<T> Event<T> {
-    /// The newest state the event carries: what was added, what it was updated to, or what was last known.
+    /// Returns the newest state of the event: the added object, the new state, or the last known state.
     pub fn object(&self) -> &T {
         match self {
             Event::Added { object, .. } => object,
@@ -202,7 +209,7 @@ impl<T> Event<T> {
         }
     }
 
-    /// The same event about references to the states.
+    /// Returns the same event with references to the states.
     pub fn as_ref(&self) -> Event<&T> {
         match self {
             Event::Added { object, cause } => Event::Added { object, cause: *cause },
@@ -213,7 +220,7 @@ impl<T> Event<T> {
         }
     }
 
-    /// Why this is told.
+    /// Returns the cause of the event.
     pub fn cause(&self) -> Cause {
         match self {
             Event::Added { cause, .. } | Event::Updated { cause, .. } | Event::Deleted { cause, .. } => {
@@ -222,7 +229,7 @@ impl<T> Event<T> {
         }
     }
 
-    /// The same event about something else made of each state.
+    /// Returns the same event with `f` applied to each state.
     pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> Event<U> {
         match self {
             Event::Added { object, cause } => Event::Added { object: f(object), cause },
@@ -233,7 +240,7 @@ impl<T> Event<T> {
 }
 
 impl Resync {
-    /// The shortest period: more often than this the whole cache is not worth looking through.
+    /// The minimum period. Each resync visits the whole cache.
     pub const MIN: Duration = Duration::from_secs(1);
 }
 
@@ -257,7 +264,7 @@ mod tests {
 
     // parity: filtering-resource-event-handler, test-typed-resource-event-handler-funcs
     #[test]
-    fn what_crosses_a_filter_is_told_as_added_or_deleted() {
+    fn filter_turns_updates_that_cross_it_into_add_or_delete() {
         let cases = [
             (added(1), None),
             (added(2), Some(added(2))),
@@ -269,14 +276,14 @@ mod tests {
             (deleted(2, DeletionEvidence::Seen), Some(deleted(2, DeletionEvidence::Seen))),
         ];
         for (event, expected) in cases {
-            let told = Arc::new(Mutex::new(Vec::new()));
-            let log = Arc::clone(&told);
+            let events = Arc::new(Mutex::new(Vec::new()));
+            let log = Arc::clone(&events);
             let mut even = filtered(
                 |n: &u32| n.is_multiple_of(2),
                 move |event: &Event<u32>| log.lock().unwrap().push(event.clone()),
             );
             even.handle(&event);
-            assert_eq!(*told.lock().unwrap(), Vec::from_iter(expected), "{event:?}");
+            assert_eq!(*events.lock().unwrap(), Vec::from_iter(expected), "{event:?}");
         }
     }
 }

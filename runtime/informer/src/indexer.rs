@@ -1,11 +1,11 @@
 //! Secondary indexes over the store.
 //!
 //! Guarantees:
-//! - An index says of each object exactly what its function returned when the object was stored, several
-//!   values included; a function that changes its mind later leaves nothing behind.
-//! - An index is part of a snapshot: index and objects a reader sees are of one moment.
-//! - A function that panics costs its object its place in that index, is counted and logged, and harms
-//!   nothing else.
+//! - For each object, an index contains exactly the values that its function returned when the object was stored. If
+//!   the function returns other values later, no stale entry remains.
+//! - An index is part of a snapshot: a reader gets index and objects from one snapshot.
+//! - If a function panics, its index does not contain the object. The panic is counted and logged and has no other
+//!   effect.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -34,22 +34,22 @@ pub(crate) struct NewIndex {
     pub(crate) sameness: Option<TypeId>,
 }
 
-/// The contents of all indexes at one moment.
+/// The contents of all indexes in one snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IndexSnapshots(BTreeMap<IndexId, Entries>);
 
-/// The contents of one index at one moment.
+/// The contents of one index in one snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     keys: OrdMap<Arc<str>, OrdSet<ObjectKey>>,
-    /// What each object is filed under, so that it can be taken out without asking the function again.
+    /// The values of each object, so that it can be removed without another call to the function.
     filed: OrdMap<ObjectKey, Arc<[Arc<str>]>>,
 }
 
 /// The functions that fill the indexes. Owned by the writer.
 pub(crate) struct Indexers<S> {
     indexers: BTreeMap<IndexId, Indexer<S>>,
-    /// How many have been added.
+    /// The number of indexes added so far.
     added: u64,
     panics: u64,
 }
@@ -73,22 +73,22 @@ impl IndexSnapshots {
 }
 
 impl Entries {
-    /// The keys filed under `value`, in order.
+    /// Returns the keys under `value`, in order.
     pub(crate) fn keys(&self, value: &str) -> impl Iterator<Item = &ObjectKey> {
         self.keys.get(value).into_iter().flatten()
     }
 
-    /// How many objects are filed under `value`.
+    /// Returns the number of objects under `value`.
     pub(crate) fn count(&self, value: &str) -> usize {
         self.keys.get(value).map_or(0, OrdSet::len)
     }
 
-    /// Every value something is filed under, in order.
+    /// Returns every value with at least one object, in order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
         self.keys.keys().map(AsRef::as_ref)
     }
 
-    /// Files `key` under exactly `values`.
+    /// Sets the values of `key` to exactly `values`.
     fn file(&mut self, key: &ObjectKey, values: &[String]) {
         let filed = self.filed.get(key).cloned().unwrap_or_default();
         if same(&filed, values) {
@@ -120,7 +120,7 @@ impl Entries {
         self.filed.insert(key.clone(), values);
     }
 
-    /// The value's text, shared with the objects already filed under it.
+    /// Returns the text of the value, shared with the objects that have it already.
     fn shared(&self, value: &str) -> Arc<str> {
         self.keys.get_key_value(value).map_or_else(|| value.into(), |(text, _)| Arc::clone(text))
     }
@@ -157,13 +157,13 @@ impl<S> Indexers<S> {
         id
     }
 
-    /// Removes an index with all it holds, and returns its function: it is users' code to drop.
+    /// Removes an index with its contents and returns its function, because dropping it runs user code.
     pub(crate) fn remove(&mut self, indexes: &mut IndexSnapshots, id: IndexId) -> Option<IndexFunction<S>> {
         indexes.0.remove(&id);
         self.indexers.remove(&id).map(|indexer| indexer.function)
     }
 
-    /// Files one object under what every function says of it.
+    /// Updates one object in all indexes.
     pub(crate) fn file(&mut self, indexes: &mut IndexSnapshots, key: &ObjectKey, object: &S) {
         for (id, indexer) in &self.indexers {
             let values = indexer.values(key, object, &mut self.panics);
@@ -176,19 +176,19 @@ impl<S> Indexers<S> {
         self.indexers.len()
     }
 
-    /// How many times an index function panicked.
+    /// Returns how many times an index function panicked.
     pub(crate) fn panics(&self) -> u64 {
         self.panics
     }
 }
 
 impl<S> Indexer<S> {
-    /// The values of an object; none if the function panics.
+    /// Returns the values of an object, or none if the function panics.
     fn values(&self, key: &ObjectKey, object: &S, panics: &mut u64) -> Vec<String> {
         let Self { name, function } = self;
         catch_panic_sync(|| function(object)).unwrap_or_else(|message| {
             *panics += 1;
-            tracing::error!(index = name, %key, message, "index function panicked: object is not in that index");
+            tracing::error!(index = name, %key, message, "index function panicked; index omits the object");
             Vec::new()
         })
     }
@@ -266,7 +266,7 @@ mod tests {
 
     // parity: multi-valued-indexes-empty, test-thread-safe-store-delete-removes
     #[test]
-    fn changed_object_is_found_under_its_new_values_only_and_empty_values_vanish() {
+    fn changed_object_is_found_under_new_values_only() {
         let mut indexed = Indexed::with(&[("a", vec!["x", "y"])]);
         indexed.file("a", &vec!["y", "z"]);
         assert_eq!(indexed.entries().values().collect::<Vec<_>>(), ["y", "z"]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn index_added_late_holds_what_was_there_before() {
+    fn index_added_late_contains_existing_objects() {
         let (mut indexers, mut indexes) = (Indexers::new(), IndexSnapshots::default());
         let objects = [(key("a"), vec!["x"])];
         let objects = objects.iter().map(|(key, words)| (key, words));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_index_holds_nothing_and_its_id_is_never_given_again() {
+    fn removed_index_is_empty_and_its_id_is_not_reused() {
         let Indexed { mut indexers, mut indexes, id } = Indexed::with(&[("a", vec!["x"])]);
         let before = indexes.clone();
         assert!(indexers.remove(&mut indexes, id).is_some() && indexers.remove(&mut indexes, id).is_none());
@@ -299,14 +299,14 @@ mod tests {
 
     // parity: index-function-error-panics
     #[test]
-    fn panicking_function_costs_one_object_its_place_and_is_counted() {
+    fn panicking_index_function_skips_one_object_and_is_counted() {
         let mut indexed = Indexed::with(&[("a", vec!["x"]), ("b", vec!["x"])]);
         indexed.file("a", &vec!["panic"]);
         assert_eq!((indexed.found("x"), indexed.indexers.panics()), (vec!["b".into()], 1));
     }
 
     #[test]
-    fn snapshot_taken_before_a_change_does_not_see_it() {
+    fn index_snapshot_does_not_reflect_later_changes() {
         let mut indexed = Indexed::with(&[("a", vec!["x"])]);
         let before = indexed.indexes.clone();
         indexed.file("a", &vec!["y"]);

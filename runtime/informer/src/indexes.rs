@@ -1,7 +1,7 @@
 //! Indexes: values under which the objects of a lister are found, and functions that many controllers index by.
 //!
-//! Guarantees: an index and the objects that it returns are of one moment. An index exists as long as its [`Index`] or a
-//! clone of it.
+//! Guarantees: an index and the objects that it returns are from one snapshot. An index exists as long as its
+//! [`Index`] or a clone of it.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn index_values_are_read_as_they_were_written_and_differ_if_they_differ() {
+    fn index_values_round_trip_and_encode_distinctly() {
         fn check<V: IndexValue + PartialEq + fmt::Debug>(values: &[V]) {
             for (at, value) in values.iter().enumerate() {
                 assert_eq!(V::decode(&encoded(value)).as_ref(), Some(value));

@@ -1,41 +1,42 @@
-//! API server to local truth. Knows nothing of work queues.
+//! Shared informer caches: local copies of the objects on the API server.
 //!
-//! An [`InformerFactory`] keeps one [`SharedInformer`] per kind and selection. Each lists and watches its
-//! objects, keeps them in a store that [`Lister`]s read, and tells [`Handler`]s what changed:
+//! An [`InformerFactory`] keeps one [`SharedInformer`] per kind and selection. Each informer lists and watches its
+//! objects, keeps them in a store that [`Lister`]s read, and sends events about changes to [`Handler`]s:
 //!
 //! ```text
 //! ListerWatcher -> reflector -> DeltaFifo -> processing loop -> store -> processor -> handlers
 //! ```
 //!
 //! Guarantees (`docs/guarantees.md` lists conditions, limits and tests):
-//! - Handlers for one key see states in an order the API server produced.
-//! - A handler is told every state the store went through, however slow it is, up to sixteen that wait of one
+//! - Handlers receive the states of one key in an order that the API server produced.
+//! - A handler receives every state that the store contained, however slow it is, up to sixteen pending states per
 //!   object.
-//! - A delete is delivered even when it happened during an outage; it carries the last known state and says
-//!   whether it was seen.
-//! - The store already holds the state a handler is told of.
-//! - The store's version never moves back, except into a new epoch, when a consistent list proves that the
-//!   server did.
-//! - `has_synced` of a handle means that this handler has seen the initial list.
-//! - A failing watch slows nobody but itself; neither does a slow or panicking handler.
-//! - A handler that asked for every event is told every one, or ended with a reason.
-//! - A resync is told to who asked for it; a list that is read again tells only what differs.
-//! - A cache over its byte budget says so, serves what it holds and recovers; it never holds a part of a list.
-//! - An object that cannot be decoded is counted, reported with its name, quarantined, and retried when it
-//!   changes and in every list. It never hides its neighbors.
-//! - After any fault stops, cache equals server.
+//! - A deletion is delivered even if it happened during an outage. The event carries the last known state and states
+//!   whether the deletion was observed ([`DeletionEvidence`]).
+//! - When a handler receives a state, the store already contains it.
+//! - The store's version never moves back, except into a new epoch: a consistent list proves that the version of the
+//!   server moved back.
+//! - [`HandlerHandle::has_synced`] is true after this handler has received the initial list.
+//! - A failing watch delays no other watch. A slow or panicking handler delays no other handler.
+//! - A handler with [`Delivery::EveryEvent`] receives every event, or is removed with a reason.
+//! - Only handlers that requested resyncs receive them. A relist produces events only for objects that differ.
+//! - A cache that exceeds its byte budget reports it, serves the previous objects and recovers. It never contains a
+//!   part of a list.
+//! - An object that cannot be decoded is counted, reported by name and isolated. The informer retries it when the
+//!   object changes and in every list. It never hides other objects.
+//! - After all faults stop, the cache equals the server.
 //! - Readers never block the writer.
-//! - Namespaces may join and leave an informer while it runs ([`NamespaceSet`]); one that fails holds up no other,
-//!   and what has not been listed of one never counts as seen.
-//! - So may shards ([`ShardSet`]). What belongs to no shard that is held is not decoded, whatever the server sends.
-//! - An informer that was asked for as long as it is used ([`RefCountedInformer`]) is stopped and freed when nobody uses it any more,
-//!   and starts again for the next.
-//! - A kind whose definition is absent, or that must not be read, is waited for, holds up nobody, and says what is in
-//!   the way ([`KindAvailability`]); it is followed as soon as it can be had.
+//! - Namespaces can join and leave a running informer ([`NamespaceSet`]). A namespace that fails blocks no other
+//!   namespace, and an unlisted namespace never counts as synced.
+//! - Shards can join and leave as well ([`ShardSet`]). Objects outside the held shards are not decoded, even if the
+//!   server sends them.
+//! - A [`RefCountedInformer`] is stopped and freed when its last user drops it. The next request starts a new one.
+//! - The informer waits for a kind whose CRD is not installed or that it is not permitted to read. Such a kind blocks
+//!   no other kind and reports the cause ([`KindAvailability`]). The informer lists it as soon as it is available.
 //!
-//! What it refuses: to run code of handlers under a lock, to merge changes of two objects that bore one name,
-//! and to guess: what is inferred says so ([`DeletionEvidence`]), and so does what is not known
-//! ([`Lister::get`]).
+//! This crate does not run handler code under a lock, does not merge changes of two objects that had the same name, and
+//! does not guess: inferred deletions are marked ([`DeletionEvidence`]), and unknown states are errors
+//! ([`Lister::get`]). It does not depend on work queues.
 
 mod availability;
 mod backoff;

@@ -1,7 +1,7 @@
-//! How controllers read an informer's objects.
+//! Listers: read access to the objects of an informer.
 //!
-//! Every call reads the newest snapshot and never waits; two calls may see two moments. Objects come sorted
-//! by key. A reader holds what it got for as long as it likes and holds up nobody.
+//! Every call reads the newest snapshot and never waits. Two calls can return different snapshots. Objects are sorted
+//! by key. A caller can keep returned objects indefinitely without blocking the informer.
 
 use std::any::Any;
 use std::fmt;
@@ -29,7 +29,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
         Self { reader: Reader { informer, hold: None }, object: PhantomData }
     }
 
-    /// The same, which keeps its informer running.
+    /// Returns the lister with a reference that keeps its informer running.
     pub(crate) fn holding(mut self, hold: Arc<dyn Any + Send + Sync>) -> Self {
         self.reader.hold = Some(hold);
         self
@@ -38,7 +38,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// Returns the object of that key, or `None` if there is none.
     ///
     /// # Errors
-    /// If the object exists and cannot be decoded: a caller that took it for absent might delete what belongs to it.
+    /// If the object exists and cannot be decoded: a caller that took it for absent might delete its dependents.
     pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, Unreadable> {
         Ok(self.reader.get(key)?.map(|object| erased::shared(&object)))
     }
@@ -49,12 +49,12 @@ impl<T: Send + Sync + 'static> Lister<T> {
         self.reader.informer.store.snapshot().objects().get(key).map(erased::shared)
     }
 
-    /// Returns an error if an object exists, in one namespace or in all, that cannot be decoded and is among those that
-    /// the caller acts on: what is counted without it would be too few. `among` gets the metadata of each object that
-    /// cannot be decoded. An object whose metadata cannot be decoded either is among them.
+    /// Returns an error if an object that cannot be decoded is relevant to the caller, in one namespace or in all: a
+    /// count without it would be too low. `among` receives the metadata of each object that cannot be decoded and
+    /// returns whether it is relevant. An object whose metadata cannot be decoded is always relevant.
     ///
-    /// A reconcile calls this before and after it reads the objects: an object that becomes unreadable in between is in
-    /// the second answer, and one that becomes readable is in the first.
+    /// A reconcile calls this before and after it reads the objects. An object that becomes unreadable in between is
+    /// found by the second call; an object that becomes readable is found by the first.
     ///
     /// # Errors
     /// [`Unreadable`] names the first such object.
@@ -99,20 +99,20 @@ impl<T: Send + Sync + 'static> Lister<T> {
         collected(|visit| self.reader.selected(namespace, selector, visit))
     }
 
-    /// Adds an index: `values` returns the values under which an object is found. Objects that are in the cache already
-    /// are in the index when this returns; the index is kept until the returned [`Index`] and its clones are dropped.
+    /// Adds an index: `values` returns the values under which an object is found. When this returns, the index contains
+    /// all objects of the cache. The index is kept until the returned [`IndexSnapshot`] and its clones are dropped.
     ///
     /// Two indexes by the same function share their memory, if that function captures nothing.
     ///
-    /// `values` runs in the informer's processing loop, for each state that is stored, and must not add an index. This
-    /// call waits for the batch that the loop applies, and then files every object: keep the index, instead of making one
-    /// for each question. If `values` panics, the object is in the index under no value, and the panic is counted.
+    /// `values` runs in the informer's processing loop for every stored state, and must not add an index. This call
+    /// waits for the current batch of the loop and then indexes every object: keep the index and reuse it. If `values`
+    /// panics, the index does not contain the object, and the panic is counted.
     ///
     /// # Examples
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
-    /// # use windlass_informer::{Index, Lister};
-    /// fn by_node(pods: &Lister<Pod>) -> Index<Pod, String> {
+    /// # use windlass_informer::{IndexSnapshot, Lister};
+    /// fn by_node(pods: &Lister<Pod>) -> IndexSnapshot<Pod, String> {
     ///     pods.index(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
     /// }
     /// ```
@@ -124,43 +124,43 @@ impl<T: Send + Sync + 'static> Lister<T> {
         Index::new(self.reader.clone(), values)
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.snapshot().objects().len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The objects that exist but cannot be decoded, and are therefore in none of the other answers.
+    /// Returns the objects that exist but cannot be decoded. No other method returns them.
     pub fn undecodable(&self) -> Vec<UndecodableObject> {
         self.snapshot().quarantined().values().cloned().collect()
     }
 
-    /// The same, to look up in and to compare with a later moment.
+    /// Returns the same objects as a snapshot, for lookups and for comparison with a later snapshot.
     pub fn undecodable_snapshot(&self) -> UndecodableObjects {
         self.reader.informer.undecodable()
     }
 
-    /// Everything up to this version is in the store; `None` before the initial list.
+    /// Returns the version of the store: it contains all changes up to this version. `None` before the initial list.
     pub fn version(&self) -> Option<ResourceVersion> {
         self.snapshot().progress().version.clone()
     }
 
-    /// How far the cache has come. Version and epoch are of one moment, so they can be compared with a pair
-    /// taken earlier.
+    /// Returns the progress of the cache. Version and epoch are from one snapshot, so they can be compared with an
+    /// earlier pair.
     pub fn progress(&self) -> Progress {
         self.snapshot().progress().clone()
     }
 
-    /// Whether the initial list has arrived.
+    /// Returns whether the initial list has arrived.
     pub fn has_synced(&self) -> bool {
         self.snapshot().progress().synced
     }
 
-    /// Whether the informer has been stopped: what is here then stays as it was.
+    /// Returns whether the informer has been stopped. The objects then no longer change.
     pub fn is_stopped(&self) -> bool {
         self.reader.informer.store.is_stopped()
     }

@@ -1,4 +1,3 @@
-//! The lock of the fan-out, under a name that the models can swap: `tests/models` compiles the fan-out once more with
-//! loom's in its place.
+//! The lock of the fan-out, as a separate module: `tests/models` compiles the fan-out with loom's lock instead.
 
 pub(crate) use std::sync::{Mutex, MutexGuard};

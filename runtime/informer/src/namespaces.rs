@@ -1,12 +1,14 @@
-//! Which namespaces an operator works in, changeable while it runs.
+//! Sets of namespaces that can change while a process runs.
 //!
-//! A [`NamespaceSet`] is a shared handle: whoever holds a clone sees, and may make, every change. An informer over a set
-//! follows each of its namespaces for itself and is still one informer, with one store and one stream of events:
+//! A [`NamespaceSet`] is a shared handle: every clone can make changes and observes the changes of the others. An
+//! informer with a set has a separate reflector per namespace. It is still one informer with one store and one stream
+//! of events:
 //!
-//! - A namespace that joins is listed and watched; its objects are told as additions of an initial list.
-//! - One that leaves takes its objects along: each is told as a deletion that was inferred, because it was deselected.
-//! - One that fails, or must not be read, holds up no other.
-//! - Nobody in the set, nothing followed: such an informer has synced, and is empty.
+//! - If a namespace joins, it is listed and watched. Its objects are delivered as additions of an initial list.
+//! - If a namespace leaves, its objects are removed. Each is delivered as an inferred deletion with the cause
+//!   `Deselected`.
+//! - A namespace that fails or must not be read blocks no other namespace.
+//! - An informer with an empty set is synced and empty.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,20 +16,20 @@ use std::sync::Arc;
 
 use windlass_env::watch_channel::{Receiver, Sender, channel};
 
-/// A set of namespaces that may grow and shrink. Cheap to clone; clones are one set.
+/// A set of namespaces that can grow and shrink. Cheap to clone; clones share one set.
 #[derive(Clone)]
 pub struct NamespaceSet {
-    /// Replaced and never changed, so that who asks takes no copy.
+    /// Copy-on-write, so that readers need no copy.
     names: Arc<Sender<Arc<BTreeSet<String>>>>,
 }
 
 impl NamespaceSet {
-    /// A set of these namespaces. An empty name is not one: it would mean all of them.
+    /// Creates a set of these namespaces. Empty names are ignored: they would select all namespaces.
     pub fn of<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
         Self { names: Arc::new(channel(Arc::new(valid(names))).0) }
     }
 
-    /// Adds a namespace; `false` if it was there, or is no name.
+    /// Adds a namespace. Returns `false` if it was present or is empty.
     pub fn insert(&self, name: impl Into<String>) -> bool {
         let name = name.into();
         if name.is_empty() {
@@ -38,40 +40,40 @@ impl NamespaceSet {
         inserted
     }
 
-    /// Removes a namespace; `false` if it was not there.
+    /// Removes a namespace. Returns `false` if it was not present.
     pub fn remove(&self, name: &str) -> bool {
         let mut removed = false;
         self.names.send_modify(|names| removed = Arc::make_mut(names).remove(name));
         removed
     }
 
-    /// Makes it a set of these namespaces, at once: what is in both stays untouched.
+    /// Replaces the set atomically. Namespaces in both sets are unaffected.
     pub fn replace<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) {
         self.names.set(Arc::new(valid(names)));
     }
 
-    /// Whether it has this namespace.
+    /// Returns whether the set contains this namespace.
     pub fn contains(&self, name: &str) -> bool {
         self.names.get().contains(name)
     }
 
-    /// The namespaces, in order.
+    /// Returns the namespaces, in order.
     pub fn current(&self) -> BTreeSet<String> {
         BTreeSet::clone(&self.names.get())
     }
 
-    /// The set as it changes. What it is now counts as seen.
+    /// Returns a receiver of the changes. The current value counts as seen.
     pub fn observe(&self) -> Receiver<Arc<BTreeSet<String>>> {
         self.names.subscribe()
     }
 }
 
-/// Those of the names that are such.
+/// Returns the names that are not empty.
 fn valid<N: Into<String>>(names: impl IntoIterator<Item = N>) -> BTreeSet<String> {
     names.into_iter().map(Into::into).filter(|name: &String| !name.is_empty()).collect()
 }
 
-/// Two handles are equal if they are of one set: sets that happen to hold the same go their own ways.
+/// Two handles are equal if they refer to the same set, not if their sets have equal contents.
 impl PartialEq for NamespaceSet {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.names, &other.names)

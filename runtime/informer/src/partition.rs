@@ -1,9 +1,9 @@
-//! The part of an informer that one reflector follows.
+//! The partitions of an informer: one per reflector.
 //!
-//! An informer of everything, or of one namespace, has one part. One that holds many namespaces
-//! ([`NamespaceSet`](crate::NamespaceSet)) or some shards ([`ShardSet`](crate::ShardSet)) has a part for each: every part
-//! is listed and watched for itself and comes to its own version, and a list of one part says nothing about the objects
-//! of another.
+//! An informer of all objects, or of one namespace, has one partition. An informer with a set of namespaces
+//! ([`NamespaceSet`](crate::NamespaceSet)) or of shards ([`ShardSet`](crate::ShardSet)) has one partition per member.
+//! Each partition has its own list, watch and version. A list of one partition contains no information about the
+//! objects of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,38 +20,39 @@ use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
 use crate::shards::{Shard, ShardSet, Shards};
 
-/// Which part. The parts of one informer do not overlap: it is either whole, or consists of namespaces, or of shards.
+/// A partition of an informer. The partitions of one informer do not overlap: one partition for the whole, or one per
+/// namespace or per shard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Partition {
-    /// All of it.
+    /// All objects of the informer.
     Whole,
-    /// What is in this namespace.
+    /// The objects in this namespace.
     Namespace(Arc<str>),
-    /// What is of this shard.
+    /// The objects in this shard.
     Shard(Arc<Shard>),
 }
 
-/// Why everything in a part went at once.
+/// The reason why all objects of a partition were removed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RemovalReason {
-    /// The namespace or the shard is not selected any more.
+    /// The namespace or the shard is no longer selected.
     Deselected,
-    /// The source does not serve the kind any more, so there is nothing of it.
+    /// The source no longer serves the kind, so none of its objects exist.
     Unserved,
 }
 
-/// Where an object is, as far as that tells its part: in a namespace, or, if its kind has none, anywhere with this uid.
-/// Neither means everywhere.
+/// The location of an object, as far as it determines the partition: a namespace, or a UID for a kind without
+/// namespaces. A location without both means any location.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectLocation<'a> {
-    /// Its namespace.
+    /// The namespace of the object.
     pub namespace: Option<&'a str>,
-    /// Its identity. Nobody asks for that of an object in a namespace.
+    /// The UID of the object. Not used for objects in a namespace.
     pub uid: Option<&'a Uid>,
 }
 
 impl ObjectLocation<'_> {
-    /// Where it lies on the ring of what this field tells apart, if that is known.
+    /// Returns the hash that this shard field yields for the location, if it is known.
     pub(crate) fn hash(self, field: ShardField) -> Option<u64> {
         match field {
             ShardField::Namespace => self.namespace.map(shard::hash),
@@ -73,7 +74,7 @@ impl<'a> From<&'a str> for ObjectLocation<'a> {
 }
 
 impl Partition {
-    /// The namespace, if the part is one.
+    /// Returns the namespace, if the partition is a namespace.
     pub fn namespace(&self) -> Option<&Arc<str>> {
         match self {
             Partition::Namespace(namespace) => Some(namespace),
@@ -81,7 +82,7 @@ impl Partition {
         }
     }
 
-    /// Whether something at `site` can belong to this part.
+    /// Returns whether an object at `site` can belong to this partition.
     pub(crate) fn can_hold(&self, site: ObjectLocation<'_>) -> bool {
         match self {
             Partition::Whole => true,
@@ -90,7 +91,7 @@ impl Partition {
         }
     }
 
-    /// Whether an object of that key and identity belongs to this part.
+    /// Returns whether an object with that key and UID belongs to this partition.
     pub fn holds(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
         match self {
             Partition::Whole => true,
@@ -110,28 +111,28 @@ impl fmt::Display for Partition {
     }
 }
 
-/// Of which parts an informer consists, where these may come and go.
+/// The desired partitions of an informer; they can change.
 ///
-/// Of namespaces within shards only those are followed that hash into one of the shards: a source is then asked for
-/// each namespace, as it would be without shards.
+/// Of namespaces within shards, only namespaces whose hash belongs to one of the shards are followed. Requests to the
+/// source then name the namespace, as they do without shards.
 #[derive(Clone, Debug)]
 pub(crate) enum PartitionSet {
     Namespaces(NamespaceSet),
     Shards(ShardSet, ShardField),
     NamespacesWithin(NamespaceSet, ShardSet),
-    /// One shard, for good.
+    /// One fixed shard.
     One(Arc<Shard>),
 }
 
-/// Tells when members may have come or gone.
+/// Notifies when partitions might have joined or left.
 pub(crate) struct PartitionChanges {
     namespaces: Option<Receiver<Arc<BTreeSet<String>>>>,
     shards: Option<Receiver<Arc<BTreeMap<ShardId, HashRanges>>>>,
 }
 
 impl PartitionSet {
-    /// Those of an informer; none if it is one whole. Who names a namespace has said what is meant: of namespaces and
-    /// shards, neither narrows that down.
+    /// Returns the partitions of an informer, or `None` if it has a single one. If the selection names a namespace, the
+    /// sets of namespaces and shards do not apply.
     pub(crate) fn of(
         scope: Scope,
         selection: &Selection,
@@ -169,7 +170,7 @@ impl PartitionSet {
         }
     }
 
-    /// What tells them apart, if they are shards, or within such.
+    /// Returns the field by which objects are assigned to shards, if the partitions depend on shards.
     pub(crate) fn field(&self) -> Option<ShardField> {
         match self {
             PartitionSet::Namespaces(_) => None,
@@ -179,7 +180,8 @@ impl PartitionSet {
         }
     }
 
-    /// How they are called in the name of an informer, which says by itself if it is about one shard.
+    /// Returns the description of the partitions for the name of an informer. The name already identifies a single
+    /// shard.
     pub(crate) fn of_what(&self) -> Option<&'static str> {
         match self {
             PartitionSet::Namespaces(_) => Some("of a set of namespaces"),
@@ -189,7 +191,7 @@ impl PartitionSet {
         }
     }
 
-    /// The parts that there are to be.
+    /// Returns the desired partitions.
     pub(crate) fn current(&self) -> BTreeSet<Partition> {
         let namespace = |name: String| Partition::Namespace(name.into());
         match self {
@@ -211,7 +213,7 @@ impl PartitionSet {
         }
     }
 
-    /// Whether a part that holds what is there is there to be.
+    /// Returns whether a partition for objects at `site` is desired.
     pub(crate) fn expects(&self, site: ObjectLocation<'_>) -> bool {
         let named = |set: &NamespaceSet| site.namespace.is_some_and(|namespace| set.contains(namespace));
         let hash = self.field().and_then(|field| site.hash(field));
@@ -224,7 +226,7 @@ impl PartitionSet {
         }
     }
 
-    /// What they are now counts as seen.
+    /// Returns the changes of the sets. The current values count as seen.
     pub(crate) fn observe(&self) -> PartitionChanges {
         PartitionChanges {
             namespaces: self.namespaces().map(NamespaceSet::observe),
@@ -232,7 +234,7 @@ impl PartitionSet {
         }
     }
 
-    /// Waits until there is to be no such part.
+    /// Waits until this partition is no longer desired.
     pub(crate) async fn lack(&self, partition: &Partition) {
         let mut changes = self.observe();
         while self.current().contains(partition) {
@@ -245,7 +247,7 @@ impl PartitionChanges {
     /// Waits for the next change.
     ///
     /// # Cancel safety
-    /// A change that was not waited for to the end is told the next time.
+    /// A change that occurs after the future was dropped is reported by the next call.
     pub(crate) async fn changed(&mut self) {
         let Self { namespaces, shards } = self;
         future::select(pin!(next(namespaces)), pin!(next(shards))).await;
@@ -254,7 +256,7 @@ impl PartitionChanges {
 
 async fn next<T: Clone + Send + Sync + 'static>(changes: &mut Option<Receiver<T>>) {
     match changes {
-        // It closes only with the last handle on the set: nothing changes any more.
+        // It closes only when the last handle to the set is dropped; then nothing changes anymore.
         Some(changes) => match changes.changed().await {
             Ok(_) => {}
             Err(_) => pending().await,

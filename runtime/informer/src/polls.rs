@@ -1,8 +1,8 @@
-//! For how long each task of an informer has been in one poll.
+//! Measures how long each task of an informer has been in one poll.
 //!
-//! A poll takes a moment, unless code of others is called in it (index functions, handlers, mappers, predicates) that does
-//! not return: then nothing of that task continues, and only a new process mends it. It is told by the millisecond, without a
-//! lock on the way of the tasks.
+//! A poll takes little time unless user code (index functions, handlers, mappers, predicates) does not return. Then the
+//! task makes no progress, and only a restart of the process helps. The resolution is one millisecond; the tasks take
+//! no lock.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,15 +14,15 @@ use windlass_env::{Env, Instant};
 
 use crate::reflector::millis;
 
-/// Since when the polls of tasks last that are under way. Clones are one.
+/// The start times of the polls in progress. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PollTimers(Arc<Mutex<Vec<Weak<AtomicU64>>>>);
 
-/// Of a task that is not being polled.
+/// The value for a task that is not being polled.
 const AT_REST: u64 = u64::MAX;
 
 impl PollTimers {
-    /// The same future, whose polls are timed for as long as it lives.
+    /// Wraps a future so that its polls are timed.
     pub(crate) fn timed<F: Future>(&self, env: &Env, future: F) -> impl Future<Output = F::Output> + use<F> {
         let since = Arc::new(AtomicU64::new(AT_REST));
         {
@@ -43,7 +43,7 @@ impl PollTimers {
         }
     }
 
-    /// For how long the longest poll lasts that is under way now.
+    /// Returns how long the longest poll in progress has lasted.
     pub(crate) fn longest(&self, now: Instant) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = all.iter().filter_map(|one| Some(one.upgrade()?.load(Ordering::Relaxed)));
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn task_is_timed_while_it_is_polled_and_neither_between_two_polls_nor_after_its_end() {
+    async fn task_is_timed_only_during_polls() {
         let (env, polls) = (Env::virtual_time(1), PollTimers::default());
         let hour = Duration::from_secs(3_600);
         let (observed, clock) = (polls.clone(), env.clone());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn task_that_panicked_is_not_in_a_poll_for_ever() {
+    async fn panicked_task_is_no_longer_timed() {
         let (env, polls) = (Env::virtual_time(1), PollTimers::default());
         let task = env.spawn("task", polls.timed(&env, async { panic!("a defect") }));
         assert!(task.await.is_err());

@@ -27,11 +27,11 @@ pub struct Unreadable {
     pub kind: Box<ResourceKind>,
     /// The key of the object.
     pub key: ObjectKey,
-    /// Why it cannot be decoded.
+    /// The reason why it cannot be decoded.
     pub reason: Arc<str>,
 }
 
-/// The objects that `walk` visits, as their type.
+/// Collects the objects that `walk` visits, cast to their type.
 pub(crate) fn collected<T: Send + Sync + 'static>(walk: impl FnOnce(&mut dyn FnMut(&Object))) -> Vec<Arc<T>> {
     let mut objects = Vec::new();
     walk(&mut |object| objects.push(erased::shared(object)));

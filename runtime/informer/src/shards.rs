@@ -1,20 +1,20 @@
-//! Which shards this process holds, changeable while it runs.
+//! Sets of shards that this process holds; they can change while it runs.
 //!
-//! A [`ShardSet`] is a shared handle: whoever holds a clone sees, and may make, every change. An informer over a set
-//! follows each of its shards for itself, as one over a [`NamespaceSet`](crate::NamespaceSet) does its namespaces, and
-//! is still one informer, with one store and one stream of events:
+//! A [`ShardSet`] is a shared handle: every clone can make changes and observes the changes of the others. An informer
+//! with a set has a separate reflector per shard, as with a [`NamespaceSet`](crate::NamespaceSet). It is still one
+//! informer with one store and one stream of events:
 //!
-//! - A shard that joins is listed and watched; its objects are told as additions of an initial list.
-//! - One that leaves takes its objects along: each is told as a deletion that was inferred, because it was deselected.
-//! - One whose ranges change leaves, and joins with the new ones.
-//! - Nobody in the set, nothing followed: such an informer has synced, and is empty.
+//! - If a shard joins, it is listed and watched. Its objects are delivered as additions of an initial list.
+//! - If a shard leaves, its objects are removed. Each is delivered as an inferred deletion with the cause `Deselected`.
+//! - If the ranges of a shard change, the shard leaves and joins again.
+//! - An informer with an empty set is synced and empty.
 //!
-//! The API server is asked for the shard alone, and whatever it sends is filtered again before it is decoded: servers
-//! that know nothing of shards pass over the question in silence, and those that do know do not always filter. Such a
-//! server sends everything once for every shard.
+//! Requests to the API server contain the shard selector, and the client filters the response again before it decodes
+//! objects. Servers without shard support ignore the selector, and servers with support do not always filter. Such a
+//! server sends all objects once per shard.
 //!
-//! By namespace are sharded the kinds that have namespaces, by uid the others. An object changes neither, so that none
-//! ever passes from one shard to another.
+//! Namespaced kinds are sharded by namespace, other kinds by UID. Both are immutable, so an object never moves to
+//! another shard.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,60 +24,60 @@ use windlass_env::watch_channel::{Receiver, Sender, channel};
 use windlass_object::shard::{self, HashRanges, ShardField, ShardId};
 use windlass_object::{ObjectKey, Uid};
 
-/// The shards that a process holds. Cheap to clone; clones are one set.
+/// The shards that a process holds. Cheap to clone; clones share one set.
 #[derive(Clone)]
 pub struct ShardSet {
-    /// Replaced and never changed, so that who asks takes no copy.
+    /// Copy-on-write, so that readers need no copy.
     members: Arc<Sender<Arc<BTreeMap<ShardId, HashRanges>>>>,
 }
 
 /// One shard of the objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard {
-    /// Its number.
+    /// The number of the shard.
     pub id: ShardId,
-    /// What is hashed.
+    /// The field that is hashed.
     pub field: ShardField,
-    /// What the hashes of its objects lie in.
+    /// The ranges of the hashes of its objects.
     pub ranges: HashRanges,
 }
 
-/// Which shards an informer is about.
+/// The shards that an informer covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shards {
-    /// Those that the process holds, if its factory has a set of them
-    /// ([`FactoryOptions::shards`](crate::FactoryOptions::shards)); everything otherwise.
+    /// The shards that the process holds, if its factory has a set of them
+    /// ([`FactoryOptions::shards`](crate::FactoryOptions::shards)); all objects otherwise.
     #[default]
     Held,
-    /// All of them, whatever the process holds: for what every replica has to see whole, such as nodes.
+    /// All shards, whatever the process holds: for kinds that every replica needs completely, such as nodes.
     Every,
-    /// This one, for good. So sources are asked for one of many, too.
+    /// This shard only. Requests to the source contain its selector.
     One(Arc<Shard>),
 }
 
-/// Two shards of one set have hashes in common.
+/// An error: two shards of one set have hashes in common.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "shard {joining} cannot join: it overlaps shard {member}, which is held; remove shard {member} first"
 )]
 pub struct ShardsOverlap {
-    /// The one that is not let in.
+    /// The shard that was rejected.
     pub joining: ShardId,
-    /// The one that is there.
+    /// The shard that is in the set.
     pub member: ShardId,
 }
 
 impl ShardSet {
-    /// A set of no shards.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self { members: Arc::new(channel(Arc::default()).0) }
     }
 
-    /// Lets a shard in, or gives one that is in other ranges; `false` if it is there with these ranges already.
+    /// Adds a shard or changes its ranges. Returns `false` if the shard has these ranges already.
     ///
     /// # Errors
     ///
-    /// [`ShardsOverlap`] if another shard of the set has some of these hashes; nothing is changed then.
+    /// [`ShardsOverlap`] if another shard of the set has some of these hashes; the set is then unchanged.
     pub fn join(&self, shard: ShardId, ranges: HashRanges) -> Result<bool, ShardsOverlap> {
         let mut outcome = Ok(false);
         self.members.send_modify(|members| {
@@ -93,36 +93,36 @@ impl ShardSet {
         outcome
     }
 
-    /// Lets a shard go; `false` if it was not there.
+    /// Removes a shard. Returns `false` if it was not present.
     pub fn leave(&self, shard: ShardId) -> bool {
         let mut left = false;
         self.members.send_modify(|members| left = Arc::make_mut(members).remove(&shard).is_some());
         left
     }
 
-    /// The shards, with what each owns.
+    /// Returns the shards with their ranges.
     pub fn members(&self) -> Arc<BTreeMap<ShardId, HashRanges>> {
         self.members.get()
     }
 
-    /// The shard of the set that a hash belongs to, if one does.
+    /// Returns the shard of the set that contains a hash, if there is one.
     pub fn shard_of(&self, hash: u64) -> Option<ShardId> {
         self.members().iter().find(|(_, ranges)| ranges.contains(hash)).map(|(shard, _)| *shard)
     }
 
-    /// The set as it changes. What it is now counts as seen.
+    /// Returns a receiver of the changes. The current value counts as seen.
     pub fn observe(&self) -> Receiver<Arc<BTreeMap<ShardId, HashRanges>>> {
         self.members.subscribe()
     }
 }
 
 impl Shard {
-    /// Whether an object is of this shard. One whose uid cannot be read counts as having an empty one, as servers see it.
+    /// Returns whether an object belongs to this shard. An unreadable UID counts as empty, as it does on API servers.
     pub fn holds(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
         self.ranges.contains(self.hash_of(key, uid))
     }
 
-    /// Where an object lies on the ring, as this shard's field tells.
+    /// Returns the hash of an object by the field of this shard.
     pub(crate) fn hash_of(&self, key: &ObjectKey, uid: Option<&Uid>) -> u64 {
         shard::hash(match self.field {
             ShardField::Namespace => key.namespace().unwrap_or_default(),
@@ -130,7 +130,7 @@ impl Shard {
         })
     }
 
-    /// As API servers are asked for it; none if nothing can be of it.
+    /// Returns the shard selector for requests to API servers, or `None` if the shard is empty.
     pub fn selector(&self) -> Option<String> {
         shard::selector(self.field, &self.ranges)
     }
@@ -142,7 +142,7 @@ impl Default for ShardSet {
     }
 }
 
-/// Two handles are equal if they are of one set: sets that happen to hold the same go their own ways.
+/// Two handles are equal if they refer to the same set, not if their sets have equal contents.
 impl PartialEq for ShardSet {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.members, &other.members)
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_overlap_are_never_in_one_set() {
+    fn shard_set_rejects_overlapping_shards() {
         let ([lower, upper], set) = (halves(), ShardSet::new());
         assert_eq!(set.join(ShardId(0), lower.clone()), Ok(true));
         assert_eq!(set.join(ShardId(0), lower.clone()), Ok(false));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn shard_may_take_over_what_it_held_itself() {
+    fn shard_can_extend_its_own_ranges() {
         let ([lower, _], set) = (halves(), ShardSet::new());
         assert_eq!(set.join(ShardId(0), lower), Ok(true));
         assert_eq!(set.join(ShardId(0), HashRanges::whole()), Ok(true));

@@ -1,12 +1,12 @@
-//! One informer's part of a gauge that all informers of its resource share.
+//! The share of one informer in a gauge that all informers of its resource share.
 //!
-//! Guarantees: the gauge is the sum of what each of them told last, and what is dropped counts no more.
+//! Guarantees: the gauge is the sum of the last values of all shares, and a dropped share no longer counts.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use windlass_metrics::IntGauge;
 
-/// A part of a gauge.
+/// A share of a gauge.
 #[derive(Debug)]
 pub(crate) struct GaugeShare {
     gauge: IntGauge,
@@ -18,10 +18,10 @@ impl GaugeShare {
         Self { gauge: gauge.clone(), told: AtomicI64::new(0) }
     }
 
-    /// Sets this part.
+    /// Sets the value of this share.
     pub(crate) fn set(&self, part: u64) {
         let part = i64::try_from(part).unwrap_or(i64::MAX);
-        // Exchanged in one step, so that each difference is counted once whoever else sets it.
+        // One atomic exchange counts each difference once, also with concurrent writers.
         let before = self.told.swap(part, Ordering::Relaxed);
         self.gauge.add(part - before);
     }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gauge_is_the_sum_of_what_each_told_last_and_of_nobody_who_is_gone() {
+    fn gauge_is_sum_of_live_shares() {
         let metrics = Metrics::new();
         let gauge = metrics.informer("", "v1", "configmaps").objects;
         let (one, other) = (GaugeShare::of(&gauge), GaugeShare::of(&gauge));

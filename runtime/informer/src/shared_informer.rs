@@ -1,5 +1,4 @@
-//! An informer, with the type of its objects: what takes or gives objects, and casts. All else is
-//! [`Informer`]'s.
+//! A typed informer: the methods that take or return objects, and casts. All other methods are in [`Informer`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,38 +12,38 @@ use crate::handler::{Event, Handler, HandlerOptions};
 use crate::informer::Informer;
 use crate::lister::Lister;
 
-/// One kind and selection, kept in step with its source and shared by everyone who needs it. Cheap to clone.
+/// A cache of one kind and selection that follows its source. All its users share it. Cheap to clone.
 pub struct SharedInformer<T> {
     informer: Arc<Informer>,
     object: PhantomData<fn() -> T>,
 }
 
 impl<T: Send + Sync + 'static> SharedInformer<T> {
-    /// `informer` must be of a representation with these objects.
+    /// Creates the typed view. The objects of `informer` must have type `T`.
     pub(crate) fn of(informer: Arc<Informer>) -> Self {
         Self { informer, object: PhantomData }
     }
 
-    /// The same informer, whatever type its objects have.
+    /// Returns the same informer without the type of its objects.
     pub fn erased(&self) -> &Arc<Informer> {
         &self.informer
     }
 
-    /// A reader of the objects. It may be made before the informer is started, and is empty until then.
+    /// Returns a reader of the objects. It can be created before the informer is started and is empty until then.
     pub fn lister(&self) -> Lister<T> {
         Lister::new(Arc::clone(&self.informer))
     }
 
-    /// Sets what is done to every object after it was decoded and before it is stored: dropping what nobody reads, say.
-    /// It runs once for every state that is decoded, deleted ones included.
+    /// Sets a function that changes every object after it is decoded and before it is stored, for example to drop
+    /// fields that no controller reads. It runs once for every decoded state, deletions included.
     ///
-    /// An object that it refuses, or panics at, or changes the name, the UID or the version of, is put in quarantine
-    /// like one that cannot be decoded.
+    /// If the function returns an error, panics, or changes the name, the UID or the version, the object is isolated
+    /// like an object that cannot be decoded.
     ///
     /// # Errors
     ///
-    /// [`InformerError::AlreadyStarted`] once the informer is started, [`InformerError::DuplicateTransform`] if it has
-    /// one.
+    /// [`InformerError::AlreadyStarted`] once the informer is started, [`InformerError::DuplicateTransform`] if a
+    /// transform is set already.
     pub fn set_transform<E: fmt::Display>(
         &self,
         transform: impl Fn(&mut T) -> Result<(), E> + Send + Sync + 'static,
@@ -60,13 +59,13 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
 
     /// Adds a handler, before the informer is started or at any time after.
     ///
-    /// One that comes late is first told of everything there is, as additions by the initial list, then of
-    /// what has changed since. Nobody else is held up by that.
+    /// A handler that is added later first receives all existing objects, as additions of the initial list, and then
+    /// the changes since. This delays no other handler.
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the factory's
-    /// period of resyncs is too short.
+    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the resync period
+    /// of the factory is too short.
     ///
     /// # Panics
     ///
@@ -79,7 +78,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         self.add_handler_with(name, HandlerOptions::default(), handler)
     }
 
-    /// As [`add_handler`](Self::add_handler), told as the options say.
+    /// Adds a handler with options. See [`add_handler`](Self::add_handler).
     ///
     /// # Errors
     ///
@@ -97,7 +96,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         self.informer.add_handler(name, options, Box::new(Typed { handler, object: PhantomData }))
     }
 
-    /// What of it is in memory, without keeping it there.
+    /// Returns a weak reference to the informer.
     #[cfg(test)]
     pub(crate) fn downgrade(&self) -> std::sync::Weak<Informer> {
         Arc::downgrade(&self.informer)

@@ -1,4 +1,4 @@
-//! Waiting for informers to have their initial lists.
+//! Helpers that wait for informers.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,8 +9,8 @@ use windlass_object::ResourceVersion;
 use crate::partition::ObjectLocation;
 use crate::store::Progress;
 
-/// Lets other tasks run before the caller continues. Writers and handlers that find work without end call it,
-/// so that none of them keeps a thread to itself.
+/// Lets other tasks run before the caller continues. Writers and handlers call it in long loops so that they do not
+/// occupy a thread.
 pub(crate) async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {
@@ -24,14 +24,14 @@ pub(crate) async fn yield_now() {
     .await;
 }
 
-/// Waits for the initial list; `false` if the informer ended first.
+/// Waits for the initial list. Returns `false` if the informer stops first.
 pub(crate) async fn synced(mut progress: Receiver<Progress>) -> bool {
     progress.wait_for(|progress| progress.synced).await.is_ok()
 }
 
-/// Waits until everything up to `wanted` is held of the part that holds what is at `site`, or until a new epoch makes the
-/// question meaningless; `false` if the informer ended first. `joins` says whether a part that is not followed is about to
-/// be.
+/// Waits until the partition for `site` contains all changes up to `wanted`, or until a new epoch starts, which makes
+/// the version obsolete. Returns `false` if the informer stops first. `joins` returns whether a partition that is not
+/// followed yet is desired.
 pub(crate) async fn reached_in(
     mut progress: Receiver<Progress>,
     site: ObjectLocation<'_>,

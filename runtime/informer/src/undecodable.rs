@@ -1,4 +1,4 @@
-//! The objects of one moment that exist but cannot be decoded.
+//! Snapshots of the objects that exist but cannot be decoded.
 
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
@@ -6,7 +6,7 @@ use windlass_object::ObjectKey;
 
 use crate::store::UndecodableObject;
 
-/// The objects of one moment that exist but cannot be decoded. Cheap to clone, and cheap to compare with what it became.
+/// A snapshot of the objects that exist but cannot be decoded. Cheap to clone and to compare with a later snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct UndecodableObjects(OrdMap<ObjectKey, UndecodableObject>);
 
@@ -15,13 +15,13 @@ impl UndecodableObjects {
         Self(objects)
     }
 
-    /// The object of that key, if it is one of these.
+    /// Returns the object of that key, if it cannot be decoded.
     pub fn get(&self, key: &ObjectKey) -> Option<&UndecodableObject> {
         self.0.get(key)
     }
 
-    /// Returns the keys that are in `earlier` and not here, in order: each is readable now, or gone. Of two moments of the
-    /// same informer only what differs is visited.
+    /// Returns the keys that are in `earlier` and not in `self`, in order: each of these objects is now readable or
+    /// deleted. If both snapshots are from the same informer, only the differences are visited.
     pub fn missing_since(&self, earlier: &Self) -> Vec<ObjectKey> {
         let removed = earlier.0.diff(&self.0).filter_map(|item| match item {
             DiffItem::Remove(key, _) => Some(key.clone()),

@@ -1,4 +1,4 @@
-//! Kinds that come and go with their definitions: whoever is told of a definition looks again at what it defines.
+//! Rechecks kinds when their CRDs change.
 
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use windlass_object::{GroupResource, Metadata, ObjectKey, ResourceKind, Scope};
 use super::Inner;
 use crate::informer::{ChangeObserver, Informer};
 
-/// The kind of definitions.
+/// The kind of CustomResourceDefinitions.
 const DEFINITIONS: ResourceKind = ResourceKind {
     group: std::borrow::Cow::Borrowed("apiextensions.k8s.io"),
     version: std::borrow::Cow::Borrowed("v1"),
@@ -16,7 +16,7 @@ const DEFINITIONS: ResourceKind = ResourceKind {
     scope: Scope::Cluster,
 };
 
-/// Their names are all that is needed.
+/// Only the names of the CRDs are required.
 pub(super) fn representation() -> Metadata {
     Metadata::new(DEFINITIONS)
 }
@@ -25,14 +25,14 @@ pub(super) fn is_of_definitions(kind: &ResourceKind) -> bool {
     kind.group_resource() == DEFINITIONS.group_resource()
 }
 
-/// Has every informer of `inner` look again when its definition changes.
+/// Rechecks the informers of a kind in `inner` when its CRD changes.
 pub(super) fn link(inner: &Arc<Inner>, informer: &Informer) {
     let factory = Arc::downgrade(inner);
     informer
         .witness(Arc::new(move |definition: &ObjectKey| look_again(&factory, definition)) as ChangeObserver);
 }
 
-/// A definition is named after what it defines: `plural.group`.
+/// The name of a CRD is `plural.group` of the kind that it defines.
 fn look_again(factory: &Weak<Inner>, definition: &ObjectKey) {
     let (Some(inner), Some((plural, group))) = (factory.upgrade(), definition.name().split_once('.')) else {
         return;

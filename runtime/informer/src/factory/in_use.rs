@@ -1,8 +1,9 @@
-//! Informers that last as long as they are used.
+//! Reference-counted informers.
 //!
-//! Guarantees: as long as an [`RefCountedInformer`], a [`Lister`] that it gave, an index made from such a lister or a handler that was
-//! added to it is there, the informer continues; with the last of them it is stopped, its watches end and its memory is freed. Asked for again it starts
-//! again. One that was also asked for for good ([`InformerFactory::informer`](super::InformerFactory::informer)) stays.
+//! Guarantees: an informer keeps running while a [`RefCountedInformer`] exists, or a [`Lister`] from it, an index of
+//! such a lister, or a handler that was added to it. When the last of these is dropped, the informer is stopped, its
+//! watches are closed and its memory is freed. The next request starts it again. An informer that was also requested
+//! with [`InformerFactory::informer`](super::InformerFactory::informer) is not stopped.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -17,35 +18,35 @@ use crate::informer::Informer;
 use crate::lister::Lister;
 use crate::shared_informer::SharedInformer;
 
-/// An informer that lasts as long as it is used: by this or a clone of it, by a lister or a handler from here. Cheap to
-/// clone. Somebody who stops it by name ([`InformerFactory::stop`](super::InformerFactory::stop)) stops it for all.
+/// A reference-counted informer. It runs while this value, a clone, or a lister or handler from it exists. Cheap to
+/// clone. [`InformerFactory::stop`](super::InformerFactory::stop) stops it for all users.
 pub struct RefCountedInformer<T> {
     pub(super) informer: SharedInformer<T>,
     pub(super) hold: Arc<InformerRef>,
 }
 
-/// While there is one, its informer is not stopped for want of use.
+/// A reference to an informer. While one exists, the informer is not stopped for lack of use.
 pub(crate) struct InformerRef {
     factory: Weak<Inner>,
     identity: Identity,
 }
 
 impl<T: Send + Sync + 'static> RefCountedInformer<T> {
-    /// The informer. A clone of it does not keep it going.
+    /// Returns the informer. A clone of it does not keep it running.
     pub fn informer(&self) -> &SharedInformer<T> {
         &self.informer
     }
 
-    /// A reader of the objects, which keeps the informer going as long as it or a clone of it is there.
+    /// Returns a reader of the objects. The reader and its clones keep the informer running.
     pub fn lister(&self) -> Lister<T> {
         self.informer.lister().holding(Arc::clone(&self.hold) as _)
     }
 
-    /// As [`SharedInformer::add_handler`]. The handler keeps the informer going until it is removed.
+    /// Adds a handler that keeps the informer running until it is removed. See [`SharedInformer::add_handler`].
     ///
     /// # Errors
     ///
-    /// As [`SharedInformer::add_handler`].
+    /// The errors of [`SharedInformer::add_handler`].
     ///
     /// # Panics
     ///
@@ -60,7 +61,7 @@ impl<T: Send + Sync + 'static> RefCountedInformer<T> {
     }
 }
 
-/// A handler that keeps its informer going.
+/// A handler that keeps its informer running.
 struct RetainingHandler<H> {
     handler: H,
     _hold: Arc<InformerRef>,
@@ -73,7 +74,8 @@ impl<T, H: Handler<T>> Handler<T> for RetainingHandler<H> {
 }
 
 impl State {
-    /// Keeps an informer going, if it is not for good: one that was made just now (`is_new`) is not.
+    /// Returns a reference that keeps an informer running, unless it is permanent. A new informer (`is_new`) is not
+    /// permanent.
     pub(super) fn hold(
         &mut self,
         factory: &Arc<Inner>,
@@ -87,9 +89,9 @@ impl State {
             return hold;
         }
         match self.holds.get_mut(identity) {
-            // For good: this holds nothing.
+            // Permanent: the reference has no effect.
             None => new(),
-            // Between the end of the last use and the stop that follows from it somebody may come.
+            // A request can arrive between the last drop and the stop that follows.
             Some(held) => held.upgrade().unwrap_or_else(|| {
                 let hold = new();
                 *held = Arc::downgrade(&hold);
@@ -98,7 +100,7 @@ impl State {
         }
     }
 
-    /// Takes out an informer that is not for good and that nobody uses.
+    /// Removes an informer that is not permanent and has no users.
     fn part_with_unused(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
         let is_unused = self.holds.get(identity).is_some_and(|held| held.strong_count() == 0);
         is_unused.then(|| self.take_out(identity)).flatten()
@@ -106,13 +108,13 @@ impl State {
 }
 
 impl Inner {
-    /// Somebody was the last to use an informer.
+    /// Stops an informer whose last reference was dropped.
     fn unused(&self, identity: &Identity) {
         let (stopped, _ended) = {
             let mut state = self.lock();
             (state.part_with_unused(identity), state.take_ended())
         };
-        // It stops at the first look; what is left is to wait for its tasks, which a shutdown does.
+        // One poll cancels it; `InformerFactory::shutdown` waits for its tasks.
         let _waited_for_by_others = stopped.as_ref().and_then(|informer| informer.stop().now_or_never());
     }
 }
@@ -133,6 +135,6 @@ impl<T> Clone for RefCountedInformer<T> {
 
 impl<T> fmt::Debug for RefCountedInformer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InUse").field(&self.informer).finish()
+        f.debug_tuple("RefCountedInformer").field(&self.informer).finish()
     }
 }

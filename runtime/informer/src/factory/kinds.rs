@@ -1,4 +1,4 @@
-//! What differs for the informers of one kind.
+//! Options for the informers of one kind.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -14,24 +14,24 @@ use crate::erased::Object;
 use crate::namespaces::NamespaceSet;
 use crate::settings::Transform;
 
-/// What differs for the informers of `K`. A field that is `None` is as in the options of all.
+/// Options for the informers of `K`. If a field is `None`, the options of the factory apply.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct KindOptions<K> {
-    /// What they select by, instead of the selectors of all.
+    /// The selectors, in place of the factory's selectors.
     pub selectors: Option<Selectors>,
-    /// The namespaces that they follow. A kind without namespaces ignores it.
+    /// The namespaces to follow. Ignored for kinds without namespaces.
     pub namespaces: Option<NamespaceSet>,
-    /// How many bytes each may hold.
+    /// The maximum number of bytes that each informer holds.
     pub byte_budget: Option<u64>,
-    /// Whether the `managedFields` of their objects are kept.
+    /// Whether the objects keep `managedFields`.
     pub keep_managed_fields: Option<bool>,
     transform: Option<Transform>,
     object: PhantomData<fn(K)>,
 }
 
 impl<K: Resource + Send + Sync + 'static> KindOptions<K> {
-    /// Options that change nothing.
+    /// Returns options that change nothing.
     pub fn new() -> Self {
         Self {
             selectors: None,
@@ -43,11 +43,11 @@ impl<K: Resource + Send + Sync + 'static> KindOptions<K> {
         }
     }
 
-    /// Changes every object before it is stored: to drop fields that no controller of this process reads. Informers of the
-    /// same kind in another form, such as metadata alone, are not concerned.
+    /// Changes every object before it is stored, to drop fields that no controller of this process reads. Informers of
+    /// the same kind in another representation, such as metadata only, are not affected.
     ///
-    /// Controllers that replace whole objects of the kind fail at their setup. A writer's patch of a list sends the list as
-    /// it is cached: do not transform inside of lists that controllers change, nor finalizers.
+    /// A controller that replaces whole objects of the kind fails at setup. A patch of a list sends the cached list: do
+    /// not transform finalizers or elements of lists that controllers change.
     #[must_use]
     pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         self.transform = Some(Arc::new(move |object: &mut Object| {
@@ -85,12 +85,12 @@ pub(super) struct OfKind {
     pub(super) namespaces: Option<NamespaceSet>,
     pub(super) byte_budget: Option<u64>,
     pub(super) keep_managed_fields: Option<bool>,
-    /// For objects of this type.
+    /// The transform, for objects of this type.
     transform: Option<(TypeId, Transform)>,
 }
 
 impl Kinds {
-    /// Sets the options of `K`, instead of earlier ones.
+    /// Sets the options of `K` and replaces earlier ones.
     pub fn set<K>(&mut self, options: KindOptions<K>) -> &mut Self
     where
         K: Resource<DynamicType = (), Scope: Scoped> + Send + Sync + 'static,
@@ -102,12 +102,12 @@ impl Kinds {
         self
     }
 
-    /// Whether stored objects of this kind differ from the server's.
+    /// Returns whether the stored objects of this kind differ from the server's objects.
     pub fn has_transform(&self, resource: &GroupResource) -> bool {
         self.get(resource).is_some_and(|of_kind| of_kind.transform.is_some())
     }
 
-    /// The resources that have options of their own.
+    /// Returns the resources that have options.
     pub fn resources(&self) -> impl Iterator<Item = &GroupResource> {
         self.of.keys()
     }
@@ -118,7 +118,7 @@ impl Kinds {
 }
 
 impl OfKind {
-    /// The transform of objects of this type.
+    /// Returns the transform of objects of this type.
     pub(super) fn transform(&self, object: TypeId) -> Option<Transform> {
         self.transform.as_ref().filter(|(of, _)| *of == object).map(|(_, transform)| Arc::clone(transform))
     }

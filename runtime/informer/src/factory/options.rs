@@ -1,4 +1,4 @@
-//! What the informers of a factory have in common.
+//! Options that the informers of a factory share.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -12,39 +12,43 @@ use crate::namespaces::NamespaceSet;
 use crate::settings::{InformerSettings, Transform};
 use crate::shards::{ShardSet, Shards};
 
-/// What the informers of a factory have in common.
+/// Options that the informers of a factory share.
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
-    /// How often handlers that do not say otherwise ([`HandlerOptions`](crate::HandlerOptions)) are told of every
-    /// object although nothing happened; at least [`Resync::SHORTEST`](crate::Resync::SHORTEST). `None` by default:
-    /// level-triggered controllers that need another look ask for it themselves, per key.
+    /// The resync period of handlers that set none ([`HandlerOptions`](crate::HandlerOptions)); at least
+    /// [`Resync::MIN`](crate::Resync::MIN). `None` by default: level-triggered controllers requeue their keys
+    /// themselves.
     pub resync: Option<Duration>,
-    /// Whether the objects' `managedFields` are kept. They are dropped by default: hardly anybody reads them, and they
-    /// are a third of a typical object.
+    /// Whether the objects keep `managedFields`. They are dropped by default: they are a third of a typical object, and
+    /// few controllers read them.
     pub keep_managed_fields: bool,
-    /// How many bytes each informer may hold, counted by what its objects had on the wire. `None` by default: as many
-    /// as there are. What does not fit is refused as a whole, see [`Lag::OverBudget`](crate::Lag::OverBudget);
-    /// [`SharedInformer::set_byte_budget`](crate::Informer::set_byte_budget) sets that of one informer.
+    /// The maximum number of bytes that each informer holds, measured by the size of its objects on the wire. `None` by
+    /// default: no limit. A list that exceeds the limit is rejected as a whole, see
+    /// [`UnsyncedReason::OverBudget`](crate::UnsyncedReason::OverBudget).
+    /// [`SharedInformer::set_byte_budget`](crate::Informer::set_byte_budget) sets the limit of one informer.
     pub byte_budget: Option<u64>,
-    /// The namespaces of every informer that is not asked for with others: of namespaced kinds, that is; kinds without
-    /// namespaces ignore it. `None` by default: all of them, in one list and one watch. With a set, each namespace is
-    /// listed and watched for itself, so roles in those namespaces are enough.
+    /// The namespaces of every informer of a namespaced kind that is not requested with other namespaces. `None` by
+    /// default: all namespaces, in one list and one watch. With a set, each namespace has its own list and watch, so
+    /// roles in those namespaces are sufficient.
     pub namespaces: Option<NamespaceSet>,
-    /// The shards of every informer that is not asked for [of every shard](Selection::of_every_shard), or in one namespace.
-    /// `None` by default: everything, in one list and one watch. With a set, each shard is listed and watched for itself,
-    /// and what belongs to none is left out: kinds with namespaces by namespace, others by uid. Together with
-    /// [`namespaces`](Self::namespaces), those namespaces are followed that belong to one of the shards.
+    /// The shards of every informer that is not requested for [every shard](Selection::of_every_shard) or for one
+    /// namespace. `None` by default: all objects, in one list and one watch. With a set, each shard has its own list
+    /// and watch, and objects of other shards are left out. Namespaced kinds are sharded by namespace, other kinds by
+    /// UID. If [`namespaces`](Self::namespaces) is set as well, the informer follows the namespaces of the set that
+    /// belong to one of the shards.
     pub shards: Option<ShardSet>,
-    /// What every informer selects by, next to what it is asked for. Nothing by default.
+    /// Selectors of every informer, combined with the selectors of the request. Empty by default.
     pub selectors: Selectors,
-    /// What differs for the informers of single kinds. Nothing by default.
+    /// Options for single kinds. Empty by default.
     pub kinds: Kinds,
-    /// Whether to follow the custom resource definitions, so that a kind that is installed is asked for at once, not
-    /// within a minute. Needs the right to list and watch `customresourcedefinitions.apiextensions.k8s.io`, and is off
-    /// by default for that. If the factory has an informer of all definitions anyway, that one serves.
+    /// Whether to watch CustomResourceDefinitions. If true, an informer lists a kind immediately after its CRD is
+    /// installed instead of within a minute. Requires permission to list and watch
+    /// `customresourcedefinitions.apiextensions.k8s.io`, so it is off by default. If the factory has an informer of all
+    /// CRDs, that informer is used.
     pub follow_definitions: bool,
-    /// Tells this factory's random numbers from those of another in the same [`Env`](windlass_env::Env). Two factories
-    /// of one name in one Env cannot both start an informer of the same kind.
+    /// The name of this factory. It separates its random numbers from those of another factory in the same
+    /// [`Env`](windlass_env::Env). Two factories with the same name in one Env cannot both start an informer of the
+    /// same kind.
     pub name: String,
 }
 
@@ -75,18 +79,18 @@ impl FactoryOptions {
         }
     }
 
-    /// The namespaces of informers of this kind.
+    /// Returns the namespaces of informers of this kind.
     pub(super) fn namespaces_of(&self, kind: &ResourceKind) -> Option<NamespaceSet> {
         let of_kind = self.kinds.get(&kind.group_resource()).and_then(|it| it.namespaces.clone());
         of_kind.or_else(|| self.namespaces.clone())
     }
 
-    /// How objects of this type are changed before they are stored.
+    /// Returns the transform of objects of this type.
     pub(super) fn transform(&self, kind: &ResourceKind, object: TypeId) -> Option<Transform> {
         self.kinds.get(&kind.group_resource())?.transform(object)
     }
 
-    /// What an informer selects that is asked for with `selection`: both must hold.
+    /// Returns the selection combined with the selectors of the options: both must match.
     pub(super) fn narrow(&self, kind: &ResourceKind, selection: Selection) -> Selection {
         let of_kind = self.kinds.get(&kind.group_resource()).and_then(|it| it.selectors.as_ref());
         let Selectors { labels, fields } = of_kind.unwrap_or(&self.selectors);
@@ -98,7 +102,7 @@ impl FactoryOptions {
         })
     }
 
-    /// The same of every shard. Without shards that is the same informer.
+    /// Returns the selection for every shard. Without shards that is the same informer.
     pub(super) fn every_shard(&self, selection: Selection) -> Selection {
         match self.shards {
             Some(_) => selection.of_every_shard(),

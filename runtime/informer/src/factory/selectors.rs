@@ -1,6 +1,6 @@
-//! By which labels and fields informers select.
+//! Label and field selectors of informers.
 
-/// By which labels and fields to select, as the API spells them.
+/// Label and field selectors, in the syntax of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selectors {
     /// A label selector: `app=web,tier!=cache`.
@@ -9,7 +9,7 @@ pub struct Selectors {
     pub fields: Option<String>,
 }
 
-/// Selectors that both hold; one said twice is said once.
+/// Combines two selectors so that both must match; equal selectors are not repeated.
 pub(super) fn both(one: Option<String>, other: Option<&str>) -> Option<String> {
     match (one, other) {
         (Some(one), Some(other)) if one != other => Some(format!("{one},{other}")),
