@@ -1,12 +1,12 @@
-//! Reflector, queue, store and handlers of one kind and selection, as one.
+//! The reflector, queue, store and handlers of one kind and selection.
 //!
 //! ```text
-//! source -> reflector -> DeltaFifo -> processing loop -> store -> handlers, each in a task of its own
+//! source -> reflector -> DeltaFifo -> processing loop -> store -> handlers, each in a separate task
 //! ```
 //!
-//! An informer is made without a source and does nothing until its factory starts it with one. Listers,
-//! handlers and indexes may be added before that or at any time after. Over a set of namespaces, or of shards, it has a
-//! reflector for each of them, and is one in everything else.
+//! An informer is created without a source and is idle until its factory starts it with a source. Listers, handlers and
+//! indexes can be added before or after the start. With a set of namespaces or shards, the informer has one reflector
+//! per member and shares all other parts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,10 +54,10 @@ mod reflector_set;
 mod state;
 mod version_source;
 
-/// An informer, whatever type its objects have: what a [`SharedInformer`](crate::SharedInformer) of any type can do.
+/// An informer without the type of its objects: the methods that every [`SharedInformer`](crate::SharedInformer) has.
 pub struct Informer {
     pub(crate) name: Arc<str>,
-    /// Begins the names of this informer's tasks and random streams.
+    /// The prefix of the names of this informer's tasks and random streams.
     path: String,
     env: Env,
     pub(crate) codec: Arc<Codec>,
@@ -65,26 +65,26 @@ pub struct Informer {
     members: Option<PartitionSet>,
     pub(crate) store: Arc<Store<Object>>,
     fifo: Arc<DeltaFifo<Object>>,
-    /// Held for the moment in which a batch is applied and distributed, or a handler or index is added: never
-    /// across an await, and never by a reader.
+    /// Locked while a batch is applied and distributed, and while a handler or index is added. Never locked across an
+    /// await, and never by a reader.
     pub(crate) hub: Mutex<InformerState>,
-    /// Indexes that are to be removed when the hub is free.
+    /// Indexes to remove when the lock is free.
     retired: Mutex<Vec<IndexId>>,
-    /// Whether the hub is in its running phase, for those who must not wait for the hub.
+    /// Whether the informer is in its running phase, for callers that must not wait for the lock.
     running: AtomicBool,
-    /// Cancelled by the end, of whatever kind, of a task that follows the source.
+    /// Canceled when a task that follows the source ends, for whatever reason.
     unfollowed: CancellationToken,
-    /// Those of all its tasks.
+    /// The poll timers of all tasks.
     pub(crate) polls: PollTimers,
     progress: Sender<Progress>,
     following: ReflectorSet,
-    /// Who is told, by key, of everything that changes.
+    /// The observers that receive the key of every change.
     witnesses: Mutex<Vec<ChangeObserver>>,
     settings: InformerSettings,
     budget: Arc<ByteBudget>,
     stop: CancellationToken,
     metrics: InformerMetrics,
-    /// Its share of the objects, and of what is queued, of all informers of the resource.
+    /// The shares of this informer in the gauges of its resource: stored objects and queued items.
     objects: GaugeShare,
     queued: GaugeShare,
 }
@@ -144,27 +144,27 @@ impl Informer {
         }
     }
 
-    /// The kind of the objects.
+    /// Returns the kind of the objects.
     pub fn kind(&self) -> &ResourceKind {
         &self.codec.kind
     }
 
-    /// Which objects of that kind.
+    /// Returns the selection of objects of that kind.
     pub fn selection(&self) -> &Selection {
         &self.selection
     }
 
-    /// The namespaces it follows one by one, if it does.
+    /// Returns the namespaces that it follows separately, if it does.
     pub fn namespaces(&self) -> Option<&NamespaceSet> {
         self.members.as_ref().and_then(PartitionSet::namespaces)
     }
 
-    /// The shards it follows, or within which it follows namespaces, if it does.
+    /// Returns its shards: the shards that it follows, or the shards that limit its namespaces.
     pub fn shards(&self) -> Option<&ShardSet> {
         self.members.as_ref().and_then(PartitionSet::shards)
     }
 
-    /// By what the shards that it follows are told apart, if it follows shards.
+    /// Returns the field by which objects are assigned to its shards, if it follows shards.
     pub fn sharded_by(&self) -> Option<ShardField> {
         self.members.as_ref().and_then(PartitionSet::field)
     }
@@ -198,11 +198,11 @@ impl Informer {
         Ok(())
     }
 
-    /// Sets how many bytes the informer may hold, counted by what its objects had on the wire; `None` for as many as
-    /// there are. See [`FactoryOptions::byte_budget`](crate::FactoryOptions::byte_budget).
+    /// Sets how many bytes the informer can hold, measured by the size of its objects on the wire; `None` for no limit.
+    /// See [`FactoryOptions::byte_budget`](crate::FactoryOptions::byte_budget).
     ///
-    /// A budget that comes while none was set knows nothing of what is held by then until it changes or is listed
-    /// again. One that was passed is tried again within about a minute.
+    /// A budget that is set later does not count the objects that are already stored until they change or are listed
+    /// again. After the budget was exceeded, the informer retries within about a minute.
     pub fn set_byte_budget(&self, bytes: Option<u64>) {
         self.budget.limit(bytes);
     }
@@ -216,7 +216,7 @@ impl Informer {
     ) -> Result<HandlerHandle, InformerError> {
         let HandlerOptions { resync, delivery } = options;
         let resync = self.period(name, resync)?;
-        // Dropping handlers runs users' code, so it comes after the lock.
+        // Dropping handlers runs user code, so it happens after the lock is released.
         let _removed: Vec<PendingHandler>;
         let mut hub = self.lock();
         hub.handlers += 1;
@@ -238,11 +238,11 @@ impl Informer {
         Ok(HandlerHandle::new(name.to_owned(), listener.state(), listener))
     }
 
-    /// Adds an index, or finds that of the same function. Each call is to be undone by one of
+    /// Adds an index, or finds the index of the same function. Each call must be paired with a call to
     /// [`remove_index`](Self::remove_index).
     pub(crate) fn add_index(&self, index: NewIndex) -> IndexId {
         let NewIndex { name, values, sameness } = index;
-        // Dropped last, and so under no lock.
+        // Dropped last, without a lock.
         let _removed;
         let mut hub = self.lock();
         _removed = hub.remove_indexes(self.take_retired());
@@ -257,31 +257,31 @@ impl Informer {
         id
     }
 
-    /// Undoes one [`add_index`](Self::add_index). The last one removes the index: at once, or if the lock is taken,
-    /// with the next batch, the next index or the stop. Readers keep the results they have. Never waits, because users'
+    /// Reverts one [`add_index`](Self::add_index). The last call removes the index: immediately, or if the lock is
+    /// taken, with the next batch, the next index or the stop. Readers keep their results. Never waits, because user
     /// code can drop an index anywhere.
     pub(crate) fn remove_index(&self, id: IndexId) {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         let functions = match self.hub.try_lock() {
             Ok(mut hub) => hub.remove_indexes(self.take_retired()),
             Err(TryLockError::Poisoned(hub)) => hub.into_inner().remove_indexes(self.take_retired()),
-            // Whoever has the lock is the processing loop, or will be followed by it.
+            // The lock is held by the processing loop, or by a caller that the processing loop follows.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
         drop(functions);
     }
 
-    /// Takes the indexes that are to be removed.
+    /// Takes the indexes to remove.
     fn take_retired(&self) -> Vec<IndexId> {
         std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts following its source, unless it was started or stopped before.
+    /// Starts to follow its source, unless it was started or stopped before.
     pub(crate) fn start(self: &Arc<Self>, sources: Arc<dyn SourceProvider>) {
         if !matches!(self.lock().phase, Phase::Created(_)) {
             return;
         }
-        // Users' code, which may panic: nothing has begun by then, and it may be asked again.
+        // User code, which can panic. Nothing has been started yet, so `start` can be called again.
         let whom = match self.members.clone() {
             Some(members) => Either::Left(members),
             None => Either::Right(self.ask(&Partition::Whole, &*sources)),
@@ -300,10 +300,10 @@ impl Informer {
         self.running.store(true, Ordering::Release);
     }
 
-    /// Stops everything, and returns once it has ended. Handlers finish the change they are being told of.
+    /// Stops all tasks and returns when they have stopped. A handler finishes its current call.
     ///
     /// # Cancel safety
-    /// It is stopped at once; calling it again waits for the rest of the end.
+    /// The informer is stopped immediately; another call waits for the remaining tasks.
     pub(crate) async fn stop(&self) {
         let (ended, never_ran, transform, _removed) = {
             let mut hub = self.lock();
@@ -313,7 +313,7 @@ impl Informer {
             let (ended, never_ran) = hub.phase.stop();
             (ended, never_ran, hub.transform.take(), removed)
         };
-        // Users' code, and so dropped under no lock: it can hold listers, and they this informer.
+        // Dropped without a lock, because it is user code: it can hold listers, which hold this informer.
         drop((never_ran, transform, self.following.trouble.tell(Arc::new(LogWatchErrors))));
         self.stop.cancel();
         self.store.stop();
@@ -321,7 +321,7 @@ impl Informer {
         ended.await;
     }
 
-    /// Whether it was stopped and nothing of it runs any more.
+    /// Returns whether it was stopped and none of its tasks runs.
     pub(crate) fn has_ended(&self) -> bool {
         let ended = match &self.lock().phase {
             Phase::Stopped(ended) => ended.clone(),
@@ -330,18 +330,18 @@ impl Informer {
         ended.now_or_never().is_some()
     }
 
-    /// Has `witness` told of every object that changes from here on. Called by the processing loop, under no lock.
+    /// Adds an observer that receives the key of every later change. The processing loop calls it without a lock.
     pub(crate) fn witness(&self, witness: ChangeObserver) {
         self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).push(witness);
     }
 
-    /// What a reflector's objects go through.
+    /// Returns the steps for the objects of a reflector.
     fn admission(&self, transform: Option<Transform>) -> IngestOptions {
         let keep_managed_fields = self.settings.keep_managed_fields;
         IngestOptions { keep_managed_fields, transform, budget: Arc::clone(&self.budget) }
     }
 
-    /// How often a handler is to be told of everything.
+    /// Returns the resync period of a handler.
     fn period(&self, handler: &str, resync: Resync) -> Result<Option<Duration>, InformerError> {
         let period = match resync {
             Resync::AsFactory => self.settings.resync,
@@ -361,8 +361,7 @@ impl Informer {
         self.env.spawn(format!("informer {}: {what}", self.name), self.polls.timed(&self.env, future))
     }
 
-    /// Code of others that runs under this lock is guarded (index functions), so poison cannot mean a broken
-    /// hub.
+    /// User code that runs under this lock (index functions) is guarded, so poison cannot mean a broken state.
     fn lock(&self) -> MutexGuard<'_, InformerState> {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,26 +1,25 @@
-//! Fan-out: every handler of an informer is told of every change, each at its own pace.
+//! Delivers every change to every handler of an informer, at the pace of each handler.
 //!
 //! Guarantees:
-//! - A handler delays only itself: it runs in its own task, and its changes are gathered while it is
-//!   busy.
-//! - Gathered changes keep the path of their object, that is of one key and UID: a handler is told every
-//!   state the store went through, each from the one before it. A label that came and went, and a label that
-//!   went before its object did, are told however late.
-//! - The number of waiting states does not depend on the number of changes: of one object at most sixteen states wait.
-//!   Beyond that the oldest in between are dropped, which is logged; see [`pending`].
-//! - The number of waiting objects is bounded by the number of objects that exist or that the handler knows, and
-//!   [`MAX_UNSEEN`] objects that came and went before the handler received an event for them. Beyond that the oldest of
-//!   these are dropped, which is logged, and the handler is [told](Handler::missed) that it missed some.
+//! - A handler delays only itself: it runs in its own task, and its changes are collected while it is busy.
+//! - Pending changes keep the path of their object, that is, of one key and UID. A handler receives every state that
+//!   the store contained, each as an update from the previous state. A label that was set and removed, or removed
+//!   before its object was deleted, is delivered however late.
+//! - The number of pending states does not depend on the number of changes: at most sixteen states of one object are
+//!   pending. Above that, the oldest intermediate states are dropped and logged; see [`pending`].
+//! - The number of pending objects is limited to the objects that exist or that the handler knows, plus [`MAX_UNSEEN`]
+//!   objects that were created and deleted before the handler received an event for them. Above that, the oldest of
+//!   these are dropped and logged, and the handler is [notified](Handler::missed).
 //! - Changes of different UIDs are never merged: a recreated object is a deletion and an addition.
-//! - The deletion of an object that the handler knows is always told.
-//! - For one key, changes are told in the order they happened; an object that waits keeps its place in the
-//!   queue when it changes again, so nothing is put off forever.
-//! - A handler that asked for every event is told every change in the order of all of them, or ended with a
-//!   reason once more of them wait than it allowed. That harms nobody else.
-//! - A handler that panics is counted, and told the next change. It still becomes synced.
-//! - What was there when a handler came (or when the initial list arrived) is told from a snapshot, which
-//!   holds up nobody and takes no memory per object; later changes wait behind it. So is a resync, of which at most
-//!   one waits, and none before the handler is synced.
+//! - The deletion of an object that the handler knows is always delivered.
+//! - Changes of one key are delivered in order. A pending object keeps its position in the queue when it changes again,
+//!   so it is not delayed indefinitely.
+//! - A handler with [`Delivery::EveryEvent`] receives every change in the order across all objects. If more changes are
+//!   pending than its bound, it is removed with a reason. Other handlers are not affected.
+//! - If a handler panics, the panic is counted and the next event is delivered. The handler still becomes synced.
+//! - Existing objects are delivered from a snapshot when a handler is added and when the initial list arrives. The
+//!   snapshot blocks no other handler and needs no memory per object; later changes are queued behind it. A resync
+//!   works the same way: at most one is pending, and none before the handler is synced.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,44 +38,44 @@ use crate::handler::{Cause, Delivery, Event, Handler, HandlerFailure};
 use crate::lock::{Mutex, MutexGuard};
 use crate::sync::yield_now;
 
-// The path is spelled out for the models of the fan-out (`tests/models`), which compile this very file.
+// The explicit path is for the models of the fan-out (`tests/models`), which compile this file.
 #[path = "processor/pending.rs"]
 mod pending;
 
-/// How many changes a handler is told before it lets other tasks run.
+/// The number of events after which a handler's task lets other tasks run.
 const BURST: usize = 64;
 
-/// How many objects wait that came and went unseen: more than come and go while a handler is merely slow.
+/// The maximum number of pending objects that were created and deleted unseen. A slow handler does not reach it.
 const MAX_UNSEEN: usize = 4_096;
 
-/// The objects of a snapshot, made one by one as they are told.
+/// The objects of a snapshot, created one by one during delivery.
 pub(crate) type Replay<T> = Box<dyn Iterator<Item = T> + Send>;
 
 thread_local! {
-    /// The listener whose handler this thread is calling right now, by its address. A call ends on the thread it began
-    /// on, so this says whether code runs within a call.
+    /// The address of the listener whose handler this thread is calling. A call returns on the thread that started it,
+    /// so this value shows whether code runs within a call.
     static CALLING: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Where a handler stands with regard to the initial list.
+/// The progress of a handler with the initial list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandlerState {
-    /// It has not been told of all of it.
+    /// The handler has not received the whole initial list.
     Waiting,
-    /// It has.
+    /// The handler has received the initial list.
     Synced,
-    /// It is told nothing any more, but a call of it may still be running.
+    /// The handler receives no further events, but a call of it might still be running.
     Removed,
-    /// It is told nothing any more, and no call of it is running.
+    /// The handler receives no further events, and no call of it is running.
     Gone,
 }
 
-/// Cuts a handler off, whatever it handles.
+/// Removes a handler, whatever its object type.
 pub(crate) trait HandlerControl: Send + Sync {
     fn detach(&self);
-    /// Whether the caller's code runs within a call of the handler.
+    /// Returns whether the calling code runs within a call of the handler.
     fn is_calling_here(&self) -> bool;
-    /// Why it was ended, if it was.
+    /// Returns why the handler was removed, if the informer removed it.
     fn failure(&self) -> Option<HandlerFailure>;
 }
 
@@ -89,7 +88,7 @@ pub(crate) struct Processor<T> {
 /// One handler's queue.
 pub(crate) struct Listener<T> {
     name: String,
-    /// Tells it from the others of its informer.
+    /// The number of the handler within its informer.
     number: u64,
     delivery: Delivery,
     failure: OnceLock<HandlerFailure>,
@@ -100,44 +99,44 @@ pub(crate) struct Listener<T> {
 }
 
 struct Queue<T> {
-    /// What waits, by place in the queue.
+    /// The pending work, by position in the queue.
     waiting: BTreeMap<u64, HandlerWork<T>>,
-    /// How much of it is no news: snapshots, and what is part of an initial list.
+    /// The number of entries that are not changes: snapshots and parts of an initial list.
     no_news: usize,
-    /// The place of what waits last for each key. Only that may be continued, and only if no snapshot waits behind it.
+    /// The last position of each key. Only that entry can be extended, and only if no snapshot is queued behind it.
     latest: BTreeMap<ObjectKey, u64>,
-    /// The places of objects that came and went unseen.
+    /// The positions of objects that were created and deleted unseen.
     unseen: BTreeSet<u64>,
-    /// Whether such an object was dropped since the handler was last told so.
+    /// Whether such an object was dropped since the last call of [`Handler::missed`].
     missed: bool,
     next_place: u64,
-    /// The first place behind the initial list, once that has been queued.
+    /// The first position behind the initial list, once the list has been queued.
     initial_list_ends: Option<u64>,
     /// Whether the handler has a task.
     runs: bool,
 }
 
-/// What a handler's task does next.
+/// The next work of a handler's task.
 enum HandlerWork<T> {
-    /// These are there.
+    /// Deliver these objects as additions.
     Replay(Replay<T>),
-    /// These are there still.
+    /// Deliver these objects as resyncs.
     Resync(Replay<T>),
-    /// This changed.
+    /// Deliver the changes of one object.
     Tell(Pending<T>),
-    /// Objects that came and went were dropped.
+    /// Report that unseen objects were dropped.
     Missed,
 }
 
-/// What became of a change that was to be queued.
+/// The outcome of queueing a change.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum EnqueueOutcome {
     Queued,
-    /// It took the place of a state in between.
+    /// Queued; an intermediate state was dropped.
     QueuedForAnother,
-    /// It is the end of an object that nobody saw, for which another such object was dropped.
+    /// The change deletes an unseen object; an older unseen object was dropped for it.
     Missed,
-    /// As many wait as may.
+    /// The bound of the handler is reached.
     Full,
 }
 
@@ -165,14 +164,14 @@ impl<T: Clone + Send + Sync + 'static> Processor<T> {
         }
     }
 
-    /// Notes that the initial list has been queued for every handler.
+    /// Records that the initial list has been queued for every handler.
     pub(crate) fn initial_list_ended(&self) {
         for listener in &self.listeners {
             listener.initial_list_ended();
         }
     }
 
-    /// Queues another look at everything for those who are to take it, from a snapshot.
+    /// Queues a resync from a snapshot for the handlers in `audience`.
     pub(crate) fn resync(&self, audience: ResyncTarget, mut everything: impl FnMut() -> Replay<T>) {
         for listener in self.listeners.iter().filter(|listener| listener.is_among(audience)) {
             listener.resync(&mut everything);
@@ -187,7 +186,7 @@ impl<T: Clone + Send + Sync + 'static> Processor<T> {
         self.listeners.retain(|listener| !listener.is_removed());
     }
 
-    /// Cuts every handler off.
+    /// Removes every handler.
     pub(crate) fn close(&mut self) {
         for listener in self.listeners.drain(..) {
             listener.detach();
@@ -213,7 +212,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         &self.name
     }
 
-    /// Whom a resync for this handler alone is for.
+    /// Returns the target of resyncs for this handler only.
     pub(crate) fn audience(&self) -> ResyncTarget {
         ResyncTarget::Only(self.number)
     }
@@ -222,11 +221,11 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         self.state.subscribe()
     }
 
-    /// Queues a change, behind what already waits of the same object and in its place.
+    /// Queues a change. If changes of the same object are pending, it joins them at their position.
     pub(crate) fn enqueue(&self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>) {
         let pushed = {
             let mut queue = self.lock();
-            // Looked at under the lock: nothing would ever take out again what is queued after the end.
+            // Checked under the lock: an entry that is queued after the removal would never be dequeued.
             if self.is_removed() {
                 return;
             }
@@ -236,16 +235,19 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         match pushed {
             EnqueueOutcome::Queued => {}
             EnqueueOutcome::QueuedForAnother => {
-                tracing::debug!(handler = self.name, %key, "a slow handler misses a state in between");
+                tracing::debug!(handler = self.name, %key, "slow handler misses an intermediate state");
             }
             EnqueueOutcome::Missed => {
-                tracing::warn!(handler = self.name, "slow handler misses objects that came and went");
+                tracing::warn!(
+                    handler = self.name,
+                    "slow handler misses objects that were created and deleted"
+                );
             }
             EnqueueOutcome::Full => self.fell_behind(),
         }
     }
 
-    /// Queues everything there is. Only for a handler that was told nothing yet.
+    /// Queues all existing objects. Only for a handler that has received no event yet.
     pub(crate) fn replay(&self, objects: Replay<T>) {
         let mut queue = self.lock();
         if !self.is_removed() {
@@ -254,7 +256,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         }
     }
 
-    /// Queues another look at everything, unless one waits already or the handler has not even taken the first.
+    /// Queues a resync, unless one is pending or the handler is not synced.
     fn resync(&self, everything: impl FnOnce() -> Replay<T>) {
         let mut queue = self.lock();
         if self.state.get() == HandlerState::Synced
@@ -272,21 +274,21 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         }
     }
 
-    /// Ends a handler that would miss something otherwise.
+    /// Removes a handler that would miss a change otherwise.
     fn fell_behind(&self) {
         let Delivery::EveryEvent { bound } = self.delivery else { return };
         if self.is_removed() {
             return;
         }
         let failure = HandlerFailure::FellBehind { handler: self.name.clone(), bound };
-        tracing::error!(handler = self.name, error = %failure, "a handler is ended");
+        tracing::error!(handler = self.name, error = %failure, "slow handler removed");
         self.metrics.handler_overflows.inc();
-        // Only the processing loop queues changes, so nobody else can have said why.
+        // Only the processing loop queues changes, so the cell is still empty.
         let _first = self.failure.set(failure);
         self.detach();
     }
 
-    /// Notes that all of the initial list has been queued.
+    /// Records that the whole initial list has been queued.
     pub(crate) fn initial_list_ended(&self) {
         let mut queue = self.lock();
         if queue.initial_list_ends.is_none() {
@@ -295,24 +297,24 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         }
     }
 
-    /// Tells the handler, until it is removed. The handler counts as running from this call on, not from the first poll:
-    /// until what this returns has ended or was dropped, it is not gone.
+    /// Delivers events to the handler until it is removed. The handler counts as running from this call on, not from
+    /// the first poll. It reaches [`HandlerState::Gone`] when the returned future completes or is dropped.
     pub(crate) fn run(self: Arc<Self>, handler: Box<dyn Handler<T>>) -> impl Future<Output = ()> + Send {
         let task = HandlerGuard::begin(&self).map(|running| HandlerTask { handler, running });
         async move {
             let Some(mut task) = task else { return };
             let (listener, handler) = (Arc::clone(&task.running.0), &mut *task.handler);
-            let mut told = 0;
+            let mut delivered = 0;
             while let Some(work) = listener.next().await {
                 match work {
                     HandlerWork::Replay(objects) => {
-                        listener.tell_each(handler, additions(objects), &mut told).await;
+                        listener.deliver_all(handler, additions(objects), &mut delivered).await;
                     }
                     HandlerWork::Resync(objects) => {
-                        listener.tell_each(handler, resyncs(objects), &mut told).await
+                        listener.deliver_all(handler, resyncs(objects), &mut delivered).await
                     }
                     HandlerWork::Tell(pending) => {
-                        listener.tell_each(handler, pending.into_events(), &mut told).await;
+                        listener.deliver_all(handler, pending.into_events(), &mut delivered).await;
                     }
                     HandlerWork::Missed => listener.call(|| handler.missed()),
                 }
@@ -320,28 +322,28 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         }
     }
 
-    /// Tells the handler these events, letting other tasks run every so often. `told` counts what it was told.
-    async fn tell_each(
+    /// Delivers these events and lets other tasks run every [`BURST`] events. `delivered` counts the delivered events.
+    async fn deliver_all(
         &self,
         handler: &mut dyn Handler<T>,
         events: impl Iterator<Item = Event<T>> + Send,
-        told: &mut usize,
+        delivered: &mut usize,
     ) {
         for event in events {
-            self.tell(handler, &event);
-            *told += 1;
-            if told.is_multiple_of(BURST) {
+            self.deliver(handler, &event);
+            *delivered += 1;
+            if delivered.is_multiple_of(BURST) {
                 yield_now().await;
             }
         }
     }
 
-    /// Tells the handler one event, unless it was removed meanwhile.
-    fn tell(&self, handler: &mut dyn Handler<T>, event: &Event<T>) {
+    /// Delivers one event, unless the handler has been removed.
+    fn deliver(&self, handler: &mut dyn Handler<T>, event: &Event<T>) {
         self.call(|| handler.handle(event));
     }
 
-    /// Calls the handler, unless it was removed meanwhile.
+    /// Calls the handler, unless it has been removed.
     fn call(&self, call: impl FnOnce()) {
         if self.is_removed() {
             return;
@@ -351,22 +353,22 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         CALLING.set(outer);
         if let Err(message) = outcome {
             self.metrics.handler_panics.inc();
-            tracing::error!(handler = self.name, message, "a handler panicked; it is told the next change");
+            tracing::error!(handler = self.name, message, "handler panicked; continuing with the next event");
         }
     }
 
-    /// The next work; `None` once the handler is removed. Everything handed out before has been told by then.
+    /// Returns the next work, or `None` once the handler is removed. All previous work has been delivered by then.
     async fn next(&self) -> Option<HandlerWork<T>> {
         loop {
             let arrived = self.arrived.notified();
             if self.is_removed() {
                 return None;
             }
-            let (initial_list_was_told, work) = {
+            let (initial_list_was_delivered, work) = {
                 let mut queue = self.lock();
-                (queue.initial_list_was_told(), queue.take())
+                (queue.initial_list_was_delivered(), queue.take())
             };
-            if initial_list_was_told {
+            if initial_list_was_delivered {
                 self.become_synced();
             }
             if work.is_some() {
@@ -381,14 +383,14 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
             return;
         }
         self.state.send_modify(|state| {
-            // Looked at again under the cell's lock: a handler removed meanwhile stays removed.
+            // Checked again under the channel's lock: a handler that was removed meanwhile stays removed.
             if *state == HandlerState::Waiting {
                 *state = HandlerState::Synced;
             }
         });
     }
 
-    /// Forgets what has not been told. What waits may be code of others to drop, so that is done without the lock.
+    /// Drops the pending work. Dropping it can run user code, so that happens without the lock.
     pub(crate) fn lose_what_waits(&self) {
         let waiting = {
             let mut queue = self.lock();
@@ -409,7 +411,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// No code of others runs under this lock, so poison cannot mean a broken queue.
+    /// No user code runs under this lock, so poison cannot mean a broken queue.
     fn lock(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -436,21 +438,21 @@ impl<T: Clone + Send + Sync + 'static> HandlerControl for Listener<T> {
     }
 }
 
-/// What a handler's task owns, in the order in which it is dropped: who is said to be gone has been dropped.
+/// The state of a handler's task, in drop order: the handler is dropped before it is reported as gone.
 struct HandlerTask<T> {
     handler: Box<dyn Handler<T>>,
     running: HandlerGuard<T>,
 }
 
-/// While there is one, the handler has a task; its end, of whatever kind, is the end of the handler.
+/// Marks the handler as running. When the guard is dropped, for whatever reason, the handler is gone.
 struct HandlerGuard<T>(Arc<Listener<T>>);
 
 impl<T: Clone + Send + Sync + 'static> HandlerGuard<T> {
-    /// Nothing if the handler was removed before it began.
+    /// Returns `None` if the handler was removed before its task started.
     fn begin(listener: &Arc<Listener<T>>) -> Option<Self> {
         let mut queue = listener.lock();
         queue.runs = !listener.is_removed();
-        // Made only if it is kept: its end takes the lock.
+        // Created only if it is returned, because its `Drop` takes the lock.
         queue.runs.then(|| Self(Arc::clone(listener)))
     }
 }
@@ -475,10 +477,10 @@ impl<T: Clone> Queue<T> {
             if event.cause() != Cause::InitialList && self.changes() >= bound.max(1) {
                 return EnqueueOutcome::Full;
             }
-        } else if let Some((place, waiting)) = self.continued(key, uid) {
+        } else if let Some((place, waiting)) = self.extendable(key, uid) {
             let fits = waiting.add(event);
             let unseen = waiting.is_unseen_and_gone();
-            let missed = self.note_unseen(place, unseen);
+            let missed = self.track_unseen(place, unseen);
             return match (missed, fits) {
                 (true, _) => EnqueueOutcome::Missed,
                 (false, true) => EnqueueOutcome::Queued,
@@ -492,8 +494,8 @@ impl<T: Clone> Queue<T> {
         EnqueueOutcome::Queued
     }
 
-    /// What waits of the object and may be continued.
-    fn continued(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<(u64, &mut Pending<T>)> {
+    /// Returns the pending changes of the object that can be extended.
+    fn extendable(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<(u64, &mut Pending<T>)> {
         let place = *self.latest.get(key)?;
         match self.waiting.get_mut(&place)? {
             HandlerWork::Tell(pending) if pending.takes(uid) => Some((place, pending)),
@@ -503,9 +505,9 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// Notes whether what waits at a place came and went unseen. Drops the oldest of such if there are too many; `true` if
-    /// it is the first since the handler was told that it missed some.
-    fn note_unseen(&mut self, place: u64, unseen: bool) -> bool {
+    /// Records whether the entry at a position is an object that was created and deleted unseen. If there are too many
+    /// of these, drops the oldest. Returns `true` if it is the first drop since the handler was last notified.
+    fn track_unseen(&mut self, place: u64, unseen: bool) -> bool {
         match unseen {
             true => self.unseen.insert(place),
             false => self.unseen.remove(&place),
@@ -514,17 +516,17 @@ impl<T: Clone> Queue<T> {
             return false;
         }
         let Some(oldest) = self.unseen.first().copied() else { return false };
-        // States of users' types are dropped here, under the lock, as those in between are.
+        // States of user types are dropped under the lock here, as intermediate states are.
         let _dropped = self.take_at(oldest);
         !std::mem::replace(&mut self.missed, true)
     }
 
-    /// How many changes wait, if each waits for itself. What was there before does not count.
+    /// Returns the number of pending changes, without objects that existed before.
     fn changes(&self) -> usize {
         self.waiting.len() - self.no_news
     }
 
-    /// Queues a snapshot. What happens later must be told behind it, so nothing that waits is continued.
+    /// Queues a snapshot. Later changes must be delivered after it, so no earlier entry is extended.
     fn append_snapshot(&mut self, work: HandlerWork<T>) {
         self.latest.clear();
         self.append(work);
@@ -558,15 +560,15 @@ impl<T: Clone> Queue<T> {
         Some(work)
     }
 
-    /// Whether nothing of the initial list waits any more.
-    fn initial_list_was_told(&self) -> bool {
+    /// Returns whether no entry of the initial list is pending.
+    fn initial_list_was_delivered(&self) -> bool {
         let Some(end) = self.initial_list_ends else { return false };
         self.waiting.first_key_value().is_none_or(|(place, _)| *place >= end)
     }
 }
 
 impl<T: Clone> HandlerWork<T> {
-    /// Whether this was there before anything changed, as far as the handler is concerned.
+    /// Returns whether the work is not a change, from the view of the handler.
     fn is_no_news(&self) -> bool {
         match self {
             HandlerWork::Replay(_) | HandlerWork::Resync(_) => true,
@@ -591,12 +593,12 @@ impl<T> Default for Queue<T> {
     }
 }
 
-/// What a handler is told of the objects that were there before it.
+/// Returns the events for the objects that existed before the handler.
 fn additions<T>(objects: Replay<T>) -> impl Iterator<Item = Event<T>> + Send {
     objects.map(|object| Event::Added { object, cause: Cause::InitialList })
 }
 
-/// What a handler is told when it looks again.
+/// Returns the events of a resync.
 fn resyncs<T: Clone>(objects: Replay<T>) -> impl Iterator<Item = Event<T>> + Send {
     objects.map(|object| Event::Updated { old: object.clone(), new: object, cause: Cause::Resync })
 }

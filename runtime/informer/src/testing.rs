@@ -1,5 +1,5 @@
-//! What the tests of this crate stand on: a source that plays a script, a source that is a small versioned
-//! server, and handlers that write down what they are told.
+//! Fixtures for the tests of this crate: a scripted source, a small versioned server as a source, and handlers that
+//! record their events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use crate::{
 pub(crate) type Informer = SharedInformer<ConfigMap>;
 pub(crate) type Told = Event<Arc<ConfigMap>>;
 
-/// Long enough for every backoff there is to pass, several times over.
+/// Longer than several backoffs.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) fn key(name: &str) -> ObjectKey {
@@ -36,7 +36,7 @@ pub(crate) fn at(version: u64) -> ResourceVersion {
     ResourceVersion::new(&version.to_string())
 }
 
-/// A ConfigMap as it travels. `value` is its only datum.
+/// Returns the bytes of a ConfigMap. `value` is its only datum.
 pub(crate) fn object(name: &str, uid: &str, version: u64, value: &str) -> Bytes {
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{uid}","resourceVersion":"{version}"}},"data":{{"value":"{value}"}}}}"#
@@ -44,7 +44,7 @@ pub(crate) fn object(name: &str, uid: &str, version: u64, value: &str) -> Bytes 
     .into()
 }
 
-/// A ConfigMap whose head can be read and whose body cannot.
+/// Returns the bytes of a ConfigMap with a valid header and an invalid body.
 pub(crate) fn undecodable(name: &str, uid: &str, version: u64) -> Bytes {
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{uid}","resourceVersion":"{version}"}},"data":7}}"#
@@ -65,21 +65,21 @@ pub(crate) fn gone() -> RequestError {
     refusal(410, "Expired")
 }
 
-/// The same refusal as a frame within a watch.
+/// Returns the same error as a frame within a watch.
 pub(crate) fn error_frame(error: &RequestError) -> Frame {
-    Frame::Error(Box::new(error.status().expect("only a server's refusal comes in a frame").clone()))
+    Frame::Error(Box::new(error.status().expect("only an error response arrives in a frame").clone()))
 }
 
 pub(crate) fn bookmark(version: u64) -> Frame {
     Frame::Bookmark { version: at(version), initial_events_end: false }
 }
 
-/// Lets everything run that can run without waiting for a timer of a millisecond or more.
+/// Runs all tasks that need no timer of a millisecond or more.
 pub(crate) async fn settle(env: &Env) {
     env.sleep(Duration::from_millis(1)).await;
 }
 
-/// Name, version and value of an object.
+/// Returns name, version and value of an object.
 pub(crate) fn brief(object: &ConfigMap) -> String {
     let meta = &object.metadata;
     let value = object.data.as_ref().and_then(|data| data.get("value")).map_or("", String::as_str);
@@ -90,7 +90,7 @@ pub(crate) fn brief(object: &ConfigMap) -> String {
     )
 }
 
-/// An event in few words: `+a@1=x InitialList`, `~a@1=x>a@2=y Watch`, `-a@2=y Watch Seen`.
+/// Returns a short form of an event: `+a@1=x InitialList`, `~a@1=x>a@2=y Watch`, `-a@2=y Watch Seen`.
 pub(crate) fn brief_event(event: &Told) -> String {
     match event {
         Event::Added { object, cause } => format!("+{} {cause:?}", brief(object)),
@@ -99,7 +99,7 @@ pub(crate) fn brief_event(event: &Told) -> String {
     }
 }
 
-/// Writes down what a handler is told.
+/// Records the events of a handler.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Told>>>);
 
@@ -117,12 +117,12 @@ impl Log {
         lock(&self.0).clone()
     }
 
-    /// What was told since this was last asked.
+    /// Returns the events since the last call.
     pub(crate) fn take_events(&self) -> Vec<Told> {
         std::mem::take(&mut *lock(&self.0))
     }
 
-    /// What was told since this was last asked, in few words.
+    /// Returns the events since the last call, in short form.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.0)).iter().map(brief_event).collect()
     }
@@ -132,7 +132,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether an urgent list is in the store of this cache within this time.
+/// Returns whether an urgent list is in the store of this cache within this time.
 pub(crate) async fn refreshed_within(env: &Env, cache: &dyn VersionSource, within: Duration) -> bool {
     env.timeout(within, cache.refreshed()).await.is_ok()
 }
@@ -147,7 +147,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Whether an urgent list is in the store within this time.
+    /// Returns whether an urgent list is in the store within this time.
     pub(crate) async fn refreshed_within(&self, within: Duration) -> bool {
         refreshed_within(&self.env, &*self.informer, within).await
     }
@@ -172,18 +172,18 @@ impl Rig {
         settle(&self.env).await;
     }
 
-    /// What the store holds, in few words.
+    /// Returns the stored objects, in short form.
     pub(crate) fn held(&self) -> Vec<String> {
         self.lister.list().iter().map(|object| brief(object)).collect()
     }
 
-    /// The metrics of this informer, whose handles all share their numbers.
+    /// Returns the metrics of this informer. All handles share the values.
     pub(crate) fn counts(&self) -> windlass_metrics::InformerMetrics {
         self.metrics.informer("", "v1", "configmaps")
     }
 }
 
-/// One source for everything.
+/// A provider with one source for all kinds and selections.
 pub(crate) struct Only<S>(pub(crate) Arc<S>);
 
 impl<S: ListerWatcher> SourceProvider for Only<S> {
@@ -192,16 +192,16 @@ impl<S: ListerWatcher> SourceProvider for Only<S> {
     }
 }
 
-/// What a source was asked, and when.
+/// A request that a source received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     List(ListRequest),
     Watch(String),
-    /// A list by a stream, not older than this.
+    /// A list as a stream, not older than this version.
     Stream(Option<String>),
 }
 
-/// A source that answers what it was told to, in order, and falls silent when the script is at its end.
+/// A source that returns the scripted responses in order. After the last one, its requests never return.
 pub(crate) struct Script {
     env: Env,
     answers: Mutex<VecDeque<Answer>>,
@@ -210,22 +210,22 @@ pub(crate) struct Script {
     disappointments: AtomicUsize,
 }
 
-/// Streams are offered only where the script has one.
+/// A scripted response. A stream is available only where the script has one.
 pub(crate) enum Answer {
     List(Result<RawList, RequestError>),
-    /// The list is asked for, and that is the last that is heard of it.
+    /// The list request never returns.
     Silent,
     Stream(Result<Vec<Play>, RequestError>),
     Watch(Result<Vec<Play>, RequestError>),
 }
 
-/// What happens on a watch. At the end of the list the stream ends.
+/// An event of a watch. After the last one, the stream ends.
 pub(crate) enum Play {
     Tell(Frame),
     Fail(RequestError),
     Wait(Duration),
     Stall,
-    /// The same without end, a hundred times a second.
+    /// The same frame without end, a hundred times per second.
     Flood(Frame),
     Live(mpsc::UnboundedReceiver<Frame>),
 }
@@ -245,18 +245,18 @@ impl Script {
         lock(&self.asked).iter().map(|(_, asked)| asked.clone()).collect()
     }
 
-    /// How long it took from each question to the next.
+    /// Returns the times between consecutive requests.
     pub(crate) fn gaps(&self) -> Vec<Duration> {
         let asked = lock(&self.asked);
         asked.windows(2).map(|pair| pair[1].0.saturating_duration_since(pair[0].0)).collect()
     }
 
-    /// The time limits of the watches and of the streams.
+    /// Returns the timeouts of the watches and of the streams.
     pub(crate) fn windows(&self) -> Vec<Duration> {
         lock(&self.windows).clone()
     }
 
-    /// How many streams did not do what they promise.
+    /// Returns how many streams did not work as promised.
     pub(crate) fn disappointments(&self) -> usize {
         self.disappointments.load(Ordering::Relaxed)
     }
@@ -273,7 +273,7 @@ impl ListerWatcher for Script {
         match self.next(Asked::List(request)) {
             Some(Answer::List(answer)) => answer,
             Some(Answer::Silent) => std::future::pending().await,
-            Some(_) => panic!("the script says that something else comes now, not a list"),
+            Some(_) => panic!("the script has another response here, not a list"),
             None => std::future::pending().await,
         }
     }
@@ -282,7 +282,7 @@ impl ListerWatcher for Script {
         lock(&self.windows).push(request.timeout);
         match self.next(Asked::Watch(request.version)) {
             Some(Answer::Watch(answer)) => answer.map(|plays| play(&self.env, plays)),
-            Some(_) => panic!("the script says that something else comes now, not a watch"),
+            Some(_) => panic!("the script has another response here, not a watch"),
             None => std::future::pending().await,
         }
     }
@@ -336,7 +336,7 @@ fn live<T>(receiver: mpsc::UnboundedReceiver<T>) -> impl stream::Stream<Item = T
     stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) })
 }
 
-/// A small API server for one resource: versions, history, compaction, pages, streams that can be cut.
+/// A small API server for one resource: versions, history, compaction, pages, and streams that a test can close.
 #[derive(Default)]
 pub(crate) struct Server {
     world: Mutex<World>,
@@ -348,15 +348,15 @@ struct World {
     created: u64,
     objects: BTreeMap<String, Kept>,
     history: Vec<(u64, Frame)>,
-    /// Changes up to this version are forgotten.
+    /// Changes up to this version are no longer in the history.
     compacted: u64,
     streams: Vec<mpsc::UnboundedSender<Result<Frame, RequestError>>>,
-    /// What is left of lists whose pages were not all fetched, by token.
+    /// The remaining items of lists whose pages were not all fetched, by token.
     pages: BTreeMap<String, (u64, Vec<Bytes>)>,
     page_size: Option<usize>,
-    /// Answers to the next requests.
+    /// Responses to the next requests.
     failures: VecDeque<RequestError>,
-    /// Whether a watch from a forgotten version is refused in a frame, as servers with a cache do.
+    /// Whether a watch from a compacted version gets its error in a frame, as from servers with a cache.
     refuses_in_frames: bool,
 }
 
@@ -373,12 +373,12 @@ impl Server {
         Arc::default()
     }
 
-    /// Creates the object or changes it.
+    /// Creates or updates the object.
     pub(crate) fn set(&self, name: &str, value: &str) -> u64 {
         self.write(name, true, |uid, version| object(name, uid, version, value))
     }
 
-    /// Creates the object or changes it, to something that cannot be decoded.
+    /// Creates or updates the object with bytes that cannot be decoded.
     pub(crate) fn spoil(&self, name: &str) -> u64 {
         self.write(name, false, |uid, version| undecodable(name, uid, version))
     }
@@ -394,7 +394,7 @@ impl Server {
         world.tell(Frame::Deleted(last));
     }
 
-    /// Moves the version on, as a write to another resource does.
+    /// Advances the version, as a write to another resource does.
     pub(crate) fn pass_time(&self) {
         lock(&self.world).version += 1;
     }
@@ -405,7 +405,7 @@ impl Server {
         world.streams.retain(|stream| stream.send(Ok(frame.clone())).is_ok());
     }
 
-    /// Forgets the history.
+    /// Drops the history.
     pub(crate) fn compact(&self, refuses_in_frames: bool) {
         let world = &mut *lock(&self.world);
         world.compacted = world.version;
@@ -414,13 +414,13 @@ impl Server {
         world.refuses_in_frames = refuses_in_frames;
     }
 
-    /// Ends every stream, with an error or as if its time were up.
+    /// Closes every stream, with an error or as if it had timed out.
     pub(crate) fn cut(&self, error: Option<RequestError>) {
         for stream in std::mem::take(&mut lock(&self.world).streams) {
             if let Some(error) = &error {
                 let frame =
                     if error.status().is_some() { Ok(error_frame(error)) } else { Err(error.clone()) };
-                // A stream whose reader is gone needs no error.
+                // A closed stream needs no error.
                 let _unheard = stream.send(frame);
             }
         }
@@ -446,7 +446,7 @@ impl Server {
         lock(&self.world).objects.clone()
     }
 
-    /// Goes back to a backup: these objects at that version, with no memory of what came after.
+    /// Restores a backup: these objects at that version, without later history.
     pub(crate) fn restore(&self, objects: BTreeMap<String, Kept>, version: u64) {
         let world = &mut *lock(&self.world);
         world.objects = objects;

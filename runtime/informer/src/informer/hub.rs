@@ -1,4 +1,4 @@
-//! The part of an informer behind its lock: the writer of the store, and those who receive what it writes.
+//! The part of an informer behind its lock: the writer of the store and the receivers of its changes.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -20,24 +20,24 @@ use crate::processor::{Listener, Processor, Replay};
 use crate::settings::Transform;
 use crate::store::{Applied, Change, Snapshot, StoreWriter};
 
-/// How many objects of a snapshot are prepared at once for a handler that is told all of them.
+/// The number of objects that are prepared together when a handler receives a snapshot.
 const CHUNK: usize = 64;
 
 pub(crate) struct InformerState {
     pub(crate) writer: StoreWriter<Object>,
-    /// The indexes that can be shared, by their functions, and how many share each.
+    /// The shareable indexes by function, with the number of users of each.
     pub(super) shared_indexes: BTreeMap<TypeId, (IndexId, usize)>,
     pub(super) transform: Option<Transform>,
     pub(super) processor: Processor<Object>,
-    /// How many handlers there have been.
+    /// The number of handlers added so far.
     pub(super) handlers: u64,
     pub(super) phase: Phase,
 }
 
-/// The end of an informer's tasks, for any number of waiters.
+/// Completes when the tasks of an informer have stopped. Any number of callers can wait for it.
 pub(super) type ShutdownFuture = Shared<BoxFuture<'static, ()>>;
 
-/// A handler that has no task yet.
+/// A handler without a task.
 pub(super) struct PendingHandler {
     pub(super) listener: Arc<Listener<Object>>,
     pub(super) handler: Box<dyn Handler<Object>>,
@@ -52,7 +52,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Why there is no list, if that is for want of tasks.
+    /// Returns why there is no list, if the informer has no tasks.
     pub(super) fn lag(&self) -> Option<UnsyncedReason> {
         match self {
             Phase::Created(_) => Some(UnsyncedReason::NotStarted),
@@ -61,7 +61,8 @@ impl Phase {
         }
     }
 
-    /// Moves to the last phase. What it returns ends when every task has; with it the handlers that had none.
+    /// Moves to the last phase. Returns a future that completes when all tasks have stopped, and the handlers without a
+    /// task.
     pub(super) fn stop(&mut self) -> (ShutdownFuture, Vec<PendingHandler>) {
         let mut never_ran = Vec::new();
         let ended: BoxFuture<'static, ()> = match std::mem::replace(self, Phase::Created(Vec::new())) {
@@ -85,8 +86,7 @@ impl Phase {
 }
 
 impl InformerState {
-    /// Lets a handler in. What it is told from here on is what follows the snapshot it is given: no gap, no
-    /// overlap.
+    /// Adds a handler. It receives a snapshot and then every later change: no gap, no overlap.
     pub(super) fn attach(&mut self, listener: &Arc<Listener<Object>>, task: Option<Task<()>>) {
         if let (Phase::Running(tasks), Some(task)) = (&mut self.phase, task) {
             tasks.retain(|task| !task.is_finished());
@@ -116,8 +116,8 @@ impl InformerState {
         }
     }
 
-    /// Undoes one use of each of these indexes, and removes those without users. Returns their functions, for the caller
-    /// to drop under no lock.
+    /// Releases one use of each of these indexes and removes indexes without users. Returns their functions, for the
+    /// caller to drop without a lock.
     pub(super) fn remove_indexes(&mut self, ids: Vec<IndexId>) -> Vec<IndexFunction<Object>> {
         ids.into_iter().filter_map(|id| self.remove_index(id)).collect()
     }
@@ -152,15 +152,15 @@ impl InformerState {
     }
 }
 
-/// The objects of a snapshot in the order of their keys, each made not long before it is told.
+/// Returns the objects of a snapshot in the order of their keys, prepared shortly before their delivery.
 fn replay(snapshot: Arc<Snapshot<Object>>) -> Replay<Object> {
-    let mut told: Option<ObjectKey> = None;
+    let mut last_key: Option<ObjectKey> = None;
     let chunks = std::iter::from_fn(move || {
-        let untold = (told.as_ref().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let rest = snapshot.objects().range::<_, ObjectKey>(untold).take(CHUNK);
+        let remaining = (last_key.as_ref().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let rest = snapshot.objects().range::<_, ObjectKey>(remaining).take(CHUNK);
         let (keys, objects): (Vec<_>, Vec<_>) = rest.map(|(key, object)| (key, object.clone())).unzip();
-        told = keys.last().map(|key| (*key).clone());
-        told.is_some().then_some(objects)
+        last_key = keys.last().map(|key| (*key).clone());
+        last_key.is_some().then_some(objects)
     });
     Box::new(chunks.flatten())
 }

@@ -1,4 +1,4 @@
-//! What runs while an informer runs: the processing loop, and one task for each handler.
+//! The tasks of a running informer: the processing loop, and one task per handler.
 
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
@@ -26,14 +26,14 @@ impl Informer {
             while inner.fifo.pop(&known, |batch| inner.process(batch)).await.is_ok() {
                 yield_now().await;
             }
-            // Readers may keep what it held; it is nothing that is kept in step any more.
+            // Readers can keep the objects, but the cache no longer follows its source.
             inner.objects.set(0);
             inner.queued.set(0);
             inner.budget.close();
         })
     }
 
-    /// The task of a handler, with the timer of its resyncs. That is the handler's own, so relists do not restart it.
+    /// Spawns the task of a handler, with its own resync timer: relists do not restart the timer.
     pub(super) fn spawn_handler(&self, waiting: PendingHandler) -> Task<()> {
         let PendingHandler { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
@@ -51,11 +51,11 @@ impl Informer {
         })
     }
 
-    /// One turn of the processing loop: the store first, then those who wait for versions, then the handlers.
+    /// Processes one batch: first the store, then the waiters for versions, then the handlers.
     fn process(&self, batch: Batch<Object>) {
         let began = self.env.now();
         let changed;
-        // Dropped under no lock, as users' code is.
+        // Dropped without a lock, because dropping it runs user code.
         let _removed;
         {
             let mut hub = self.lock();
@@ -88,7 +88,7 @@ impl Informer {
         self.progress.set(progress.clone());
     }
 
-    /// What witnesses are to be told, if there are any.
+    /// Returns the changed keys for the observers, if there are observers.
     fn witnessed(&self, applied: &Applied<Object>, snapshot: &Snapshot<Object>) -> Vec<ObjectKey> {
         if self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Vec::new();

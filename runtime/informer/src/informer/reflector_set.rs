@@ -1,8 +1,7 @@
-//! Whom an informer follows: one source of everything, or one for each namespace or shard of a set, begun and ended while
-//! the informer runs.
+//! The reflectors of one informer: one in total, or one per namespace or shard of a set that changes at run time.
 //!
-//! What such a part leads to enters the queue in this order, whatever else happens: that it joined, what its reflector
-//! finds, that it left. Its reflector has ended before the last is queued, and a later one of the same part begins
+//! The queue receives the entries of a partition in this order: that it joined, the findings of its reflector, that it
+//! left. The reflector has stopped before the last entry is queued. A later reflector of the same partition starts
 //! after it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,65 +28,65 @@ use crate::store::Progress;
 /// The reflectors of one informer.
 pub(super) struct ReflectorSet {
     pub(super) board: AvailabilityTracker,
-    /// What all of them have in common about failures.
+    /// The failure handling that all reflectors share.
     pub(super) trouble: Trouble,
     state: Mutex<State>,
-    /// Set whenever a reflector has begun or ended.
+    /// Set whenever a reflector was started or stopped.
     turns: Sender<()>,
 }
 
 #[derive(Default)]
 struct State {
     followers: BTreeMap<Partition, ReflectorHandle>,
-    /// How many reflectors there have been of all parts: one number for each, and nothing kept of parts that are gone.
+    /// The number of reflectors started so far. A single counter, so that removed partitions leave no state.
     begun: u64,
 }
 
-/// What outsiders need to know of one reflector.
+/// The handle of one reflector.
 #[derive(Clone)]
 pub(super) struct ReflectorHandle {
-    /// How many reflectors the informer had before this one.
+    /// The number of reflectors that the informer started before this one.
     number: u64,
     pub(super) trouble: Trouble,
     pub(super) refresh: RelistHandle,
     pulse: Heartbeat,
 }
 
-/// A request for fresh lists of an informer, or of the parts of it that can hold what is at one site
+/// A request for fresh lists of an informer, or of the partitions of one location
 /// ([`VersionSource::request_refresh`](crate::VersionSource::request_refresh)). Cheap to clone. Valid for the informer
-/// that issued it. The default is a request for nothing, which is done.
+/// that issued it. The default requests no list and is done.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RefreshTicket(pub(super) Arc<[PartTicket]>);
 
-/// A request for a fresh list of one part.
+/// A request for a fresh list of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartTicket {
     partition: Partition,
-    /// Which reflector of the informer was asked; the next one if the part had none.
+    /// The number of the reflector that received the request, or of the next one if the partition had none.
     number: u64,
     ticket: u64,
 }
 
 impl PartTicket {
-    /// The ticket as this reflector counts. A reflector that began after the request has listed after it, too.
+    /// Returns the ticket for this reflector. A reflector that started after the request has listed after it, too.
     fn ticket_of(&self, follower: &ReflectorHandle) -> u64 {
         if follower.number == self.number { self.ticket } else { 0 }
     }
 }
 
-/// Where an informer's objects come from, and what stands between them and the store.
+/// The sources of an informer and the steps between them and the store.
 pub(super) struct SourceConfig {
     pub(super) sources: Arc<dyn SourceProvider>,
     pub(super) admission: IngestOptions,
 }
 
-/// What users' code gave for one part.
+/// The source of one partition, created by user code.
 pub(super) struct PartitionSource {
     selection: Selection,
     source: Arc<dyn ListerWatcher>,
 }
 
-/// The reflectors of the parts, each with what ends it.
+/// The reflectors of the partitions, each with the token that stops it.
 type Followed = BTreeMap<Partition, (CancellationToken, Task<()>)>;
 
 impl ReflectorSet {
@@ -100,7 +99,7 @@ impl ReflectorSet {
         }
     }
 
-    /// What the reflectors last failed at, if nothing has succeeded since: that of the first who did.
+    /// Returns the last error of the first reflector that has not succeeded since its error.
     pub(super) fn last_error(&self) -> Option<String> {
         let state = self.lock();
         state.followers.iter().find_map(|(partition, follower)| {
@@ -112,7 +111,7 @@ impl ReflectorSet {
         })
     }
 
-    /// For how long a reflector has been stuck, if one is.
+    /// Returns how long a reflector has been stuck, if one is.
     pub(super) fn stuck_for(&self, now: Instant) -> Option<Duration> {
         let silences: Vec<Duration> =
             self.lock().followers.values().map(|follower| follower.pulse.silence(now)).collect();
@@ -128,7 +127,7 @@ impl ReflectorSet {
         state.followers.iter().map(|(partition, follower)| (partition.clone(), follower.clone())).collect()
     }
 
-    /// Has those parts read again that are not of the newest epoch: if one went back in time, so did all.
+    /// Relists the partitions that are not of the newest epoch: if the version of one moved back, all moved back.
     pub(super) fn distrust_old_epochs(&self, progress: &Progress) {
         for (partition, follower) in &self.lock().followers {
             if !progress.trusts(partition) {
@@ -137,7 +136,7 @@ impl ReflectorSet {
         }
     }
 
-    /// Requests a fresh list of a part. The first list of a reflector that begins later is as good.
+    /// Requests a fresh list of a partition. The first list of a reflector that starts later is sufficient.
     fn ask(&self, partition: Partition, urgency: Urgency) -> PartTicket {
         let state = self.lock();
         match state.followers.get(&partition) {
@@ -148,7 +147,7 @@ impl ReflectorSet {
         }
     }
 
-    /// The follower of a part, as soon as there is one.
+    /// Waits for the reflector of a partition.
     async fn follower(&self, partition: &Partition) -> ReflectorHandle {
         let mut turns = self.turns.subscribe();
         loop {
@@ -160,7 +159,7 @@ impl ReflectorSet {
         }
     }
 
-    /// Waits until that follower of a part is none any more.
+    /// Waits until that reflector of a partition has been removed.
     async fn gone(&self, partition: &Partition, number: u64) {
         let mut turns = self.turns.subscribe();
         while self.lock().followers.get(partition).is_some_and(|follower| follower.number == number) {
@@ -169,11 +168,11 @@ impl ReflectorSet {
     }
 
     async fn turn(&self, turns: &mut Receiver<()>) {
-        // It closes only with this table.
+        // It closes only when `self` is dropped.
         let _seen = turns.changed().await;
     }
 
-    /// Enters a part.
+    /// Adds a partition.
     fn begin(&self, partition: &Partition, progress: RequestProgress) -> ReflectorHandle {
         let (trouble, refresh) = (self.trouble.sibling(), RelistHandle::new());
         let follower = {
@@ -194,21 +193,21 @@ impl ReflectorSet {
         self.turns.set(());
     }
 
-    /// No code of others runs under this lock, so poison cannot mean a broken table.
+    /// No user code runs under this lock, so poison cannot mean a broken table.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Informer {
-    /// Asks users' code for what it takes to follow one part. To be called under no lock.
+    /// Gets the source of one partition from user code. Must not be called under a lock.
     pub(super) fn ask(&self, partition: &Partition, sources: &dyn SourceProvider) -> PartitionSource {
         let selection = self.selection_of(partition);
         let source = sources.source(&self.codec.kind, &selection);
         PartitionSource { selection, source }
     }
 
-    /// What is selected of one part.
+    /// Returns the selection of one partition.
     pub(super) fn selection_of(&self, partition: &Partition) -> Selection {
         let selection = self.selection.clone();
         match partition {
@@ -220,7 +219,7 @@ impl Informer {
         }
     }
 
-    /// Follows one part, until `stop` says otherwise.
+    /// Starts the reflector of one partition. It runs until `stop` is canceled.
     pub(super) fn follow(
         &self,
         partition: Partition,
@@ -255,12 +254,12 @@ impl Informer {
         };
         self.spawn(&name, async move {
             stop.run_until_cancelled(reflector.run()).await;
-            // Told to end; whatever else ends it leaves the guard to tell.
+            // Canceled; any other end leaves the guard armed, which reports it.
             let _disarmed = alive.disarm();
         })
     }
 
-    /// Keeps to the members of a set, as it changes.
+    /// Spawns the task that keeps the reflectors in line with the members of a set.
     pub(super) fn spawn_members(self: &Arc<Self>, members: PartitionSet, feed: SourceConfig) -> Task<()> {
         let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
         let name = if members.namespaces().is_some() { "namespaces" } else { "shards" };
@@ -275,9 +274,9 @@ impl Informer {
         })
     }
 
-    /// Requests fresh lists of the parts that can hold what is at `site`.
+    /// Requests fresh lists of the partitions that can contain objects at `site`.
     pub(super) fn request_lists(&self, site: ObjectLocation<'_>, urgency: Urgency) -> RefreshTicket {
-        // Not those that are followed: one that has joined just now might not be followed yet.
+        // Use the desired partitions, because a partition that has just joined might not be followed yet.
         let parts = match &self.members {
             Some(members) => members.current(),
             None => BTreeSet::from([Partition::Whole]),
@@ -286,7 +285,7 @@ impl Informer {
         RefreshTicket(parts.map(|part| self.following.ask(part, urgency)).collect())
     }
 
-    /// Whether the list of a ticket is in the store, or the part is followed no longer.
+    /// Returns whether the list of a ticket is in the store, or the partition is no longer followed.
     pub(super) fn is_refreshed(&self, part: &PartTicket) -> bool {
         let left = self.members.as_ref().is_some_and(|members| !members.current().contains(&part.partition));
         let follower = self.following.lock().followers.get(&part.partition).cloned();
@@ -294,8 +293,8 @@ impl Informer {
         left || given.is_some_and(|position| self.fifo.has_come_to(position))
     }
 
-    /// Waits until the list of a ticket is in the store. A part that leaves meanwhile holds nothing that is old; a part
-    /// that is about to join is waited for.
+    /// Waits until the list of a ticket is in the store. If the partition leaves, this returns, because no outdated
+    /// object remains. If the partition is about to join, this waits for it.
     pub(super) async fn refreshed(&self, part: &PartTicket) {
         let leaves = async {
             match &self.members {
@@ -313,7 +312,7 @@ impl Informer {
             let gone = self.following.gone(&part.partition, follower.number);
             match future::select(pin!(granted), pin!(gone)).await {
                 Either::Left((position, _)) => return self.fifo.comes_to(position).await,
-                // It left and might be back: its successor lists anyway.
+                // The partition left and might have joined again: a new reflector lists in any case.
                 Either::Right(((), _)) => {}
             }
         }
@@ -330,7 +329,7 @@ impl Informer {
         }
     }
 
-    /// Begins with those that are wanted and not followed yet. The first time that is told even if there is none.
+    /// Starts the reflectors of new partitions. The first call queues an entry even if there is none.
     fn join(&self, wanted: BTreeSet<Partition>, feed: &SourceConfig, followed: &mut Followed, first: bool) {
         let new: Vec<Partition> = wanted.into_iter().filter(|part| !followed.contains_key(part)).collect();
         if !new.is_empty() || first {
@@ -344,10 +343,10 @@ impl Informer {
         }
     }
 
-    /// Ends those that are not wanted any more.
+    /// Stops the reflectors of partitions that are no longer desired.
     ///
     /// # Cancel safety
-    /// Whom it was about to end is still in `followed`.
+    /// A partition whose reflector is being stopped is still in `followed`.
     async fn leave(&self, wanted: &BTreeSet<Partition>, followed: &mut Followed) {
         let left: Vec<Partition> = followed.keys().filter(|part| !wanted.contains(part)).cloned().collect();
         for partition in left {
@@ -364,7 +363,7 @@ impl Informer {
     }
 }
 
-/// Where the random numbers of a part's reflector come from: each has its own, also of a part that comes back.
+/// Returns the name of the random stream of a reflector. Each reflector has a separate stream, also after a rejoin.
 fn stream(path: &str, partition: &Partition, before: u64) -> String {
     match (partition, before) {
         (Partition::Whole, _) => path.to_owned(),
@@ -375,7 +374,7 @@ fn stream(path: &str, partition: &Partition, before: u64) -> String {
 
 impl fmt::Debug for ReflectorSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Following").field("board", &self.board).finish_non_exhaustive()
+        f.debug_struct("ReflectorSet").field("board", &self.board).finish_non_exhaustive()
     }
 }
 
@@ -384,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_that_come_and_go_leave_nothing_behind_and_no_two_reflectors_have_one_number() {
+    fn removed_partitions_leave_no_memory_and_numbers_are_unique() {
         let following = ReflectorSet::new();
         let come_and_go = |name: &str| {
             let partition = Partition::Namespace(name.into());
@@ -398,7 +397,7 @@ mod tests {
                 come_and_go(&format!("namespace-{number}"));
             }
         });
-        assert!(used.bytes_current < 1_000, "{} bytes of a thousand parts", used.bytes_current);
+        assert!(used.bytes_current < 1_000, "{} bytes after a thousand partitions", used.bytes_current);
         assert_ne!(come_and_go("first"), first);
     }
 }

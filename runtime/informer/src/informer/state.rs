@@ -1,4 +1,4 @@
-//! What can be asked of an informer at any time. No answer waits for its lock.
+//! The state of an informer. No method waits for the informer's lock.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -19,13 +19,13 @@ use crate::store::Progress;
 use crate::sync;
 
 impl Informer {
-    /// Whether the initial list is in the store. Handlers may still be busy with it:
+    /// Returns whether the initial list is in the store. Handlers might still be processing it, see
     /// [`HandlerHandle::has_synced`](crate::HandlerHandle::has_synced).
     pub fn has_synced(&self) -> bool {
         self.progress.get().synced
     }
 
-    /// Waits until the initial list is in the store; `false` if the informer is shut down before that.
+    /// Waits until the initial list is in the store. Returns `false` if the informer is shut down before that.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -35,13 +35,13 @@ impl Informer {
         matches!(future::select(pin!(synced), pin!(stopped)).await, Either::Left((true, _)))
     }
 
-    /// Waits until the initial list is in the store, at most for `within` if that is given. A kind that is not served
-    /// is waited for like any other.
+    /// Waits until the initial list is in the store, for `within` at most if set. This includes a kind that is not
+    /// served.
     ///
     /// # Errors
     ///
-    /// [`NotSynced`] says why not: it was not in time, was never started, or was stopped first. Of many namespaces,
-    /// each is named that is behind.
+    /// [`NotSynced`] with the reason: timed out, never started, or stopped before. For a set of namespaces, it names
+    /// each namespace that is not synced.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -54,8 +54,8 @@ impl Informer {
         if in_time || self.has_synced() { Ok(()) } else { Err(NotSynced { laggards: self.laggards() }) }
     }
 
-    /// Waits until the first lists of all namespaces or shards that are wanted by then are in the store; `false` if the
-    /// informer is stopped before that. The same as [`synced`](Self::synced) for one that follows no set.
+    /// Waits until the initial lists of all currently desired namespaces or shards are in the store. Returns `false` if
+    /// the informer is stopped before that. Equal to [`synced`](Self::synced) if the informer has no set.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -66,90 +66,92 @@ impl Informer {
             let listed = |progress: &Progress| {
                 progress.synced && members.current().iter().all(|part| progress.has_come(part))
             };
-            // What is wanted may change without a word from here, but then something is listed or leaves.
+            // The desired set can change without an event here, but then a partition is listed or leaves.
             progress.wait_for(listed).await.is_ok()
         };
         let stopped = self.stop.cancelled();
         matches!(future::select(pin!(come), pin!(stopped)).await, Either::Left((true, _)))
     }
 
-    /// Whether the source serves the kind, as far as is known. Of many namespaces, one that must not be read comes
-    /// first.
+    /// Returns whether the source serves the kind, as far as is known. For a set of namespaces, a namespace that must
+    /// not be read takes precedence.
     pub fn presence(&self) -> KindAvailability {
         self.following.board.presence()
     }
 
-    /// Says that something was done about a kind that is not served, or must not be read: it is asked for at once, and
-    /// soon again if that was too early. Nothing happens if nothing is in the way.
+    /// Requests an immediate retry for a kind that is not served or must not be read, with another retry soon after.
+    /// Has no effect if the kind is available.
     pub fn look_again(&self) {
         self.following.board.look_again();
     }
 
-    /// Everything up to this version is in the store; `None` before the initial list.
+    /// Returns the version of the store: it contains all changes up to this version. `None` before the initial list.
     pub fn version(&self) -> Option<ResourceVersion> {
         self.progress.get().version
     }
 
-    /// Whether objects may be missing by choice: the selection is not everything.
+    /// Returns whether the informer selects only a part of the objects.
     pub fn is_filtered(&self) -> bool {
         self.selection.is_filtered() || self.members.is_some()
     }
 
-    /// How far the store has come, as it continues.
+    /// Returns a receiver of the progress of the store.
     pub fn version_changes(&self) -> Receiver<Progress> {
         self.progress.subscribe()
     }
 
-    /// What the informer last failed at, if nothing has succeeded since.
+    /// Returns the last error of the informer, if no request has succeeded since.
     pub fn last_error(&self) -> Option<String> {
         self.following.last_error()
     }
 
-    /// From here on `handler` is told of everything that goes wrong between this informer and its source, in place of
-    /// the log. It may be set before the informer is started or at any time after; the last one set is told.
+    /// Sets the handler for errors between this informer and its source. It replaces the log and any earlier handler.
+    /// It can be set before or after the start.
     pub fn on_watch_error(&self, handler: impl WatchErrorHandler) {
         drop(self.following.trouble.tell(Arc::new(handler)));
     }
 
-    /// Whether the informer has been started, and is not stopped. Answered at once, however busy the informer
-    /// is.
+    /// Returns whether the informer has been started and is not stopped. Never blocks.
     pub fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
     }
 
-    /// Whether the informer is running and the tasks that follow its source are alive. They outlast every
-    /// failure of the source, so an informer that is running and does not follow has met a defect, and only a
-    /// new process will follow again. Answered at once, however busy the informer is.
+    /// Returns whether the informer is running and the tasks that follow its source are alive. These tasks survive
+    /// every failure of the source. If the informer is running and not following, it has a defect and needs a restart
+    /// of the process. Never blocks.
     pub fn is_following(&self) -> bool {
         self.is_running() && !self.unfollowed.is_cancelled()
     }
 
-    /// Why changes may be missing right now, if the informer knows of a reason.
+    /// Returns why changes might be missing now, if the informer knows a reason.
     pub fn trouble(&self) -> Option<String> {
-        let dead = || (!self.is_following()).then(|| "it does not follow its source".to_owned());
+        let dead =
+            || (!self.is_following()).then(|| "its reflector has stopped; restart the process".to_owned());
         self.last_error().or_else(dead)
     }
 
-    /// Returns for how long the informer has been stuck, if that is longer than two windows of a watch (400 s).
+    /// Returns how long the informer has been stuck, if that is longer than two watch timeouts (400 s).
     ///
-    /// It is stuck while one of its tasks is in code of others (an index function, a handler, and what they call) that
-    /// does not return, and while its lists and watches do not complete although the source answers other requests of the
-    /// process. A quiet watch, a source that is unreachable, and a source that answers with an error (429 included) do not
-    /// count: a new process would not help. This call never blocks.
+    /// It is stuck while user code in one of its tasks (an index function, a handler, or a function that they call)
+    /// does not return. It is also stuck while its lists and watches do not complete although the source answers other
+    /// requests of the process. A quiet watch, an unreachable source, and a source that returns errors (including 429)
+    /// do not count: a restart would not help. Never blocks.
     pub fn stuck_for(&self) -> Option<Duration> {
         self.stuck_at(self.env.now())
     }
 
-    /// Returns whether the informer follows objects at `site`, or will: a namespace that joins counts before it is followed.
+    /// Returns whether the informer follows objects at `site` or will do so: a namespace that joins counts before it is
+    /// followed.
     pub fn expects<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
         self.members.as_ref().is_none_or(|members| members.expects(site.into()))
     }
 
-    /// Why there is no initial list yet, for each part that has none.
+    /// Returns why the initial list is missing, for each partition without one.
     pub fn laggards(&self) -> Vec<UnsyncedInformer> {
         let (kind, selection) = (self.kind(), self.selection());
         let one = |lag| vec![UnsyncedInformer { kind: kind.clone(), selection: selection.clone(), lag }];
-        // Not waited for: an index function may be called under the lock, and not return. What runs has been started.
+        // `try_lock`, because an index function can run under the lock and never return. A held lock means that it was
+        // started.
         let idle = match self.hub.try_lock() {
             Ok(hub) => hub.phase.lag(),
             Err(TryLockError::Poisoned(hub)) => hub.into_inner().phase.lag(),
@@ -183,12 +185,12 @@ impl Informer {
         }
     }
 
-    /// Whether there is nothing to wait for: the initial list is there, or there will be none for want of a definition.
+    /// Returns whether there is nothing to wait for: the informer is synced, or the kind is not served.
     pub(crate) fn is_settled(&self) -> bool {
         self.has_synced() || self.presence() == KindAvailability::Absent
     }
 
-    /// Waits until there is nothing to wait for; also ends when the informer does.
+    /// Waits until there is nothing to wait for, or until the informer stops.
     pub(crate) async fn settled(&self) {
         let mut presence = self.following.board.observe();
         let absent = presence.wait_for(|presence| *presence == KindAvailability::Absent);

@@ -1,4 +1,4 @@
-//! How far the cache of a resource has come, and how to bring it up to date.
+//! The version of the cache of a resource, and refresh requests.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::partition::ObjectLocation;
 use crate::reflector::Urgency;
 use crate::sync;
 
-/// How far the cache of a resource has come: what read-your-writes asks.
+/// The version of the cache of a resource. Used for read-your-writes.
 pub trait VersionSource: Send + Sync {
-    /// Everything up to this version is in the store; `None` before the initial list.
+    /// Returns the version of the store: it contains all changes up to this version. `None` before the initial list.
     fn version(&self) -> Option<ResourceVersion>;
 
-    /// How many times the server went back in time. Versions of different epochs cannot be compared.
+    /// Returns how many times the version of the server moved back. Versions of different epochs cannot be compared.
     fn epoch(&self) -> u64;
 
-    /// Everything at `site` up to this version is in the store. The same as [`version`](Self::version) unless namespaces
-    /// or shards are followed one by one, each with its own version: then also `None` for one that is not followed, or
-    /// has not been listed.
+    /// Returns the version of the store for objects at `site`. Differs from [`version`](Self::version) only if the
+    /// informer follows namespaces or shards separately, each with its own version. Then it is also `None` for a
+    /// namespace or shard that is not followed or has not been listed.
     fn version_in(&self, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
         let _ = site;
         self.version()
     }
 
-    /// Like [`reached`](Self::reached), for a write to an object at `site`. The same unless namespaces or shards are
-    /// followed one by one: then the others are not waited for, of which a quiet one may stand still for a minute. True
-    /// for one that is not followed: of it, nothing will ever be seen.
+    /// Waits like [`reached`](Self::reached), for a write to an object at `site`. If the informer follows namespaces or
+    /// shards separately, this does not wait for the others, whose versions might not advance for a minute when they
+    /// are quiet. Returns true for a location that is not followed: the cache will never contain its objects.
     fn reached_in<'a>(
         &'a self,
         site: ObjectLocation<'a>,
@@ -43,19 +43,19 @@ pub trait VersionSource: Send + Sync {
         self.reached(wanted, within)
     }
 
-    /// Whether the initial list is in the store. Without it nobody acts on what is there.
+    /// Returns whether the initial list is in the store. Callers must not act on the objects before.
     fn has_synced(&self) -> bool;
 
-    /// Waits until everything up to `wanted` is in the store, at most for `within`. True also if a new epoch
-    /// begins meanwhile, which makes the question meaningless, and for a version that cannot be compared.
+    /// Waits until all changes up to `wanted` are in the store, for `within` at most. Also returns true for a version
+    /// that cannot be compared, and when a new epoch starts, which makes the version obsolete.
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
 
-    /// Requests a consistent list of the part that holds `site`, or of every part for the default site, and returns
-    /// without waiting. The list begins after this call.
+    /// Requests a consistent list of the partition of `site`, or of every partition for the default site. Returns
+    /// without waiting. The list starts after this call.
     ///
-    /// Requests coalesce: one list serves all requests that came before it began. Lists on request are spaced: after a
-    /// list that took `t`, the next one begins no earlier than `10 * t` later, at least 1 s and at most 60 s. Their pages
-    /// bypass the client's rate limit.
+    /// Requests coalesce: one list serves all requests that arrived before it started. Requested lists are spaced:
+    /// after a list that took `t`, the next one starts no earlier than `10 * t` later, at least 1 s and at most 60 s.
+    /// Their pages bypass the client's rate limit.
     fn request_refresh(&self, site: ObjectLocation<'_>) -> RefreshTicket;
 
     /// Returns whether the lists of a ticket are in the store.
@@ -64,33 +64,34 @@ pub trait VersionSource: Send + Sync {
     /// Waits until [`refresh_state`](Self::refresh_state) of the ticket is [`RefreshState::Done`].
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait, and not the request.
+    /// Dropping the future withdraws the wait, but not the request.
     fn refreshed_since(&self, ticket: &RefreshTicket) -> BoxFuture<'_, ()>;
 
-    /// Requests a consistent list of everything and waits until it is in the store or the informer stops. Waits forever if
-    /// the informer was never started.
+    /// Requests a consistent list of all partitions and waits until it is in the store or the informer stops. Waits
+    /// forever if the informer was never started.
     ///
-    /// This request is urgent, for a takeover: it waits for no pause between lists, and abandons a list that is in flight.
+    /// This request is urgent, for a takeover: it skips the spacing of lists and cancels a list that is in flight.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait, and not the request.
+    /// Dropping the future withdraws the wait, but not the request.
     fn refreshed(&self) -> BoxFuture<'_, ()>;
 }
 
-/// How far a requested refresh has come.
+/// The state of a requested refresh.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RefreshState {
     /// The store might not contain the list yet.
     Pending,
-    /// A consistent list that began after the request is in the store, and handlers have it queued. Also if nothing old
-    /// can be held: the namespace or shard was left, or the kind is absent or forbidden and nothing is held.
+    /// A consistent list that started after the request is in the store, and its events are queued for the handlers.
+    /// Also used if the store cannot contain outdated objects: the namespace or shard left, or the kind is absent or
+    /// forbidden and none of its objects are stored.
     Done,
 }
 
 impl Informer {
-    /// Waits until everything up to `wanted` is in the store of the part that holds what is at `site`.
+    /// Waits until the partition for `site` contains all changes up to `wanted`.
     async fn reached_at(&self, site: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
-        // A part may be known to be wanted before it has joined.
+        // A partition can be desired before it has joined.
         let joins =
             |site: ObjectLocation<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
         sync::reached_in(self.progress.subscribe(), site, wanted, joins).await

@@ -1,11 +1,11 @@
-//! What a handler has yet to be told of one object: the path the object took since.
+//! The pending events of one object for one handler: the path of its states.
 //!
 //! Guarantees:
-//! - Every state on the path is told, in order and each from the one before it. Whoever reads the store may
-//!   have acted on any of them, so none is worth less for being followed by another.
-//! - At most [`MAX_STATES`] states wait. Beyond that, states in between are dropped, the oldest first, and
-//!   the updates around them become one. The first state (what was told last, or else the addition), the
-//!   newest ones and the deletion stay. This is the one thing a slow handler can miss.
+//! - Every state on the path is delivered, in order, each as a change from the previous state. A reader of the store
+//!   might have acted on any of them, so no state can be skipped because a newer one exists.
+//! - At most [`MAX_STATES`] states are pending. Above that, intermediate states are dropped, the oldest first, and the
+//!   updates around a dropped state are merged. The first state (the last delivered one, or the addition), the newest
+//!   states and the deletion are kept. A slow handler can miss nothing else.
 
 use std::collections::VecDeque;
 
@@ -13,21 +13,21 @@ use windlass_object::{ObjectKey, Uid};
 
 use crate::handler::{Cause, DeletionEvidence, Event};
 
-/// How many states of one object wait for a handler at most, its deletion included. More than an ordinary
-/// object goes through in its life, so what is dropped are steps of something that changes all the time; and
-/// few enough that many objects may wait.
+/// The maximum number of pending states of one object for a handler, including its deletion. Ordinary objects have
+/// fewer states in their lifetime, so only objects that change constantly lose some. The limit is low enough for many
+/// pending objects.
 pub(super) const MAX_STATES: usize = 16;
 
-/// The untold changes of one object, that is of one key and UID.
+/// The pending changes of one object, that is, of one key and UID.
 #[derive(Debug)]
 pub(super) struct Pending<T> {
     key: ObjectKey,
     uid: Option<Uid>,
-    /// What the handler was last told of it; `None` if nothing.
+    /// The last delivered state; `None` if there is none.
     told: Option<T>,
-    /// Whether it begins with the initial list.
+    /// Whether the path starts with the initial list.
     initial: bool,
-    /// What became of it since, oldest first. Never empty, and never an end right after an end.
+    /// The states since then, oldest first. Never empty, and never two deletions in a row.
     path: VecDeque<Step<T>>,
 }
 
@@ -51,28 +51,28 @@ impl<T: Clone> Pending<T> {
         &self.key
     }
 
-    /// Whether it began as a part of the initial list.
+    /// Returns whether the path starts with the initial list.
     pub(super) fn is_initial(&self) -> bool {
         self.initial
     }
 
-    /// Whether a change of `uid` continues this path. Without identities what follows a deletion may be
-    /// another object.
+    /// Returns whether a change of `uid` extends this path. Without a UID, the state after a deletion might be another
+    /// object.
     pub(super) fn takes(&self, uid: Option<&Uid>) -> bool {
         self.uid.as_ref() == uid && (uid.is_some() || !self.path.iter().any(Step::is_gone))
     }
 
-    /// Whether the object came and went without the handler having received an event for it.
+    /// Returns whether the object was created and deleted before the handler received an event for it.
     pub(super) fn is_unseen_and_gone(&self) -> bool {
         let came = self.path.front().is_some_and(|step| !step.is_gone());
         self.told.is_none() && came && self.path.back().is_some_and(Step::is_gone)
     }
 
-    /// Continues the path; `false` if a state in between had to be dropped for it.
+    /// Extends the path. Returns `false` if an intermediate state was dropped.
     pub(super) fn add(&mut self, event: Event<T>) -> bool {
         let step = Step::of(event);
         if step.is_gone() && self.path.back().is_some_and(Step::is_gone) {
-            // Of two ends of one object the later knows more.
+            // Of two deletions of one object, the later one has better evidence.
             self.path.pop_back();
         }
         self.path.push_back(step);
@@ -83,7 +83,7 @@ impl<T: Clone> Pending<T> {
         fits
     }
 
-    /// The path as it is to be told.
+    /// Returns the events of the path.
     pub(super) fn into_events(self) -> impl Iterator<Item = Event<T>> {
         let mut known = self.told;
         self.path.into_iter().map(move |step| match step {
@@ -98,8 +98,8 @@ impl<T: Clone> Pending<T> {
         })
     }
 
-    /// Drops the oldest state in between. If there is none, the object did nothing but come and go under one
-    /// UID; then its oldest coming and going are dropped, and a later deletion stands for the dropped one.
+    /// Drops the oldest intermediate state. If there is none, the path only alternates between creation and deletion
+    /// under one UID. Then the oldest pair is dropped, and a later deletion stands in for the dropped one.
     fn shorten(&mut self) {
         let is_between = |i: &usize| self.is_update(*i) && i + 1 < self.path.len();
         match (0..self.path.len()).find(is_between) {
@@ -108,7 +108,7 @@ impl<T: Clone> Pending<T> {
         }
     }
 
-    /// Whether step `i` will be told as an update.
+    /// Returns whether step `i` will be delivered as an update.
     fn is_update(&self, i: usize) -> bool {
         let follows_a_state = match i.checked_sub(1) {
             Some(before) => !self.path[before].is_gone(),
@@ -117,7 +117,7 @@ impl<T: Clone> Pending<T> {
         follows_a_state && !self.path[i].is_gone()
     }
 
-    /// How many states wait.
+    /// Returns the number of pending states.
     #[cfg(test)]
     pub(super) fn states(&self) -> usize {
         self.path.len()
