@@ -1,4 +1,4 @@
-//! Whatever happens: histories of a server, cut streams, refusals and lost history, drawn at random.
+//! Random histories: server changes, closed streams, errors and compaction.
 
 mod threads;
 
@@ -24,12 +24,12 @@ enum Step {
     Spoil(usize),
     PassTime,
     Bookmark,
-    /// Ends every stream, one way or another.
+    /// Closes every stream with this ending.
     Cut(Ending),
     Compact {
         refuses_in_frames: bool,
     },
-    /// Makes the next requests fail.
+    /// Lets the next requests fail.
     Fail(Ending),
     Wait(u16),
     AddHandler,
@@ -83,7 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a handler makes of what it is told, and whatever it was told that it should not have been.
+/// The view of a handler, with the errors in the events that it received.
 struct Witness {
     lister: Lister<ConfigMap>,
     view: BTreeMap<String, (String, u64)>,
@@ -104,16 +104,21 @@ impl Witness {
                 let (_, old_uid, old_version) = identity(old);
                 known == Some((old_uid.clone(), old_version)) && uid == old_uid && version > old_version
             }
-            // Nothing may be known: it came and went while this handler was busy.
+            // The object can be unknown: it was created and deleted while this handler was busy.
             Event::Deleted { .. } => {
                 known.is_none_or(|(known_uid, known)| known_uid == uid && known <= version)
             }
         };
         if !sound {
-            self.objections.push(format!("{} is told to one who knows {:?}", brief_event(event), self.view));
+            self.objections.push(format!(
+                "{} was delivered to a handler that knows {:?}",
+                brief_event(event),
+                self.view
+            ));
         }
         if !self.store_holds(event) {
-            self.objections.push(format!("{} is told before the store holds it", brief_event(event)));
+            self.objections
+                .push(format!("{} was delivered before the store contains it", brief_event(event)));
         }
         match event {
             Event::Deleted { .. } => self.view.remove(&name),
@@ -121,7 +126,7 @@ impl Witness {
         };
     }
 
-    /// Whether the store holds the state that is told, or something newer.
+    /// Returns whether the store contains the state of the event or a newer state.
     fn store_holds(&self, event: &Told) -> bool {
         let (_, uid, version) = identity(event.object());
         let held = self.lister.cached(&ObjectKey::of(&event.object().metadata));
@@ -137,7 +142,7 @@ impl Witness {
     }
 }
 
-/// Name, UID and version.
+/// Returns name, UID and version.
 fn identity(object: &ConfigMap) -> (String, String, u64) {
     let meta = &object.metadata;
     let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
@@ -177,7 +182,7 @@ async fn take(step: Step, rig: &Rig, server: &Server, witnesses: &mut Vec<Arc<Mu
 async fn live_through(steps: Vec<Step>, page_size: usize) {
     let (rig, server) = (Rig::new(), Server::new());
     server.set_page_size(page_size);
-    // No server is at version 0: that is a word of requests.
+    // No server is at version 0, which has a special meaning in requests.
     server.pass_time();
     let mut witnesses = vec![witness(&rig)];
     rig.start(&server);
@@ -207,19 +212,19 @@ fn assert_converged(rig: &Rig, server: &Server, witnesses: &[Arc<Mutex<Witness>>
         .map(|object| identity(object))
         .map(|(name, uid, it)| (name, (uid, it)))
         .collect();
-    assert_eq!(held, truth, "the cache is not the server");
+    assert_eq!(held, truth, "the cache differs from the server");
     let quarantined: Vec<_> = rig.lister.undecodable().into_iter().map(|it| it.key).collect();
     assert_eq!(quarantined, spoiled.into_iter().map(|(name, _)| key(name)).collect::<Vec<_>>());
     for witness in witnesses {
         let witness = witness.lock().unwrap();
         assert_eq!(witness.objections, Vec::<String>::new());
-        assert_eq!(witness.view, truth, "a handler was told something else");
+        assert_eq!(witness.view, truth, "the handler's view differs from the server");
     }
 }
 
 proptest! {
-    /// Handlers for one key see states in an order the server produced, every deletion included; the store
-    /// holds what they are told of; its version never moves back; and after the faults stop, cache, handlers
+    /// Handlers receive states of one key in an order that the server produced, deletions included. The store contains
+    /// the states that handlers receive. The store's version never moves back. After the faults stop, cache, handlers
     /// and server agree.
     // parity: reflector-new, consistency-detector-environment, test-hammer-controller
     // parity: test-reflector-data-consistency-detector

@@ -1,4 +1,4 @@
-//! One handler's queue alone: what it is told of what waited, and when it counts as synced.
+//! The queue of one handler: the delivery of pending events, and when the handler counts as synced.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn listener_of<T: Clone + Send + Sync + 'static>(delivery: Delivery) -> Arc<List
     Arc::new(Listener::new("test", 1, delivery, Metrics::new().informer("", "v1", "configmaps")))
 }
 
-/// A listener that was told an empty initial list.
+/// Returns a listener that has received an empty initial list.
 fn synced_listener<T: Clone + Send + Sync + 'static>(delivery: Delivery) -> Arc<Listener<T>> {
     let listener = listener_of(delivery);
     listener.initial_list_ended();
@@ -56,7 +56,7 @@ fn enqueue<T: Clone + Send + Sync + 'static>(listener: &Listener<T>, name: &str,
     listener.enqueue(&key(name), Some(&uid.into()), event);
 }
 
-/// What the handler is told next.
+/// Returns the events that the handler receives next.
 fn next<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Vec<Event<T>> {
     work(listener).unwrap_or_default()
 }
@@ -65,7 +65,7 @@ fn everything<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Vec<E
     std::iter::from_fn(|| work(listener)).flatten().collect()
 }
 
-/// What the handler is told next, which may be that there is nothing to look at again; `None` if nothing waits.
+/// Returns the next events of the handler, possibly none; `None` if no work is pending.
 fn work<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Option<Vec<Event<T>>> {
     Some(match listener.next().now_or_never()?? {
         HandlerWork::Tell(pending) => pending.into_events().collect(),
@@ -75,7 +75,7 @@ fn work<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Option<Vec<
     })
 }
 
-/// The states by which a controller finds keys to wake: both sides of every event.
+/// Returns the states by which a controller maps events to keys: both sides of every event.
 fn mapped(events: &[Event<&'static str>]) -> BTreeSet<&'static str> {
     let states = events.iter().flat_map(|event| match event {
         Event::Updated { old, new, .. } => vec![*old, *new],
@@ -85,7 +85,7 @@ fn mapped(events: &[Event<&'static str>]) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn changes_of_one_object_that_wait_are_told_one_by_one() {
+fn pending_changes_of_one_object_are_delivered_one_by_one() {
     let listener = listener();
     enqueue(&listener, "a", "u", updated(1, 2));
     enqueue(&listener, "a", "u", updated(2, 3));
@@ -95,30 +95,30 @@ fn changes_of_one_object_that_wait_are_told_one_by_one() {
 }
 
 #[test]
-fn what_selected_an_object_before_it_was_relabelled_and_deleted_hears_of_it() {
+fn relabel_before_deletion_is_delivered() {
     let listener = listener();
     enqueue(&listener, "pod", "u", added("app=a"));
     assert_eq!(next(&listener), [added("app=a")]);
     enqueue(&listener, "pod", "u", updated("app=a", "app=debug"));
     enqueue(&listener, "pod", "u", deleted("app=debug"));
-    let told = everything(&listener);
-    assert_eq!(told, [updated("app=a", "app=debug"), deleted("app=debug")]);
-    assert_eq!(mapped(&told), BTreeSet::from(["app=a", "app=debug"]));
+    let delivered = everything(&listener);
+    assert_eq!(delivered, [updated("app=a", "app=debug"), deleted("app=debug")]);
+    assert_eq!(mapped(&delivered), BTreeSet::from(["app=a", "app=debug"]));
 }
 
 #[test]
-fn owner_that_was_removed_before_the_deletion_hears_of_an_object_the_handler_never_knew() {
+fn owner_change_before_deletion_of_unseen_object_is_delivered() {
     let listener = listener();
     enqueue(&listener, "pod", "u", added("owned"));
     enqueue(&listener, "pod", "u", updated("owned", "orphan"));
     enqueue(&listener, "pod", "u", deleted("orphan"));
-    let told = everything(&listener);
-    assert_eq!(told, [added("owned"), updated("owned", "orphan"), deleted("orphan")]);
-    assert!(mapped(&told).contains("owned"));
+    let delivered = everything(&listener);
+    assert_eq!(delivered, [added("owned"), updated("owned", "orphan"), deleted("orphan")]);
+    assert!(mapped(&delivered).contains("owned"));
 }
 
 #[test]
-fn state_that_came_and_went_is_told_though_the_object_is_as_it_was() {
+fn reverted_intermediate_state_is_delivered() {
     let listener = listener();
     enqueue(&listener, "pod", "u", updated("ready", "unready"));
     enqueue(&listener, "pod", "u", updated("unready", "ready"));
@@ -126,7 +126,7 @@ fn state_that_came_and_went_is_told_though_the_object_is_as_it_was() {
 }
 
 #[test]
-fn what_selected_an_object_only_while_the_handler_was_busy_hears_of_it() {
+fn intermediate_labels_are_delivered_when_handler_is_busy() {
     let listener = listener();
     enqueue(&listener, "pod", "u", updated("app=a", "app=b"));
     enqueue(&listener, "pod", "u", updated("app=b", "app=c"));
@@ -135,7 +135,7 @@ fn what_selected_an_object_only_while_the_handler_was_busy_hears_of_it() {
 
 // parity: test-update
 #[test]
-fn update_starts_from_what_the_handler_was_last_told() {
+fn update_starts_from_last_delivered_state() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     enqueue(&listener, "a", "u", updated(1, 2));
@@ -147,7 +147,7 @@ fn update_starts_from_what_the_handler_was_last_told() {
 
 // parity: no-cause-event-reconcile
 #[test]
-fn each_state_is_told_with_the_cause_it_came_with() {
+fn each_state_is_delivered_with_its_own_cause() {
     let listener = listener();
     let causes = [Cause::Relist, Cause::Watch, Cause::Watch];
     for (version, cause) in (1..).zip(causes) {
@@ -156,7 +156,7 @@ fn each_state_is_told_with_the_cause_it_came_with() {
     assert_eq!(everything(&listener).iter().map(Event::cause).collect::<Vec<_>>(), causes);
 }
 
-/// The versions from one to `last`, one after the other, for a handler that was told of none.
+/// Returns a listener with the pending versions from one to `last`, for a handler that has received none.
 fn waiting_history(last: u32) -> Arc<Listener<u32>> {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
@@ -168,50 +168,50 @@ fn waiting_history(last: u32) -> Arc<Listener<u32>> {
 
 // parity: ring-growing
 #[test]
-fn as_many_states_wait_as_are_promised() {
+fn sixteen_pending_states_of_one_object_are_kept() {
     assert_eq!(everything(&waiting_history(16)).len(), 16);
 }
 
 /// Upstream's buffers grow without bound behind a slow handler (kubernetes#121474).
 // parity: ring-growing, listener-rings-grow-without
 #[test]
-fn beyond_the_bound_the_oldest_states_in_between_are_dropped_and_nothing_else() {
-    let told = everything(&waiting_history(20));
-    assert_eq!(told.len(), MAX_STATES);
-    assert_eq!(told[..3], [added(1), updated(1, 6), updated(6, 7)]);
-    assert_eq!(told.last(), Some(&updated(19, 20)));
+fn oldest_intermediate_states_are_dropped_above_limit() {
+    let delivered = everything(&waiting_history(20));
+    assert_eq!(delivered.len(), MAX_STATES);
+    assert_eq!(delivered[..3], [added(1), updated(1, 6), updated(6, 7)]);
+    assert_eq!(delivered.last(), Some(&updated(19, 20)));
 }
 
 #[test]
-fn beyond_the_bound_the_next_update_still_starts_from_what_was_told_and_the_deletion_is_told() {
+fn last_delivered_state_and_deletion_are_kept_above_limit() {
     let listener = listener();
     for version in 0..20 {
         enqueue(&listener, "a", "u", updated(version, version + 1));
     }
     enqueue(&listener, "a", "u", deleted(20));
-    let told = everything(&listener);
-    assert_eq!(told.len(), MAX_STATES);
-    assert_eq!(told[..2], [updated(0, 6), updated(6, 7)]);
-    assert_eq!(told[14..], [updated(19, 20), deleted(20)]);
+    let delivered = everything(&listener);
+    assert_eq!(delivered.len(), MAX_STATES);
+    assert_eq!(delivered[..2], [updated(0, 6), updated(6, 7)]);
+    assert_eq!(delivered[14..], [updated(19, 20), deleted(20)]);
 }
 
 #[test]
-fn object_that_comes_and_goes_under_one_uid_stays_within_the_bound_and_ends_as_it_is() {
+fn repeated_recreation_under_one_uid_stays_within_limit() {
     let listener = listener();
     enqueue(&listener, "a", "u", updated(0, 1));
     for version in 1..50 {
         enqueue(&listener, "a", "u", deleted(version));
         enqueue(&listener, "a", "u", added(version + 1));
     }
-    let told = everything(&listener);
-    assert!(told.len() <= MAX_STATES, "{told:?}");
-    assert_eq!(told[told.len() - 2..], [deleted(49), added(50)]);
+    let delivered = everything(&listener);
+    assert!(delivered.len() <= MAX_STATES, "{delivered:?}");
+    assert_eq!(delivered[delivered.len() - 2..], [deleted(49), added(50)]);
     let is_deletion = |event: &Told| matches!(event, Event::Deleted { .. });
-    assert!(told.windows(2).all(|pair| is_deletion(&pair[0]) != is_deletion(&pair[1])), "{told:?}");
+    assert!(delivered.windows(2).all(|pair| is_deletion(&pair[0]) != is_deletion(&pair[1])), "{delivered:?}");
 }
 
 #[test]
-fn deletion_is_told_even_of_an_object_that_came_while_the_handler_was_busy() {
+fn deletion_is_delivered_for_object_created_while_handler_is_busy() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     enqueue(&listener, "a", "u", deleted(2));
@@ -230,7 +230,7 @@ fn changes_of_different_uids_are_never_merged() {
 }
 
 #[test]
-fn without_uids_a_deletion_is_never_merged_with_another() {
+fn deletions_without_uids_are_never_merged() {
     let listener = listener();
     for event in [deleted(1), added(2), deleted(3), added(4)] {
         listener.enqueue(&key("a"), None, event);
@@ -240,7 +240,7 @@ fn without_uids_a_deletion_is_never_merged_with_another() {
 }
 
 #[test]
-fn object_that_is_back_after_its_deletion_is_told_as_both() {
+fn recreated_object_is_delivered_as_deletion_and_addition() {
     let listener = listener();
     enqueue(&listener, "a", "u", deleted(1));
     enqueue(&listener, "a", "u", added(2));
@@ -249,7 +249,7 @@ fn object_that_is_back_after_its_deletion_is_told_as_both() {
 }
 
 #[test]
-fn object_that_waits_keeps_its_place_when_it_changes_again() {
+fn pending_object_keeps_queue_position_when_it_changes() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     enqueue(&listener, "b", "w", added(10));
@@ -259,18 +259,18 @@ fn object_that_waits_keeps_its_place_when_it_changes_again() {
 
 // parity: on-update, test-real-fifo-resync
 #[test]
-fn resync_comes_after_what_happened_before_it_and_before_what_happens_then() {
+fn resync_is_delivered_in_order_with_changes() {
     let listener = synced_listener(Delivery::Coalesced);
     enqueue(&listener, "a", "u", updated(1, 2));
     resync(&listener, vec![2]);
     enqueue(&listener, "a", "u", updated(2, 3));
     enqueue(&listener, "a", "u", deleted(3));
-    let told = everything(&listener);
-    assert_eq!(told, [updated(1, 2), resynced(2), updated(2, 3), deleted(3)]);
+    let delivered = everything(&listener);
+    assert_eq!(delivered, [updated(1, 2), resynced(2), updated(2, 3), deleted(3)]);
 }
 
 #[test]
-fn one_resync_waits_and_none_before_the_handler_is_synced() {
+fn at_most_one_resync_is_pending_and_none_before_sync() {
     let listener = listener();
     resync(&listener, vec![1]);
     assert_eq!(everything(&listener), []);
@@ -285,7 +285,7 @@ fn one_resync_waits_and_none_before_the_handler_is_synced() {
 }
 
 #[test]
-fn resync_takes_no_memory_per_object_and_makes_objects_only_as_they_are_told() {
+fn resync_creates_objects_only_on_delivery() {
     let listener = synced_listener(Delivery::Coalesced);
     let made = Arc::new(Mutex::new(0));
     let count = Arc::clone(&made);
@@ -293,10 +293,10 @@ fn resync_takes_no_memory_per_object_and_makes_objects_only_as_they_are_told() {
     assert_eq!((listener.lock().waiting.len(), *made.lock().unwrap()), (1, 0));
 }
 
-/// Upstream tells a late handler everything under the informer's lock, and nobody else is told of anything meanwhile.
+/// Upstream delivers all objects to a late handler under the informer's lock and blocks all other handlers meanwhile.
 // parity: replay-late-handler-blocks
 #[test]
-fn what_a_late_handler_has_missed_is_made_as_it_is_told_and_costs_whoever_lets_it_in_nothing() {
+fn snapshot_for_late_handler_is_created_only_on_delivery() {
     let listener = listener();
     let made = Arc::new(Mutex::new(0));
     let count = Arc::clone(&made);
@@ -307,7 +307,7 @@ fn what_a_late_handler_has_missed_is_made_as_it_is_told_and_costs_whoever_lets_i
 }
 
 #[test]
-fn handler_of_every_event_is_told_each_in_the_order_of_all() {
+fn every_event_handler_receives_events_in_global_order() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 100 });
     let mut happened = Vec::new();
     for version in 0..50 {
@@ -323,7 +323,7 @@ fn handler_of_every_event_is_told_each_in_the_order_of_all() {
 
 // parity: ring-growing, listener-rings-grow-without
 #[test]
-fn handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_nothing_more() {
+fn every_event_handler_is_removed_when_it_falls_behind() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 2 });
     resync(&listener, vec![0]);
     for version in 0..3 {
@@ -331,18 +331,18 @@ fn handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_noth
         assert_eq!(
             listener.failure().is_some(),
             version == 2,
-            "the third is one too many, the resync is none"
+            "the third change exceeds the bound, the resync does not count"
         );
     }
     enqueue(&listener, "a", "u", updated(3, 4));
-    assert_eq!(listener.metrics.handler_overflows.get(), 1, "it is ended once");
-    assert!(listener.failure().unwrap().to_string().contains("more than 2 changes waited"));
+    assert_eq!(listener.metrics.handler_overflows.get(), 1, "it is removed once");
+    assert!(listener.failure().unwrap().to_string().contains("more than 2 events were pending"));
     assert_eq!(listener.state().get(), HandlerState::Gone);
     assert!(listener.next().now_or_never().expect("it ends at once").is_none());
 }
 
 #[test]
-fn initial_list_of_any_length_does_not_end_a_handler_of_every_event() {
+fn initial_list_does_not_count_against_every_event_bound() {
     let listener = listener_of(Delivery::EveryEvent { bound: 1 });
     for version in 0..10 {
         let event = Event::Added { object: version, cause: Cause::InitialList };
@@ -354,14 +354,14 @@ fn initial_list_of_any_length_does_not_end_a_handler_of_every_event() {
 }
 
 #[test]
-fn bound_of_none_still_lets_one_change_wait() {
+fn zero_bound_allows_one_pending_change() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 0 });
     enqueue(&listener, "a", "u", added(1));
     assert_eq!(everything(&listener), [added(1)]);
 }
 
 #[test]
-fn handler_that_was_removed_before_it_ran_is_gone_and_never_runs() {
+fn handler_removed_before_start_never_runs() {
     let listener = listener::<u32>();
     enqueue(&listener, "a", "u", added(1));
     listener.detach();
@@ -372,7 +372,7 @@ fn handler_that_was_removed_before_it_ran_is_gone_and_never_runs() {
 }
 
 #[test]
-fn handler_whose_task_was_never_polled_is_gone_once_it_was_dropped() {
+fn handler_with_unpolled_task_is_gone_once_dropped() {
     let (listener, captured) = (listener::<u32>(), Arc::new(()));
     let held = Arc::clone(&captured);
     let task = Arc::clone(&listener).run(Box::new(move |_: &Told| drop(Arc::clone(&held))));
@@ -383,36 +383,33 @@ fn handler_whose_task_was_never_polled_is_gone_once_it_was_dropped() {
 }
 
 #[test]
-fn handler_whose_task_is_aborted_is_gone() {
+fn handler_with_aborted_task_is_gone() {
     let listener = listener::<u32>();
     let mut running = Box::pin(Arc::clone(&listener).run(Box::new(|_: &Told| {})));
     assert_eq!(running.as_mut().now_or_never(), None);
     listener.detach();
-    assert_eq!(listener.state().get(), HandlerState::Removed, "its task has not looked yet");
+    assert_eq!(listener.state().get(), HandlerState::Removed, "its task has not run yet");
     drop(running);
     assert_eq!(listener.state().get(), HandlerState::Gone);
 }
 
 // parity: test-basic-logic
 #[test]
-fn synced_means_that_everything_of_the_initial_list_was_told() {
+fn handler_is_synced_after_delivery_of_initial_list() {
     let listener = listener();
     let synced = || listener.state().get() == HandlerState::Synced;
     listener.replay(Box::new([1, 2].into_iter()));
     listener.initial_list_ended();
     enqueue(&listener, "a", "u", updated(1, 3));
     assert_eq!(next(&listener).len(), 2);
-    assert!(
-        !synced(),
-        "the replay was handed out, but whether it was told is known only when more is asked for"
-    );
+    assert!(!synced(), "the replay was dequeued, but its delivery is known only at the next dequeue");
     assert_eq!(next(&listener), [updated(1, 3)]);
     assert!(synced());
 }
 
 // parity: test-basic-logic
 #[test]
-fn what_follows_the_initial_list_does_not_put_off_being_synced() {
+fn later_changes_do_not_delay_handler_sync() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     listener.initial_list_ended();
@@ -425,7 +422,7 @@ fn what_follows_the_initial_list_does_not_put_off_being_synced() {
 
 // parity: test-event-panics
 #[test]
-fn removed_handler_is_told_nothing_that_waited() {
+fn removed_handler_receives_no_pending_events() {
     let listener = listener();
     enqueue(&listener, "a", "u", added(1));
     listener.detach();
@@ -434,7 +431,7 @@ fn removed_handler_is_told_nothing_that_waited() {
 }
 
 #[test]
-fn what_comes_after_a_removal_is_not_kept() {
+fn events_after_removal_are_not_queued() {
     for delivery in [Delivery::Coalesced, Delivery::EveryEvent { bound: 1 }] {
         let listener = synced_listener(delivery);
         listener.detach();
@@ -444,43 +441,42 @@ fn what_comes_after_a_removal_is_not_kept() {
         listener.replay(Box::new([1].into_iter()));
         resync(&listener, vec![1]);
         assert!(listener.lock().waiting.is_empty() && listener.lock().latest.is_empty());
-        assert_eq!(listener.failure(), None, "who was removed did not fall behind");
+        assert_eq!(listener.failure(), None, "a removed handler did not fall behind");
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The server changes, creates or (every so often) recreates one of a few objects, or deletes it.
+    /// The server changes or creates one of a few objects; after a deletion it creates the object with a new UID.
     Set(u8),
     Delete(u8),
     Resync,
-    /// The handler finds the time for one change.
+    /// The handler processes one entry.
     Tell,
 }
 
-/// Objects that live shorter or longer, and a handler that is slower or quicker.
+/// Generates objects with different lifetimes and handlers with different speeds.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    (4u32..40, 1u32..4).prop_flat_map(|(changes, told)| {
+    (4u32..40, 1u32..4).prop_flat_map(|(changes, delivered)| {
         let step = prop_oneof![
             changes => (0u8..3).prop_map(Step::Set),
             2 => (0u8..3).prop_map(Step::Delete),
             1 => Just(Step::Resync),
-            told => Just(Step::Tell),
+            delivered => Just(Step::Tell),
         ];
         proptest::collection::vec(step, 0..160)
     })
 }
 
-/// The truth, and what the handler makes of what it is told. An object is its number; its UID is told next to
-/// it.
+/// The server's state and the handler's view. An object is its number; the map key is its UID.
 #[derive(Default)]
 struct Model {
     clock: u32,
     truth: [Option<(u32, u32)>; 3],
     view: [Option<u32>; 3],
     deleted: BTreeSet<u32>,
-    told_deleted: BTreeSet<u32>,
-    /// What happened to each object, and what the handler was told of it, but for resyncs.
+    delivered_deletions: BTreeSet<u32>,
+    /// The changes of each object, and the changes that the handler received, without resyncs.
     happened: [Vec<Told>; 3],
     heard: [Vec<Told>; 3],
 }
@@ -491,7 +487,7 @@ impl Model {
         enqueue(listener, &n.to_string(), &uid.to_string(), event);
     }
 
-    /// Versions are `uid * 100_000 + 10 * change + n`, so that a version tells its UID and its object.
+    /// Versions are `uid * 100_000 + 10 * change + n`, so a version contains its UID and its object.
     fn apply(&mut self, step: Step, listener: &Listener<u32>) {
         self.clock += 1;
         match step {
@@ -500,7 +496,7 @@ impl Model {
             Step::Resync => {
                 resync(listener, self.truth.iter().flatten().map(|(_, version)| *version).collect());
             }
-            Step::Tell => next(listener).into_iter().for_each(|event| self.told(&event)),
+            Step::Tell => next(listener).into_iter().for_each(|event| self.delivered(&event)),
         }
     }
 
@@ -521,35 +517,35 @@ impl Model {
         self.happens(n, uid, deleted(version), listener);
     }
 
-    fn told(&mut self, event: &Told) {
+    fn delivered(&mut self, event: &Told) {
         let n = usize::try_from(event.object() % 10).expect("a digit");
         if event.cause() != Cause::Resync {
             self.heard[n].push(event.clone());
         }
         match event {
             Event::Added { object, .. } => {
-                assert_eq!(self.view[n], None, "an addition of what is there");
+                assert_eq!(self.view[n], None, "an addition of an existing object");
                 self.view[n] = Some(*object);
             }
             Event::Updated { old, new, .. } => {
-                assert_eq!(self.view[n], Some(*old), "an update of something else");
-                assert!(old <= new, "time goes backwards");
+                assert_eq!(self.view[n], Some(*old), "an update from another state");
+                assert!(old <= new, "a version moved back");
                 self.view[n] = Some(*new);
             }
             Event::Deleted { last, .. } => {
                 let uid = |version: u32| version / 100_000;
                 assert!(
                     self.view[n].is_none_or(|held| uid(held) == uid(*last)),
-                    "a deletion of something else"
+                    "a deletion of another object"
                 );
-                assert!(self.told_deleted.insert(uid(*last)), "a deletion told twice");
+                assert!(self.delivered_deletions.insert(uid(*last)), "a deletion was delivered twice");
                 self.view[n] = None;
             }
         }
     }
 }
 
-/// How many states wait of the object of which most do.
+/// Returns the largest number of pending states of one object.
 fn most_states(listener: &Listener<u32>) -> usize {
     let queue = listener.lock();
     let states = queue.waiting.values().map(|work| match work {
@@ -561,7 +557,7 @@ fn most_states(listener: &Listener<u32>) -> usize {
 
 // parity: processor-listeners, ring-growing, listener-rings-grow-without
 #[test]
-fn blocked_handler_keeps_a_bounded_number_of_objects_that_came_and_went() {
+fn blocked_handler_keeps_bounded_number_of_unseen_objects() {
     let listener = synced_listener(Delivery::Coalesced);
     enqueue(&listener, "known", "known", added(1));
     assert_eq!(next(&listener), [added(1)]);
@@ -575,26 +571,26 @@ fn blocked_handler_keeps_a_bounded_number_of_objects_that_came_and_went() {
         let queue = listener.lock();
         assert!(queue.waiting.len() <= MAX_UNSEEN + 3 && queue.latest.len() <= MAX_UNSEEN + 3);
     }
-    let told = everything(&listener);
-    assert!(told.contains(&deleted(1)) && told.contains(&added(2)));
-    assert_eq!(told.len(), 2 + 3 * MAX_UNSEEN, "the newest are told in full");
-    assert_eq!(told.last(), Some(&deleted(100_000)));
+    let delivered = everything(&listener);
+    assert!(delivered.contains(&deleted(1)) && delivered.contains(&added(2)));
+    assert_eq!(delivered.len(), 2 + 3 * MAX_UNSEEN, "the newest objects are delivered in full");
+    assert_eq!(delivered.last(), Some(&deleted(100_000)));
 }
 
 // parity: ring-growing, listener-rings-grow-without
 #[test]
-fn handler_is_told_once_that_it_missed_objects_and_then_of_the_rest() {
+fn handler_is_notified_once_of_missed_objects() {
     struct Counting(std::sync::mpsc::Sender<&'static str>);
     impl Handler<u32> for Counting {
         fn handle(&mut self, _: &Event<u32>) {
-            self.0.send("event").expect("somebody counts");
+            self.0.send("event").expect("the test receives");
         }
 
         fn missed(&mut self) {
-            self.0.send("missed").expect("somebody counts");
+            self.0.send("missed").expect("the test receives");
         }
     }
-    let (sender, told) = std::sync::mpsc::channel();
+    let (sender, delivered) = std::sync::mpsc::channel();
     let listener = synced_listener(Delivery::Coalesced);
     for number in 0..2 * u32::try_from(MAX_UNSEEN).expect("a few") {
         let name = number.to_string();
@@ -604,12 +600,12 @@ fn handler_is_told_once_that_it_missed_objects_and_then_of_the_rest() {
     let mut running =
         Box::pin(Arc::clone(&listener).run(Box::new(crate::filtered(|_: &u32| true, Counting(sender)))));
     while running.as_mut().now_or_never().is_none() && !listener.lock().waiting.is_empty() {}
-    let told: Vec<_> = told.try_iter().collect();
-    assert_eq!((told[0], told.len()), ("missed", 1 + 2 * MAX_UNSEEN));
+    let delivered: Vec<_> = delivered.try_iter().collect();
+    assert_eq!((delivered[0], delivered.len()), ("missed", 1 + 2 * MAX_UNSEEN));
 }
 
 #[test]
-fn object_that_returns_after_it_went_unseen_is_told() {
+fn object_recreated_after_unseen_deletion_is_delivered() {
     let listener = synced_listener(Delivery::Coalesced);
     for event in [added(1), deleted(1), added(2)] {
         enqueue(&listener, "a", "a", event);
@@ -620,7 +616,7 @@ fn object_that_returns_after_it_went_unseen_is_told() {
 
 proptest! {
     #[test]
-    fn handler_is_told_every_state_the_store_went_through(steps in steps()) {
+    fn handler_receives_every_state_of_the_store(steps in steps()) {
         let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
             while most_states(&listener) == MAX_STATES {
@@ -629,27 +625,27 @@ proptest! {
             model.apply(step, &listener);
         }
         for event in everything(&listener) {
-            model.told(&event);
+            model.delivered(&event);
         }
         prop_assert_eq!(model.happened, model.heard);
     }
 
     // parity: processor-listeners, ring-growing, listener-rings-grow-without
     #[test]
-    fn however_slow_a_handler_is_it_ends_with_the_truth_and_every_deletion(steps in steps()) {
+    fn slow_handler_ends_with_final_state_and_every_deletion(steps in steps()) {
         let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
             model.apply(step, &listener);
             let waiting = listener.lock().changes();
             let states = most_states(&listener);
-            // A resync that waits parts what happened before it from what happened after.
-            prop_assert!(waiting <= 2 * (model.deleted.len() + 3), "{waiting} objects wait");
-            prop_assert!(states <= MAX_STATES, "{states} states of one object wait");
+            // A pending resync separates the changes before it from the changes after it.
+            prop_assert!(waiting <= 2 * (model.deleted.len() + 3), "{waiting} objects are pending");
+            prop_assert!(states <= MAX_STATES, "{states} states of one object are pending");
         }
         for event in everything(&listener) {
-            model.told(&event);
+            model.delivered(&event);
         }
         prop_assert_eq!(model.truth.map(|it| it.map(|(_, version)| version)), model.view);
-        prop_assert_eq!(model.deleted, model.told_deleted);
+        prop_assert_eq!(model.deleted, model.delivered_deletions);
     }
 }

@@ -1,4 +1,4 @@
-//! An informer as its users see it: listers, handlers, indexes and versions, over a small versioned server.
+//! An informer from the view of its users: listers, handlers, indexes and versions, with a small versioned server.
 
 mod handlers;
 mod storing;
@@ -23,7 +23,7 @@ use crate::{
     Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, SourceProvider, VersionSource,
 };
 
-/// A running informer over a server that holds these objects.
+/// Starts an informer with a server that has these objects.
 async fn running(names: &[&str]) -> (Rig, Arc<Server>, Log) {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     for name in names {
@@ -42,7 +42,7 @@ fn cut_connection() -> Option<RequestError> {
 // parity: config-controller, resource-event-handler, is-in-initial-list, test-reflector-watch-handler
 // parity: sources-create-update-delete
 #[tokio::test(start_paused = true)]
-async fn handlers_are_told_of_the_initial_list_and_of_every_change_with_its_cause() {
+async fn handlers_receive_initial_list_and_changes_with_their_cause() {
     let (rig, server, log) = running(&["a"]).await;
     assert_eq!(log.take(), ["+a@1=first InitialList"]);
     server.set("b", "x");
@@ -55,7 +55,7 @@ async fn handlers_are_told_of_the_initial_list_and_of_every_change_with_its_caus
 
 // parity: test-update
 #[tokio::test(start_paused = true)]
-async fn handlers_for_one_key_see_states_in_an_order_the_server_produced() {
+async fn handlers_receive_states_of_one_key_in_server_order() {
     let (rig, server, log) = running(&["a"]).await;
     for round in 0..30 {
         server.set("a", &round.to_string());
@@ -76,7 +76,7 @@ async fn handlers_for_one_key_see_states_in_an_order_the_server_produced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_during_an_outage_is_delivered_as_seen_if_the_history_is_there_and_inferred_if_not() {
+async fn deletion_during_outage_is_seen_with_history_and_inferred_without() {
     let (rig, server, log) = running(&["a", "b"]).await;
     log.take();
     server.cut(cut_connection());
@@ -91,7 +91,7 @@ async fn deletion_during_an_outage_is_delivered_as_seen_if_the_history_is_there_
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_recreated_during_an_outage_is_a_deletion_and_an_addition() {
+async fn object_recreated_during_outage_is_deletion_and_addition() {
     let (rig, server, log) = running(&["a"]).await;
     log.take();
     server.cut(cut_connection());
@@ -102,11 +102,11 @@ async fn object_recreated_during_an_outage_is_a_deletion_and_an_addition() {
     assert_eq!(log.take(), ["-a@1=first Relist Inferred", "+a@3=second Relist"]);
 }
 
-/// Upstream's handlers cannot tell a re-list from a resync (client-go#843, #1315).
+/// Upstream's handlers cannot distinguish a relist from a resync (client-go#843, #1315).
 // parity: equal-versions-mean-resync, test-replace-events, test-shared-informer-watch-disruption
 // parity: resync-re-list-confused
 #[tokio::test(start_paused = true)]
-async fn after_a_relist_handlers_are_told_only_what_differs() {
+async fn relist_delivers_only_differences() {
     let (rig, server, log) = running(&["a", "b", "c"]).await;
     log.take();
     server.cut(cut_connection());
@@ -117,12 +117,12 @@ async fn after_a_relist_handlers_are_told_only_what_differs() {
     rig.env.sleep(LONG).await;
     let told = log.take();
     assert_eq!(told, ["-c@3=first Relist Inferred", "~b@2=first>b@4=changed Relist", "+d@6=new Relist"]);
-    assert!(rig.counts().lists.get() == 2, "the reflector did list again");
+    assert!(rig.counts().lists.get() == 2, "the reflector listed again");
 }
 
 // parity: store-first-then-callbacks, test-replace-events, test-process-deltas-in-batch
 #[tokio::test(start_paused = true)]
-async fn store_already_holds_the_state_a_handler_is_told_of() {
+async fn store_contains_state_before_handler_receives_it() {
     let (rig, server) = (Rig::new(), Server::new());
     let (lister, behind) = (rig.lister.clone(), Arc::new(Mutex::new(Vec::new())));
     let found = Arc::clone(&behind);
@@ -153,12 +153,12 @@ async fn store_already_holds_the_state_a_handler_is_told_of() {
 // parity: add-event-handler, late-handler-pauses-informer, test-add-while-active, replay-late-handler-blocks
 // parity: shared-streams-unstable-duplicates
 #[tokio::test(start_paused = true)]
-async fn late_handler_is_told_everything_there_is_then_what_changes_and_stops_nobody() {
+async fn late_handler_receives_snapshot_then_changes_without_blocking() {
     let (rig, server, early) = running(&["a", "b"]).await;
     early.take();
     let late = Log::default();
     let handle = late.attach(&rig.informer, "late");
-    // Before the late handler's task has run at all, the others continue.
+    // The other handlers receive events before the late handler's task has run.
     server.set("a", "second");
     server.delete("b");
     assert!(!handle.has_synced());
@@ -179,14 +179,14 @@ async fn late_handler_is_told_everything_there_is_then_what_changes_and_stops_no
 
 // parity: stores-synctrack, has-synced-informer, test-add-while-active
 #[tokio::test(start_paused = true)]
-async fn synced_of_a_handle_means_that_this_handler_has_seen_the_initial_list() {
+async fn handle_is_synced_after_its_handler_received_initial_list() {
     let (rig, server) = (Rig::new(), Server::new());
     server.set("a", "first");
     let (told, handle_seen) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(None::<HandlerHandle>)));
     let (counted, handle) = (Arc::clone(&told), Arc::clone(&handle_seen));
     let count = move |_: &Told| {
         let synced = handle.lock().unwrap().as_ref().is_some_and(HandlerHandle::has_synced);
-        assert!(!synced, "synced before it was told");
+        assert!(!synced, "synced before delivery");
         *counted.lock().unwrap() += 1;
     };
     *handle_seen.lock().unwrap() = Some(rig.informer.add_handler("count", count).unwrap());
@@ -201,7 +201,7 @@ async fn synced_of_a_handle_means_that_this_handler_has_seen_the_initial_list() 
 
 // parity: has-synced-informer
 #[tokio::test(start_paused = true)]
-async fn handler_of_an_empty_initial_list_becomes_synced() {
+async fn handler_with_empty_initial_list_becomes_synced() {
     let (rig, _server, log) = running(&[]).await;
     let late = log.attach(&rig.informer, "late");
     assert!(late.synced().await);
@@ -210,7 +210,7 @@ async fn handler_of_an_empty_initial_list_becomes_synced() {
 /// Upstream's handler that panics once never becomes synced (kubernetes#129024).
 // parity: panic-handler-ends-process, test-event-panics, test-panic-propagated, handle-has-synced
 #[tokio::test(start_paused = true)]
-async fn panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() {
+async fn panicking_handler_is_counted_continues_and_becomes_synced() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     for name in ["a", "b"] {
         server.set(name, "first");
@@ -235,7 +235,7 @@ async fn panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() 
 /// Upstream's buffers grow without bound behind a slow handler (kubernetes#121474).
 // parity: processor-listeners, traces-slow-processing-slow, listener-rings-grow-without
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bound() {
+async fn slow_handler_delays_only_itself_and_receives_bounded_backlog() {
     let (env, metrics) = (Env::system("test"), Metrics::new());
     let factory = InformerFactory::new(env, metrics, FactoryOptions::default());
     let (informer, server, slow, quick) =
@@ -244,7 +244,7 @@ async fn slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_boun
     let told = slow.clone();
     let blocks = move |event: &Told| {
         told.push(event.clone());
-        // Held until the test lets go of the sender; after that every call returns at once.
+        // Blocks until the test drops the sender; after that every call returns immediately.
         wait.recv().unwrap_err();
     };
     informer.add_handler("slow", blocks).unwrap();
@@ -279,7 +279,7 @@ async fn slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_boun
 
 // parity: remove-event-handler, test-event-panics, test-shared-informer-remove-handler
 #[tokio::test(start_paused = true)]
-async fn removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
+async fn removed_handler_receives_no_event_even_if_it_removes_itself() {
     let (rig, server, log) = running(&["a"]).await;
     let (own, told) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(0)));
     let (handle, count) = (Arc::clone(&own), Arc::clone(&told));
@@ -297,12 +297,12 @@ async fn removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
     assert!(!rig.env.tasks().iter().any(|task| task.ends_with("handler once")), "its task has ended");
     let handle = own.lock().unwrap().take().unwrap();
     assert!(!handle.synced().await);
-    assert_eq!(log.events().len(), 2, "the other handler was told both");
+    assert_eq!(log.events().len(), 2, "the other handler received both events");
 }
 
 // parity: deadlocks-start
 #[tokio::test(start_paused = true)]
-async fn handler_may_add_handlers_and_indexes() {
+async fn handler_can_add_handlers_and_indexes() {
     let (rig, server) = (Rig::new(), Server::new());
     server.set("a", "first");
     let (informer, log) = (rig.informer.clone(), Log::default());
@@ -323,7 +323,7 @@ async fn handler_may_add_handlers_and_indexes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quarantined_object_returns_when_a_list_has_it_readable() {
+async fn undecodable_object_returns_when_list_has_it_readable() {
     let (rig, log) = (Rig::new(), Log::default());
     let stalls = || Answer::Watch(Ok(vec![Play::Stall]));
     let list = |item| Answer::List(Ok(page(5, &[item])));
@@ -373,12 +373,12 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
     other.start(&script);
     other.settle().await;
     let of = |namespace| other.lister.all_readable(Some(namespace), |_| false).is_err();
-    assert_eq!((of("default"), of("elsewhere")), (true, false), "nobody knows whose it is");
+    assert_eq!((of("default"), of("elsewhere")), (true, false), "its labels are unknown");
 }
 
 // parity: retry-on-error, process-loop, test-real-fifo-pop-broken-items-in-batch
 #[tokio::test(start_paused = true)]
-async fn undecodable_object_is_counted_named_quarantined_retried_when_it_changes_and_hides_no_neighbour() {
+async fn undecodable_object_is_isolated_and_retried_when_it_changes() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     log.attach(&rig.informer, "log");
     server.set("a", "first");
@@ -398,7 +398,7 @@ async fn undecodable_object_is_counted_named_quarantined_retried_when_it_changes
 
 // parity: store-error-logged-version, errors-store-transform-lose
 #[tokio::test(start_paused = true)]
-async fn object_that_turns_undecodable_is_not_served_as_it_was() {
+async fn object_that_becomes_undecodable_is_no_longer_served() {
     let (rig, server, log) = running(&["a", "b"]).await;
     log.take();
     let version = server.spoil("a");
@@ -427,7 +427,7 @@ async fn undecodable_object_is_not_decoded_again_at_the_same_version() {
 
 // parity: last-store-sync-resource-version
 #[tokio::test(start_paused = true)]
-async fn restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
+async fn restored_server_starts_new_epoch_in_cache() {
     let (rig, server, log) = running(&["a", "b"]).await;
     let (backup, version) = (server.objects(), server.version());
     server.set("a", "lost");
@@ -435,7 +435,7 @@ async fn restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
     rig.settle().await;
     log.take();
     server.restore(backup, version);
-    // The restored server gives the versions it gave before to other states.
+    // The restored server reuses versions for other states.
     server.set("a", "other");
     rig.env.sleep(LONG).await;
     assert_eq!(rig.held(), ["a@3=other", "b@2=first"]);
@@ -450,7 +450,7 @@ async fn restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
 // parity: add-indexers-after, transaction-store, test-get-index-func-values, index-field-several-cluster
 // parity: no-secondary-indexes
 #[tokio::test(start_paused = true)]
-async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
+async fn indexes_are_consistent_and_can_be_added_while_running() {
     let (rig, server, _log) = running(&["a", "b"]).await;
     let by_value = rig.lister.index(|object| object.data.clone().unwrap_or_default().into_values());
     server.set("c", "second");
@@ -465,7 +465,7 @@ async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
 
 // parity: add-indexers-after
 #[tokio::test(start_paused = true)]
-async fn indexes_by_one_function_without_captures_are_one_index() {
+async fn indexes_by_same_function_without_captures_are_shared() {
     fn everything(_: &ConfigMap) -> [String; 1] {
         ["all".to_owned()]
     }
@@ -532,12 +532,15 @@ async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
 
 // parity: wait-await
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_an_epoch_begins() {
+async fn version_wait_ends_when_reached_timed_out_or_epoch_changes() {
     let (rig, server, _log) = running(&["a"]).await;
     let source: &dyn VersionSource = &**rig.informer.erased();
     let within = Duration::from_secs(1);
-    assert!(source.reached(at(1), Duration::ZERO).await, "what is held is reached");
-    assert!(source.reached(ResourceVersion::new("opaque"), Duration::ZERO).await, "nobody can say");
+    assert!(source.reached(at(1), Duration::ZERO).await, "the current version is reached");
+    assert!(
+        source.reached(ResourceVersion::new("opaque"), Duration::ZERO).await,
+        "an opaque version cannot be compared"
+    );
     assert!(!source.reached(at(2), within).await);
     let write = async { server.set("a", "second") };
     assert!(future::join(source.reached(at(2), within), write).await.0);
@@ -545,7 +548,7 @@ async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_a
     let told = async { server.bookmark() };
     assert!(
         future::join(source.reached(at(3), within), told).await.0,
-        "a bookmark tells as well as a change"
+        "a bookmark advances the version like a change"
     );
     let restored = async { server.restore(BTreeMap::new(), 1) };
     let (reached, ()) = future::join(source.reached(at(1000), LONG), restored).await;
@@ -561,11 +564,11 @@ async fn version_is_not_reached_before_the_initial_list() {
     assert_eq!((source.version(), source.epoch()), (None, 0));
 }
 
-/// Upstream's timer of resyncs begins again with each list, and its resyncs look like updates (client-go#843, #1315).
+/// Upstream restarts the resync timer with each list, and its resyncs look like updates (client-go#843, #1315).
 // parity: full-resync-period, default-resync, resync-timer-restarts-each-list, test-reflector-resync-chan
 // parity: resync-re-list-confused, client-known-resync-timer-restarts-each, sync-period
 #[tokio::test(start_paused = true)]
-async fn resyncs_come_on_time_whatever_happens_to_the_watch_and_say_what_they_are() {
+async fn resyncs_are_on_time_despite_relists_and_have_resync_cause() {
     let period = Duration::from_secs(600);
     let rig = Rig::with_options(FactoryOptions { resync: Some(period), ..FactoryOptions::default() });
     let (server, log) = (Server::new(), Log::default());
@@ -588,7 +591,7 @@ async fn resyncs_come_on_time_whatever_happens_to_the_watch_and_say_what_they_ar
 
 // parity: traces-slow-processing-slow, new-informer-name, test-with-store-metrics-defaulting
 #[tokio::test(start_paused = true)]
-async fn metrics_tell_how_many_objects_are_held_and_at_which_version() {
+async fn metrics_report_object_count_and_store_version() {
     let (rig, server, _log) = running(&["a", "b"]).await;
     server.delete("a");
     rig.settle().await;
@@ -599,7 +602,7 @@ async fn metrics_tell_how_many_objects_are_held_and_at_which_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn environment_that_is_killed_stops_the_informer_and_leaves_its_objects_readable() {
+async fn killed_env_stops_informer_and_keeps_objects_readable() {
     let (rig, server, log) = running(&["a"]).await;
     rig.env.kill();
     rig.env.wait_for_tasks().await;
@@ -609,7 +612,7 @@ async fn environment_that_is_killed_stops_the_informer_and_leaves_its_objects_re
 
 // parity: test-new-informer-name
 #[test]
-fn informer_is_named_for_what_it_holds() {
+fn informer_name_contains_kind_and_selection() {
     let env = Env::virtual_time(1);
     let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
     let codec = Codec::of(Typed::<ConfigMap>::new());
@@ -620,7 +623,7 @@ fn informer_is_named_for_what_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_repeated() {
+async fn failed_start_without_source_can_be_repeated() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     server.set("a", "first");
     let handle = log.attach(&rig.informer, "log");
@@ -644,10 +647,10 @@ async fn start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_rep
     start();
     assert!(rig.env.timeout(LONG, handle.synced()).await.is_ok_and(|synced| synced));
     assert_eq!(log.take(), ["+a@1=first InitialList"]);
-    assert_eq!(*asked.lock().unwrap(), [true, true], "users' code runs under no lock");
+    assert_eq!(*asked.lock().unwrap(), [true, true], "user code runs without the lock");
 }
 
-/// Notes when it is dropped whether the informer's hub was free.
+/// Records on drop whether the informer's lock was free.
 struct Parting(SharedInformer<ConfigMap>, Arc<Mutex<Vec<bool>>>);
 
 impl Drop for Parting {
@@ -657,7 +660,7 @@ impl Drop for Parting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handlers_that_never_ran_are_dropped_under_no_lock() {
+async fn handlers_that_never_ran_are_dropped_without_lock() {
     let rig = Rig::new();
     let partings = Arc::new(Mutex::new(Vec::new()));
     let add = |name| {

@@ -1,6 +1,6 @@
-//! What threads share on the way from a watch to a handler: the queue, and one handler's part of the fan-out. The store is
-//! looked at in `shared_informer/tests/storing.rs`. `cargo xtask miri` interprets these tests: it objects to a race, to
-//! memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
+//! State that threads share between a watch and a handler: the queue, and the queue of one handler. The store has its
+//! tests in `shared_informer/tests/storing.rs`. `cargo xtask miri` runs these tests; it reports data races, use after
+//! free, and lost wakeups, which make every thread wait.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,14 +18,13 @@ use crate::processor::{HandlerControl as _, HandlerState, Listener};
 use crate::share::GaugeShare;
 use crate::testing::{at, key};
 
-/// How many changes there are. An interpreter takes a thousand times as long; it is to see many orders of a few changes
-/// and not one order of many.
+/// The number of changes. Miri is a thousand times slower, so it gets few changes and explores many interleavings.
 const ROUNDS: u32 = if cfg!(miri) { 6 } else { 5_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
+/// Turns a hang into a failure. No test depends on speed; miri's clock advances with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
-/// Waits on this thread.
+/// Runs a future on this thread.
 fn wait<F: Future>(env: &Env, future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
@@ -55,10 +54,10 @@ fn numbers(batch: Batch<u32>) -> Vec<u32> {
 }
 
 #[test]
-fn what_one_thread_queues_another_pops_in_order_and_who_waits_for_space_gets_it() {
+fn fifo_keeps_order_across_threads_and_wakes_waiting_producer() {
     const CAPACITY: usize = 2;
     let env = Env::virtual_time(1);
-    let (fifo, held_back) = (DeltaFifo::holding(CAPACITY), AtomicBool::new(false));
+    let (fifo, throttled) = (DeltaFifo::holding(CAPACITY), AtomicBool::new(false));
     let popped = std::thread::scope(|scope| {
         scope.spawn(|| {
             fifo.replace(&Partition::Whole, vec![item(0)], at(1), true);
@@ -67,20 +66,20 @@ fn what_one_thread_queues_another_pops_in_order_and_who_waits_for_space_gets_it(
                     let mut space = Box::pin(fifo.space());
                     poll_fn(|cx| {
                         let polled = space.as_mut().poll(cx);
-                        held_back.fetch_or(polled.is_pending(), Ordering::Relaxed);
+                        throttled.fetch_or(polled.is_pending(), Ordering::Relaxed);
                         polled
                     })
                     .await;
                     fifo.update(item(n));
-                    // The other thread's resync may come between, of which one waits at most.
-                    assert!(fifo.len() <= CAPACITY + 1, "the burst was not held back");
+                    // A resync of the other thread might be queued as well; at most one is pending.
+                    assert!(fifo.len() <= CAPACITY + 1, "the burst was not throttled");
                 }
             });
             fifo.close();
         });
         scope.spawn(|| (0..ROUNDS / 2).for_each(|_| fifo.resync(ResyncTarget::Everyone)));
         // Nothing is popped before the producer waits, so that it has to be woken.
-        while !held_back.load(Ordering::Relaxed) {
+        while !throttled.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
         wait(&env, async {
@@ -95,7 +94,7 @@ fn what_one_thread_queues_another_pops_in_order_and_who_waits_for_space_gets_it(
     assert_eq!(popped, (0..=ROUNDS).collect::<Vec<_>>());
 }
 
-/// One for all tests: to make one is most of what an interpreter has to do here.
+/// Shared by all tests, because creating it takes most of the time under miri.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
 fn listener() -> Arc<Listener<u32>> {
@@ -109,12 +108,12 @@ fn enqueue(listener: &Listener<u32>, n: u32) {
 }
 
 #[test]
-fn handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up_to_the_last() {
+fn handler_on_separate_thread_receives_every_state_in_order() {
     let (env, listener, (told, tells)) = (Env::virtual_time(1), listener(), mpsc::channel());
     std::thread::scope(|scope| {
         let (env, listener) = (&env, &listener);
         scope.spawn(move || {
-            let handler = move |event: &Event<u32>| told.send(event.clone()).expect("somebody listens");
+            let handler = move |event: &Event<u32>| told.send(event.clone()).expect("the test receives");
             wait(env, Arc::clone(listener).run(Box::new(handler)));
         });
         scope.spawn(move || {
@@ -137,7 +136,7 @@ fn handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up_t
     assert_eq!(listener.state().get(), HandlerState::Gone);
 }
 
-/// What a handler holds, and what takes its time to be dropped.
+/// The state of a handler, with a slow drop.
 struct Captured(Arc<AtomicU32>);
 
 impl Drop for Captured {
@@ -147,7 +146,7 @@ impl Drop for Captured {
 }
 
 #[test]
-fn handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
+fn removed_handler_was_dropped_and_no_thread_calls_it() {
     for _ in 0..ROUNDS.div_ceil(4) {
         let (env, listener) = (Env::virtual_time(1), listener());
         let (mut captured, begin) = (Arc::new(AtomicU32::new(0)), Barrier::new(3));
@@ -155,7 +154,7 @@ fn handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
             let (calls, whose) = (Captured(Arc::clone(&captured)), Arc::clone(&listener));
             let (env, begin) = (&env, &begin);
             scope.spawn(move || {
-                // Relaxed: that nothing of this happens after the handler is gone is what is to be shown.
+                // Relaxed: the test has to show that no call happens after the handler is gone.
                 let handler = move |_: &Event<u32>| {
                     let Captured(calls) = &calls;
                     calls.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +172,7 @@ fn handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
             });
             begin.wait();
             listener.detach();
-            // Looked at all the time, so that the first moment of being gone is seen.
+            // Busy waiting, to detect the first moment in which the handler is gone.
             while listener.state().get() != HandlerState::Gone {
                 std::thread::yield_now();
             }
@@ -184,7 +183,7 @@ fn handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
 }
 
 #[test]
-fn gauge_that_many_threads_share_parts_of_is_the_sum_of_what_each_told_last() {
+fn gauge_shares_of_concurrent_threads_add_up() {
     let gauge = METRICS.informer("", "v1", "gauges").objects;
     let (one, other) = (GaugeShare::of(&gauge), GaugeShare::of(&gauge));
     std::thread::scope(|scope| {

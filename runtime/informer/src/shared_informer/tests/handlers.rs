@@ -1,4 +1,4 @@
-//! Handlers that come, go, look again, filter, fall behind and wait for their end.
+//! Handlers: adding, removal, resyncs, filters, backlog limits and waiting for removal.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering as Atomic};
 
@@ -11,7 +11,7 @@ fn resynced_every(resync: Resync) -> HandlerOptions {
     HandlerOptions { resync, ..HandlerOptions::default() }
 }
 
-/// A handler that writes down what it is told, with these options.
+/// Adds a handler with these options that records its events.
 fn attach(rig: &Rig, name: &str, options: HandlerOptions) -> (Log, HandlerHandle) {
     let log = Log::default();
     let told = log.clone();
@@ -20,7 +20,7 @@ fn attach(rig: &Rig, name: &str, options: HandlerOptions) -> (Log, HandlerHandle
     (log, handle)
 }
 
-fn lose_the_history(server: &Server) {
+fn drop_history(server: &Server) {
     server.compact(true);
     server.pass_time();
     server.compact(true);
@@ -29,7 +29,7 @@ fn lose_the_history(server: &Server) {
 
 // parity: with-resync-period, test-listener-resync-periods
 #[tokio::test(start_paused = true)]
-async fn each_handler_is_resynced_as_often_as_it_asked_and_no_other() {
+async fn each_handler_is_resynced_in_its_own_period() {
     let rig = Rig::with_options(FactoryOptions { resync: Some(PERIOD), ..FactoryOptions::default() });
     let server = Server::new();
     for name in ["a", "b"] {
@@ -42,7 +42,7 @@ async fn each_handler_is_resynced_as_often_as_it_asked_and_no_other() {
         (Resync::Every(PERIOD * 2), 1),
     ];
     let handlers = cases.map(|(resync, times)| (attach(&rig, "handler", resynced_every(resync)).0, times));
-    // The informer is started late: periods begin with it.
+    // Periods start with the informer, which is started late here.
     rig.env.sleep(PERIOD * 10).await;
     rig.start(&server);
     rig.settle().await;
@@ -60,7 +60,7 @@ async fn each_handler_is_resynced_as_often_as_it_asked_and_no_other() {
 
 // parity: test-shared-informer-watch-disruption, resync-re-list-confused
 #[tokio::test(start_paused = true)]
-async fn relist_tells_real_changes_only_whoever_is_resynced() {
+async fn relist_delivers_only_changes_with_or_without_resync() {
     let (rig, server) = (Rig::new(), Server::new());
     for name in ["a", "b", "c"] {
         server.set(name, "first");
@@ -70,13 +70,13 @@ async fn relist_tells_real_changes_only_whoever_is_resynced() {
     rig.start(&server);
     rig.settle().await;
     let _initial = (quiet.take(), resynced.take());
-    lose_the_history(&server);
+    drop_history(&server);
     rig.env.sleep(Duration::from_secs(10)).await;
     assert_eq!((quiet.take(), resynced.take(), rig.counts().lists.get()), (vec![], vec![], 2));
     server.cut(cut_connection());
     server.delete("c");
     server.set("b", "second");
-    lose_the_history(&server);
+    drop_history(&server);
     rig.env.sleep(Duration::from_secs(10)).await;
     let changes = ["-c@3=first Relist Inferred", "~b@2=first>b@6=second Relist"];
     assert_eq!(
@@ -87,12 +87,12 @@ async fn relist_tells_real_changes_only_whoever_is_resynced() {
 
 // parity: resync-periods-per-handler
 #[tokio::test(start_paused = true)]
-async fn period_too_short_is_refused_by_name_and_with_a_remedy() {
+async fn short_resync_period_is_rejected_with_name_and_remedy() {
     let rig = Rig::new();
     let options = resynced_every(Resync::Every(Duration::from_millis(999)));
     let refused = rig.informer.add_handler_with("eager", options, |_: &Told| {}).unwrap_err();
-    let expected = "handler \"eager\" of the informer of configmaps.v1 cannot be resynced every 999ms: the shortest \
-                    period is 1s, and Resync::Never or no period means never";
+    let expected = "cannot resync handler \"eager\" of the informer of configmaps.v1 every 999ms: the minimum is 1s; \
+                    use Resync::Never to disable resyncs";
     assert_eq!(refused.to_string(), expected);
     let rig = Rig::with_options(FactoryOptions { resync: Some(Duration::ZERO), ..FactoryOptions::default() });
     assert!(matches!(
@@ -105,7 +105,7 @@ async fn period_too_short_is_refused_by_name_and_with_a_remedy() {
 
 // parity: test-shared-informer-remove-handler
 #[tokio::test(start_paused = true)]
-async fn removed_handler_is_resynced_no_more_and_leaves_no_timer() {
+async fn removed_handler_is_not_resynced_and_leaves_no_timer() {
     let (rig, server) = (Rig::new(), Server::new());
     server.set("a", "first");
     let (log, handle) = attach(&rig, "resynced", resynced_every(Resync::Every(PERIOD)));
@@ -120,7 +120,7 @@ async fn removed_handler_is_resynced_no_more_and_leaves_no_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_crosses_a_filter_is_told_as_coming_and_going() {
+async fn filtered_handler_receives_crossing_objects_as_add_or_delete() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     let told = log.clone();
     let shown = |map: &Arc<ConfigMap>| brief(map).ends_with("=shown");
@@ -148,7 +148,7 @@ async fn what_crosses_a_filter_is_told_as_coming_and_going() {
 
 // parity: listener-rings-grow-without
 #[tokio::test(start_paused = true)]
-async fn handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_and_harms_nobody() {
+async fn every_event_handler_that_misses_an_event_is_removed_with_reason() {
     let (rig, server, bystander) = running(&["a"]).await;
     bystander.take();
     let options = HandlerOptions { delivery: Delivery::EveryEvent { bound: 3 }, ..HandlerOptions::default() };
@@ -159,8 +159,12 @@ async fn handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_an
         server.set("b", &round.to_string());
         rig.settle().await;
     }
-    assert_eq!((log.take().len(), handle.failure()), (7, None), "one that keeps up is told everything");
-    // All of these come at once.
+    assert_eq!(
+        (log.take().len(), handle.failure()),
+        (7, None),
+        "a handler that keeps up receives every event"
+    );
+    // All of these arrive together.
     for round in 3..10 {
         server.set("a", &round.to_string());
     }
@@ -177,7 +181,7 @@ async fn handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_an
 
 // parity: shut-down-event-handler, test-event-panics, test-remove-event-handler-asynchronous
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn waiting_for_a_removed_handler_waits_for_its_running_call_and_for_nothing_else() {
+async fn removal_wait_covers_only_running_call_of_the_same_handler() {
     let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
     let ((entered, enters), (let_go, wait)) = (blocking::channel::<()>(), blocking::channel::<()>());
@@ -185,7 +189,7 @@ async fn waiting_for_a_removed_handler_waits_for_its_running_call_and_for_nothin
     let finished = Arc::clone(&ended);
     let blocks = move |_: &Told| {
         entered.send(()).unwrap();
-        // Held until the test lets go of the sender.
+        // Blocks until the test drops the sender.
         wait.recv().unwrap_err();
         finished.store(true, Atomic::SeqCst);
     };
@@ -201,20 +205,20 @@ async fn waiting_for_a_removed_handler_waits_for_its_running_call_and_for_nothin
     }
     handle.remove();
     quick.remove();
-    assert_eq!(quick.removed().await, Ok(()), "another's call is waited for by another");
+    assert_eq!(quick.removed().await, Ok(()), "the running call belongs to the other handler");
     let waiting = Arc::clone(&handle);
     let mut removed = Box::pin(async move { waiting.removed().await });
-    assert_eq!(removed.as_mut().now_or_never(), None, "its call runs");
+    assert_eq!(removed.as_mut().now_or_never(), None, "its call is running");
     drop(let_go);
     assert_eq!(removed.await, Ok(()));
     assert!(ended.load(Atomic::SeqCst));
-    assert!(inside.try_recv().is_err(), "of the second object it was not told");
+    assert!(inside.try_recv().is_err(), "it did not receive the second object");
     factory.shutdown().await;
 }
 
 // parity: shut-down-event-handler, test-remove-event-handler-asynchronous
 #[tokio::test(start_paused = true)]
-async fn call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_ever() {
+async fn handler_call_waiting_for_its_own_removal_is_rejected() {
     let (rig, _server, _log) = running(&["a"]).await;
     let (own, outcome) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(None)));
     let (handle, waited) = (Arc::clone(&own), Arc::clone(&outcome));
@@ -229,12 +233,12 @@ async fn call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_ever(
     let refusal = SelfWaitError { handler: "selfish".to_owned() };
     assert_eq!(*outcome.lock().unwrap(), Some(Err(refusal)));
     let handle = own.lock().unwrap().take().unwrap();
-    assert_eq!(handle.removed().await, Ok(()), "elsewhere it can be waited for");
+    assert_eq!(handle.removed().await, Ok(()), "another task can wait for it");
 }
 
 // parity: test-event-panics, test-state-shared-informer
 #[tokio::test(start_paused = true)]
-async fn handler_is_gone_when_its_informer_is_or_if_it_never_began() {
+async fn handler_is_gone_after_informer_shutdown_or_without_start() {
     let (rig, _server, log) = running(&["a"]).await;
     let handle = log.attach(&rig.informer, "until the end");
     rig.factory.shutdown().await;
@@ -247,7 +251,7 @@ async fn handler_is_gone_when_its_informer_is_or_if_it_never_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_handler_holds_is_dropped_before_it_is_said_to_be_gone() {
+async fn handler_is_dropped_before_it_is_reported_as_gone() {
     let (rig, _server, _log) = running(&["a"]).await;
     let held = Arc::new(());
     let holds = Arc::clone(&held);
@@ -261,7 +265,7 @@ async fn what_a_handler_holds_is_dropped_before_it_is_said_to_be_gone() {
 
 // parity: test-event-panics, handle-has-synced
 #[tokio::test(start_paused = true)]
-async fn handler_that_panics_at_every_object_of_the_initial_list_becomes_synced_early_and_late() {
+async fn handler_that_panics_on_whole_initial_list_becomes_synced() {
     let (rig, server) = (Rig::new(), Server::new());
     for name in ["a", "b", "c"] {
         server.set(name, "first");
@@ -277,7 +281,7 @@ async fn handler_that_panics_at_every_object_of_the_initial_list_becomes_synced_
 
 // parity: add-event-handler, test-add-while-active
 #[tokio::test(start_paused = true)]
-async fn late_handler_hears_of_deletions_and_of_objects_that_come_back() {
+async fn late_handler_receives_deletions_and_recreations() {
     let (rig, server, _log) = running(&["a"]).await;
     let late = Log::default();
     let handle = late.attach(&rig.informer, "late");
@@ -289,22 +293,22 @@ async fn late_handler_hears_of_deletions_and_of_objects_that_come_back() {
     assert_eq!(late.take(), ["+a@1=first InitialList", "-a@2=end Watch Seen", "+a@3=again Watch"]);
 }
 
-/// Upstream locks itself up when handlers or indexes are added while informers start (kubernetes#136509, #137282). What
-/// blocks a thread blocks timers with it: so the limit is kept by a thread that has no part in it.
+/// Upstream deadlocks when handlers or indexes are added while informers start (kubernetes#136509, #137282). A deadlock
+/// would also block the timers of its runtime, so a separate thread enforces the timeout.
 // parity: test-hammer-controller, test-shared-informer-initialization-race, deadlocks-start
 #[test]
-fn handlers_and_indexes_come_and_go_while_all_else_goes_on_without_a_deadlock() {
+fn concurrent_changes_of_handlers_and_indexes_do_not_deadlock() {
     let (ends, ended) = blocking::channel();
     let run = move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build();
-        runtime.expect("a runtime").block_on(handlers_and_indexes_come_and_go());
+        runtime.expect("a runtime").block_on(change_handlers_and_indexes());
         ends.send(()).expect("waited for");
     };
     let _thread = std::thread::Builder::new().spawn(run).expect("a thread");
-    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(()), "somebody waits for ever, or panicked");
+    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(()), "a task is deadlocked or panicked");
 }
 
-async fn handlers_and_indexes_come_and_go() {
+async fn change_handlers_and_indexes() {
     let env = Env::system("test");
     let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
