@@ -1,4 +1,4 @@
-//! Many informers together.
+//! Several informers of one factory.
 
 use std::sync::mpsc as blocking;
 
@@ -24,7 +24,7 @@ fn rig() -> (Rig, Arc<Server>) {
     (Rig::new(), server)
 }
 
-/// A server for ConfigMaps; of all else nothing is ever heard.
+/// A server for ConfigMaps. Requests for other kinds go to the script.
 struct Partly(Arc<Server>, Arc<Script>);
 
 impl SourceProvider for Partly {
@@ -38,7 +38,7 @@ impl SourceProvider for Partly {
 
 // parity: shared-informer-factory, core-v1, informer-per-type, structured-unstructured-metadata-only
 #[tokio::test(start_paused = true)]
-async fn there_is_one_informer_per_kind_selection_and_representation() {
+async fn informers_are_shared_per_kind_selection_and_representation() {
     let (rig, server) = rig();
     let again = rig.factory.typed::<ConfigMap>();
     let filtered = rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("elsewhere"));
@@ -46,16 +46,16 @@ async fn there_is_one_informer_per_kind_selection_and_representation() {
     let shared = again.lister().index(|_| ["x".to_owned()]);
     rig.start(&server);
     rig.settle().await;
-    assert_eq!(shared.get(&"x".to_owned()).len(), 1, "both handles are of one informer");
+    assert_eq!(shared.get(&"x".to_owned()).len(), 1, "both handles share one informer");
     assert_eq!((filtered.lister().len(), dynamic.lister().len()), (1, 1));
     assert_eq!(rig.counts().lists.get(), 3);
-    assert_eq!(rig.factory.kinds().len(), 2, "kinds are told once per selection");
+    assert_eq!(rig.factory.kinds().len(), 2, "kinds are listed once per selection");
 }
 
 // parity: start-again-later, start-again-later-informers, test-shared-informer-initialization-race
 // parity: starting-cache-twice-error
 #[tokio::test(start_paused = true)]
-async fn starting_twice_starts_nothing_twice() {
+async fn starting_factory_twice_has_no_effect() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.start(&server);
@@ -65,7 +65,7 @@ async fn starting_twice_starts_nothing_twice() {
 
 // parity: start-again-later, start-again-later-informers, caches-added-after-start
 #[tokio::test(start_paused = true)]
-async fn informer_asked_for_after_the_start_runs_and_misses_nothing_that_is_added_to_it() {
+async fn informer_requested_after_start_runs_with_handlers_and_indexes() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.settle().await;
@@ -83,7 +83,7 @@ async fn informer_asked_for_after_the_start_runs_and_misses_nothing_that_is_adde
 // parity: parts-articles-wait-for-cache-sync, has-synced-checker, wait-for-cache-sync-sync, test-wait-for
 // parity: errors-several-caches-all, error-if-syncing-fails
 #[tokio::test(start_paused = true)]
-async fn waiting_for_sync_names_each_laggard_and_why() {
+async fn sync_wait_names_each_unsynced_informer_and_the_reason() {
     let (rig, server) = rig();
     rig.factory.typed::<Secret>();
     rig.factory.typed::<Namespace>();
@@ -107,7 +107,7 @@ async fn waiting_for_sync_names_each_laggard_and_why() {
 
 // parity: no-pluggable-source
 #[tokio::test(start_paused = true)]
-async fn source_that_hangs_or_fails_slows_nobody_but_its_own_informer() {
+async fn hanging_or_failing_source_delays_only_its_own_informer() {
     for answers in [vec![], vec![Answer::List(Err(refusal(500, "InternalError")))]] {
         let (rig, server) = rig();
         let (stuck, log) = (rig.factory.typed::<Secret>(), Log::default());
@@ -124,7 +124,7 @@ async fn source_that_hangs_or_fails_slows_nobody_but_its_own_informer() {
     }
 }
 
-/// A sound server for the first who asks, and a defect for everyone after.
+/// A healthy server for the first informer, and a defective source for all later informers.
 struct FirstOnly(Arc<Server>, Arc<Script>, Mutex<bool>);
 
 impl SourceProvider for FirstOnly {
@@ -137,12 +137,12 @@ impl SourceProvider for FirstOnly {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_that_died_is_found_although_another_of_the_same_kind_and_selection_lives() {
+async fn stopped_reflector_is_found_among_informers_of_same_kind() {
     let (rig, server) = rig();
     let kind = ResourceKind::of::<ConfigMap>();
     let dynamic = rig.factory.informer(Dynamic::new(kind.clone()), Selection::default());
-    assert!(!rig.informer.is_following(), "nothing has been started");
-    // Asked for a list where its script has a watch, it panics, and its reflector with it.
+    assert!(!rig.informer.is_following(), "the informer has not been started");
+    // The script has a watch where the reflector requests a list, so the reflector panics.
     let defect = Script::new(&rig.env, [Answer::Watch(Ok(vec![]))]);
     rig.factory.start(Arc::new(FirstOnly(server, defect, Mutex::new(false))));
     rig.settle().await;
@@ -154,7 +154,7 @@ async fn informer_that_died_is_found_although_another_of_the_same_kind_and_selec
 
 // parity: deadlocks-start
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
+async fn liveness_is_available_while_informer_processes_a_batch() {
     const TIMEOUT: Duration = Duration::from_secs(10);
     let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
@@ -173,13 +173,17 @@ async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
     busy.recv_timeout(TIMEOUT).unwrap();
     assert!(informer.is_running() && informer.is_following() && factory.stopped_reflectors().is_empty());
     let_go.send(()).unwrap();
-    assert_eq!(outcome.recv_timeout(TIMEOUT), Ok(Ok(())), "nobody had to wait for the batch");
+    assert_eq!(
+        outcome.recv_timeout(TIMEOUT),
+        Ok(Ok(())),
+        "the state was available without waiting for the batch"
+    );
     factory.shutdown().await;
 }
 
 // parity: closing-stop-ch, run-once, shutdown-blocks, test-shutdown
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_every_task_and_leaves_what_is_stored_readable() {
+async fn shutdown_stops_every_task_and_keeps_objects_readable() {
     let (rig, server) = rig();
     let handle = Log::default().attach(&rig.informer, "log");
     rig.factory.typed::<Secret>();
@@ -197,10 +201,10 @@ async fn shutdown_ends_every_task_and_leaves_what_is_stored_readable() {
     rig.factory.shutdown().await;
 }
 
-/// Upstream sleeps on in its back-off when it is told to stop.
+/// Upstream does not interrupt its backoff sleep when it is stopped.
 // parity: lister-watcher-without, test-run-until, sleep-back-off-ignores
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_in_the_midst_of_a_list_a_watch_and_a_wait() {
+async fn shutdown_interrupts_list_watch_and_backoff() {
     let refused = Answer::List(Err(refusal(500, "InternalError")));
     for answers in [vec![], vec![Answer::List(Ok(page(1, &[])))], vec![refused]] {
         let rig = Rig::new();
@@ -215,7 +219,7 @@ async fn shutdown_ends_in_the_midst_of_a_list_a_watch_and_a_wait() {
 
 // parity: error-when-context-cancelled
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
+async fn sync_wait_fails_when_informer_is_shut_down() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, []);
     rig.start(&script);
@@ -224,7 +228,7 @@ async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_is_in_trouble_from_a_failure_until_it_follows_again() {
+async fn informer_reports_trouble_until_it_follows_again() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.settle().await;
@@ -239,12 +243,12 @@ async fn informer_is_in_trouble_from_a_failure_until_it_follows_again() {
     assert_eq!(rig.informer.trouble(), None);
     rig.env.kill();
     rig.settle().await;
-    assert!(rig.informer.trouble().is_some(), "a dead informer follows nothing");
+    assert!(rig.informer.trouble().is_some(), "a stopped informer does not follow its source");
 }
 
 // parity: test-new-informer-name, several-clusters
 #[tokio::test(start_paused = true)]
-async fn two_factories_of_different_names_share_an_environment() {
+async fn two_factories_with_different_names_can_share_an_env() {
     let (rig, server) = rig();
     let options = FactoryOptions { name: "second".to_owned(), ..FactoryOptions::default() };
     let second = InformerFactory::new(rig.env.clone(), rig.metrics.clone(), options);
@@ -256,7 +260,7 @@ async fn two_factories_of_different_names_share_an_environment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_that_takes_no_step_for_two_windows_is_told_as_silent_and_one_that_hears_something_is_not() {
+async fn informer_without_progress_for_two_watch_timeouts_is_stalled() {
     let (rig, server) = rig();
     let _secrets = rig.factory.typed::<Secret>();
     let script = Script::new(&rig.env, []);
@@ -264,10 +268,11 @@ async fn informer_that_takes_no_step_for_two_windows_is_told_as_silent_and_one_t
     for minute in 0..6 {
         server.set("a", &minute.to_string());
         rig.env.sleep(Duration::from_secs(60)).await;
-        assert_eq!(rig.factory.stalled(), [], "one that waits for an answer is not stuck yet");
+        assert_eq!(rig.factory.stalled(), [], "an informer that waits for a response is not stuck yet");
     }
     rig.env.sleep(Duration::from_secs(60)).await;
-    server.set("a", "heard of");
-    let silent: Vec<String> = rig.factory.stalled().iter().map(|(kind, _)| kind.plural.to_string()).collect();
-    assert_eq!((silent, rig.factory.stopped_reflectors()), (vec!["secrets".to_owned()], Vec::new()));
+    server.set("a", "observed");
+    let stalled: Vec<String> =
+        rig.factory.stalled().iter().map(|(kind, _)| kind.plural.to_string()).collect();
+    assert_eq!((stalled, rig.factory.stopped_reflectors()), (vec!["secrets".to_owned()], Vec::new()));
 }

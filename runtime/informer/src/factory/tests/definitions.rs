@@ -1,4 +1,4 @@
-//! Kinds whose definition comes and goes, and those that must not be read.
+//! Kinds whose CRD is installed and deleted, and kinds that the client is not permitted to read.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,7 +14,7 @@ use crate::testing::refreshed_within;
 
 type Widgets = SharedInformer<DynamicObject>;
 
-/// Writes down what is told of widgets: `+w`, `~w`, `-w` and why.
+/// Records the events of widgets: `+w`, `~w` or `-w`, with the cause.
 fn diary(informer: &Widgets) -> Arc<Mutex<Vec<String>>> {
     let diary = Arc::new(Mutex::new(Vec::new()));
     let writer = Arc::clone(&diary);
@@ -37,25 +37,25 @@ fn read(diary: &Mutex<Vec<String>>) -> Vec<String> {
 
 // parity: kind-polls
 #[tokio::test(start_paused = true)]
-async fn kind_whose_definition_is_absent_waits_without_failing_or_holding_up_the_rest() {
+async fn kind_without_crd_waits_without_blocking_other_kinds() {
     let world = World::new();
     let (widgets, maps) =
         (world.factory.informer(widgets(), Selection::default()), world.factory.typed::<ConfigMap>());
     assert_eq!(widgets.presence(), KindAvailability::Unknown);
     world.start();
-    world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("nobody waits for what is not there");
+    world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("an absent kind is not waited for");
     assert!(maps.has_synced() && !widgets.has_synced());
     assert_eq!(widgets.presence(), KindAvailability::Absent);
     let behind = widgets.wait_for_sync(Some(SECOND)).await.unwrap_err();
     assert_eq!(behind.laggards[0].lag, UnsyncedReason::Absent);
-    assert!(behind.to_string().contains("is its definition installed"), "{behind}");
+    assert!(behind.to_string().contains("check that its CRD is installed"), "{behind}");
     assert!(widgets.is_following() && world.factory.stopped_reflectors().is_empty());
     world.factory.shutdown().await;
 }
 
 // parity: kind-polls
 #[tokio::test(start_paused = true)]
-async fn absent_kind_is_asked_for_at_a_slow_pace_for_ever() {
+async fn absent_kind_is_retried_about_once_a_minute() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
@@ -63,15 +63,15 @@ async fn absent_kind_is_asked_for_at_a_slow_pace_for_ever() {
     let before = world.requests(Verb::List, "widgets").len();
     world.pass(MINUTE * 60).await;
     let asked = world.requests(Verb::List, "widgets").len() - before;
-    assert!((60..=120).contains(&asked), "{asked} times in an hour");
+    assert!((60..=120).contains(&asked), "{asked} requests in an hour");
     world.define_widgets();
     world.put_widget("w");
-    assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok(), "within a minute of its definition");
+    assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok(), "within a minute after its CRD was installed");
     assert_eq!((widgets.lister().len(), widgets.presence()), (1, KindAvailability::Served));
 }
 
 #[tokio::test(start_paused = true)]
-async fn told_that_something_was_done_it_looks_at_once_and_soon_again_if_that_was_too_early() {
+async fn recheck_of_absent_kind_lists_immediately_and_resets_backoff() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
@@ -79,14 +79,14 @@ async fn told_that_something_was_done_it_looks_at_once_and_soon_again_if_that_wa
     let before = world.requests(Verb::List, "widgets").len();
     widgets.look_again();
     world.pass(Duration::from_millis(500)).await;
-    assert_eq!(world.requests(Verb::List, "widgets").len(), before + 1, "at once, and once");
+    assert_eq!(world.requests(Verb::List, "widgets").len(), before + 1, "immediately, and once");
     world.define_widgets();
-    assert!(widgets.wait_for_sync(Some(SECOND * 2)).await.is_ok(), "the ramp started anew");
+    assert!(widgets.wait_for_sync(Some(SECOND * 2)).await.is_ok(), "the backoff was reset");
 }
 
 // parity: kind-polls
 #[tokio::test(start_paused = true)]
-async fn factory_that_follows_definitions_starts_a_kind_the_moment_it_is_installed() {
+async fn factory_following_crds_lists_kind_when_it_is_installed() {
     let world = World::with(FactoryOptions { follow_definitions: true, ..FactoryOptions::default() });
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
@@ -96,20 +96,20 @@ async fn factory_that_follows_definitions_starts_a_kind_the_moment_it_is_install
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_of_definitions_that_somebody_else_asked_for_serves_as_well() {
+async fn existing_crd_informer_is_reused_to_follow_crds() {
     let world = World::with(FactoryOptions { follow_definitions: true, ..FactoryOptions::default() });
     world.factory.typed::<CustomResourceDefinition>();
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
     world.pass(MINUTE * 10).await;
-    assert_eq!(world.factory.kinds().len(), 2, "none was made beside it");
+    assert_eq!(world.factory.kinds().len(), 2, "no second CRD informer was created");
     world.define_widgets();
     assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok());
 }
 
 // parity: crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
-async fn when_a_definition_goes_its_objects_go_and_when_it_returns_handlers_are_told_of_the_new_ones() {
+async fn objects_are_removed_with_their_crd_and_added_when_it_returns() {
     let world = World::new();
     world.define_widgets();
     world.put_widget("w");
@@ -124,27 +124,27 @@ async fn when_a_definition_goes_its_objects_go_and_when_it_returns_handlers_are_
         assert_eq!(code(&world, "/apis/example.com/v1/widgets"), 404);
         world.pass(MINUTE * 4).await;
         assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Absent, 0));
-        let told = read(&diary);
-        assert!(told.len() == 1 && told[0].starts_with("-w "), "{told:?}");
+        let events = read(&diary);
+        assert!(events.len() == 1 && events[0].starts_with("-w "), "{events:?}");
         world.define_widgets();
         let written = world.put_widget("w");
         assert!(VersionSource::reached(&*widgets, written, MINUTE).await);
         world.pass(SECOND).await;
-        let told = read(&diary);
-        assert!(told.len() == 1 && told[0].starts_with("+w "), "{told:?}");
+        let events = read(&diary);
+        assert!(events.len() == 1 && events[0].starts_with("+w "), "{events:?}");
         assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Served, 1));
     }
     assert!(widgets.is_following());
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_lists_come_as_streams_kinds_come_and_go_all_the_same() {
+async fn crd_changes_are_followed_with_streaming_lists() {
     let world = World::new();
     world.door.offer_streams();
     let widgets = world.factory.informer(widgets(), Selection::default());
     let diary = diary(&widgets);
     world.start();
-    world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("nobody waits for what is not there");
+    world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("an absent kind is not waited for");
     assert_eq!(widgets.presence(), KindAvailability::Absent);
     world.define_widgets();
     world.put_widget("w");
@@ -153,12 +153,12 @@ async fn where_lists_come_as_streams_kinds_come_and_go_all_the_same() {
     world.undefine_widgets();
     world.pass(MINUTE * 4).await;
     assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Absent, 0));
-    let told = read(&diary);
-    assert!(told.len() == 2 && told[1].starts_with("-w "), "{told:?}");
-    assert!(world.asked(Verb::Watch, "widgets", "") > 1, "streams were asked for");
+    let events = read(&diary);
+    assert!(events.len() == 2 && events[1].starts_with("-w "), "{events:?}");
+    assert!(world.asked(Verb::Watch, "widgets", "") > 1, "streams were requested");
 }
 
-/// A list, then a watch that ends, then 404 for a while.
+/// Returns a list, then a watch that fails, then `lists` 404 responses.
 fn gone_for(lists: usize) -> Vec<Answer> {
     let lost = Answer::Watch(Ok(vec![Play::Fail(refusal(500, "StoreReadError"))]));
     let mut answers = vec![Answer::List(Ok(page(5, &[object("a", "u", 4, "v")]))), lost];
@@ -173,7 +173,7 @@ fn not_found() -> RequestError {
 
 // parity: crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
-async fn one_answer_that_a_kind_is_not_served_takes_nothing_away() {
+async fn single_not_found_response_removes_no_objects() {
     let (rig, log) = (Rig::new(), Log::default());
     log.attach(&rig.informer, "log");
     let script = Script::new(&rig.env, gone_for(1));
@@ -183,11 +183,11 @@ async fn one_answer_that_a_kind_is_not_served_takes_nothing_away() {
 }
 
 fn refused() -> RequestError {
-    RequestError::ConnectionRefused("nobody listens".to_owned())
+    RequestError::ConnectionRefused("connection refused".to_owned())
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_a_kind_is_not_served_count_only_if_nothing_else_came_between_them() {
+async fn not_found_responses_count_only_without_other_results_between() {
     let pages = |error: fn() -> RequestError| (0..6).map(|_| Answer::List(Err(error()))).collect::<Vec<_>>();
     let others: [Vec<Answer>; 3] = [
         pages(refused),
@@ -198,14 +198,14 @@ async fn answers_that_a_kind_is_not_served_count_only_if_nothing_else_came_betwe
         let (rig, log) = (Rig::new(), Log::default());
         log.attach(&rig.informer, "log");
         let mut answers = gone_for(1);
-        let last = answers.pop().expect("the kind is back");
+        let last = answers.pop().expect("the kind is served again");
         answers.extend(between);
         answers.extend([Answer::List(Err(not_found())), last]);
         let script = Script::new(&rig.env, answers);
         rig.start(&script);
         rig.env.sleep(LONG).await;
         let apart: Duration = script.gaps()[2..9].iter().sum();
-        assert!(apart > SECOND * 15, "the answers are far apart: {apart:?}");
+        assert!(apart > SECOND * 15, "the 404 responses are far apart: {apart:?}");
         assert_eq!(
             (log.take(), rig.held()),
             (vec!["+a@4=v InitialList".to_owned()], vec!["a@4=v".to_owned()])
@@ -214,7 +214,7 @@ async fn answers_that_a_kind_is_not_served_count_only_if_nothing_else_came_betwe
 }
 
 #[tokio::test(start_paused = true)]
-async fn fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_source_once() {
+async fn refresh_of_absent_kind_needs_a_response_and_retries_once() {
     for nothing in [not_found as fn() -> RequestError, || refusal(403, "Forbidden")] {
         let rig = Rig::new();
         let mut answers = vec![Answer::List(Err(nothing()))];
@@ -224,15 +224,15 @@ async fn fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_source
         rig.start(&script);
         rig.settle().await;
         let soon = Duration::from_millis(400);
-        assert!(!refreshed_within(&rig.env, &*rig.informer, soon).await, "nobody has answered");
-        assert_eq!(script.asked().len(), 2, "it was asked at once, and then not without a wait");
-        assert!(refreshed_within(&rig.env, &*rig.informer, MINUTE).await, "somebody has");
+        assert!(!refreshed_within(&rig.env, &*rig.informer, soon).await, "no source has responded");
+        assert_eq!(script.asked().len(), 2, "one immediate request, and the next one after a backoff");
+        assert!(refreshed_within(&rig.env, &*rig.informer, MINUTE).await, "the source has responded");
         assert_eq!(script.asked().len(), 5);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_of_definitions_tells_of_all_it_sees_from_the_moment_others_can_find_it() {
+async fn crd_informer_is_linked_before_other_callers_can_start_it() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     let inner = &world.factory.inner;
@@ -249,7 +249,7 @@ async fn informer_of_definitions_tells_of_all_it_sees_from_the_moment_others_can
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_let_go_is_not_taken_to_be_up_to_date_until_it_was_listed_again() {
+async fn emptied_cache_is_not_up_to_date_until_it_is_listed_again() {
     let (rig, log) = (Rig::new(), Log::default());
     log.attach(&rig.informer, "log");
     let script = Script::new(&rig.env, gone_for(8));
@@ -257,25 +257,28 @@ async fn what_was_let_go_is_not_taken_to_be_up_to_date_until_it_was_listed_again
     rig.env.sleep(MINUTE).await;
     assert_eq!(log.take(), ["+a@4=v InitialList", "-a@4=v Relist Inferred"]);
     assert!(rig.informer.has_synced() && rig.held().is_empty());
-    assert!(!VersionSource::reached(&*rig.informer, at(4), SECOND).await, "an empty cache proves nothing");
+    assert!(
+        !VersionSource::reached(&*rig.informer, at(4), SECOND).await,
+        "an empty cache does not prove the version"
+    );
     rig.env.sleep(LONG).await;
     assert_eq!(log.take(), ["+a@4=v Relist"]);
     assert!(VersionSource::reached(&*rig.informer, at(9), SECOND).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_absent_kind_a_fresh_look_needs_no_list_but_an_answer() {
+async fn refresh_of_absent_kind_is_done_after_a_response() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
     assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
-    assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
+    assert!(world.env.now().saturating_duration_since(began) < SECOND, "it does not delay a takeover");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_kind_whose_definition_went_a_fresh_look_is_granted_once_its_objects_are_gone_too() {
+async fn refresh_of_deleted_kind_is_done_after_its_objects_are_removed() {
     let world = World::new();
     world.define_widgets();
     world.put_widget("w");
@@ -285,7 +288,7 @@ async fn of_a_kind_whose_definition_went_a_fresh_look_is_granted_once_its_object
     world.undefine_widgets();
     assert!(
         !refreshed_within(&world.env, &*widgets, SECOND).await,
-        "it may be for a moment, and the object is held"
+        "the 404 might be temporary, and the object is still stored"
     );
     assert_eq!(widgets.lister().len(), 1);
     assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
@@ -294,13 +297,13 @@ async fn of_a_kind_whose_definition_went_a_fresh_look_is_granted_once_its_object
     world.put_widget("again");
     assert!(
         refreshed_within(&world.env, &*widgets, MINUTE).await,
-        "a look by request is not held up by the slow pace"
+        "a requested list is not delayed by the slow retry interval"
     );
     assert_eq!(widgets.lister().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_kind_that_was_never_to_be_read_a_fresh_look_needs_no_list_but_a_refusal() {
+async fn refresh_of_forbidden_empty_kind_is_done_after_denial() {
     let world = World::new();
     world.door.shut(Verb::List, "configmaps", None);
     let maps = world.factory.typed::<ConfigMap>();
@@ -308,12 +311,12 @@ async fn of_a_kind_that_was_never_to_be_read_a_fresh_look_needs_no_list_but_a_re
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
     assert!(refreshed_within(&world.env, &*maps, MINUTE).await);
-    assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
+    assert!(world.env.now().saturating_duration_since(began) < SECOND, "it does not delay a takeover");
     assert!(matches!(maps.presence(), KindAvailability::Forbidden(_)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_fresh() {
+async fn refresh_of_stored_objects_is_not_done_by_a_denial() {
     let world = World::new();
     world.put("a", "x", "first");
     let maps = world.factory.typed::<ConfigMap>();
@@ -324,9 +327,9 @@ async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_
     }
     world.put("a", "x", "second");
     world.put("a", "x", "third");
-    assert!(!refreshed_within(&world.env, &*maps, MINUTE * 5).await, "nobody knows what became of it");
+    assert!(!refreshed_within(&world.env, &*maps, MINUTE * 5).await, "the state of the object is unknown");
     assert!(matches!(maps.presence(), KindAvailability::Forbidden(_)));
-    assert_eq!(held(&maps).len(), 1, "it is served as it was");
+    assert_eq!(held(&maps).len(), 1, "the previous state stays served");
     world.door.open();
     assert!(refreshed_within(&world.env, &*maps, MINUTE * 2).await);
     assert_eq!(held(&maps), ["a/x=third"]);
@@ -334,7 +337,7 @@ async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_
 
 // parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
-async fn missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to_add() {
+async fn missing_permission_blocks_only_its_informer_and_names_the_rule() {
     let world = World::new();
     world.door.shut(Verb::List, "secrets", None);
     let (secrets, maps) = (world.factory.typed::<Secret>(), world.factory.typed::<ConfigMap>());
@@ -352,7 +355,7 @@ async fn missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to_a
     let rule = r#"- { apiGroups: [""], resources: ["secrets"], verbs: [list, watch] }"#;
     assert_eq!(denial.rule.to_yaml(), rule);
     assert_eq!(denial.to_string(), format!("may not list secrets; add to a cluster role: {rule}"));
-    maps.wait_for_sync(Some(SECOND)).await.expect("the others go on");
+    maps.wait_for_sync(Some(SECOND)).await.expect("the other informers continue");
     world.door.shut(Verb::List, "secrets", Some("a"));
     let one = world.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));
     world.pass(SECOND).await;
@@ -360,12 +363,12 @@ async fn missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to_a
     assert!(denial.to_string().contains("in namespace a; add to a role there"), "{denial}");
     let before = world.env.now();
     world.door.open();
-    secrets.wait_for_sync(Some(MINUTE)).await.expect("it recovers by itself");
-    assert!(world.env.now() > before, "at its own pace");
+    secrets.wait_for_sync(Some(MINUTE)).await.expect("it recovers automatically");
+    assert!(world.env.now() > before, "after its retry interval");
 }
 
 #[tokio::test(start_paused = true)]
-async fn told_of_a_new_role_a_forbidden_informer_looks_at_once() {
+async fn recheck_of_forbidden_informer_lists_immediately() {
     let world = World::new();
     world.door.shut(Verb::List, "secrets", None);
     let secrets = world.factory.typed::<Secret>();
@@ -373,11 +376,11 @@ async fn told_of_a_new_role_a_forbidden_informer_looks_at_once() {
     world.pass(MINUTE * 10).await;
     world.door.open();
     secrets.look_again();
-    secrets.wait_for_sync(Some(SECOND)).await.expect("at once");
+    secrets.wait_for_sync(Some(SECOND)).await.expect("synced immediately");
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_that_is_forbidden_is_told_although_lists_are_not() {
+async fn forbidden_watch_is_reported_even_if_lists_are_permitted() {
     let world = World::new();
     world.door.shut(Verb::Watch, "secrets", None);
     let secrets = world.factory.typed::<Secret>();

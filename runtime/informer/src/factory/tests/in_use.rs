@@ -1,4 +1,4 @@
-//! Informers that last as long as they are used.
+//! Reference-counted informers.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_object::Typed;
@@ -9,7 +9,7 @@ fn used(rig: &Rig) -> RefCountedInformer<ConfigMap> {
     rig.factory.ref_counted_informer(Typed::new(), Selection::in_namespace("default"))
 }
 
-/// A rig whose own informer is there for good, and runs.
+/// Starts a rig whose own informer is permanent.
 async fn running() -> (Rig, Arc<Server>, usize) {
     let (rig, server) = rig();
     rig.start(&server);
@@ -19,7 +19,7 @@ async fn running() -> (Rig, Arc<Server>, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_on_as_long_as_anybody_uses_it_and_stops_with_the_last() {
+async fn ref_counted_informer_runs_until_its_last_user_is_dropped() {
     let (rig, server, tasks) = running().await;
     let one = used(&rig);
     let (other, lister) = (one.clone(), one.lister());
@@ -28,16 +28,16 @@ async fn it_goes_on_as_long_as_anybody_uses_it_and_stops_with_the_last() {
     assert!(lister.has_synced() && server.watchers() == 2);
     drop((one, other, lister));
     rig.settle().await;
-    assert_eq!(server.watchers(), 2, "its handler uses it");
+    assert_eq!(server.watchers(), 2, "its handler still uses it");
     handle.remove();
     rig.settle().await;
     assert_eq!((server.watchers(), rig.env.tasks().len()), (1, tasks));
-    assert_eq!(rig.counts().objects.get(), 1, "what it held counts no more");
-    rig.factory.wait_for_sync(None).await.expect("it is none of the factory's any more");
+    assert_eq!(rig.counts().objects.get(), 1, "its objects no longer count");
+    rig.factory.wait_for_sync(None).await.expect("the stopped informer no longer belongs to the factory");
 }
 
 #[tokio::test(start_paused = true)]
-async fn lister_that_somebody_holds_is_kept_in_step() {
+async fn lister_keeps_ref_counted_informer_up_to_date() {
     let (rig, server, _) = running().await;
     let lister = used(&rig).lister();
     let copy = lister.clone();
@@ -52,7 +52,7 @@ async fn lister_that_somebody_holds_is_kept_in_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn used_again_it_starts_anew_and_shared_it_is_one() {
+async fn ref_counted_informer_is_shared_and_restarted_after_last_use() {
     let (rig, server, _) = running().await;
     let (one, other) = (used(&rig), used(&rig));
     assert!(Arc::ptr_eq(one.informer().erased(), other.informer().erased()));
@@ -69,7 +69,7 @@ async fn used_again_it_starts_anew_and_shared_it_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_is_freed_although_its_callbacks_hold_its_listers() {
+async fn informer_is_freed_even_if_its_callbacks_hold_its_listers() {
     let (rig, _server, _) = running().await;
     let one = used(&rig);
     let lister = || one.informer().lister();
@@ -85,13 +85,13 @@ async fn informer_is_freed_although_its_callbacks_hold_its_listers() {
     let remains = one.informer().downgrade();
     drop((one, stripped, index));
     rig.settle().await;
-    // Those that have ended are let go with the next one.
+    // Stopped informers are freed with the next release.
     drop(used(&rig));
-    assert!(remains.upgrade().is_none(), "something keeps it");
+    assert!(remains.upgrade().is_none(), "a reference keeps the informer in memory");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_was_asked_for_for_good_before_or_after_stays() {
+async fn permanently_requested_informer_is_not_stopped_by_last_drop() {
     for before in [true, false] {
         let (rig, server, _) = running().await;
         let for_good = |rig: &Rig| {
@@ -112,7 +112,7 @@ async fn one_that_was_asked_for_for_good_before_or_after_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_stopped_by_name_is_stopped_for_all_and_its_old_users_do_not_stop_the_next() {
+async fn old_users_of_stopped_informer_do_not_stop_its_successor() {
     let (rig, server, _) = running().await;
     let (old, lister) = (used(&rig), used(&rig).lister());
     rig.factory.stop(old.informer()).await;
@@ -128,7 +128,7 @@ async fn one_that_is_stopped_by_name_is_stopped_for_all_and_its_old_users_do_not
 
 // parity: watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
-async fn added_and_removed_a_thousand_times_it_leaves_neither_tasks_nor_watches_nor_memory() {
+async fn repeated_use_of_ref_counted_informer_leaks_nothing() {
     let (rig, server, tasks) = running().await;
     let (streams, mut remains) = (rig.env.rng_stream_count(), Vec::new());
     for _ in 0..1_000 {
@@ -152,10 +152,10 @@ async fn added_and_removed_a_thousand_times_it_leaves_neither_tasks_nor_watches_
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_user_may_go_at_any_time_also_in_a_handler_and_after_the_factory() {
+async fn last_reference_can_be_dropped_in_handler_or_after_factory() {
     let (rig, server, _) = running().await;
     let one = used(&rig);
-    // A handler of another informer that has the last word.
+    // A handler of another informer that drops the last reference.
     let mut last = Some(one.lister());
     let drops = move |_: &Told| drop(last.take());
     drop(one);

@@ -1,4 +1,4 @@
-//! Many namespaces as one source.
+//! Informers with a set of namespaces.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use windlass_object::{ResourceKind, ResourceVersion, Typed, Verb};
@@ -9,12 +9,12 @@ use crate::availability::KindAvailability;
 use crate::testing::refreshed_within;
 use crate::{Cause, DeletionEvidence, Event, NamespaceSet, RefreshState};
 
-/// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
+/// Returns the recorded events of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
 fn told(log: &Log) -> Vec<String> {
     let place = |map: &ConfigMap| {
         format!("{}/{}", map.metadata.namespace.clone().unwrap(), map.metadata.name.clone().unwrap())
     };
-    // Those of different namespaces come in no order.
+    // Events of different namespaces have no order.
     let mut told: Vec<String> = log
         .take_events()
         .iter()
@@ -29,7 +29,7 @@ fn told(log: &Log) -> Vec<String> {
     told
 }
 
-/// A world in which two namespaces of three are followed, each with one object.
+/// Starts a world that follows two of three namespaces, each with one object.
 async fn followed() -> (World, NamespaceSet, SharedInformer<ConfigMap>, Log) {
     let namespaces = NamespaceSet::of(["a", "b"]);
     let (world, log) = (World::over(&namespaces), Log::default());
@@ -46,7 +46,7 @@ async fn followed() -> (World, NamespaceSet, SharedInformer<ConfigMap>, Log) {
 
 // parity: default-namespaces
 #[tokio::test(start_paused = true)]
-async fn informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for_no_others() {
+async fn namespace_set_informer_lists_only_its_namespaces() {
     let (world, _, informer, log) = followed().await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
     assert_eq!(told(&log), ["+a/x InitialList", "+b/x InitialList"]);
@@ -62,7 +62,7 @@ async fn informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for_no
 
 // parity: with-namespace, dynamic-namespaces
 #[tokio::test(start_paused = true)]
-async fn namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
+async fn namespaces_that_join_or_leave_change_only_their_own_objects() {
     let (world, namespaces, informer, log) = followed().await;
     told(&log);
     assert!(namespaces.insert("c") && !namespaces.insert("c"));
@@ -80,7 +80,7 @@ async fn namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its_o
 
 // parity: dynamic-namespaces
 #[tokio::test(start_paused = true)]
-async fn namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() {
+async fn namespace_that_rejoins_delivers_its_current_objects() {
     let (world, namespaces, informer, log) = followed().await;
     for round in 0..5 {
         told(&log);
@@ -93,7 +93,7 @@ async fn namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() {
         assert_eq!(told(&log), ["+a/x InitialList"]);
         assert_eq!(held(&informer), [format!("a/x={round}"), "b/x=first".to_owned()]);
     }
-    // Left and joined between two looks: nothing happened.
+    // Removed and inserted before the informer runs: no event.
     namespaces.remove("a");
     namespaces.insert("a");
     world.pass(SECOND).await;
@@ -101,7 +101,7 @@ async fn namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deselected_object_says_so_and_claims_nothing_about_its_end() {
+async fn deselected_object_is_delivered_as_inferred_deletion() {
     let (world, namespaces, _, log) = followed().await;
     log.take_events();
     namespaces.remove("b");
@@ -118,7 +118,7 @@ async fn deselected_object_says_so_and_claims_nothing_about_its_end() {
 
 // parity: multi-namespace-cache-informer
 #[tokio::test(start_paused = true)]
-async fn each_namespace_resumes_from_its_own_version_and_a_relist_of_one_touches_no_other() {
+async fn relist_of_one_namespace_does_not_affect_other_namespaces() {
     let (world, _, informer, log) = followed().await;
     told(&log);
     world.compact("a");
@@ -137,7 +137,7 @@ async fn each_namespace_resumes_from_its_own_version_and_a_relist_of_one_touches
 }
 
 #[tokio::test(start_paused = true)]
-async fn version_stands_still_while_a_namespace_that_joined_is_listed_and_never_moves_back() {
+async fn version_does_not_advance_until_joined_namespace_is_listed() {
     let (world, namespaces, informer, _) = followed().await;
     let mut before = informer.version().expect("a version");
     world.door.shut(Verb::List, "configmaps", Some("c"));
@@ -147,7 +147,7 @@ async fn version_stands_still_while_a_namespace_that_joined_is_listed_and_never_
     for value in ["1", "2", "3"] {
         world.put("a", "x", value);
         world.pass(SECOND).await;
-        assert_eq!(informer.version(), frozen, "what c has not listed is not vouched for");
+        assert_eq!(informer.version(), frozen, "the version does not cover the unlisted namespace c");
     }
     world.door.open();
     for round in 0..20 {
@@ -166,17 +166,17 @@ async fn version_stands_still_while_a_namespace_that_joined_is_listed_and_never_
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_to_a_namespace_that_has_not_been_listed_is_not_taken_to_be_visible() {
+async fn write_to_unlisted_namespace_is_not_visible() {
     let (world, namespaces, informer, _) = followed().await;
     let version_source: &dyn VersionSource = &*informer;
     let elsewhere = world.put("c", "x", "second");
     assert!(
         version_source.reached_in(Some("c").into(), elsewhere.clone(), SECOND).await,
-        "nothing of c will ever be seen"
+        "the cache will never contain objects of c"
     );
     world.door.shut(Verb::List, "configmaps", Some("c"));
     namespaces.insert("c");
-    // Not even before the informer has taken notice that the namespace joined.
+    // Also not before the informer has observed that the namespace joined.
     assert!(!version_source.reached_in(Some("c").into(), elsewhere.clone(), SECOND).await);
     assert!(!version_source.reached(elsewhere.clone(), SECOND).await);
     assert_eq!(version_source.version_in(Some("c").into()), None);
@@ -194,12 +194,12 @@ async fn own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
     let began = world.env.now();
     assert!(VersionSource::reached_in(&*informer, Some("a").into(), written.clone(), MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) <= SECOND);
-    assert!(informer.version() < Some(written), "the least of all is behind");
+    assert!(informer.version() < Some(written), "the minimum over all namespaces is behind");
 }
 
 // parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
-async fn namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_what_a_role_lacks() {
+async fn forbidden_namespace_blocks_no_other_and_names_missing_rule() {
     let namespaces = NamespaceSet::of(["a", "b"]);
     let world = World::over(&namespaces);
     world.door.shut(Verb::List, "configmaps", Some("b"));
@@ -219,12 +219,12 @@ async fn namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_wha
     );
     assert!(informer.last_error().is_some_and(|error| error.starts_with("namespace b: ")));
     world.door.open();
-    assert!(informer.wait_for_sync(Some(MINUTE)).await.is_ok(), "it recovers by itself");
+    assert!(informer.wait_for_sync(Some(MINUTE)).await.is_ok(), "it recovers automatically");
     assert_eq!((informer.presence(), informer.last_error()), (KindAvailability::Served, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_waits_for_the_namespaces_it_began_with_and_not_for_those_that_join() {
+async fn informer_sync_covers_initial_namespaces_only() {
     let (world, namespaces, informer, _) = followed().await;
     world.door.shut(Verb::List, "configmaps", Some("c"));
     namespaces.insert("c");
@@ -234,7 +234,7 @@ async fn informer_waits_for_the_namespaces_it_began_with_and_not_for_those_that_
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_that_leaves_before_it_was_listed_is_waited_for_no_more() {
+async fn namespace_that_leaves_before_its_list_does_not_block_sync() {
     let namespaces = NamespaceSet::of(["a", "b"]);
     let world = World::over(&namespaces);
     world.door.shut(Verb::List, "configmaps", Some("b"));
@@ -247,16 +247,19 @@ async fn namespace_that_leaves_before_it_was_listed_is_waited_for_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_set_follows_nothing_and_has_synced_and_may_grow() {
+async fn empty_namespace_set_is_synced_and_can_grow() {
     let namespaces = NamespaceSet::of(Vec::<String>::new());
     let (world, log) = (World::over(&namespaces), Log::default());
     let written = world.put("a", "x", "first");
     let informer = world.factory.typed::<ConfigMap>();
     let handle = log.attach(&informer, "log");
     world.start();
-    world.factory.wait_for_sync(Some(SECOND)).await.expect("nothing to wait for");
+    world.factory.wait_for_sync(Some(SECOND)).await.expect("an empty set is synced");
     assert!(handle.synced().await && informer.lister().is_empty());
-    assert!(VersionSource::reached(&*informer, written.clone(), SECOND).await, "nothing will ever be seen");
+    assert!(
+        VersionSource::reached(&*informer, written.clone(), SECOND).await,
+        "the cache will never contain objects"
+    );
     assert!(world.requests(Verb::List, "configmaps").is_empty());
     namespaces.insert("a");
     assert!(informer.members_synced().await);
@@ -269,7 +272,7 @@ async fn empty_set_follows_nothing_and_has_synced_and_may_grow() {
 
 // parity: restrict-cache-namespace-cluster, namespace-all
 #[tokio::test(start_paused = true)]
-async fn kinds_without_namespaces_and_selections_of_one_ignore_the_set() {
+async fn cluster_kinds_and_single_namespace_selections_ignore_the_set() {
     let namespaces = NamespaceSet::of(["a"]);
     let world = World::over(&namespaces);
     world.put("c", "x", "first");
@@ -283,7 +286,7 @@ async fn kinds_without_namespaces_and_selections_of_one_ignore_the_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_the_reflectors_of_every_namespace_even_while_the_set_changes() {
+async fn shutdown_stops_all_namespace_reflectors_while_set_changes() {
     let (world, namespaces, informer, _) = followed().await;
     namespaces.insert("c");
     namespaces.remove("a");
@@ -295,7 +298,7 @@ async fn shutdown_ends_the_reflectors_of_every_namespace_even_while_the_set_chan
     assert_eq!(world.factory.stopped_reflectors(), []);
 }
 
-/// A small server for each of two namespaces.
+/// A provider with a separate small server for each of two namespaces.
 struct Two(Arc<Server>, Arc<Server>);
 
 impl SourceProvider for Two {
@@ -306,7 +309,7 @@ impl SourceProvider for Two {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_that_goes_back_in_time_has_the_others_read_anew_and_their_versions_distrusted() {
+async fn restored_namespace_makes_other_namespaces_relist() {
     let namespaces = NamespaceSet::of(["default", "quiet"]);
     let rig = Rig::with_options(FactoryOptions { namespaces: Some(namespaces), ..FactoryOptions::default() });
     let (here, there, log) = (Server::new(), Server::new(), Log::default());
@@ -324,12 +327,12 @@ async fn namespace_that_goes_back_in_time_has_the_others_read_anew_and_their_ver
     rig.env.sleep(LONG).await;
     let progress = rig.lister.progress();
     assert_eq!((progress.epoch, progress.version_in(Some("default"))), (1, Some(&at(3))));
-    assert_eq!(log.take(), ["~a@3=3>a@3=3 Relist"], "a version may have been given twice");
+    assert_eq!(log.take(), ["~a@3=3>a@3=3 Relist"], "the server might have reused a version");
     assert!(progress.has_listed("default") && progress.has_listed("quiet"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn fresh_look_reads_every_namespace_anew() {
+async fn refresh_relists_every_namespace() {
     let (world, _, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
     let before = (lists("a"), lists("b"));
@@ -340,7 +343,7 @@ async fn fresh_look_reads_every_namespace_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fresh_look_waits_for_namespaces_that_have_not_begun() {
+async fn refresh_waits_for_namespaces_that_are_not_followed_yet() {
     let namespaces = NamespaceSet::of(["a"]);
     let world = World::over(&namespaces);
     for namespace in ["a", "b"] {
@@ -354,11 +357,11 @@ async fn fresh_look_waits_for_namespaces_that_have_not_begun() {
     assert!(refreshed_within(&world.env, &*informer, MINUTE).await);
     assert_eq!(held(&informer), ["b/x=first"]);
     namespaces.replace(Vec::<String>::new());
-    assert!(refreshed_within(&world.env, &*informer, MINUTE).await, "of nothing, nothing is missing");
+    assert!(refreshed_within(&world.env, &*informer, MINUTE).await, "an empty set is up to date");
 }
 
 #[tokio::test(start_paused = true)]
-async fn fresh_look_does_not_wait_for_a_namespace_that_leaves() {
+async fn refresh_does_not_wait_for_namespace_that_leaves() {
     let (world, namespaces, informer, _) = followed().await;
     let leaves = async { namespaces.remove("b") };
     let (fresh, left) = future::join(refreshed_within(&world.env, &*informer, MINUTE), leaves).await;
@@ -368,7 +371,7 @@ async fn fresh_look_does_not_wait_for_a_namespace_that_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requested_refresh_reads_only_the_namespace_of_its_site() {
+async fn requested_refresh_lists_only_the_namespace_of_its_site() {
     let (world, namespaces, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
     let state = |ticket| VersionSource::refresh_state(&*informer, ticket);
@@ -378,7 +381,7 @@ async fn requested_refresh_reads_only_the_namespace_of_its_site() {
     VersionSource::refreshed_since(&*informer, &ticket).await;
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1));
     let unfollowed = VersionSource::request_refresh(&*informer, Some("c").into());
-    assert_eq!(state(&unfollowed), RefreshState::Done, "nothing of it is held");
+    assert_eq!(state(&unfollowed), RefreshState::Done, "none of its objects are stored");
     let leaving = VersionSource::request_refresh(&*informer, Some("b").into());
     namespaces.remove("b");
     assert_eq!(state(&leaving), RefreshState::Done);

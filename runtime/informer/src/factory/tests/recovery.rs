@@ -1,4 +1,4 @@
-//! Informers behind a wire that fails, over the stack of clients that a process has.
+//! Informers over a failing connection, with the client stack of a process.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use windlass_object::Typed;
 use super::world::{MINUTE, SECOND};
 use crate::{ApiServerSources, FactoryOptions, InformerFactory, Selection, SharedInformer};
 
-/// When a request was sent, and when it was answered with a success.
+/// The times at which each request was sent and successfully answered.
 type Traffic = Arc<Mutex<Vec<(Instant, Option<Instant>)>>>;
 
-/// What becomes of a request before it reaches the line.
+/// A delay for a request before it is sent.
 type Detour = Arc<dyn Fn(&Request<Body>) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 struct Process {
@@ -38,12 +38,12 @@ impl Process {
         Self::with(faults, Arc::new(|_| None))
     }
 
-    /// Requests wait for what `detour` returns for them.
+    /// Creates a process whose requests wait for the futures that `detour` returns.
     fn with(faults: Vec<Fault>, detour: Detour) -> Self {
         Self::limited(faults, detour, 0.0)
     }
 
-    /// Sends `qps` requests per second.
+    /// Creates a process that sends `qps` requests per second.
     fn limited(faults: Vec<Fault>, detour: Detour, qps: f64) -> Self {
         let (env, metrics, traffic) = (Env::virtual_time(1), Metrics::new(), Traffic::default());
         let api = FaultyServer::new(&env, FaultPlan { seed: 1, faults });
@@ -67,7 +67,7 @@ impl Process {
         self.api.upsert(&path, json!({ "data": { "value": value } }));
     }
 
-    /// Sends a request of no informer every few seconds, as elections do.
+    /// Sends a request outside of the informers every few seconds, as elections do.
     fn chatter(&self) -> windlass_env::Task<()> {
         let (client, env) = (self.clients.for_health(), self.env.clone());
         self.env.spawn("chatter", async move {
@@ -118,7 +118,7 @@ fn value(informer: &SharedInformer<ConfigMap>) -> Option<String> {
     informer.lister().list().first().and_then(|it| it.data.as_ref()?.get("value").cloned())
 }
 
-/// Two minutes in which nothing passes: watches stall or break, requests are refused or never answered.
+/// Returns an outage of two minutes: watches stall or break, requests are refused or never answered.
 fn outage(silent_permille: u16) -> Vec<Fault> {
     let (from, until) = (SECOND * 10, SECOND * 130);
     let fault = |what| Fault::during(until, what).from(from);
@@ -143,7 +143,7 @@ async fn recover_from(faults: Vec<Fault>) {
     let informers: Vec<_> = namespaces.iter().map(select).collect();
     process.start();
     process.env.sleep(SECOND * 20).await;
-    // Each watch has an event to tell, and stalls or breaks at it.
+    // Each watch has an event to deliver, at which it stalls or breaks.
     namespaces.iter().for_each(|namespace| process.put(namespace, "second"));
     process.env.sleep(SECOND * 109).await;
     namespaces.iter().for_each(|namespace| process.put(namespace, "third"));
@@ -171,24 +171,24 @@ async fn recover_from(faults: Vec<Fault>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_are_current_2_s_after_the_first_answer_when_all_is_refused() {
+async fn informers_recover_in_2_s_when_requests_were_refused() {
     recover_from(outage(0)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_are_current_2_s_after_the_first_answer_when_requests_hang() {
+async fn informers_recover_in_2_s_when_requests_hung() {
     recover_from(outage(500)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_are_current_2_s_after_the_first_answer_when_some_requests_pass() {
+async fn informers_recover_in_2_s_when_some_requests_passed() {
     let mut faults = outage(300);
     faults.last_mut().expect("refusals").permille = 800;
     recover_from(faults).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn process_probes_a_server_that_is_away_about_once_a_second() {
+async fn process_probes_unreachable_server_about_once_a_second() {
     let process =
         Process::new(vec![Fault::during(MINUTE * 60, FaultAction::RequestLost { silently: false })]);
     for number in 0..50 {
@@ -201,13 +201,13 @@ async fn process_probes_a_server_that_is_away_about_once_a_second() {
     let sent: Vec<Instant> = process.traffic.lock().unwrap()[begin..].iter().map(|(sent, _)| *sent).collect();
     let longest = sent.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0])).max();
     assert!(longest.is_some_and(|gap| gap <= SECOND + SECOND / 10), "{longest:?}");
-    // One probe a second, and the ramps of 50 informers that reach 30 to 60 s.
+    // One probe per second, and the backoffs of 50 informers, which reach 30 to 60 s.
     assert!(sent.len() <= 600 * 3, "{} requests in ten minutes", sent.len());
-    assert_eq!(process.factory.stalled(), [], "a server that is away leaves nothing stuck");
+    assert_eq!(process.factory.stalled(), [], "an unreachable server makes no informer stuck");
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_that_answers_429_for_15_minutes_leaves_no_informer_stuck() {
+async fn server_answering_429_for_15_minutes_makes_no_informer_stuck() {
     let env = Env::virtual_time(2);
     let slow: Detour = Arc::new(move |_| {
         let env = env.clone();
@@ -223,12 +223,12 @@ async fn server_that_answers_429_for_15_minutes_leaves_no_informer_stuck() {
         assert_eq!(process.factory.stalled(), [], "after {minute} minutes");
         process.env.sleep(MINUTE).await;
     }
-    informer.wait_for_sync(Some(MINUTE * 3)).await.expect("it syncs once it is let in");
+    informer.wait_for_sync(Some(MINUTE * 3)).await.expect("it syncs once the server accepts requests");
     assert_eq!(value(&informer).as_deref(), Some("first"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_whose_lists_wait_for_their_own_limiter_are_not_stuck() {
+async fn informers_waiting_for_their_rate_limiter_are_not_stuck() {
     let process = Process::limited(Vec::new(), Arc::new(|_| None), 0.05);
     for number in 0..60 {
         process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
@@ -243,7 +243,7 @@ async fn informers_whose_lists_wait_for_their_own_limiter_are_not_stuck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_is_stuck_when_its_lists_never_arrive_while_others_are_answered() {
+async fn informer_is_stuck_when_only_its_own_lists_never_arrive() {
     let hangs: Detour = Arc::new(|request| {
         let of_list = request.uri().path().ends_with("/configmaps");
         of_list.then(|| future::pending().boxed())
@@ -254,6 +254,6 @@ async fn informer_is_stuck_when_its_lists_never_arrive_while_others_are_answered
     process.start();
     let chatter = process.chatter();
     process.env.sleep(MINUTE * 15).await;
-    assert_eq!(process.factory.stalled().len(), 1, "the server is there, and its lists never arrive");
+    assert_eq!(process.factory.stalled().len(), 1, "the server responds, but its lists never arrive");
     chatter.abort();
 }

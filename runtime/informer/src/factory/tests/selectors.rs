@@ -1,4 +1,4 @@
-//! What every informer of a factory selects by.
+//! Selectors and options of a factory and its kinds.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,7 +14,7 @@ fn labels(text: &str) -> Selectors {
 
 // parity: with-tweak-list-options, default-label-selector
 #[tokio::test(start_paused = true)]
-async fn factorys_selectors_narrow_every_informer_and_those_of_a_kind_take_their_place() {
+async fn kind_selectors_override_factory_selectors() {
     let fields = Selectors { labels: None, fields: Some("metadata.name=x".to_owned()) };
     let mut kinds = Kinds::default();
     let mut of_secrets = KindOptions::<Secret>::new();
@@ -42,7 +42,7 @@ async fn factorys_selectors_narrow_every_informer_and_those_of_a_kind_take_their
 
 // parity: default-label-selector
 #[test]
-fn what_is_asked_for_and_what_the_factory_selects_by_must_both_hold() {
+fn requested_and_factory_selectors_are_combined() {
     let options = FactoryOptions { selectors: labels("app=web"), ..FactoryOptions::default() };
     let factory = InformerFactory::new(Env::virtual_time(1), Metrics::new(), options);
     let asked = |labels: &str| Selection { labels: Some(labels.to_owned()), ..Selection::default() };
@@ -51,32 +51,32 @@ fn what_is_asked_for_and_what_the_factory_selects_by_must_both_hold() {
     let same = factory.informer(Typed::<ConfigMap>::new(), asked("app=web"));
     assert!(
         Arc::ptr_eq(same.erased(), factory.typed::<ConfigMap>().erased()),
-        "what is said twice is said once"
+        "equal selectors are not repeated"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_are_followed_whatever_a_factory_selects_by() {
-    for asked_for in [false, true] {
+async fn crd_informer_ignores_factory_selectors() {
+    for requested in [false, true] {
         let options = FactoryOptions {
             selectors: labels("app=web"),
             follow_definitions: true,
             ..FactoryOptions::default()
         };
         let world = World::with(options);
-        if asked_for {
+        if requested {
             world.factory.typed::<CustomResourceDefinition>();
         }
         let widgets = world.factory.informer(widgets(), Selection::default());
         world.start();
         world.pass(MINUTE * 10).await;
         world.define_widgets();
-        assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok(), "asked for: {asked_for}");
+        assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok(), "requested: {requested}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_of_a_kind_replace_those_of_all() {
+async fn kind_options_override_factory_options() {
     let mut options = FactoryOptions { byte_budget: Some(1 << 20), ..FactoryOptions::default() };
     let mut of_maps = KindOptions::<ConfigMap>::new().transform(|map| map.data = None);
     of_maps.namespaces = Some(NamespaceSet::of(["shop"]));
@@ -94,7 +94,7 @@ async fn options_of_a_kind_replace_those_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transform_of_a_kind_changes_stored_objects_of_its_type_alone() {
+async fn kind_transform_changes_only_objects_of_its_type() {
     let mut options = FactoryOptions::default();
     options.kinds.set(KindOptions::<ConfigMap>::new().transform(|map| map.data = None));
     let world = World::with(options);

@@ -1,4 +1,4 @@
-//! Shards as one source, before servers that filter by them and servers that do not.
+//! Informers with a set of shards, with servers that filter by shard and servers that do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -24,7 +24,7 @@ const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 /// Whether the server filters, and whether it lists by streams.
 const SERVERS: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
-/// The part of the ring that holds one namespace, and hardly more.
+/// Returns the hash range of one namespace and little more.
 fn of(namespace: &str) -> HashRanges {
     let start = hash(namespace) & !0xffff;
     HashRange::new(start, u128::from(start) + 0x1_0000).expect("a range").into()
@@ -55,8 +55,8 @@ fn world_with(options: FactoryOptions, filters: bool, streams: bool) -> World {
     world
 }
 
-/// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected`. Those of different shards come in
-/// no order.
+/// Returns the recorded events of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected`. Events of different
+/// shards have no order.
 fn told(log: &Log) -> Vec<String> {
     let place = |map: &ConfigMap| {
         format!("{}/{}", map.metadata.namespace.clone().unwrap(), map.metadata.name.clone().unwrap())
@@ -85,7 +85,7 @@ fn hold(shards: &ShardSet, wanted: BTreeMap<ShardId, HashRanges>) {
     }
 }
 
-/// A world in which the shards of two namespaces of three are held.
+/// Starts a world that holds the shards of two of three namespaces.
 async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInformer<ConfigMap>, Log) {
     let shards = ShardSet::new();
     for (number, namespace) in (0..).zip(["a", "b"]) {
@@ -102,7 +102,7 @@ async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInfor
 
 // parity: server-without-gate-passes
 #[tokio::test(start_paused = true)]
-async fn informer_over_shards_holds_what_belongs_to_them_whether_the_server_filters_or_not() {
+async fn shard_set_informer_holds_its_objects_with_any_server() {
     for (filters, streams) in SERVERS {
         let (world, _, informer, log) = followed(filters, streams).await;
         assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
@@ -121,7 +121,7 @@ async fn informer_over_shards_holds_what_belongs_to_them_whether_the_server_filt
 
 // parity: shards-informer, controller-runtime-sharding
 #[tokio::test(start_paused = true)]
-async fn shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
+async fn shards_that_join_or_leave_change_only_their_own_objects() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
         told(&log);
@@ -138,13 +138,13 @@ async fn shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_a
         hold(&shards, BTreeMap::new());
         world.pass(SECOND).await;
         assert_eq!(held(&informer), Vec::<String>::new());
-        assert!(informer.has_synced(), "of nothing, nothing is missing");
+        assert!(informer.has_synced(), "an empty set is synced");
     }
 }
 
 // parity: shards-informer
 #[tokio::test(start_paused = true)]
-async fn shard_whose_ranges_change_leaves_and_joins() {
+async fn shard_with_changed_ranges_leaves_and_rejoins() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
         told(&log);
@@ -152,7 +152,7 @@ async fn shard_whose_ranges_change_leaves_and_joins() {
         world.pass(SECOND).await;
         assert_eq!(told(&log), ["+a/x InitialList", "+c/x InitialList", "-a/x Deselected"]);
         assert!(informer.members_synced().await);
-        // The same ranges under another number.
+        // The same ranges with another number.
         hold(&shards, BTreeMap::from([(shard(7), of("b"))]));
         world.pass(SECOND).await;
         assert_eq!(held(&informer), ["b/x=first"]);
@@ -161,7 +161,7 @@ async fn shard_whose_ranges_change_leaves_and_joins() {
 
 // parity: controller-runtime-sharding
 #[tokio::test(start_paused = true)]
-async fn shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
+async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     let shards = ShardSet::new();
     shards.join(shard(0), of("a")).unwrap();
     let world = world_over(&shards, true, false);
@@ -188,7 +188,7 @@ async fn shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
 
 // parity: sharded-list-watch-gate
 #[tokio::test(start_paused = true)]
-async fn every_list_and_watch_and_every_page_asks_for_the_shard() {
+async fn every_list_page_and_watch_contains_the_shard_selector() {
     let shards = ShardSet::new();
     shards.join(shard(0), of("a")).unwrap();
     let expected = selector(ShardField::Namespace, &of("a")).unwrap();
@@ -200,7 +200,7 @@ async fn every_list_and_watch_and_every_page_asks_for_the_shard() {
         let informer = world.factory.typed::<ConfigMap>();
         world.start();
         assert!(informer.synced().await);
-        // What follows is a list that is not older than what is held, and another watch.
+        // Next: a list with a minimum version, and another watch.
         world.pass(MINUTE * 10).await;
         world.compact("");
         world.put("a", "x", "second");
@@ -244,7 +244,7 @@ async fn kinds_without_namespaces_are_sharded_by_uid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn name_that_passes_to_an_object_of_another_shard_is_never_lost() {
+async fn object_recreated_in_another_shard_is_never_lost() {
     for (filters, streams) in SERVERS {
         let shards = ShardSet::new();
         for number in 0..4 {
@@ -256,7 +256,7 @@ async fn name_that_passes_to_an_object_of_another_shard_is_never_lost() {
         assert!(informer.synced().await);
         for round in 0..30 {
             if round % 3 == 0 {
-                // One of them lists again, perhaps what was there before.
+                // One of the shards relists, perhaps with the previous object.
                 let few = AtomicUsize::new(0);
                 world.api.meddle(move |asked: &RequestSummary| {
                     let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
@@ -280,7 +280,7 @@ async fn name_that_passes_to_an_object_of_another_shard_is_never_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_every_shard_or_names_a_namespace_gets_all_of_it() {
+async fn selection_of_every_shard_or_one_namespace_is_complete() {
     let shards = ShardSet::new();
     shards.join(shard(0), of("a")).unwrap();
     let world = world_over(&shards, true, true);
@@ -296,7 +296,7 @@ async fn who_asks_for_every_shard_or_names_a_namespace_gets_all_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_factory_without_shards_every_shard_is_everything() {
+async fn every_shard_of_unsharded_factory_is_the_whole_informer() {
     let world = World::new();
     world.factory.typed::<ConfigMap>();
     world.factory.informer(Typed::<ConfigMap>::new(), Selection::default().of_every_shard());
@@ -304,7 +304,7 @@ async fn of_a_factory_without_shards_every_shard_is_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_shard_for_good_needs_no_set() {
+async fn selection_of_one_shard_needs_no_set() {
     let world = world_with(FactoryOptions::default(), false, true);
     let one = Shard { id: shard(3), field: ShardField::Namespace, ranges: of("b") };
     let selection = Selection { shards: Shards::One(Arc::new(one)), ..Selection::default() };
@@ -315,7 +315,7 @@ async fn one_shard_for_good_needs_no_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_namespaces_within_shards_those_are_followed_that_belong_to_one() {
+async fn namespaces_within_shards_are_followed_if_a_shard_contains_them() {
     let (shards, namespaces) = (ShardSet::new(), NamespaceSet::of(["a", "b"]));
     shards.join(shard(0), of("a")).unwrap();
     let options = FactoryOptions {
@@ -341,15 +341,15 @@ async fn of_namespaces_within_shards_those_are_followed_that_belong_to_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_writes_are_waited_for_in_the_shard_they_were_made_in() {
+async fn own_writes_are_waited_for_in_their_shard_only() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, _) = followed(filters, streams).await;
         let written = world.put("a", "x", "second");
         let reached = |namespace, within| {
             VersionSource::reached_in(&*informer, Some(namespace).into(), written.clone(), within)
         };
-        assert!(reached("a", SECOND).await, "the others are quiet, and not waited for");
-        assert!(reached("c", SECOND).await, "of what is not followed nothing will come");
+        assert!(reached("a", SECOND).await, "quiet shards are not waited for");
+        assert!(reached("c", SECOND).await, "the cache will never contain objects of c");
         world.door.shut(Verb::List, "configmaps", None);
         world.door.shut(Verb::Watch, "configmaps", None);
         shards.join(shard(2), of("c")).unwrap();
@@ -359,7 +359,7 @@ async fn own_writes_are_waited_for_in_the_shard_they_were_made_in() {
     }
 }
 
-/// Decodes, and counts.
+/// A representation that counts the decoded objects.
 struct Counting(Arc<AtomicUsize>);
 
 struct CountingDecoder(Arc<AtomicUsize>, ObjectDecoder<ConfigMap>);
@@ -388,7 +388,7 @@ impl Decoder for CountingDecoder {
 
 // parity: server-without-gate-passes
 #[tokio::test(start_paused = true)]
-async fn what_belongs_to_no_shard_that_is_held_is_never_decoded_and_takes_up_no_budget() {
+async fn object_outside_held_shards_is_neither_decoded_nor_budgeted() {
     for streams in [true, false] {
         let shards = ShardSet::new();
         shards.join(shard(0), of("a")).unwrap();
@@ -403,7 +403,7 @@ async fn what_belongs_to_no_shard_that_is_held_is_never_decoded_and_takes_up_no_
         world.start();
         assert!(informer.synced().await);
         let own = informer.lister().len();
-        assert_eq!(decoded.swap(0, Ordering::Relaxed), own, "of the list");
+        assert_eq!(decoded.swap(0, Ordering::Relaxed), own, "decoded from the list");
         for round in 0..100 {
             world.put("b", &format!("n{round}"), "w");
             world.put("c", "n", "w");
@@ -411,8 +411,8 @@ async fn what_belongs_to_no_shard_that_is_held_is_never_decoded_and_takes_up_no_
         }
         let last = world.put("c", "y", "last");
         world.pass(SECOND).await;
-        assert_eq!(decoded.load(Ordering::Relaxed), 0, "of the watch");
-        assert_eq!(informer.version(), Some(last), "how far the watch has come is known all the same");
+        assert_eq!(decoded.load(Ordering::Relaxed), 0, "decoded from the watch");
+        assert_eq!(informer.version(), Some(last), "the version advances without decoding");
         world.put("a", "x", "second");
         world.pass(SECOND).await;
         assert_eq!(decoded.load(Ordering::Relaxed), 1);
@@ -423,9 +423,9 @@ async fn what_belongs_to_no_shard_that_is_held_is_never_decoded_and_takes_up_no_
 enum Step {
     Put(usize, u8, u8),
     Remove(usize, u8),
-    /// These shards of four are held from now on.
+    /// Holds these shards of four from now on.
     Hold(u8),
-    /// The ring is divided again.
+    /// Divides the hash ring again.
     Divide(u16),
     Wait(u16),
 }
@@ -472,7 +472,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     })
 }
 
-/// What a handler makes of what it is told, and whatever it was told that it should not have been.
+/// The view of a handler, with the errors in the events that it received.
 #[derive(Debug, Default)]
 struct View {
     known: BTreeMap<String, String>,
@@ -495,15 +495,15 @@ impl View {
             Event::Updated { .. } => (self.known.insert(place, version), true),
             Event::Deleted { .. } => (self.known.remove(&place), true),
         };
-        // What came and went while this handler was busy may be told as gone alone.
+        // An object that was created and deleted while this handler was busy can be delivered as a deletion only.
         let gone = matches!(event, Event::Deleted { .. });
         if known.is_some() != expected && !gone {
-            self.objections.push(format!("{event:?} is told to one who knows {known:?}"));
+            self.objections.push(format!("{event:?} was delivered to a handler that knows {known:?}"));
         }
     }
 }
 
-/// Place and version.
+/// Returns location and version.
 fn placed(map: &ConfigMap) -> (String, String) {
     let meta = &map.metadata;
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
@@ -535,7 +535,7 @@ async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: 
             Step::Wait(millis) => world.pass(Duration::from_millis(millis.into())).await,
             Step::Hold(wanted) => holding = wanted,
             Step::Divide(number) => {
-                // By what lies in the ring: each part has something, where there are as many.
+                // Weighted by namespace: each shard gets a namespace if there are enough.
                 let weights = NAMESPACES.iter().map(|name| ((*name).to_owned(), 1)).collect();
                 division = ShardMap::weighted(NonZeroU16::new(number).unwrap(), &weights).0;
             }
@@ -553,10 +553,10 @@ async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: 
         .map(|it| (format!("{}/{}", text(it, "namespace"), text(it, "name")), text(it, "resourceVersion")))
         .collect();
     let held: BTreeMap<_, _> = informer.lister().list().iter().map(|map| placed(map)).collect();
-    assert_eq!(held, expected, "the cache is not the server within {shards:?}");
+    assert_eq!(held, expected, "the cache differs from the server within {shards:?}");
     let view = view.lock().unwrap();
     assert_eq!(view.objections, Vec::<String>::new());
-    assert_eq!(view.known, expected, "a handler was told something else");
+    assert_eq!(view.known, expected, "the handler's view differs from the server");
 }
 
 proptest! {
@@ -564,7 +564,7 @@ proptest! {
 
     // parity: shards-informer
     #[test]
-    fn after_any_faults_stop_cache_and_handlers_equal_the_server_within_the_shards_that_are_held(
+    fn after_any_faults_stop_cache_equals_server_within_held_shards(
         steps in proptest::collection::vec(step(), 0..50),
         faults in proptest::collection::vec(fault(), 0..6),
         seed: u64,

@@ -1,4 +1,4 @@
-//! Stopping one informer of many.
+//! Stopping single informers of a factory.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use windlass_object::Typed;
@@ -7,19 +7,19 @@ use super::*;
 
 // parity: no-stop-single-informer, test-state-shared-informer, remove-informer
 #[tokio::test(start_paused = true)]
-async fn one_that_is_stopped_ends_its_handlers_stays_readable_and_leaves_the_others_alone() {
+async fn stopping_one_informer_keeps_it_readable_and_others_running() {
     let (rig, server) = rig();
     let (log, other) =
         (Log::default(), rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("default")));
     let handle = log.attach(&rig.informer, "log");
     rig.start(&server);
     rig.settle().await;
-    assert_eq!(rig.counts().objects.get(), 2, "each of the two counts what it holds");
+    assert_eq!(rig.counts().objects.get(), 2, "each of the two counts its objects");
     rig.factory.stop(&rig.informer).await;
-    assert_eq!(rig.counts().objects.get(), 1, "what it holds counts no more");
-    assert_eq!(server.watchers(), 1, "it watches no more");
+    assert_eq!(rig.counts().objects.get(), 1, "its objects no longer count");
+    assert_eq!(server.watchers(), 1, "its watch is closed");
     assert!(!rig.informer.is_running() && rig.lister.is_stopped() && !other.lister().is_stopped());
-    assert!(!handle.synced().await, "its handlers have ended");
+    assert!(!handle.synced().await, "its handlers have stopped");
     server.set("a", "second");
     rig.settle().await;
     assert_eq!(
@@ -28,13 +28,13 @@ async fn one_that_is_stopped_ends_its_handlers_stays_readable_and_leaves_the_oth
     );
     assert_eq!(other.version(), Some(at(2)));
     assert!(matches!(rig.informer.add_handler("late", |_: &Told| {}), Err(InformerError::Stopped { .. })));
-    rig.factory.wait_for_sync(None).await.expect("it is none of the factory's any more");
+    rig.factory.wait_for_sync(None).await.expect("the stopped informer no longer belongs to the factory");
     assert_eq!(rig.factory.stopped_reflectors(), []);
 }
 
 // parity: stop-restart-informers
 #[tokio::test(start_paused = true)]
-async fn asked_for_again_it_is_a_new_one_that_runs() {
+async fn request_after_stop_returns_a_new_running_informer() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.settle().await;
@@ -52,7 +52,7 @@ async fn asked_for_again_it_is_a_new_one_that_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_another_factory_is_left_alone() {
+async fn stop_ignores_informer_of_another_factory() {
     let (rig, server) = rig();
     let options = FactoryOptions { name: "second".to_owned(), ..FactoryOptions::default() };
     let second = InformerFactory::new(rig.env.clone(), rig.metrics.clone(), options);
@@ -62,7 +62,7 @@ async fn one_of_another_factory_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_awaits_also_those_whose_stop_nobody_waits_for_any_more() {
+async fn shutdown_waits_for_informers_with_abandoned_stop() {
     let (rig, server) = rig();
     let log = Log::default();
     log.attach(&rig.informer, "log");
@@ -79,7 +79,7 @@ async fn shutdown_awaits_also_those_whose_stop_nobody_waits_for_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_one_that_is_stopped_is_told() {
+async fn sync_wait_fails_when_informer_is_stopped() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, []);
     rig.start(&script);

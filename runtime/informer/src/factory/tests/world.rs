@@ -1,4 +1,4 @@
-//! A factory over the in-process server, and a hand on the door between them.
+//! A factory with the in-process API server and an access check between them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,16 +32,16 @@ pub(super) struct World {
     pub(super) factory: InformerFactory,
 }
 
-/// The API server, with a rule about who is let in.
+/// The API server with an access check.
 pub(super) struct Door {
     sources: ApiServerSources,
-    /// Whether lists are offered as streams.
+    /// Whether lists are available as streams.
     streams: AtomicBool,
-    /// What must not be listed or watched: verb, resource and namespace.
+    /// The forbidden lists and watches: verb, resource and namespace.
     shut: Mutex<BTreeSet<(Verb, String, Option<String>)>>,
 }
 
-/// What one source asks for, at the door.
+/// A source that passes the access check before each request.
 struct Asker {
     door: Arc<Door>,
     what: (String, Option<String>),
@@ -53,7 +53,7 @@ impl World {
         Self::with(FactoryOptions::default())
     }
 
-    /// Over these namespaces.
+    /// Creates a world whose factory uses these namespaces.
     pub(super) fn over(namespaces: &NamespaceSet) -> Self {
         Self::with(FactoryOptions { namespaces: Some(namespaces.clone()), ..FactoryOptions::default() })
     }
@@ -62,7 +62,7 @@ impl World {
         Self::before(ApiServerOptions::default(), FaultPlan { seed: 1, faults: Vec::new() }, options)
     }
 
-    /// Before such a server, and with these faults between the two.
+    /// Creates a world with this server and these faults.
     pub(super) fn before(server: ApiServerOptions, plan: FaultPlan, options: FactoryOptions) -> Self {
         let env = Env::virtual_time(1);
         let api = FaultyServer::with(&env, plan, server);
@@ -87,7 +87,7 @@ impl World {
         self.env.sleep(time).await;
     }
 
-    /// Creates a ConfigMap or changes it; the version it got.
+    /// Creates or updates a ConfigMap and returns its version.
     pub(super) fn put(&self, namespace: &str, name: &str, value: &str) -> ResourceVersion {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
         version(&self.api.upsert(&path, json!({ "data": { "value": value } })))
@@ -97,7 +97,7 @@ impl World {
         self.api.remove(&format!("/api/v1/namespaces/{namespace}/configmaps/{name}"));
     }
 
-    /// Installs the definition of widgets.
+    /// Installs the CRD of widgets.
     pub(super) fn define_widgets(&self) {
         self.api.upsert(&format!("{DEFINITIONS}/widgets.example.com"), definition());
     }
@@ -110,7 +110,7 @@ impl World {
         version(&self.api.upsert(&format!("/apis/example.com/v1/namespaces/a/widgets/{name}"), widget()))
     }
 
-    /// How many requests with this verb were made on a resource, in one namespace or without naming one.
+    /// Returns the number of requests with this verb on a resource, in one namespace or (empty) over all namespaces.
     pub(super) fn asked(&self, verb: Verb, resource: &str, namespace: &str) -> usize {
         self.requests(verb, resource).iter().filter(|asked| asked.namespace == namespace).count()
     }
@@ -120,7 +120,7 @@ impl World {
         sent.filter(|asked| asked.verb == Some(verb) && asked.resource == resource).collect()
     }
 
-    /// Forgets the history, as far as one namespace is concerned: its watches end at the next event, and nobody resumes.
+    /// Compacts the history of one namespace: its watches expire at the next event and cannot be resumed.
     pub(super) fn compact(&self, namespace: &'static str) {
         let here = move |asked: &RequestSummary| asked.is_watch() && asked.namespace == namespace;
         self.api.meddle(move |asked| here(asked).then_some(FaultAction::WatchExpired));
@@ -167,8 +167,8 @@ pub(super) fn widgets() -> Dynamic {
     })
 }
 
-/// The objects an informer of ConfigMaps holds: `namespace/name=value`. What a server puts into every namespace by
-/// itself is left out.
+/// Returns the objects of an informer of ConfigMaps as `namespace/name=value`. Objects that the server creates in every
+/// namespace are left out.
 pub(super) fn held(informer: &SharedInformer<ConfigMap>) -> Vec<String> {
     let ours = informer.lister().list().into_iter().filter(|map| map.data.is_some());
     ours.filter_map(|map| {
@@ -180,12 +180,12 @@ pub(super) fn held(informer: &SharedInformer<ConfigMap>) -> Vec<String> {
 }
 
 impl Door {
-    /// From now on this is forbidden: in one namespace, or over all of them.
+    /// Forbids this in one namespace, or over all namespaces.
     pub(super) fn shut(&self, verb: Verb, resource: &str, namespace: Option<&str>) {
         self.lock(|shut| shut.insert((verb, resource.to_owned(), namespace.map(str::to_owned))));
     }
 
-    /// From now on lists are offered as streams.
+    /// Makes lists available as streams.
     pub(super) fn offer_streams(&self) {
         self.streams.store(true, Ordering::Relaxed);
     }
@@ -226,7 +226,7 @@ impl ListerWatcher for Asker {
 
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
         if !self.door.streams.load(Ordering::Relaxed) {
-            return Err(RequestError::Unsupported("the door lets no streams in"));
+            return Err(RequestError::Unsupported("the access check rejects streams"));
         }
         self.door.check(Verb::Watch, &self.what)?;
         self.source.watch_list(request).await
@@ -238,7 +238,7 @@ impl ListerWatcher for Asker {
     }
 }
 
-/// A request by hand, and the code of its answer.
+/// Sends a request without a client and returns the status code.
 pub(super) fn code(world: &World, path: &str) -> u16 {
     world.api.request(&Method::GET, path, None).0
 }

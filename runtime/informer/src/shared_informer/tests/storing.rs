@@ -1,4 +1,4 @@
-//! What is done to objects before they are stored, how much is stored, and under what it is found.
+//! Transforms, byte budgets, indexes and concurrent readers.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
@@ -22,7 +22,7 @@ fn managed(name: &str) -> bytes::Bytes {
 
 // parity: default-transform
 #[tokio::test(start_paused = true)]
-async fn managed_fields_are_dropped_unless_they_are_asked_for() {
+async fn managed_fields_are_dropped_unless_configured() {
     for (keep_managed_fields, kept) in [(false, 0), (true, 1)] {
         let rig = Rig::with_options(FactoryOptions { keep_managed_fields, ..FactoryOptions::default() });
         let script = Script::new(&rig.env, [Answer::List(Ok(page(5, &[managed("a")])))]);
@@ -33,7 +33,7 @@ async fn managed_fields_are_dropped_unless_they_are_asked_for() {
     }
 }
 
-/// Drops the data of an object unless they are precious, and chokes on poison.
+/// Drops the data of an object unless its value is `precious`; rejects the value `poison`.
 fn strip(map: &mut ConfigMap) -> Result<(), String> {
     if brief(map).ends_with("=poison") {
         return Err("poison".to_owned());
@@ -46,7 +46,7 @@ fn strip(map: &mut ConfigMap) -> Result<(), String> {
 
 // parity: transformer-runs-enqueue-twice, test-transforming-informer, default-transform
 #[tokio::test(start_paused = true)]
-async fn transform_comes_before_store_handlers_and_indexes_and_sees_deletions() {
+async fn transform_runs_before_store_and_handlers_and_for_deletions() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     rig.informer.set_transform(strip).unwrap();
     let by_value = rig.lister.index(|map| map.data.clone().unwrap_or_default().into_values());
@@ -68,7 +68,7 @@ async fn transform_comes_before_store_handlers_and_indexes_and_sees_deletions() 
 
 // parity: test-real-fifo-pop-broken-items-in-batch, errors-store-transform-lose
 #[tokio::test(start_paused = true)]
-async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_loses_what_follows() {
+async fn object_rejected_by_transform_is_isolated_without_failing_list() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     rig.informer.set_transform(strip).unwrap();
     log.attach(&rig.informer, "log");
@@ -76,7 +76,7 @@ async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_lo
     server.set("b", "precious");
     rig.start(&server);
     rig.settle().await;
-    assert!(rig.informer.has_synced(), "the list went through");
+    assert!(rig.informer.has_synced(), "the list succeeded");
     assert_eq!((rig.held(), rig.lister.get(&key("a")).is_err()), (vec!["b@2=precious".to_owned()], true));
     let version = server.set("b", "poison");
     rig.settle().await;
@@ -84,7 +84,7 @@ async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_lo
     assert_eq!(
         rig.informer.version(),
         Some(at(version)),
-        "what is not served is known, so nothing is claimed wrongly"
+        "the version advances, because the isolated objects are known"
     );
     server.compact(true);
     server.cut(cut_connection());
@@ -114,7 +114,7 @@ async fn transform_is_set_once_and_before_the_first_object() {
     assert!(matches!(late, Err(InformerError::AlreadyStarted { .. })));
 }
 
-/// A rig whose informer may hold so many objects named by one letter, of value `first`.
+/// Returns a rig with a byte budget for that many objects with a one-letter name and the value `first`.
 fn rig_for(objects: u64) -> Rig {
     let one = object("a", "uid-1", 1, "first").len() as u64;
     let byte_budget = Some(objects * one + one / 2);
@@ -123,7 +123,7 @@ fn rig_for(objects: u64) -> Rig {
 
 // parity: memory-caches-selector-per
 #[tokio::test(start_paused = true)]
-async fn list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shrunk() {
+async fn list_over_budget_is_rejected_until_the_source_shrinks() {
     let (rig, server, log) = (rig_for(2), Server::new(), Log::default());
     log.attach(&rig.informer, "log");
     for name in ["a", "b", "c", "d"] {
@@ -133,7 +133,7 @@ async fn list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shr
     rig.env.sleep(LONG).await;
     assert_eq!((rig.informer.has_synced(), rig.held().len(), log.take().len()), (false, 0, 0));
     let lists = rig.counts().lists.get();
-    assert!((2..=6).contains(&lists), "five minutes at a slow pace, not {lists} lists");
+    assert!((2..=6).contains(&lists), "{lists} lists in five minutes, instead of 2 to 6");
     assert_eq!(rig.counts().over_budget.get(), lists);
     let behind = rig.factory.wait_for_sync(Some(Duration::ZERO)).await.unwrap_err();
     assert!(matches!(behind.laggards[0].lag, UnsyncedReason::OverBudget(_)), "{behind}");
@@ -147,7 +147,7 @@ async fn list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shr
 
 // parity: memory-22-7-k
 #[tokio::test(start_paused = true)]
-async fn what_is_held_stays_served_while_more_does_not_fit_and_the_rest_comes_when_the_budget_grows() {
+async fn stored_objects_stay_served_over_budget_until_budget_grows() {
     let (rig, server, log) = (rig_for(2), Server::new(), Log::default());
     log.attach(&rig.informer, "log");
     for name in ["a", "b"] {
@@ -163,7 +163,7 @@ async fn what_is_held_stays_served_while_more_does_not_fit_and_the_rest_comes_wh
     assert_eq!(
         (log.take(), rig.informer.version()),
         (vec![], Some(at(2))),
-        "it claims no more than it holds"
+        "the version does not advance beyond the stored objects"
     );
     assert!(rig.informer.last_error().is_some_and(|error| error.contains("byte budget")));
     rig.informer.set_byte_budget(Some(10_000));
@@ -174,7 +174,7 @@ async fn what_is_held_stays_served_while_more_does_not_fit_and_the_rest_comes_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_that_is_replaced_for_ever_never_counts_twice() {
+async fn repeatedly_replaced_object_counts_once_in_budget() {
     let (rig, server) = (rig_for(2), Server::new());
     server.set("a", "first");
     rig.start(&server);
@@ -204,9 +204,9 @@ async fn index_lasts_as_long_as_its_handles() {
     assert_eq!(rig.informer.hub.lock().unwrap().writer.indexes(), 0);
 }
 
-/// A handler that is refused is dropped where the lock of its informer is held.
+/// A rejected handler is dropped while the lock of its informer is held.
 #[tokio::test(start_paused = true)]
-async fn index_dropped_under_the_lock_is_removed_by_whoever_has_the_lock_next() {
+async fn index_dropped_under_lock_is_removed_by_next_lock_holder() {
     let (rig, _server, _log) = running(&["a"]).await;
     let index = rig.lister.index(|_| ["x".to_owned()]);
     rig.env.kill();
@@ -234,11 +234,11 @@ async fn ready_made_indexes_find_pods() {
     assert_eq!(by_owner.count(&"o".into()), 1);
 }
 
-/// Many readers next to one writer: each reads one moment, moments never go back, and the writer gets through.
+/// Many readers and one writer: each read is one snapshot, snapshots never move back, and the writer makes progress.
 // parity: readers-starve-writer
 #[test]
-fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
-    // Interpreted, each takes a thousand times as long.
+fn readers_get_ordered_snapshots_and_do_not_block_the_writer() {
+    // Under miri, each round takes a thousand times as long.
     const ROUNDS: u64 = if cfg!(miri) { 12 } else { 2000 };
     const READERS: usize = if cfg!(miri) { 2 } else { 8 };
     let metrics = Metrics::new().informer("", "v1", "configmaps");
@@ -265,13 +265,13 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
                 assert_eq!(
                     snapshot.index(by_version).unwrap().count(version),
                     1,
-                    "index and object are of one moment"
+                    "index and object are from one snapshot"
                 );
             }
             kept.push(snapshot);
             kept.drain(..kept.len().saturating_sub(100));
             if last {
-                assert_eq!(seen, ROUNDS, "what the writer did last is there for whoever looks then");
+                assert_eq!(seen, ROUNDS, "a reader that starts after the last write observes it");
                 return;
             }
             if seen == 0 && kept.len() == 1 {
@@ -286,7 +286,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
                 scope.spawn(move || read(reading))
             })
             .collect();
-        // From here to its end the writer has readers next to it, each of which holds what it read last.
+        // From here on, the writer runs concurrently with readers, each of which holds its last snapshot.
         (0..READERS).for_each(|_| began.recv().unwrap());
         for version in 1..=ROUNDS {
             writer.apply(Batch::Changes(vec![crate::delta_fifo::Delta::Added(crate::delta_fifo::Item {
@@ -300,7 +300,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
             })]));
         }
         done.store(true, Atomic::Release);
-        readers.into_iter().for_each(|reader| reader.join().expect("a reader that found nothing wrong"));
+        readers.into_iter().for_each(|reader| reader.join().expect("a reader without a violation"));
     });
     assert_eq!(
         (store.snapshot().objects().len(), store.snapshot().progress().version.clone()),
@@ -308,7 +308,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     );
 }
 
-/// An object whose readers take their time: each says that it reads the labels, and continues when it may.
+/// An object with slow readers: each reader signals that it reads the labels and waits for permission to continue.
 struct Slow {
     metadata: ObjectMeta,
     gates: Option<(Barrier, Barrier)>,
@@ -320,7 +320,7 @@ impl Slow {
     }
 }
 
-/// The metadata of such an object, for a reader.
+/// Returns the metadata of such an object, for a reader.
 fn read_slowly(object: &Object) -> &ObjectMeta {
     let slow: &Slow = erased::borrowed(object);
     if let Some((reading, may_go_on)) = &slow.gates {
@@ -340,10 +340,10 @@ fn stored_slowly(version: u64, gates: Option<(Barrier, Barrier)>) -> Batch<Objec
     Batch::Changes(vec![crate::delta_fifo::Delta::Added(item)])
 }
 
-/// Upstream's readers hold a lock for as long as they list, and its writer waits for them (kubernetes#130767).
+/// Upstream's readers hold a lock for the duration of a list, and its writer waits for them (kubernetes#130767).
 // parity: readers-starve-writer
 #[test]
-fn writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
+fn writer_continues_during_slow_lists_of_all_readers() {
     const READERS: usize = 4;
     const CHANGES: u64 = 100;
     let gates = (Barrier::new(READERS + 1), Barrier::new(READERS + 1));
@@ -378,7 +378,7 @@ fn writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
             }
             wrote.send(()).unwrap();
         });
-        // However it ends, the readers continue, so that nobody is left to wait for.
+        // Whatever the outcome, the readers continue, so that the test ends.
         let ended = written.recv_timeout(Duration::from_secs(30));
         may_go_on.wait();
         let seen: Vec<usize> = readers.into_iter().map(|reader| reader.join().expect("a list")).collect();
@@ -397,7 +397,7 @@ fn map_at(version: u64) -> ConfigMap {
 
 // parity: deadlocks-start
 #[tokio::test(start_paused = true)]
-async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called_under_the_lock() {
+async fn hanging_user_code_is_reported_even_when_called_under_the_lock() {
     let (rig, server) = (Rig::new(), Server::new());
     let looks = Arc::new(Mutex::new(Vec::new()));
     let look = |what: &'static str| {
