@@ -3,9 +3,10 @@
 //!
 //! A server that does not serve a kind answers its list with 404. That is not a failure: the CRD might be installed
 //! later. The informer retries soon at first and then about once a minute, with jitter. It retries immediately after
-//! [`SharedInformer::look_again`](crate::SharedInformer::look_again). If the kind was served before and is no longer
-//! served, the informer removes its objects. It does so only after several 404 responses in a row, because a load
-//! balancer can produce a single one.
+//! [`Informer::look_again`](crate::Informer::look_again).
+//!
+//! If the kind was served before, the informer removes its objects after 404 responses for ten seconds, without any other
+//! result in between. A single 404 response can come from a load balancer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,7 +71,7 @@ impl AvailabilityTracker {
         kind: ResourceKind,
         namespace: Option<String>,
     ) -> AvailabilityReporter {
-        self.tell(&partition, KindAvailability::Unknown);
+        self.record(&partition, KindAvailability::Unknown);
         let (board, seen) = (self.clone(), self.calls.get());
         AvailabilityReporter { board, partition, kind, namespace, seen, absent_since: None }
     }
@@ -98,7 +99,7 @@ impl AvailabilityTracker {
         self.calls.send_modify(|calls| *calls += 1);
     }
 
-    fn tell(&self, partition: &Partition, presence: KindAvailability) {
+    fn record(&self, partition: &Partition, presence: KindAvailability) {
         self.change(|found| {
             found.insert(partition.clone(), presence);
         });
@@ -179,7 +180,7 @@ impl AvailabilityReporter {
 
     fn found(&self, presence: KindAvailability) {
         if self.board.of(&self.partition) != presence {
-            self.board.tell(&self.partition, presence);
+            self.board.record(&self.partition, presence);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Type-erased objects. An informer is compiled once, for [`Object`], from the decoder to the handlers. Each type adds
 //! a decoder and casts.
 //!
-//! Guarantees: all objects of an informer have one type, that of its [`Representation`]. Only [`Codec::of`] makes
-//! objects, and only [`SharedInformer`](crate::SharedInformer), [`Lister`](crate::Lister) and indexes cast them back.
+//! Guarantees: all objects of an informer have one type, that of its [`Representation`]. Only [`Codec::of`] creates
+//! decoders, and only [`SharedInformer`](crate::SharedInformer), [`Lister`](crate::Lister) and indexes cast them back.
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
@@ -16,7 +16,7 @@ use windlass_object::{DecodeError, Decoder, ObjectHeader, Projection, Representa
 /// An object of any type, shared.
 pub(crate) type Object = Arc<dyn Any + Send + Sync>;
 
-/// Decodes objects of one type. See [`Decoder`].
+/// A decoder of objects of one type. See [`Decoder`].
 pub(crate) trait AnyDecoder: Send {
     fn decode(&mut self, raw: &Bytes) -> Result<Object, DecodeError>;
     fn keep_managed_fields(&mut self);
@@ -26,7 +26,7 @@ pub(crate) trait AnyDecoder: Send {
 pub(crate) struct Codec {
     pub(crate) kind: ResourceKind,
     pub(crate) extent: Projection,
-    /// Identifies the representation and the type of its objects.
+    /// The identity of the representation and of the type of its objects.
     pub(crate) identity: (TypeId, TypeId),
     /// The name of the representation: it is part of the names of random streams.
     pub(crate) name: &'static str,
@@ -60,7 +60,7 @@ impl Codec {
     }
 }
 
-/// Returns the object as its type.
+/// Casts a shared object to its type.
 ///
 /// # Panics
 /// If the object has another type, which is a bug of this crate.
@@ -68,7 +68,7 @@ pub(crate) fn shared<T: Send + Sync + 'static>(object: &Object) -> Arc<T> {
     Arc::clone(object).downcast().unwrap_or_else(|_| another_type(type_name::<T>()))
 }
 
-/// Returns a reference to the object as its type.
+/// Casts a reference to an object to its type.
 ///
 /// # Panics
 /// If the object has another type, which is a bug of this crate.

@@ -37,7 +37,7 @@ mod kinds;
 mod options;
 mod selectors;
 
-/// Creates, keeps and starts informers. Cheap to clone; clones share one factory.
+/// A factory that creates, keeps and starts informers. Cheap to clone; clones share one factory.
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
@@ -117,9 +117,11 @@ impl InformerFactory {
     }
 
     /// Returns the informer of that kind, selection and representation and keeps it only while it is in use. It is
-    /// stopped when its last user is dropped or its last handler is removed. Otherwise like
-    /// [`informer`](Self::informer), and the same informer: if it was also requested there, it lasts as long as the
-    /// factory.
+    /// stopped after the returned values and their clones, listers and indexes have been dropped and the handlers that
+    /// were added through them have been removed.
+    ///
+    /// It is the same informer as that of [`informer`](Self::informer). If it was also requested there, it lasts as
+    /// long as the factory.
     ///
     /// # Panics
     ///
@@ -250,7 +252,7 @@ impl InformerFactory {
     /// # Cancel safety
     /// The informer is stopped immediately; [`shutdown`](Self::shutdown) waits for its remaining tasks.
     pub async fn stop(&self, informer: &Informer) {
-        if !self.inner.lock().part_with(informer) {
+        if !self.inner.lock().remove_informer(informer) {
             return;
         }
         informer.stop().await;
@@ -397,7 +399,7 @@ impl State {
     }
 
     /// Removes an informer from the available informers; returns `false` if it is not among them.
-    fn part_with(&mut self, informer: &Informer) -> bool {
+    fn remove_informer(&mut self, informer: &Informer) -> bool {
         let found = self.informers.iter().find(|(_, one)| std::ptr::eq(&***one, informer));
         let Some(identity) = found.map(|(identity, _)| identity.clone()) else { return false };
         self.take_out(&identity);

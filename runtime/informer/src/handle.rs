@@ -43,8 +43,8 @@ impl HandlerHandle {
         settled == Ok(HandlerState::Synced)
     }
 
-    /// Removes the handler. It receives no further events, except that a call in progress might still be running.
-    /// Pending events are dropped. Removing a handler twice has no effect.
+    /// Removes the handler. It receives no further events and its pending events are dropped. A call in
+    /// progress might still be running. Removing a handler twice has no effect.
     pub fn remove(&self) {
         self.detach.detach();
     }

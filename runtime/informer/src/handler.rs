@@ -88,8 +88,8 @@ pub enum Resync {
 /// The delivery of changes while a handler is busy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// Changes are collected per object, in order, with at most sixteen intermediate states. The number of pending
-    /// objects is limited to the objects that exist or that the handler knows, plus 4,096 objects that were created and
+    /// Changes are collected per object, in order, with at most sixteen pending states. The number of pending objects
+    /// is limited to the objects that exist or that the handler knows, plus 4,096 objects that were created and
     /// deleted in the meantime ([`Handler::missed`]). The default: right for level-triggered handlers.
     #[default]
     Coalesced,
@@ -120,7 +120,7 @@ pub enum HandlerFailure {
     },
 }
 
-/// Receives events, one at a time.
+/// A handler of events. It receives one event at a time.
 ///
 /// The store already contains the state of an event, or a newer state. A handler runs in its own task and delays only
 /// itself. While it is busy, its changes are collected, in order per key and with every intermediate state. Two limits

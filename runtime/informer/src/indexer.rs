@@ -21,7 +21,7 @@ use crate::erased::Object;
 /// The values under which an object is found.
 pub(crate) type IndexFunction<S> = Arc<dyn Fn(&S) -> Vec<String> + Send + Sync>;
 
-/// Identifies an index among those of one informer, forever.
+/// The identity of an index within its informer; never reused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexId(u64);
 
@@ -30,7 +30,7 @@ pub(crate) struct NewIndex {
     /// The name of the function, for messages.
     pub(crate) name: &'static str,
     pub(crate) values: IndexFunction<Object>,
-    /// Identifies the function, if all values of its type are the same function.
+    /// The identity of the function, if all values of its type are the same function.
     pub(crate) sameness: Option<TypeId>,
 }
 

@@ -124,7 +124,7 @@ pub(crate) enum PartitionSet {
     One(Arc<Shard>),
 }
 
-/// Notifies when partitions might have joined or left.
+/// Notifications that partitions might have joined or left.
 pub(crate) struct PartitionChanges {
     namespaces: Option<Receiver<Arc<BTreeSet<String>>>>,
     shards: Option<Receiver<Arc<BTreeMap<ShardId, HashRanges>>>>,

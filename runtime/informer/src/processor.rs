@@ -70,7 +70,7 @@ pub(crate) enum HandlerState {
     Gone,
 }
 
-/// Removes a handler, whatever its object type.
+/// Control over a handler, independent of its object type.
 pub(crate) trait HandlerControl: Send + Sync {
     fn detach(&self);
     /// Returns whether the calling code runs within a call of the handler.
@@ -444,7 +444,7 @@ struct HandlerTask<T> {
     running: HandlerGuard<T>,
 }
 
-/// Marks the handler as running. When the guard is dropped, for whatever reason, the handler is gone.
+/// A guard of a running handler. When it is dropped, for whatever reason, the handler is gone.
 struct HandlerGuard<T>(Arc<Listener<T>>);
 
 impl<T: Clone + Send + Sync + 'static> HandlerGuard<T> {

@@ -1,4 +1,4 @@
-//! Reads of a store, for objects of any type: what listers and indexes of all types have in common.
+//! Reads of a store without the object type. Listers and indexes of all types share them.
 
 use std::any::Any;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::store::UndecodableObject;
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) informer: Arc<Informer>,
-    /// Keeps the informer running, if it is one that runs as long as it is used.
+    /// The reference that keeps a reference-counted informer running.
     pub(crate) hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct InformerSettings {
     pub(crate) byte_budget: Option<u64>,
 }
 
-/// Changes a newly decoded object, or returns why it must not be stored.
+/// A function that changes a newly decoded object, or returns why it must not be stored.
 pub(crate) type Transform = Arc<dyn Fn(&mut Object) -> Result<(), String> + Send + Sync>;
 
 /// The steps between the bytes of an object and the store.

@@ -99,7 +99,7 @@ pub(crate) fn brief_event(event: &Told) -> String {
     }
 }
 
-/// Records the events of a handler.
+/// A recorder of the events of a handler.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Told>>>);
 
@@ -391,7 +391,7 @@ impl Server {
             true => object(name, &kept.uid, world.version, "end"),
             false => undecodable(name, &kept.uid, world.version),
         };
-        world.tell(Frame::Deleted(last));
+        world.publish(Frame::Deleted(last));
     }
 
     /// Advances the version, as a write to another resource does.
@@ -421,7 +421,7 @@ impl Server {
                 let frame =
                     if error.status().is_some() { Ok(error_frame(error)) } else { Err(error.clone()) };
                 // A closed stream needs no error.
-                let _unheard = stream.send(frame);
+                let _dropped = stream.send(frame);
             }
         }
     }
@@ -472,13 +472,13 @@ impl Server {
         let uid = known.clone().unwrap_or_else(|| format!("uid-{}", world.created));
         let raw = raw(&uid, version);
         world.objects.insert(name.to_owned(), Kept { uid, version, raw: raw.clone(), decodable });
-        world.tell(if known.is_some() { Frame::Modified(raw) } else { Frame::Added(raw) });
+        world.publish(if known.is_some() { Frame::Modified(raw) } else { Frame::Added(raw) });
         version
     }
 }
 
 impl World {
-    fn tell(&mut self, frame: Frame) {
+    fn publish(&mut self, frame: Frame) {
         self.history.push((self.version, frame.clone()));
         self.streams.retain(|stream| stream.send(Ok(frame.clone())).is_ok());
     }

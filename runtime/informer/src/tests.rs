@@ -95,7 +95,7 @@ impl Witness {
         Arc::new(Mutex::new(Self { lister, view: BTreeMap::new(), objections: Vec::new() }))
     }
 
-    fn told(&mut self, event: &Told) {
+    fn on_event(&mut self, event: &Told) {
         let (name, uid, version) = identity(event.object());
         let known = self.view.get(&name).cloned();
         let sound = match event {
@@ -151,8 +151,10 @@ fn identity(object: &ConfigMap) -> (String, String, u64) {
 
 fn witness(rig: &Rig) -> Arc<Mutex<Witness>> {
     let witness = Witness::new(rig.lister.clone());
-    let told = Arc::clone(&witness);
-    rig.informer.add_handler("witness", move |event: &Told| told.lock().unwrap().told(event)).unwrap();
+    let observer = Arc::clone(&witness);
+    rig.informer
+        .add_handler("witness", move |event: &Told| observer.lock().unwrap().on_event(event))
+        .unwrap();
     witness
 }
 

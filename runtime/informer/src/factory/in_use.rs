@@ -101,7 +101,7 @@ impl State {
     }
 
     /// Removes an informer that is not permanent and has no users.
-    fn part_with_unused(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
+    fn remove_unused(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
         let is_unused = self.holds.get(identity).is_some_and(|held| held.strong_count() == 0);
         is_unused.then(|| self.take_out(identity)).flatten()
     }
@@ -112,7 +112,7 @@ impl Inner {
     fn unused(&self, identity: &Identity) {
         let (stopped, _ended) = {
             let mut state = self.lock();
-            (state.part_with_unused(identity), state.take_ended())
+            (state.remove_unused(identity), state.take_ended())
         };
         // One poll cancels it; `InformerFactory::shutdown` waits for its tasks.
         let _waited_for_by_others = stopped.as_ref().and_then(|informer| informer.stop().now_or_never());

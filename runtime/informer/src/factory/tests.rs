@@ -160,7 +160,7 @@ async fn liveness_is_available_while_informer_processes_a_batch() {
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
     server.set("a", "first");
     let (began, busy) = blocking::channel();
-    let (let_go, gate) = blocking::channel::<()>();
+    let (release, gate) = blocking::channel::<()>();
     let (ended, outcome) = blocking::channel();
     let gate = Mutex::new(gate);
     let slow = move |_: &ConfigMap| {
@@ -172,7 +172,7 @@ async fn liveness_is_available_while_informer_processes_a_batch() {
     factory.start(Arc::new(Only(server)));
     busy.recv_timeout(TIMEOUT).unwrap();
     assert!(informer.is_running() && informer.is_following() && factory.stopped_reflectors().is_empty());
-    let_go.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(
         outcome.recv_timeout(TIMEOUT),
         Ok(Ok(())),

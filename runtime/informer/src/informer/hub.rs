@@ -34,7 +34,7 @@ pub(crate) struct InformerState {
     pub(super) phase: Phase,
 }
 
-/// Completes when the tasks of an informer have stopped. Any number of callers can wait for it.
+/// The completion of the tasks of an informer, for any number of waiters.
 pub(super) type ShutdownFuture = Shared<BoxFuture<'static, ()>>;
 
 /// A handler without a task.
@@ -107,8 +107,8 @@ impl InformerState {
         if !self.processor.is_empty() {
             match applied {
                 Applied::Filled => self.fill(),
-                Applied::Changes(changes) => self.tell(changes),
-                Applied::Resync(audience) => self.look_again(audience),
+                Applied::Changes(changes) => self.distribute_changes(changes),
+                Applied::Resync(audience) => self.resync(audience),
             }
         }
         if self.writer.snapshot().progress().synced {
@@ -140,12 +140,12 @@ impl InformerState {
         self.processor.fill(|| replay(Arc::clone(&snapshot)));
     }
 
-    fn look_again(&mut self, audience: ResyncTarget) {
+    fn resync(&mut self, audience: ResyncTarget) {
         let snapshot = self.writer.snapshot();
         self.processor.resync(audience, || replay(Arc::clone(&snapshot)));
     }
 
-    fn tell(&mut self, changes: Vec<Change<Object>>) {
+    fn distribute_changes(&mut self, changes: Vec<Change<Object>>) {
         for Change { key, uid, event } in changes {
             self.processor.distribute(&key, uid.as_ref(), &event);
         }

@@ -14,7 +14,7 @@ use crate::erased::Object;
 use crate::store::{Applied, PartitionContents, Snapshot};
 use crate::sync::yield_now;
 
-/// Receives the key of an object that changed.
+/// A callback that receives the key of a changed object.
 pub(crate) type ChangeObserver = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
 impl Informer {
@@ -63,17 +63,17 @@ impl Informer {
             let panics = hub.writer.index_panics();
             let applied = hub.writer.apply(batch);
             self.metrics.handler_panics.inc_by(hub.writer.index_panics() - panics);
-            self.tell_progress(&hub.writer.snapshot());
-            changed = self.witnessed(&applied, &hub.writer.snapshot());
+            self.publish_progress(&hub.writer.snapshot());
+            changed = self.observed_keys(&applied, &hub.writer.snapshot());
             hub.distribute(applied);
         }
-        self.tell_witnesses(&changed);
+        self.notify_observers(&changed);
         self.queued.set(count(self.fifo.len()));
         let took = self.env.now().saturating_duration_since(began);
         self.metrics.processing_latency.observe(took.as_secs_f64());
     }
 
-    fn tell_progress(&self, snapshot: &Snapshot<Object>) {
+    fn publish_progress(&self, snapshot: &Snapshot<Object>) {
         self.objects.set(count(snapshot.objects().len()));
         let progress = snapshot.progress();
         if progress.is_still(&self.progress.get()) {
@@ -89,7 +89,7 @@ impl Informer {
     }
 
     /// Returns the changed keys for the observers, if there are observers.
-    fn witnessed(&self, applied: &Applied<Object>, snapshot: &Snapshot<Object>) -> Vec<ObjectKey> {
+    fn observed_keys(&self, applied: &Applied<Object>, snapshot: &Snapshot<Object>) -> Vec<ObjectKey> {
         if self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Vec::new();
         }
@@ -100,7 +100,7 @@ impl Informer {
         }
     }
 
-    fn tell_witnesses(&self, changed: &[ObjectKey]) {
+    fn notify_observers(&self, changed: &[ObjectKey]) {
         let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (witness, key) in witnesses.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
             witness(key);

@@ -496,7 +496,7 @@ impl Model {
             Step::Resync => {
                 resync(listener, self.truth.iter().flatten().map(|(_, version)| *version).collect());
             }
-            Step::Tell => next(listener).into_iter().for_each(|event| self.delivered(&event)),
+            Step::Tell => next(listener).into_iter().for_each(|event| self.on_event(&event)),
         }
     }
 
@@ -517,7 +517,7 @@ impl Model {
         self.happens(n, uid, deleted(version), listener);
     }
 
-    fn delivered(&mut self, event: &Told) {
+    fn on_event(&mut self, event: &Told) {
         let n = usize::try_from(event.object() % 10).expect("a digit");
         if event.cause() != Cause::Resync {
             self.heard[n].push(event.clone());
@@ -625,7 +625,7 @@ proptest! {
             model.apply(step, &listener);
         }
         for event in everything(&listener) {
-            model.delivered(&event);
+            model.on_event(&event);
         }
         prop_assert_eq!(model.happened, model.heard);
     }
@@ -643,7 +643,7 @@ proptest! {
             prop_assert!(states <= MAX_STATES, "{states} states of one object are pending");
         }
         for event in everything(&listener) {
-            model.delivered(&event);
+            model.on_event(&event);
         }
         prop_assert_eq!(model.truth.map(|it| it.map(|(_, version)| version)), model.view);
         prop_assert_eq!(model.deleted, model.delivered_deletions);

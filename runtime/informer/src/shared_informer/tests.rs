@@ -70,9 +70,9 @@ async fn handlers_receive_states_of_one_key_in_server_order() {
     rig.env.sleep(LONG).await;
     let versions =
         |event: &Told| event.object().metadata.resource_version.as_deref().map(ResourceVersion::new);
-    let told: Vec<_> = log.events().iter().filter_map(versions).collect();
-    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
-    assert_eq!(told.last(), Some(&at(31)));
+    let received: Vec<_> = log.events().iter().filter_map(versions).collect();
+    assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
+    assert_eq!(received.last(), Some(&at(31)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,8 +115,8 @@ async fn relist_delivers_only_differences() {
     server.set("d", "new");
     server.compact(false);
     rig.env.sleep(LONG).await;
-    let told = log.take();
-    assert_eq!(told, ["-c@3=first Relist Inferred", "~b@2=first>b@4=changed Relist", "+d@6=new Relist"]);
+    let received = log.take();
+    assert_eq!(received, ["-c@3=first Relist Inferred", "~b@2=first>b@4=changed Relist", "+d@6=new Relist"]);
     assert!(rig.counts().lists.get() == 2, "the reflector listed again");
 }
 
@@ -164,9 +164,9 @@ async fn late_handler_receives_snapshot_then_changes_without_blocking() {
     assert!(!handle.has_synced());
     rig.settle().await;
     assert!(handle.has_synced());
-    let told = late.take();
+    let received = late.take();
     assert_eq!(
-        told,
+        received,
         [
             "+a@1=first InitialList",
             "+b@2=first InitialList",
@@ -182,8 +182,8 @@ async fn late_handler_receives_snapshot_then_changes_without_blocking() {
 async fn handle_is_synced_after_its_handler_received_initial_list() {
     let (rig, server) = (Rig::new(), Server::new());
     server.set("a", "first");
-    let (told, handle_seen) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(None::<HandlerHandle>)));
-    let (counted, handle) = (Arc::clone(&told), Arc::clone(&handle_seen));
+    let (received, handle_seen) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(None::<HandlerHandle>)));
+    let (counted, handle) = (Arc::clone(&received), Arc::clone(&handle_seen));
     let count = move |_: &Told| {
         let synced = handle.lock().unwrap().as_ref().is_some_and(HandlerHandle::has_synced);
         assert!(!synced, "synced before delivery");
@@ -196,7 +196,7 @@ async fn handle_is_synced_after_its_handler_received_initial_list() {
     assert!(empty.synced().await);
     rig.settle().await;
     assert!(handle_seen.lock().unwrap().as_ref().unwrap().has_synced());
-    assert_eq!((*told.lock().unwrap(), rig.counts().handler_panics.get()), (1, 0));
+    assert_eq!((*received.lock().unwrap(), rig.counts().handler_panics.get()), (1, 0));
 }
 
 // parity: has-synced-informer
@@ -215,9 +215,9 @@ async fn panicking_handler_is_counted_continues_and_becomes_synced() {
     for name in ["a", "b"] {
         server.set(name, "first");
     }
-    let told = log.clone();
+    let received = log.clone();
     let panics = move |event: &Told| {
-        told.push(event.clone());
+        received.push(event.clone());
         panic!("a bug in a handler");
     };
     let handle = rig.informer.add_handler("panics", panics).unwrap();
@@ -240,10 +240,10 @@ async fn slow_handler_delays_only_itself_and_receives_bounded_backlog() {
     let factory = InformerFactory::new(env, metrics, FactoryOptions::default());
     let (informer, server, slow, quick) =
         (factory.typed::<ConfigMap>(), Server::new(), Log::default(), Log::default());
-    let (let_go, wait) = blocking::channel::<()>();
-    let told = slow.clone();
+    let (release, wait) = blocking::channel::<()>();
+    let received = slow.clone();
     let blocks = move |event: &Told| {
-        told.push(event.clone());
+        received.push(event.clone());
         // Blocks until the test drops the sender; after that every call returns immediately.
         wait.recv().unwrap_err();
     };
@@ -266,7 +266,7 @@ async fn slow_handler_delays_only_itself_and_receives_bounded_backlog() {
         tokio::task::yield_now().await;
     }
     assert_eq!(slow.take(), ["+a@1=first InitialList"]);
-    drop(let_go);
+    drop(release);
     while slow.events().len() < 17 {
         tokio::task::yield_now().await;
     }
@@ -281,8 +281,8 @@ async fn slow_handler_delays_only_itself_and_receives_bounded_backlog() {
 #[tokio::test(start_paused = true)]
 async fn removed_handler_receives_no_event_even_if_it_removes_itself() {
     let (rig, server, log) = running(&["a"]).await;
-    let (own, told) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(0)));
-    let (handle, count) = (Arc::clone(&own), Arc::clone(&told));
+    let (own, received) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(0)));
+    let (handle, count) = (Arc::clone(&own), Arc::clone(&received));
     let removes_itself = move |_: &Told| {
         *count.lock().unwrap() += 1;
         if let Some(handle) = &*handle.lock().unwrap() {
@@ -293,7 +293,7 @@ async fn removed_handler_receives_no_event_even_if_it_removes_itself() {
     rig.settle().await;
     server.set("b", "first");
     rig.settle().await;
-    assert_eq!(*told.lock().unwrap(), 1);
+    assert_eq!(*received.lock().unwrap(), 1);
     assert!(!rig.env.tasks().iter().any(|task| task.ends_with("handler once")), "its task has ended");
     let handle = own.lock().unwrap().take().unwrap();
     assert!(!handle.synced().await);
@@ -439,9 +439,9 @@ async fn restored_server_starts_new_epoch_in_cache() {
     server.set("a", "other");
     rig.env.sleep(LONG).await;
     assert_eq!(rig.held(), ["a@3=other", "b@2=first"]);
-    let told = log.take();
+    let received = log.take();
     assert_eq!(
-        told,
+        received,
         ["-c@4=lost too Relist Inferred", "~a@3=lost>a@3=other Relist", "~b@2=first>b@2=first Relist"]
     );
     assert_eq!((VersionSource::epoch(&*rig.informer), rig.informer.version()), (1, Some(at(3))));
@@ -545,9 +545,9 @@ async fn version_wait_ends_when_reached_timed_out_or_epoch_changes() {
     let write = async { server.set("a", "second") };
     assert!(future::join(source.reached(at(2), within), write).await.0);
     server.pass_time();
-    let told = async { server.bookmark() };
+    let bookmarked = async { server.bookmark() };
     assert!(
-        future::join(source.reached(at(3), within), told).await.0,
+        future::join(source.reached(at(3), within), bookmarked).await.0,
         "a bookmark advances the version like a change"
     );
     let restored = async { server.restore(BTreeMap::new(), 1) };
@@ -650,7 +650,7 @@ async fn failed_start_without_source_can_be_repeated() {
     assert_eq!(*asked.lock().unwrap(), [true, true], "user code runs without the lock");
 }
 
-/// Records on drop whether the informer's lock was free.
+/// A value that records on drop whether the informer's lock was free.
 struct Parting(SharedInformer<ConfigMap>, Arc<Mutex<Vec<bool>>>);
 
 impl Drop for Parting {

@@ -109,11 +109,11 @@ fn enqueue(listener: &Listener<u32>, n: u32) {
 
 #[test]
 fn handler_on_separate_thread_receives_every_state_in_order() {
-    let (env, listener, (told, tells)) = (Env::virtual_time(1), listener(), mpsc::channel());
+    let (env, listener, (sender, receiver)) = (Env::virtual_time(1), listener(), mpsc::channel());
     std::thread::scope(|scope| {
         let (env, listener) = (&env, &listener);
         scope.spawn(move || {
-            let handler = move |event: &Event<u32>| told.send(event.clone()).expect("the test receives");
+            let handler = move |event: &Event<u32>| sender.send(event.clone()).expect("the test receives");
             wait(env, Arc::clone(listener).run(Box::new(handler)));
         });
         scope.spawn(move || {
@@ -123,7 +123,7 @@ fn handler_on_separate_thread_receives_every_state_in_order() {
         });
         let mut state = None;
         while state != Some(ROUNDS) {
-            match tells.recv_timeout(LIMIT).expect("a change was lost") {
+            match receiver.recv_timeout(LIMIT).expect("a change was lost") {
                 Event::Added { object, .. } => assert_eq!(state.replace(object), None),
                 Event::Updated { old, new, .. } => assert_eq!(state.replace(new), Some(old)),
                 Event::Deleted { .. } => panic!("nothing was deleted"),
@@ -151,7 +151,7 @@ fn removed_handler_was_dropped_and_no_thread_calls_it() {
         let (env, listener) = (Env::virtual_time(1), listener());
         let (mut captured, begin) = (Arc::new(AtomicU32::new(0)), Barrier::new(3));
         std::thread::scope(|scope| {
-            let (calls, whose) = (Captured(Arc::clone(&captured)), Arc::clone(&listener));
+            let (calls, running) = (Captured(Arc::clone(&captured)), Arc::clone(&listener));
             let (env, begin) = (&env, &begin);
             scope.spawn(move || {
                 // Relaxed: the test has to show that no call happens after the handler is gone.
@@ -159,7 +159,7 @@ fn removed_handler_was_dropped_and_no_thread_calls_it() {
                     let Captured(calls) = &calls;
                     calls.fetch_add(1, Ordering::Relaxed);
                 };
-                let task = whose.run(Box::new(handler));
+                let task = running.run(Box::new(handler));
                 wait(env, async {
                     begin.wait();
                     task.await;

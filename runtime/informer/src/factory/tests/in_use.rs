@@ -73,8 +73,8 @@ async fn informer_is_freed_even_if_its_callbacks_hold_its_listers() {
     let (rig, _server, _) = running().await;
     let one = used(&rig);
     let lister = || one.informer().lister();
-    let (told, transformed, handled) = (lister(), lister(), lister());
-    one.informer().on_watch_error(move |_: &crate::WatchFailure| drop(told.version()));
+    let (observed, transformed, handled) = (lister(), lister(), lister());
+    one.informer().on_watch_error(move |_: &crate::WatchFailure| drop(observed.version()));
     let stripped =
         rig.factory.ref_counted_informer(Typed::<ConfigMap>::new(), Selection::in_namespace("other"));
     let of_stripped = stripped.informer().lister();

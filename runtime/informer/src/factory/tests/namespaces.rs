@@ -10,12 +10,12 @@ use crate::testing::refreshed_within;
 use crate::{Cause, DeletionEvidence, Event, NamespaceSet, RefreshState};
 
 /// Returns the recorded events of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
-fn told(log: &Log) -> Vec<String> {
+fn recorded(log: &Log) -> Vec<String> {
     let place = |map: &ConfigMap| {
         format!("{}/{}", map.metadata.namespace.clone().unwrap(), map.metadata.name.clone().unwrap())
     };
     // Events of different namespaces have no order.
-    let mut told: Vec<String> = log
+    let mut recorded: Vec<String> = log
         .take_events()
         .iter()
         .filter(|event| event.object().data.is_some())
@@ -25,8 +25,8 @@ fn told(log: &Log) -> Vec<String> {
             Event::Deleted { last, observed, cause } => format!("-{} {cause:?} {observed:?}", place(last)),
         })
         .collect();
-    told.sort();
-    told
+    recorded.sort();
+    recorded
 }
 
 /// Starts a world that follows two of three namespaces, each with one object.
@@ -49,11 +49,11 @@ async fn followed() -> (World, NamespaceSet, SharedInformer<ConfigMap>, Log) {
 async fn namespace_set_informer_lists_only_its_namespaces() {
     let (world, _, informer, log) = followed().await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
-    assert_eq!(told(&log), ["+a/x InitialList", "+b/x InitialList"]);
+    assert_eq!(recorded(&log), ["+a/x InitialList", "+b/x InitialList"]);
     world.put("b", "x", "second");
     world.put("c", "x", "second");
     world.pass(SECOND).await;
-    assert_eq!(told(&log), ["~b/x Watch"]);
+    assert_eq!(recorded(&log), ["~b/x Watch"]);
     for (namespace, lists) in [("a", 1), ("b", 1), ("c", 0), ("", 0)] {
         assert_eq!(world.asked(Verb::List, "configmaps", namespace), lists, "{namespace:?}");
     }
@@ -64,18 +64,18 @@ async fn namespace_set_informer_lists_only_its_namespaces() {
 #[tokio::test(start_paused = true)]
 async fn namespaces_that_join_or_leave_change_only_their_own_objects() {
     let (world, namespaces, informer, log) = followed().await;
-    told(&log);
+    recorded(&log);
     assert!(namespaces.insert("c") && !namespaces.insert("c"));
     assert!(informer.members_synced().await);
     world.pass(SECOND).await;
-    assert_eq!(told(&log), ["+c/x InitialList"]);
+    assert_eq!(recorded(&log), ["+c/x InitialList"]);
     assert!(namespaces.remove("a") && !namespaces.remove("a"));
     world.pass(SECOND).await;
-    assert_eq!(told(&log), ["-a/x Deselected Inferred"]);
+    assert_eq!(recorded(&log), ["-a/x Deselected Inferred"]);
     assert_eq!(held(&informer), ["b/x=first", "c/x=first"]);
     world.put("a", "x", "unheard");
     world.pass(SECOND).await;
-    assert_eq!(told(&log), Vec::<String>::new());
+    assert_eq!(recorded(&log), Vec::<String>::new());
 }
 
 // parity: dynamic-namespaces
@@ -83,21 +83,21 @@ async fn namespaces_that_join_or_leave_change_only_their_own_objects() {
 async fn namespace_that_rejoins_delivers_its_current_objects() {
     let (world, namespaces, informer, log) = followed().await;
     for round in 0..5 {
-        told(&log);
+        recorded(&log);
         namespaces.remove("a");
         world.pass(SECOND).await;
-        assert_eq!(told(&log), ["-a/x Deselected Inferred"]);
+        assert_eq!(recorded(&log), ["-a/x Deselected Inferred"]);
         world.put("a", "x", &round.to_string());
         namespaces.insert("a");
         world.pass(SECOND).await;
-        assert_eq!(told(&log), ["+a/x InitialList"]);
+        assert_eq!(recorded(&log), ["+a/x InitialList"]);
         assert_eq!(held(&informer), [format!("a/x={round}"), "b/x=first".to_owned()]);
     }
     // Removed and inserted before the informer runs: no event.
     namespaces.remove("a");
     namespaces.insert("a");
     world.pass(SECOND).await;
-    assert_eq!(told(&log), Vec::<String>::new());
+    assert_eq!(recorded(&log), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn deselected_object_is_delivered_as_inferred_deletion() {
 #[tokio::test(start_paused = true)]
 async fn relist_of_one_namespace_does_not_affect_other_namespaces() {
     let (world, _, informer, log) = followed().await;
-    told(&log);
+    recorded(&log);
     world.compact("a");
     world.put("a", "x", "second");
     world.put("b", "x", "second");
@@ -128,9 +128,9 @@ async fn relist_of_one_namespace_does_not_affect_other_namespaces() {
     world.remove("a", "x");
     world.heal();
     world.pass(MINUTE).await;
-    let told = told(&log);
-    assert!(told.contains(&"~b/x Watch".to_owned()), "{told:?}");
-    assert!(told.contains(&"-a/x Relist Inferred".to_owned()), "{told:?}");
+    let recorded = recorded(&log);
+    assert!(recorded.contains(&"~b/x Watch".to_owned()), "{recorded:?}");
+    assert!(recorded.contains(&"-a/x Relist Inferred".to_owned()), "{recorded:?}");
     assert_eq!(held(&informer), ["b/x=second"]);
     assert!(world.asked(Verb::List, "configmaps", "a") > 1);
     assert_eq!(world.asked(Verb::List, "configmaps", "b"), 1);
@@ -264,10 +264,10 @@ async fn empty_namespace_set_is_synced_and_can_grow() {
     namespaces.insert("a");
     assert!(informer.members_synced().await);
     world.pass(SECOND).await;
-    assert_eq!(told(&log), ["+a/x InitialList"]);
+    assert_eq!(recorded(&log), ["+a/x InitialList"]);
     namespaces.remove("a");
     world.pass(SECOND).await;
-    assert_eq!((told(&log), informer.lister().len()), (vec!["-a/x Deselected Inferred".to_owned()], 0));
+    assert_eq!((recorded(&log), informer.lister().len()), (vec!["-a/x Deselected Inferred".to_owned()], 0));
 }
 
 // parity: restrict-cache-namespace-cluster, namespace-all

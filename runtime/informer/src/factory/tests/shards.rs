@@ -57,11 +57,11 @@ fn world_with(options: FactoryOptions, filters: bool, streams: bool) -> World {
 
 /// Returns the recorded events of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected`. Events of different
 /// shards have no order.
-fn told(log: &Log) -> Vec<String> {
+fn recorded(log: &Log) -> Vec<String> {
     let place = |map: &ConfigMap| {
         format!("{}/{}", map.metadata.namespace.clone().unwrap(), map.metadata.name.clone().unwrap())
     };
-    let mut told: Vec<String> = log
+    let mut recorded: Vec<String> = log
         .take_events()
         .iter()
         .filter(|event| event.object().data.is_some())
@@ -71,8 +71,8 @@ fn told(log: &Log) -> Vec<String> {
             Event::Deleted { last, cause, .. } => format!("-{} {cause:?}", place(last)),
         })
         .collect();
-    told.sort();
-    told
+    recorded.sort();
+    recorded
 }
 
 /// Makes `shards` a set of `wanted`, without an await in between.
@@ -106,14 +106,14 @@ async fn shard_set_informer_holds_its_objects_with_any_server() {
     for (filters, streams) in SERVERS {
         let (world, _, informer, log) = followed(filters, streams).await;
         assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
-        assert_eq!(told(&log), ["+a/x InitialList", "+b/x InitialList"]);
+        assert_eq!(recorded(&log), ["+a/x InitialList", "+b/x InitialList"]);
         world.put("b", "x", "second");
         world.put("c", "x", "second");
         world.put("c", "y", "new");
         world.remove("a", "x");
         world.remove("c", "x");
         world.pass(SECOND).await;
-        assert_eq!(told(&log), ["-a/x Watch", "~b/x Watch"]);
+        assert_eq!(recorded(&log), ["-a/x Watch", "~b/x Watch"]);
         assert_eq!(held(&informer), ["b/x=second"]);
         assert!(informer.is_filtered());
     }
@@ -124,17 +124,17 @@ async fn shard_set_informer_holds_its_objects_with_any_server() {
 async fn shards_that_join_or_leave_change_only_their_own_objects() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
-        told(&log);
+        recorded(&log);
         shards.join(shard(2), of("c")).unwrap();
         world.pass(SECOND).await;
-        assert_eq!(told(&log), ["+c/x InitialList"]);
+        assert_eq!(recorded(&log), ["+c/x InitialList"]);
         shards.leave(shard(0));
         world.pass(SECOND).await;
-        assert_eq!(told(&log), ["-a/x Deselected"]);
+        assert_eq!(recorded(&log), ["-a/x Deselected"]);
         assert_eq!(held(&informer), ["b/x=first", "c/x=first"]);
         world.put("a", "x", "unheard");
         world.pass(SECOND).await;
-        assert_eq!(told(&log), Vec::<String>::new());
+        assert_eq!(recorded(&log), Vec::<String>::new());
         hold(&shards, BTreeMap::new());
         world.pass(SECOND).await;
         assert_eq!(held(&informer), Vec::<String>::new());
@@ -147,10 +147,10 @@ async fn shards_that_join_or_leave_change_only_their_own_objects() {
 async fn shard_with_changed_ranges_leaves_and_rejoins() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
-        told(&log);
+        recorded(&log);
         shards.join(shard(0), of("a").union(&of("c"))).unwrap();
         world.pass(SECOND).await;
-        assert_eq!(told(&log), ["+a/x InitialList", "+c/x InitialList", "-a/x Deselected"]);
+        assert_eq!(recorded(&log), ["+a/x InitialList", "+c/x InitialList", "-a/x Deselected"]);
         assert!(informer.members_synced().await);
         // The same ranges with another number.
         hold(&shards, BTreeMap::from([(shard(7), of("b"))]));
@@ -482,13 +482,13 @@ struct View {
 impl View {
     fn of(informer: &SharedInformer<ConfigMap>) -> Arc<Mutex<Self>> {
         let view = Arc::<Mutex<Self>>::default();
-        let told = Arc::clone(&view);
-        let handler = move |event: &Event<Arc<ConfigMap>>| told.lock().unwrap().told(event);
+        let observer = Arc::clone(&view);
+        let handler = move |event: &Event<Arc<ConfigMap>>| observer.lock().unwrap().on_event(event);
         informer.add_handler("view", handler).expect("the informer lives");
         view
     }
 
-    fn told(&mut self, event: &Event<Arc<ConfigMap>>) {
+    fn on_event(&mut self, event: &Event<Arc<ConfigMap>>) {
         let (place, version) = placed(event.object());
         let (known, expected) = match event {
             Event::Added { .. } => (self.known.insert(place, version), false),

@@ -14,8 +14,8 @@ fn resynced_every(resync: Resync) -> HandlerOptions {
 /// Adds a handler with these options that records its events.
 fn attach(rig: &Rig, name: &str, options: HandlerOptions) -> (Log, HandlerHandle) {
     let log = Log::default();
-    let told = log.clone();
-    let handler = move |event: &Told| told.push(event.clone());
+    let received = log.clone();
+    let handler = move |event: &Told| received.push(event.clone());
     let handle = rig.informer.add_handler_with(name, options, handler).expect("the informer lives");
     (log, handle)
 }
@@ -49,9 +49,9 @@ async fn each_handler_is_resynced_in_its_own_period() {
     handlers.iter().for_each(|(log, _)| assert_eq!(log.take().len(), 2));
     rig.env.sleep(PERIOD * 3 + PERIOD / 4).await;
     for (log, times) in &handlers {
-        let told = log.events();
-        assert!(told.iter().all(|event| event.cause() == Cause::Resync), "{told:?}");
-        assert_eq!(told.len(), 2 * times);
+        let received = log.events();
+        assert!(received.iter().all(|event| event.cause() == Cause::Resync), "{received:?}");
+        assert_eq!(received.len(), 2 * times);
     }
     let (late, _) = attach(&rig, "late", resynced_every(Resync::Every(PERIOD)));
     rig.env.sleep(PERIOD + LONG).await;
@@ -122,10 +122,10 @@ async fn removed_handler_is_not_resynced_and_leaves_no_timer() {
 #[tokio::test(start_paused = true)]
 async fn filtered_handler_receives_crossing_objects_as_add_or_delete() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
-    let told = log.clone();
+    let received = log.clone();
     let shown = |map: &Arc<ConfigMap>| brief(map).ends_with("=shown");
     rig.informer
-        .add_handler("filtered", filtered(shown, move |event: &Told| told.push(event.clone())))
+        .add_handler("filtered", filtered(shown, move |event: &Told| received.push(event.clone())))
         .unwrap();
     server.set("a", "hidden");
     server.set("b", "shown");
@@ -184,7 +184,7 @@ async fn every_event_handler_that_misses_an_event_is_removed_with_reason() {
 async fn removal_wait_covers_only_running_call_of_the_same_handler() {
     let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
-    let ((entered, enters), (let_go, wait)) = (blocking::channel::<()>(), blocking::channel::<()>());
+    let ((entered, enters), (release, wait)) = (blocking::channel::<()>(), blocking::channel::<()>());
     let ended = Arc::new(AtomicBool::new(false));
     let finished = Arc::clone(&ended);
     let blocks = move |_: &Told| {
@@ -209,7 +209,7 @@ async fn removal_wait_covers_only_running_call_of_the_same_handler() {
     let waiting = Arc::clone(&handle);
     let mut removed = Box::pin(async move { waiting.removed().await });
     assert_eq!(removed.as_mut().now_or_never(), None, "its call is running");
-    drop(let_go);
+    drop(release);
     assert_eq!(removed.await, Ok(()));
     assert!(ended.load(Atomic::SeqCst));
     assert!(inside.try_recv().is_err(), "it did not receive the second object");
@@ -313,12 +313,12 @@ async fn change_handlers_and_indexes() {
     let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
     server.set("a", "first");
-    let told = Arc::new(AtomicUsize::new(0));
+    let received = Arc::new(AtomicUsize::new(0));
     let change = |round: usize| {
-        let (informer, told, server) = (informer.clone(), Arc::clone(&told), Arc::clone(&server));
+        let (informer, received, server) = (informer.clone(), Arc::clone(&received), Arc::clone(&server));
         async move {
             for turn in 0..20 {
-                let counted = Arc::clone(&told);
+                let counted = Arc::clone(&received);
                 let counts = move |_: &Told| {
                     counted.fetch_add(1, Atomic::SeqCst);
                 };
@@ -343,6 +343,9 @@ async fn change_handlers_and_indexes() {
     let last = server.version();
     let mut progress = informer.version_changes();
     progress.wait_for(|progress| progress.version == Some(at(last))).await.unwrap();
-    assert!(told.load(Atomic::SeqCst) >= 160, "every handler that became synced was told of the object");
+    assert!(
+        received.load(Atomic::SeqCst) >= 160,
+        "every handler that became synced received the object"
+    );
     factory.shutdown().await;
 }

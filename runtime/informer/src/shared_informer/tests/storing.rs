@@ -323,9 +323,9 @@ impl Slow {
 /// Returns the metadata of such an object, for a reader.
 fn read_slowly(object: &Object) -> &ObjectMeta {
     let slow: &Slow = erased::borrowed(object);
-    if let Some((reading, may_go_on)) = &slow.gates {
+    if let Some((reading, may_continue)) = &slow.gates {
         reading.wait();
-        may_go_on.wait();
+        may_continue.wait();
     }
     &slow.metadata
 }
@@ -365,7 +365,7 @@ fn writer_continues_during_slow_lists_of_all_readers() {
     let (store, lister) = (Arc::clone(&informer.store), Lister::<Slow>::new(Arc::new(informer)));
     writer.apply(stored_slowly(1, Some(gates)));
     let first: Arc<Slow> = erased::shared(store.snapshot().objects().values().next().expect("stored"));
-    let (reading, may_go_on) = first.gates.as_ref().expect("with gates");
+    let (reading, may_continue) = first.gates.as_ref().expect("with gates");
     let everything = LabelSelector::from_map(&BTreeMap::new());
     let (wrote, written) = blocking::channel();
     std::thread::scope(|scope| {
@@ -380,7 +380,7 @@ fn writer_continues_during_slow_lists_of_all_readers() {
         });
         // Whatever the outcome, the readers continue, so that the test ends.
         let ended = written.recv_timeout(Duration::from_secs(30));
-        may_go_on.wait();
+        may_continue.wait();
         let seen: Vec<usize> = readers.into_iter().map(|reader| reader.join().expect("a list")).collect();
         assert_eq!((ended, seen), (Ok(()), vec![1; READERS]), "the writer waited for the readers");
     });
