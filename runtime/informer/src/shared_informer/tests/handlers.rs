@@ -343,9 +343,6 @@ async fn change_handlers_and_indexes() {
     let last = server.version();
     let mut progress = informer.version_changes();
     progress.wait_for(|progress| progress.version == Some(at(last))).await.unwrap();
-    assert!(
-        received.load(Atomic::SeqCst) >= 160,
-        "every handler that became synced received the object"
-    );
+    assert!(received.load(Atomic::SeqCst) >= 160, "every handler that became synced received the object");
     factory.shutdown().await;
 }
