@@ -70,9 +70,9 @@ mod tests {
             }),
         );
         env.sleep(hour / 2).await;
-        assert_eq!(polls.longest(env.now() + hour), None, "it waits");
-        assert_eq!(task.await.expect("no panic"), (Some(hour), Some(hour)), "each poll counts anew");
-        assert_eq!(polls.longest(env.now() + hour), None, "it has ended");
+        assert_eq!(polls.longest(env.now() + hour), None, "the task waits");
+        assert_eq!(task.await.expect("no panic"), (Some(hour), Some(hour)), "each poll is timed separately");
+        assert_eq!(polls.longest(env.now() + hour), None, "the task has completed");
     }
 
     #[tokio::test(start_paused = true)]
