@@ -100,7 +100,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
     }
 
     /// Adds an index: `values` returns the values under which an object is found. When this returns, the index contains
-    /// all objects of the cache. The index is kept until the returned [`IndexSnapshot`] and its clones are dropped.
+    /// all objects of the cache. The index is kept until the returned [`Index`] and its clones are dropped.
     ///
     /// Two indexes by the same function share their memory, if that function captures nothing.
     ///
@@ -111,8 +111,8 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// # Examples
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
-    /// # use windlass_informer::{IndexSnapshot, Lister};
-    /// fn by_node(pods: &Lister<Pod>) -> IndexSnapshot<Pod, String> {
+    /// # use windlass_informer::{Index, Lister};
+    /// fn by_node(pods: &Lister<Pod>) -> Index<Pod, String> {
     ///     pods.index(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
     /// }
     /// ```

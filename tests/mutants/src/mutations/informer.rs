@@ -114,7 +114,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
         file: "runtime/informer/src/informer/state.rs",
         before: "        self.following.board.presence()\n",
         after: r#"        if windlass_env::has_defect("missing kind reported as served") {
-            return Presence::Served;
+            return KindAvailability::Served;
         }
         self.following.board.presence()
 "#,
