@@ -1,8 +1,8 @@
-//! What answers are made of: nothing, bytes known at once, or a stream that continues.
+//! Response bodies: empty, bytes known in advance, or an open stream.
 //!
 //! Guarantees:
-//! - A body whose length is known says so before it is read.
-//! - Pieces are handed on as they are: the bytes of an object are shared by every answer that carries it.
+//! - A body of known length reports the length before it is read.
+//! - Chunks are passed through unchanged: all responses that carry an object share its bytes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,50 +13,50 @@ use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt as _};
 use http_body::{Frame, SizeHint};
 
-/// Why a body ended before its end.
+/// The error that ends a body early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The connection was cut.
+    /// The connection was reset.
     #[error("the connection was cut in the middle of the answer; ask again")]
     Truncated,
 }
 
 type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
 
-/// The body of an answer.
+/// The body of a response.
 pub struct Body(Kind);
 
 enum Kind {
-    /// Known at once; the number is what is left of its length.
+    /// Chunks known in advance, with the number of bytes that remain.
     Pieces(VecDeque<Bytes>, u64),
-    /// Goes on until it ends.
+    /// An open stream.
     Stream(Frames),
 }
 
 impl Body {
-    /// Nothing.
+    /// Returns an empty body.
     pub fn empty() -> Body {
         Body(Kind::Pieces(VecDeque::new(), 0))
     }
 
-    /// Bytes.
+    /// Returns a body of one chunk.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Body {
         Body::from_chunks([bytes.into()])
     }
 
-    /// Bytes, one piece after the other.
+    /// Returns a body of several chunks.
     pub fn from_chunks(pieces: impl IntoIterator<Item = Bytes>) -> Body {
         let pieces: VecDeque<_> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         Body(Kind::Pieces(pieces, length))
     }
 
-    /// What a stream yields, until it ends or fails.
+    /// Returns a body that yields the items of `stream` until it ends or fails.
     pub fn stream(stream: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
         Body(Kind::Stream(Box::pin(stream)))
     }
 
-    /// The same with other bytes, unless it is a stream.
+    /// Replaces the bytes of a body with known length; leaves a stream unchanged.
     pub(crate) fn map_known(self, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Body {
         match self.0 {
             Kind::Pieces(pieces, _) => {
@@ -67,7 +67,7 @@ impl Body {
         }
     }
 
-    /// Whether it continues for as long as somebody reads: the answer to a watch.
+    /// Returns whether the body is an open stream: the response to a watch.
     pub fn is_stream(&self) -> bool {
         matches!(self.0, Kind::Stream(_))
     }

@@ -1,26 +1,26 @@
-//! Faults on the way between clients and a server: what networks, load balancers, busy servers and crashing processes
-//! do, on order.
+//! Fault injection between clients and a server: simulates the failures of networks, load balancers, overloaded
+//! servers and crashing processes.
 //!
-//! A [`Network`] stands before one [`Server`]. Each process talks to it over a [`Link`] of its own, which is a tower
-//! `Service` and so all that `kube::Client` needs. FaultAction goes wrong is a [`FaultPlan`]: plain data, one [`Fault`] after the
-//! other, each for a while, for all or some senders, resources and chances.
-//! A test of a single controller sets a [`FaultyServer`], a server with one line, and chooses by hand what goes wrong
-//! ([`Link::meddle`]).
+//! A [`Network`] connects clients to one [`Server`]. Each process uses its own [`Link`], a tower `Service`, which is
+//! all that `kube::Client` requires. A [`FaultPlan`] is plain data: a list of [`Fault`]s, each with a time window,
+//! and optionally limited to a sender, a resource and a probability. A test of a single controller uses a
+//! [`FaultyServer`], a server with one link, and injects faults by hand ([`Link::inject_fault`]).
 //!
 //! Guarantees:
-//! - One plan and one seed give one history: every draw comes from a stream of random numbers named after sender, life
-//!   and fault, so that a fault taken out of a plan leaves the draws of the others alone.
-//! - A request passes transit, arrival, processing and the point at which it takes effect. A sender that drops the
-//!   request, or is killed, resets the connection: a request in transit then arrives within 100 ms or never, one in
-//!   processing takes effect within 500 ms or never. A sender that stands still resets nothing.
-//! - The parameter `timeout` counts from arrival: a write whose processing takes longer is answered 504, without effect.
-//! - Within one watch events keep their order: no server reorders what it tells one watcher, and clients rely on it.
-//!   Two watches may be delayed by different times, which is the reordering that the API allows.
-//! - What is refused here is refused in the server's own words ([`Status`](crate::Status)), and never after it took
-//!   effect, but for [`FaultAction::TimedOut`], which is about just that.
-//! - Everything that passes is told to a [`Journal`], in an order that one seed reproduces.
+//! - One plan and one seed produce one history. Each random-number stream is named after sender, incarnation and
+//!   fault, so removing one fault from a plan does not change the random numbers of the others.
+//! - A request passes four stages: transit, arrival, processing, effect. If the sender drops the request or is
+//!   killed, its connection is reset. A request in transit then arrives within 100 ms or never; a request in
+//!   processing takes effect within 500 ms or never. A paused sender resets no connection.
+//! - The parameter `timeout` counts from arrival. If processing takes longer, the write fails with 504 and has no
+//!   effect.
+//! - Events of one watch keep their order, because servers never reorder them and clients rely on it. Two watches can
+//!   have different delays; the API allows that.
+//! - An injected error is the server's own [`Status`](crate::Status). The request has had no effect, except with
+//!   [`FaultAction::TimedOut`].
+//! - A [`Journal`] records all traffic, in an order that one seed reproduces.
 //!
-//! What it refuses: sockets, real time, and faults that no server or network shows.
+//! Non-goals: sockets, real time, and faults that no real server or network produces.
 
 mod connection;
 mod effects;

@@ -1,8 +1,9 @@
-//! A request on its connection: transit, processing, and what a reset of the connection still stops.
+//! Transit and processing of one request on its connection, and the effect of a connection reset.
 //!
-//! The bounds are those of TCP and of kube-apiserver. A client that drops a request resets the connection: the kernel
-//! discards its send buffer, so only segments that are in the network still arrive. The server cancels the context of a
-//! request whose connection was reset. `TCP_USER_TIMEOUT` bounds how late data arrives whose acknowledgement is missing.
+//! The bounds are those of TCP and kube-apiserver. A client that drops a request resets the connection. The kernel
+//! then discards its send buffer, so only segments already in the network still arrive. The server cancels the
+//! context of a request whose connection was reset. `TCP_USER_TIMEOUT` bounds the delay of data that was not
+//! acknowledged.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,47 +15,48 @@ use windlass_object::request;
 
 use crate::go_duration::go_duration;
 
-/// The longest time that a segment takes through the network.
+/// Maximum time of a segment in the network.
 const IN_NETWORK: Duration = Duration::from_millis(100);
-/// How long after the reset of its connection a request can still take effect.
+/// Maximum time between the reset of a connection and the effect of its request.
 const CANCELLATION: Duration = Duration::from_millis(500);
 /// `TCP_USER_TIMEOUT` of fenced clients: lease duration minus renew deadline.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How late data of a connection can arrive, and how late a reset can work.
+/// Upper bounds on late data and on late resets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     in_network: Duration,
     cancellation: Duration,
-    /// How late a write with a deadline can arrive: TCP gives the connection up by then.
+    /// Maximum delay of a write with a deadline: TCP closes the connection after this time.
     pub(super) user_timeout: Duration,
 }
 
-/// How a request fared on its way to the point at which it takes effect.
+/// The outcome of transit and processing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Through,
-    /// The connection was reset: why the request has no effect.
+    /// The connection was reset; the text states why the request has no effect.
     Reset(&'static str),
-    /// Processing took longer than the request's own timeout.
+    /// Processing exceeded the request's `timeout`.
     TimedOut,
 }
 
 /// The times of one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    /// Before the connection is established no byte is sent.
+    /// Time to establish the connection; no byte is sent earlier.
     pub(super) connect: Duration,
     pub(super) transit: Duration,
     pub(super) processing: Duration,
-    /// From arrival on.
+    /// Time limit of the processing, counted from arrival.
     pub(super) timeout: Option<Duration>,
     /// The client's reset does not reach the server.
     pub(super) half_open: bool,
 }
 
 impl Bounds {
-    /// The bounds of a network that is never later than `lateness`: what clocks of different rates leave of the lease.
+    /// Returns the bounds of a network with at most `lateness` delay: the time that clock drift leaves before the
+    /// lease ends.
     pub(super) fn within(lateness: Duration) -> Bounds {
         Bounds {
             in_network: IN_NETWORK.min(lateness),
@@ -63,7 +65,8 @@ impl Bounds {
         }
     }
 
-    /// Takes a request to the point at which it takes effect. `dropped` completes when the client drops the request.
+    /// Carries a request to the point at which it takes effect. `dropped` completes when the client drops the
+    /// request.
     pub(super) async fn carry(
         self,
         world: &Env,
@@ -86,17 +89,17 @@ impl Bounds {
     }
 }
 
-/// One request under way.
+/// A request in flight.
 struct Journey<'a, D> {
     world: &'a Env,
     dropped: D,
-    /// When the client dropped it.
+    /// Time at which the client dropped the request.
     reset: Option<Instant>,
 }
 
 impl<D: Future<Output = ()> + Unpin> Journey<'_, D> {
-    /// Lets this time pass. `false` if the connection is reset meanwhile and the rest takes longer than `grace` after
-    /// the reset; `None` for a reset that does not reach the server.
+    /// Waits for `time`. Returns `false` if the connection is reset meanwhile and the remaining time exceeds `grace`,
+    /// counted from the reset. With `grace` of `None` the reset does not reach the server.
     async fn goes_on_for(&mut self, time: Duration, grace: Option<Duration>) -> bool {
         if time.is_zero() && self.reset.is_none() {
             return true;
@@ -122,7 +125,7 @@ impl Default for Bounds {
     }
 }
 
-/// The parameter `timeout` of a request, unless it is absent, invalid or zero.
+/// Returns the parameter `timeout` of a request, unless it is missing, invalid or zero.
 pub(super) fn timeout_of(uri: &Uri) -> Option<Duration> {
     let text = request::parameter(uri.query(), "timeout")?;
     go_duration(&text).ok().filter(|timeout| !timeout.is_zero())

@@ -1,4 +1,4 @@
-//! What becomes of one request: the faults of a plan that strike it, drawn in the order of the plan.
+//! Effects of a plan's faults on one request, generated in plan order.
 
 use std::time::Duration;
 
@@ -11,37 +11,37 @@ use super::refusals;
 use super::request_summary::RequestSummary;
 use crate::status::Status;
 
-/// One fault of the plan as it strikes one life of one sender.
+/// One fault of the plan, for one incarnation of one sender.
 #[derive(Debug)]
 pub(super) struct ActiveFault {
-    /// Its place in the plan.
+    /// Index in the plan.
     pub(super) index: usize,
     pub(super) fault: Fault,
     pub(super) rng: Rng,
 }
 
-/// How late a request on a half-open connection can arrive: `TCP_USER_TIMEOUT`.
+/// Maximum delay of a request on a half-open connection: `TCP_USER_TIMEOUT`.
 const HALF_OPEN_MS: u64 = 5_000;
 
-/// What becomes of a request.
+/// The effects of all faults on one request.
 #[derive(Debug, Default)]
 pub(super) struct FaultEffects {
     pub(super) connect_delay: Duration,
     pub(super) request_delay: Duration,
     pub(super) processing: Duration,
     pub(super) response_delay: Duration,
-    /// How long the answer takes for each megabyte.
+    /// Transfer time of the response per megabyte.
     pub(super) ms_per_megabyte: u64,
-    /// The reset by the sender does not reach the server.
+    /// The sender's reset does not reach the server.
     pub(super) half_open: bool,
     pub(super) end: DeliveryOutcome,
-    /// The place in the plan of the stale replica that serves it.
+    /// Plan index of the stale replica that serves the request.
     pub(super) stale: Option<usize>,
-    /// The objects that the answer shows broken.
+    /// Names of the objects that the response contains in corrupted form.
     pub(super) poisoned: Vec<String>,
 }
 
-/// How a request ends.
+/// The outcome of a request.
 #[derive(Debug, Default)]
 pub(super) enum DeliveryOutcome {
     #[default]
@@ -53,17 +53,17 @@ pub(super) enum DeliveryOutcome {
         silently: bool,
     },
     Refused(Box<Status>),
-    /// It takes effect, and its sender is told this.
+    /// The request takes effect, and its sender receives this error.
     RefusedAfter(Box<Status>),
 }
 
 impl ActiveFault {
-    /// Whether it is about such a request, and strikes it.
+    /// Returns whether the fault applies to the request and is injected this time.
     pub(super) fn strikes_at(&mut self, asked: &RequestSummary) -> bool {
         concerns(&self.fault.what, asked) && self.strikes()
     }
 
-    /// Whether it strikes, once.
+    /// Returns whether the fault is injected this time.
     pub(super) fn strikes(&mut self) -> bool {
         let permille = u64::from(self.fault.permille);
         permille >= 1000 || self.rng.below(1000) < permille
@@ -75,7 +75,7 @@ impl ActiveFault {
 }
 
 impl FaultEffects {
-    /// Draws the fate of a request that is sent `now`.
+    /// Generates the effects for a request that is sent `now`.
     pub(super) fn draw(threats: &mut [ActiveFault], asked: &RequestSummary, now: Duration) -> FaultEffects {
         let mut fate = FaultEffects::default();
         for threat in threats.iter_mut().filter(|it| it.fault.is_on(now) && it.fault.matches(asked)) {
@@ -86,7 +86,7 @@ impl FaultEffects {
         fate
     }
 
-    /// One more fault strikes.
+    /// Adds the effect of one more fault.
     pub(super) fn suffer(&mut self, threat: &mut ActiveFault, asked: &RequestSummary) {
         match threat.fault.what.clone() {
             FaultAction::RequestDelayed { by_ms } => self.request_delay += threat.delay(by_ms),
@@ -109,7 +109,7 @@ impl FaultEffects {
         }
     }
 
-    /// The first end counts: a request that was lost is refused by nobody.
+    /// Records an outcome unless there is one: the server cannot reject a request that was lost earlier.
     fn meet(&mut self, end: DeliveryOutcome) {
         if matches!(self.end, DeliveryOutcome::Through) {
             self.end = end;
@@ -140,7 +140,7 @@ fn end(what: FaultAction, asked: &RequestSummary) -> Option<DeliveryOutcome> {
     }
 }
 
-/// Whether a fault of this sort is about requests of that sort.
+/// Returns whether the fault applies to requests of this type.
 fn concerns(what: &FaultAction, asked: &RequestSummary) -> bool {
     let creates = || asked.verb == Some(Verb::Create) && asked.subresource.is_empty();
     match what {
@@ -154,7 +154,7 @@ fn concerns(what: &FaultAction, asked: &RequestSummary) -> bool {
         | FaultAction::SlowServer { .. }
         | FaultAction::Unauthorized
         | FaultAction::Partition => true,
-        // A stream has no single answer to lose.
+        // A stream has no single response to lose.
         FaultAction::ResponseLost { .. }
         | FaultAction::SlowTransfer { .. }
         | FaultAction::HalfOpen

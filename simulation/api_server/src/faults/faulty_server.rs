@@ -1,10 +1,10 @@
-//! One server, one wire to it, and a hand in both: the surroundings of a single controller under test.
+//! One server and one link to it, with direct access to both: the environment of a single controller under test.
 //!
 //! Guarantees:
-//! - What is put, planted or taken away here is so when the call returns: it takes no time and passes no wire.
-//! - What goes wrong by hand strikes only what passes the wire.
+//! - Direct changes of the cluster take effect before the call returns; they take no time and do not use the link.
+//! - Faults injected by hand affect only traffic on the link.
 //!
-//! It refuses to run anything: whole processes and long histories are the simulation's.
+//! Non-goals: running whole processes and long histories, which the simulation does.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use super::server::Server as _;
 use crate::server::{ApiServer, ApiServerOptions};
 use crate::storage::{Change, Collection, Key, Precondition};
 
-/// More than any test of one controller makes.
+/// More records than a test of one controller produces.
 const RECORDS: usize = 1_000_000;
 
-/// A server and a wire. Clones are one scene.
+/// A server and a link to it. Clones share both.
 #[derive(Clone, Debug)]
 pub struct FaultyServer {
     server: ApiServer,
@@ -36,18 +36,18 @@ pub struct FaultyServer {
 }
 
 impl FaultyServer {
-    /// An empty cluster in the world of `env`, before which goes wrong what the plan says.
+    /// Creates a server with an empty cluster in `env`, behind a link with the faults of `plan`.
     ///
     /// # Panics
-    /// If this `env` has a scene already: the two would draw the same random numbers.
+    /// If this `env` already has such a server: both would use the same random numbers.
     pub fn new(env: &Env, plan: FaultPlan) -> FaultyServer {
         FaultyServer::with(env, plan, ApiServerOptions::default())
     }
 
-    /// As [`new`](Self::new), with a server of one's own making.
+    /// Creates a server with custom options; see [`new`](Self::new).
     ///
     /// # Panics
-    /// If this `env` has a scene already: the two would draw the same random numbers.
+    /// If this `env` already has such a server: both would use the same random numbers.
     pub fn with(env: &Env, plan: FaultPlan, options: ApiServerOptions) -> FaultyServer {
         let server = ApiServer::new(env, options);
         let journal = Journal::new(RECORDS, None);
@@ -55,30 +55,30 @@ impl FaultyServer {
         FaultyServer { server, journal, line: network.line(env) }
     }
 
-    /// The wire, for clients.
+    /// Returns the link for clients.
     pub fn line(&self) -> Link {
         self.line.clone()
     }
 
-    /// What goes wrong from now on; see [`Link::inject_fault`].
+    /// Injects faults by hand from now on; see [`Link::inject_fault`].
     pub fn meddle(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
         self.line.inject_fault(choose);
     }
 
-    /// What left for the server so far, in order.
+    /// Returns the requests sent so far, in order.
     pub fn sent_requests(&self) -> Vec<Arc<RequestSummary>> {
         self.pick(|what| if let RecordKind::Sent { asked, .. } = what { Some(asked) } else { None })
     }
 
-    /// What the server answered so far, in order; whatever effect it had, it had by then.
+    /// Returns the requests that the server has answered so far, in order. Their effects are complete.
     pub fn served_requests(&self) -> Vec<Arc<RequestSummary>> {
         self.pick(|what| if let RecordKind::Served { asked, .. } = what { Some(asked) } else { None })
     }
 
-    /// One request and its answer: code and body. Patches are merge patches.
+    /// Sends one request past the link and returns status code and body. Patches are merge patches.
     ///
     /// # Panics
-    /// If the path is none, or the answer takes time, as that to a watch does.
+    /// If the path is invalid, or the response is not immediate, as with a watch.
     pub fn request(&self, method: &Method, path: &str, body: Option<&Value>) -> (u16, Value) {
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
@@ -90,11 +90,11 @@ impl FaultyServer {
         (parts.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    /// Puts an object there, as users and others do who write it and its status: a new one with this in it, or a
-    /// change of one that is there (`null` takes a field away).
+    /// Creates the object, or merges it into the existing one (`null` removes a field), as users and other
+    /// controllers would. Also writes its status.
     ///
     /// # Panics
-    /// If the server refuses it.
+    /// If the server rejects the write.
     pub fn upsert(&self, path: &str, mut object: Value) -> Value {
         let status = object.get("status").cloned();
         let (code, mut written) = self.request(&Method::PATCH, path, Some(&object));
@@ -112,10 +112,10 @@ impl FaultyServer {
         written
     }
 
-    /// Changes an object behind the server's back, into what it would refuse: as one of another version left it.
+    /// Changes a stored object without validation, to simulate an object that another server version has written.
     ///
     /// # Panics
-    /// If there is no such object, or it is none any more.
+    /// If there is no such object, or the result is not a valid object.
     pub fn overwrite_unchecked(&self, path: &str, change: impl FnOnce(&mut Value)) {
         let (parts, ()) = Request::get(path).body(()).expect("a path").into_parts();
         let at = RequestSummary::of(&parts);
@@ -126,46 +126,47 @@ impl FaultyServer {
         change(&mut object);
         let expected = Precondition::Revision(stored.revision);
         let planted = storage.commit(&collection, &key, expected, Change::Put(object));
-        planted.unwrap_or_else(|error| panic!("{path} cannot be planted: {error}"));
+        planted.unwrap_or_else(|error| panic!("cannot overwrite {path}: {error}"));
     }
 
-    /// The revision of the latest write.
+    /// Returns the revision of the latest write.
     pub fn revision(&self) -> u64 {
         self.server.view().storage().revision()
     }
 
-    /// Restores the server to its state at a revision, as from a backup: later writes are undone, and open watches end.
+    /// Restores the server to its state at a revision, as from a backup. Later writes are undone, and open watches
+    /// end.
     ///
     /// # Panics
     /// If the server does not keep that revision.
     pub fn restore(&self, revision: u64) {
         let restored = self.server.view().storage().restore(revision);
-        restored.unwrap_or_else(|error| panic!("revision {revision} cannot be restored: {error}"));
+        restored.unwrap_or_else(|error| panic!("cannot restore revision {revision}: {error}"));
     }
 
-    /// Asks for an object to go, as users do: what something holds back stays, on its way out.
+    /// Sends a delete request, as users do. An object with finalizers remains and is terminating.
     ///
     /// # Panics
-    /// If the server refuses.
+    /// If the server rejects the request.
     pub fn delete(&self, path: &str) {
         must(path, self.request(&Method::DELETE, path, None));
     }
 
-    /// Takes an object away without grace, as its node does.
+    /// Deletes an object with a grace period of zero, as its node does.
     ///
     /// # Panics
-    /// If the server refuses.
+    /// If the server rejects the request.
     pub fn remove(&self, path: &str) {
         must(path, self.request(&Method::DELETE, path, Some(&json!({ "gracePeriodSeconds": 0 }))));
     }
 
-    /// The object, if it is there.
+    /// Returns the object, if it exists.
     pub fn object(&self, path: &str) -> Option<Value> {
         let (code, object) = self.request(&Method::GET, path, None);
         (code == 200).then_some(object)
     }
 
-    /// The objects of a collection, such as `/api/v1/pods`, by namespace and name.
+    /// Returns the objects of a collection, such as `/api/v1/pods`, by namespace and name.
     ///
     /// # Panics
     /// If there is no such collection.
@@ -180,7 +181,7 @@ impl FaultyServer {
 }
 
 fn must(path: &str, (code, body): (u16, Value)) -> Value {
-    assert!(code < 300, "{path} is refused: {body}");
+    assert!(code < 300, "request to {path} failed: {body}");
     body
 }
 
@@ -205,7 +206,7 @@ mod tests {
 
     // parity: testing-fake
     #[tokio::test(start_paused = true)]
-    async fn scene_is_set_without_time_and_wire() {
+    async fn faulty_server_changes_take_effect_immediately_without_link() {
         let (env, scene, _) = scene();
         assert_eq!(scene.upsert(MAP, json!({ "data": { "a": "1", "b": "1" } }))["metadata"]["name"], "a");
         scene.upsert(MAP, json!({ "data": { "a": "2", "b": null } }));
@@ -239,7 +240,7 @@ mod tests {
 
     // parity: testing-fake
     #[tokio::test(start_paused = true)]
-    async fn what_goes_wrong_by_hand_goes_wrong_where_it_was_chosen_and_nowhere_else() {
+    async fn faults_injected_by_hand_affect_only_chosen_requests() {
         let (_, scene, maps) = scene();
         scene.upsert(MAP, json!({}));
         let mut left = 1;
@@ -270,21 +271,24 @@ mod tests {
         scene.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchClosed));
         scene.remove(MAP);
         let end = env.timeout(Duration::from_secs(1), told.next()).await;
-        assert!(matches!(end, Ok(None)), "the end comes in the place of the event: {end:?}");
+        assert!(matches!(end, Ok(None)), "the watch ends instead of the event: {end:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn line_that_is_cut_breaks_watches_and_loses_requests_until_it_is_mended() {
+    async fn partitioned_link_breaks_watches_and_loses_requests_until_healed() {
         let (env, scene, maps) = scene();
         let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut told = told.expect("watching").boxed();
         scene.line().partition();
         scene.upsert(MAP, json!({}));
         let end = env.timeout(Duration::from_secs(1), told.next()).await;
-        assert!(matches!(end, Ok(Some(Err(_)))), "it breaks in the place of the event: {end:?}");
-        assert!(env.timeout(Duration::from_secs(60), maps.get("a")).await.is_err(), "nobody answers");
+        assert!(matches!(end, Ok(Some(Err(_)))), "the watch breaks instead of the event: {end:?}");
+        assert!(
+            env.timeout(Duration::from_secs(60), maps.get("a")).await.is_err(),
+            "a partitioned link delivers no response"
+        );
         scene.line().heal();
         assert!(maps.get("a").await.is_ok());
-        assert!(told.next().await.is_none(), "what is broken stays so");
+        assert!(told.next().await.is_none(), "a broken watch stays broken");
     }
 }

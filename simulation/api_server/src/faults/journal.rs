@@ -1,6 +1,6 @@
-//! Everything that passed, in order.
+//! A journal of all traffic, in order.
 //!
-//! Lines are written when somebody reads them: a run that nobody looks at pays for records only.
+//! Text lines are formatted only on request, so an unread journal costs only its records.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,93 +12,93 @@ use serde_json::Value;
 
 use super::request_summary::RequestSummary;
 
-/// The records of a run, the newest of them at least. Clones are one journal.
+/// The newest records of a run. Clones share one journal.
 #[derive(Clone)]
 pub struct Journal {
     kept: Arc<Mutex<JournalBuffer>>,
     witness: Option<Arc<dyn JournalObserver>>,
 }
 
-/// Sees every record as it is made.
+/// Receives each record when it is added.
 pub trait JournalObserver: Send + Sync {
-    /// One record. It must not write to the journal.
+    /// Receives one record. Must not write to the journal.
     fn on_record(&self, record: &Record);
 }
 
-/// One thing that happened.
+/// One event in the journal.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// True virtual time since the start.
     pub at: Duration,
-    /// To whom.
+    /// The process that the record is about.
     pub who: ProcessId,
-    /// What.
+    /// The event.
     pub what: RecordKind,
 }
 
-/// One life of one instance.
+/// One incarnation of one instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessId {
     /// The instance.
     pub instance: Arc<str>,
-    /// Which of its lives.
+    /// Number of the incarnation.
     pub life: u64,
 }
 
-/// What happened. Requests are numbered.
+/// A kind of record. Requests are numbered.
 #[derive(Clone, Debug)]
 pub enum RecordKind {
     /// A request left its sender.
     Sent {
-        /// Its number.
+        /// Number of the request.
         id: u64,
-        /// What it asks for.
+        /// The request.
         asked: Arc<RequestSummary>,
     },
-    /// The server answered it: whatever effect it had, it has now.
+    /// The server answered the request; its effects are complete.
     Served {
-        /// The number.
+        /// Number of the request.
         id: u64,
-        /// What it asked for.
+        /// The request.
         asked: Arc<RequestSummary>,
-        /// The answer's code.
+        /// Status code of the response.
         code: u16,
-        /// The answer's body, for writes.
+        /// Body of the response, for writes.
         body: Bytes,
     },
-    /// The answer reached its sender.
+    /// The response reached its sender.
     Answered {
-        /// The number.
+        /// Number of the request.
         id: u64,
-        /// What it asked for.
+        /// The request.
         asked: Arc<RequestSummary>,
-        /// The answer's code.
+        /// Status code of the response.
         code: u16,
     },
-    /// A fault struck a request or a watch.
+    /// A fault was injected into a request or a watch.
     Struck {
-        /// The number.
+        /// Number of the request.
         id: u64,
-        /// How.
+        /// Description of the fault.
         how: String,
     },
-    /// An event reached a watcher.
+    /// An event reached a watch client.
     Told {
-        /// The watch's number.
+        /// Number of the watch.
         id: u64,
-        /// What it watches.
+        /// The watch request.
         asked: Arc<RequestSummary>,
         /// The event as sent.
         frame: Bytes,
     },
     /// A watch ended.
     Ended {
-        /// The watch's number.
+        /// Number of the watch.
         id: u64,
     },
-    /// The world itself failed: no fault of anybody's in it.
+    /// The simulation itself failed; no injected fault is the cause.
     Broken(String),
-    /// Anything else.
+    /// Any other text.
     Note(String),
 }
 
@@ -109,7 +109,7 @@ struct JournalBuffer {
 }
 
 impl Journal {
-    /// A journal that keeps the newest `capacity` records.
+    /// Creates a journal that keeps the newest `capacity` records.
     pub fn new(capacity: usize, witness: Option<Arc<dyn JournalObserver>>) -> Self {
         let kept = JournalBuffer { records: VecDeque::new(), capacity, made: 0 };
         Journal { kept: Arc::new(Mutex::new(kept)), witness }
@@ -130,17 +130,17 @@ impl Journal {
         }
     }
 
-    /// How many records were made.
+    /// Returns the number of records added so far.
     pub fn made(&self) -> u64 {
         self.lock().made
     }
 
-    /// The records kept.
+    /// Returns the records that are kept.
     pub fn records(&self) -> Vec<Record> {
         self.lock().records.iter().cloned().collect()
     }
 
-    /// The records kept, one line each.
+    /// Returns the records that are kept, one line each.
     pub fn lines(&self) -> String {
         self.lock().records.iter().map(|record| format!("{record}\n")).collect()
     }
@@ -175,7 +175,7 @@ impl fmt::Display for RecordKind {
             RecordKind::Sent { id, asked } => write!(f, "-> #{id} {} {}", asked.method, asked.uri),
             RecordKind::Served { id, code, body, .. } => {
                 write!(f, "== #{id} {code}")?;
-                // Who was made, and at which version, is what one looks for in a trace.
+                // Names and versions of created objects are the most useful details of a trace.
                 serde_json::from_slice::<Value>(body)
                     .map_or(Ok(()), |object| write!(f, " {}", brief(&object)))
             }

@@ -1,6 +1,6 @@
-//! One process's line to the server.
+//! The link between one process and the server.
 //!
-//! What a process sends becomes a task of the world's, so that it arrives although its sender may be dead by then.
+//! Each request runs in a task of the simulated world, so it can arrive after its sender has died.
 
 use std::fmt;
 use std::future::pending;
@@ -30,27 +30,27 @@ use super::watch::{FaultyWatch, poison};
 use crate::body::Body;
 use crate::status::Status;
 
-/// A line to the server; clones are one line. A tower `Service`, ready at any time.
+/// A link to the server; clones share it. A tower `Service` that is always ready.
 #[derive(Clone)]
 pub struct Link {
     pub(super) end: Arc<LinkEndpoint>,
 }
 
-/// The line broke: whether the request took effect, nobody knows.
+/// The connection was reset: the outcome of the request is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection was reset")]
 pub struct LinkError;
 
 type Answer = Result<Response<Body>, LinkError>;
 
-/// A request on the wire.
+/// A request in flight.
 struct InFlightRequest {
     id: u64,
     asked: Arc<RequestSummary>,
     fate: FaultEffects,
-    /// Its parameter `timeout`.
+    /// Value of the parameter `timeout`.
     timeout: Option<Duration>,
-    /// Its sender dies of it: once it has taken effect, or when it is sure that it never will.
+    /// The sender dies with this write: after the effect, or when the write can no longer take effect.
     fatal: bool,
 }
 
@@ -64,23 +64,23 @@ impl Link {
         Link { end: Arc::new(LinkEndpoint::new(network, sender, threats, bounds)) }
     }
 
-    /// From now on what `choose` names goes wrong too, next to the plan: for tests that know by what has happened, not
-    /// by the time, what is to go wrong.
+    /// Injects the faults that `choose` returns, in addition to those of the plan. Use it for tests that choose
+    /// faults by past events and not by time.
     ///
-    /// It is asked about each request that is sent, and again about each event that a watch is to tell; what does not
-    /// concern one of these leaves it alone. What ends a watch comes instead of an event. The next call replaces
-    /// what the one before chose.
+    /// The link calls `choose` for each request that is sent and for each event of a watch. A fault that does not
+    /// apply there has no effect. A fault that ends a watch replaces the event. Each call of this method replaces the
+    /// previous function.
     pub fn inject_fault(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
         self.end.meddle(Box::new(choose));
     }
 
-    /// From now on nothing gets through, until [`Link::heal`]: requests and answers are lost silently, and an open
-    /// watch breaks off instead of the next event it had to tell.
+    /// Partitions the link until [`Link::heal`]. Requests and responses are lost without an error; an open watch is
+    /// reset at its next event.
     pub fn partition(&self) {
         self.end.chance().cut = true;
     }
 
-    /// The line is whole again. What was lost stays lost.
+    /// Heals the link. Lost traffic stays lost.
     pub fn heal(&self) {
         self.end.chance().cut = false;
     }
@@ -123,7 +123,7 @@ impl LinkEndpoint {
             self.note(format!("dies before {} {}", asked.method, asked.uri));
             self.sender.kill();
         }
-        // A process that is no more sends nothing, and nobody waits for an answer.
+        // A process that has exited sends nothing and waits for no response.
         if !self.sender.alive() {
             return pending().await;
         }
@@ -158,7 +158,7 @@ impl LinkEndpoint {
                 Ok(response)
             }
             Ok(Err(broken)) => Err(broken),
-            // Silence: it is for the sender to lose patience.
+            // No response: the sender has to time out.
             Err(_) => pending().await,
         }
     }
@@ -208,7 +208,7 @@ impl LinkEndpoint {
                 drop(answer.send(Ok(refusals::response(&status))));
             }
             _ if self.is_cut_off() => self.struck(sent.id, "answered into a partition"),
-            // A sender that lost patience is gone.
+            // The receiver is gone if the sender has timed out.
             _ => drop(answer.send(Ok(response))),
         }
     }
@@ -216,19 +216,19 @@ impl LinkEndpoint {
     fn times(&self, InFlightRequest { fate, timeout, asked, .. }: &InFlightRequest) -> Times {
         let is_bounded = timeout.is_some() && asked.is_write();
         let transit = fate.request_delay;
-        // TCP gives a connection up whose data is not acknowledged for longer.
+        // TCP closes a connection whose data stays unacknowledged for longer.
         let transit = if is_bounded { transit.min(self.bounds.user_timeout) } else { transit };
         Times {
             connect: fate.connect_delay,
             transit,
             processing: fate.processing,
-            // A fenced client computes its timeout on a connection that is established.
+            // A fenced client computes its timeout after it has connected.
             timeout: timeout.map(|timeout| timeout.saturating_sub(fate.connect_delay)),
             half_open: fate.half_open,
         }
     }
 
-    /// The sender dies at this write, whatever became of it.
+    /// Kills the sender at this write, whatever the outcome of the write.
     fn die_of(&self, sent: &InFlightRequest, arrived: &Result<Response<Body>, bool>) {
         let took_effect = arrived.as_ref().is_ok_and(|response| response.status().is_success());
         let how = if took_effect { "after" } else { "without any effect of" };
@@ -264,13 +264,13 @@ impl LinkEndpoint {
         Response::from_parts(parts, Body::from_bytes(body))
     }
 
-    /// Whether nothing gets through at this moment.
+    /// Returns whether the link is partitioned now.
     fn is_cut_off(&self) -> bool {
         self.chance().cut || self.open_at(self.network.now()) > self.network.now()
     }
 }
 
-/// How long a whole answer takes at this pace.
+/// Returns the transfer time of a response of known length.
 fn transfer_time(response: &Response<Body>, ms_per_megabyte: u64) -> Duration {
     let bytes = http_body::Body::size_hint(response.body()).exact().unwrap_or_default();
     Duration::from_millis(bytes.saturating_mul(ms_per_megabyte) / 1_000_000)
@@ -282,7 +282,7 @@ fn lose(silently: bool, answer: oneshot::Sender<Answer>) {
     }
 }
 
-/// A list in which the named objects are broken.
+/// Returns the list with the named objects corrupted.
 fn poison_list(body: &Bytes, names: &[String]) -> Bytes {
     let Ok(mut list) = serde_json::from_slice::<Value>(body) else { return body.clone() };
     for item in list["items"].as_array_mut().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! The wires of one world, and the server at their end.
+//! The links of one simulated world, and the server at their end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,66 +14,66 @@ use super::plan::FaultPlan;
 use super::server::Server;
 use super::shared::Shared;
 
-/// The wires of one world. Clones are one network.
+/// The links of one world. Clones share one network.
 #[derive(Clone)]
 pub struct Network {
     pub(super) shared: Arc<Shared>,
 }
 
 impl Network {
-    /// Wires before this server. Stale replicas stop when their time has come, in a task of `world`.
+    /// Creates a network in front of this server. Tasks of `world` freeze the stale replicas at their time.
     pub fn new(world: &Env, server: Arc<dyn Server>, plan: FaultPlan, journal: Journal) -> Self {
         let shared = Arc::new(Shared::new(world, server, plan, journal));
         shared.keep_stale_replicas();
         Network { shared }
     }
 
-    /// The line of one life of a process: it shares the process's gate, and suffers what the plan says.
+    /// Returns the link of one incarnation of a process. It shares the process's gate and is subject to the plan.
     ///
     /// # Panics
-    /// If this life has a line already: both would draw the same random numbers.
+    /// If this incarnation already has a link: both would use the same random numbers.
     pub fn line(&self, sender: &Env) -> Link {
         self.line_within(sender, Duration::MAX)
     }
 
-    /// The same, in a network that delivers fenced writes, and resets, at most `lateness` late: what clocks of different
-    /// rates leave between the end of a fence and the end of its lease.
+    /// Returns a link in a network that delivers fenced writes and resets at most `lateness` late. Clock drift leaves
+    /// that much time between the end of a fence and the end of its lease.
     ///
     /// # Panics
-    /// As [`Network::link`].
+    /// See [`Network::line`].
     pub fn line_within(&self, sender: &Env, lateness: Duration) -> Link {
         Link::new(&self.shared, sender, self.shared.threats(sender), (true, Bounds::within(lateness)))
     }
 
-    /// A line that no fault strikes, for the user who looks on. Its writes are not counted.
+    /// Returns a link without faults, for an observing user. Its writes are not counted.
     ///
     /// # Panics
-    /// As [`Network::link`].
+    /// See [`Network::line`].
     pub fn reliable_link(&self, sender: &Env) -> Link {
         Link::new(&self.shared, sender, Vec::new(), (false, Bounds::default()))
     }
 
-    /// How many writes left processes so far, without leases and events.
+    /// Returns the number of writes that processes have sent, except those to Leases and Events.
     pub fn writes(&self) -> u64 {
         self.shared.writes()
     }
 
-    /// What goes wrong here.
+    /// Returns the fault plan.
     pub fn plan(&self) -> &FaultPlan {
         &self.shared.plan
     }
 
-    /// The journal of this network.
+    /// Returns the journal of this network.
     pub fn journal(&self) -> &Journal {
         &self.shared.journal
     }
 
-    /// The server at the end.
+    /// Returns the server.
     pub fn server(&self) -> &Arc<dyn Server> {
         &self.shared.server
     }
 
-    /// Every object there is at the server now.
+    /// Returns all objects of the server.
     pub fn objects(&self) -> Arc<Vec<Value>> {
         self.shared.objects()
     }

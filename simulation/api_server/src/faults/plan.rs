@@ -1,4 +1,4 @@
-//! What goes wrong, when, for whom: as data.
+//! Fault plans as data.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,88 +7,88 @@ use serde::{Deserialize, Serialize};
 
 use super::request_summary::RequestSummary;
 
-/// Everything that goes wrong in one run. Prints itself as a line that can be pasted into a test.
+/// All faults of one run. `Display` prints a line that can be pasted into a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultPlan {
-    /// What every random choice follows from.
+    /// Seed of all random choices.
     pub seed: u64,
     /// The faults, in no particular order.
     pub faults: Vec<Fault>,
 }
 
-/// One thing that goes wrong for a while.
+/// One fault with its time window and filters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// From when on, in virtual milliseconds since the start.
+    /// Start of the window, in virtual milliseconds since the start of the run.
     pub from_ms: u64,
-    /// Until when. A crashed process comes back then.
+    /// End of the window. A crashed process restarts then.
     pub until_ms: u64,
-    /// Whose requests are struck; `None` for everybody's.
+    /// Instance whose requests are affected; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Requests on which resource are struck, by its plural name; `None` for all, health checks included.
+    /// Plural name of the affected resource; `None` for all requests, including health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// How many out of a thousand are struck, of what could be: requests, watches or events.
+    /// Probability per thousand, for each request, watch or event that the fault applies to.
     #[serde(default = "always", skip_serializing_if = "is_always")]
     pub permille: u16,
-    /// What goes wrong.
+    /// The fault.
     pub what: FaultAction,
 }
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultAction {
-    /// A request is lost before it takes effect. Its sender hears of a broken connection, or nothing.
+    /// A request is lost before it takes effect. Its sender gets a connection error, or no response.
     RequestLost {
-        /// Whether the sender hears nothing.
+        /// Whether the sender gets no response instead of an error.
         silently: bool,
     },
-    /// An answer is lost: the request took effect. Its sender hears of a broken connection, or nothing.
+    /// A response is lost after the request took effect. Its sender gets a connection error, or no response.
     ResponseLost {
-        /// Whether the sender hears nothing.
+        /// Whether the sender gets no response instead of an error.
         silently: bool,
     },
-    /// A request is under way for up to this much longer.
+    /// The transit of a request takes up to this much longer.
     RequestDelayed {
-        /// At most how long.
+        /// Maximum delay.
         by_ms: u64,
     },
-    /// An answer is under way for up to this much longer.
+    /// The transit of a response takes up to this much longer.
     ResponseDelayed {
-        /// At most how long.
+        /// Maximum delay.
         by_ms: u64,
     },
-    /// The client takes up to this much longer to connect. Of a request that it drops before that no byte is sent.
+    /// Connecting takes up to this much longer. If the client drops the request before, no byte is sent.
     SlowConnect {
-        /// At most how long.
+        /// Maximum delay.
         by_ms: u64,
     },
     /// The server processes a request for up to this much longer before it takes effect.
     SlowServer {
-        /// At most how long.
+        /// Maximum delay.
         by_ms: u64,
     },
-    /// An answer takes this long for each megabyte.
+    /// A response is transferred slowly.
     SlowTransfer {
-        /// How long.
+        /// Transfer time per megabyte.
         ms_per_megabyte: u64,
     },
-    /// The connection is half-open: a request arrives up to 5 s late, the reset by its sender does not, and the answer
-    /// is lost silently.
+    /// The connection is half-open: a request arrives up to 5 s late, the sender's reset does not arrive, and the
+    /// response is lost without an error.
     HalfOpen,
-    /// One server behind the load balancer dies at `from_ms` without closing its connections: watches that are open
-    /// send no data any more and stay open, and requests until `until_ms` take effect and lose their answers silently.
+    /// One server behind the load balancer dies at `from_ms` without closing its connections. Open watches send no
+    /// more data and stay open. Requests until `until_ms` take effect, but their responses are lost without an error.
     ServerDies,
     /// 401: the credentials of the sender have expired.
     Unauthorized,
-    /// 409 for updates, patches and deletes: somebody else was faster.
+    /// 409 for updates, patches and deletes: another client has changed the object.
     Conflict,
     /// 429 with `Retry-After`.
     TooManyRequests {
-        /// When to ask again.
+        /// Seconds to wait before the retry.
         retry_after_seconds: u32,
     },
     /// 500, without effect.
@@ -97,82 +97,84 @@ pub enum FaultAction {
     Unavailable,
     /// 503 for lists and new watches, as from a server whose watch cache is not ready. Writes are executed.
     ReadsUnavailable,
-    /// 504: the server gave up waiting for its own storage, and the write took effect all the same.
+    /// 504: the server timed out waiting for its storage, but the write took effect.
     TimedOut,
-    /// 410 for watches, and for lists that name a version or continue from a page.
+    /// 410 for watches, and for lists with a version or a continue token.
     Expired,
-    /// 403 for creates: the namespace is being terminated.
+    /// 403 for creates: the namespace is terminating.
     NamespaceTerminating,
-    /// 403 for creates: the quota is used up.
+    /// 403 for creates: the quota is exhausted.
     QuotaExceeded,
-    /// 403 for writes: a role is missing, or a webhook refuses.
+    /// 403 for writes: a role is missing, or a webhook denies the request.
     Forbidden,
-    /// A watch goes silent and stays open: no end, no error.
+    /// A watch sends no more data and stays open, without an error.
     WatchStalled,
-    /// Events of watches are held back until `until_ms`, without an end or an error. Requests are answered.
+    /// Watch events are delayed until `until_ms`, without an end or an error. Requests are answered.
     WatchHeld,
-    /// A watch ends, as when its time is up.
+    /// A watch ends as after its timeout.
     WatchClosed,
-    /// A watch breaks off with an error.
+    /// A watch fails with a connection error.
     WatchReset,
-    /// A watch tells that its version has expired (410 in the stream), and ends.
+    /// A watch sends an error event (410, expired version) and ends.
     WatchExpired,
-    /// Events of a watch come up to this much later, in order.
+    /// Events of a watch arrive up to this much later, in order.
     WatchDelayed {
-        /// At most how long.
+        /// Maximum delay.
         by_ms: u64,
     },
-    /// An event comes twice.
+    /// An event is delivered twice.
     EventDuplicated,
-    /// Events are held back this long, and an object that was added and deleted meanwhile is never shown: what a
-    /// watcher sees that was away and lists again. A bookmark takes the place of what was left out.
+    /// Events are delayed, and an object that was added and deleted in that time is omitted, as for a client that was
+    /// disconnected and relists. A bookmark replaces the omitted events.
     Coalesced {
-        /// How long events are held back.
+        /// Delay of the events.
         within_ms: u64,
     },
-    /// Bookmarks are left out, save the one that ends an initial list.
+    /// Bookmarks are omitted, except the bookmark that ends an initial list.
     BookmarksMissing,
-    /// The bookmark that ends an initial list (WatchList) never comes.
+    /// The bookmark that ends an initial list (WatchList) is omitted.
     EndBookmarkMissing,
-    /// Lists that may come from a cache, and watches, are served by a replica whose cache stopped when the fault
-    /// began.
+    /// A replica serves watches, and lists that can be served from a cache. Its cache stopped when the fault began.
     StaleReplica,
-    /// Nothing gets through in either direction: requests and answers are lost silently; events of watches wait.
+    /// The link is partitioned in both directions: requests and responses are lost without an error; watch events
+    /// wait.
     Partition,
-    /// In lists and watches one object's fields are not of their type.
+    /// In lists and watches the fields of one object have the wrong type.
     Poison {
         /// The object's name.
         name: String,
     },
-    /// The process dies at `from_ms`. Carried out by whoever runs it.
+    /// The process dies at `from_ms`. The runner of the process implements this fault.
     Crash,
-    /// The process stands still from `from_ms` to `until_ms`, as after SIGSTOP and before SIGCONT: nothing of it runs, and
-    /// its clock continues. What it has sent arrives. Carried out by whoever runs it.
+    /// The process is paused from `from_ms` to `until_ms`, as between SIGSTOP and SIGCONT. Its clock continues, and
+    /// requests that it has sent arrive. The runner of the process implements this fault.
     Pause,
-    /// The machine of the process is suspended from `from_ms` to `until_ms`, as by its hypervisor: as [`FaultAction::Pause`], but
-    /// its monotonic clock stops too, and its wall clock advances. Carried out by the caller that runs the process.
+    /// The machine of the process is suspended from `from_ms` to `until_ms`, as by its hypervisor. Unlike with
+    /// [`FaultAction::Pause`], its monotonic clock stops too; its wall clock advances. The runner of the process
+    /// implements this fault.
     Suspend,
-    /// The process dies at its n-th write, counted from 1 without leases and events; with no instance named, at the
-    /// n-th of all processes, and it is the writer that dies.
+    /// The process dies at its n-th write, counted from 1 without Leases and Events. If no instance is named, the
+    /// writes of all processes count, and the process that sends the n-th write dies.
     CrashAtWrite {
-        /// Which.
+        /// Number of the write.
         write: u64,
-        /// Whether the write takes effect first. If another fault keeps it from that, the process dies all the same.
+        /// Whether the write takes effect first. The process dies even if another fault prevents the effect.
         after_effect: bool,
     },
-    /// The server is restored at `until_ms` to its state at `from_ms`, as from a backup: later writes are undone, their
-    /// versions are assigned again, and open watches end. Carried out by the script that owns the server.
+    /// The server is restored at `until_ms` to its state at `from_ms`, as from a backup. Later writes are undone,
+    /// their versions are assigned again, and open watches end. The script that owns the server implements this
+    /// fault.
     Restore,
-    /// The machine's clock runs at this rate, from the start on. Carried out by whoever runs it.
+    /// The machine's clock runs at this rate from the start. The runner of the process implements this fault.
     ClockRate {
-        /// Local time,
+        /// Local time, the numerator.
         numerator: u32,
-        /// over true time.
+        /// True time, the denominator.
         denominator: u32,
     },
-    /// The machine's wall time is stepped. Carried out by whoever runs it.
+    /// The machine's wall clock is stepped. The runner of the process implements this fault.
     WallStep {
-        /// By how much.
+        /// Size of the step; negative steps go back.
         by_ms: i64,
     },
 }
@@ -189,27 +191,27 @@ fn is_always(permille: &u16) -> bool {
 }
 
 impl FaultPlan {
-    /// A plan in which nothing goes wrong.
+    /// Returns a plan without faults.
     pub fn quiet(seed: u64) -> Self {
         FaultPlan { seed, faults: Vec::new() }
     }
 
-    /// The plan that was printed.
+    /// Parses a printed plan.
     ///
     /// # Errors
-    /// When the text is no plan.
+    /// If the text is not a valid plan.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// When the last fault is over.
+    /// Returns the end of the last fault.
     pub fn end(&self) -> Duration {
         Duration::from_millis(self.faults.iter().map(|fault| fault.until_ms).max().unwrap_or_default())
     }
 }
 
 impl fmt::Display for FaultPlan {
-    /// The line that can be pasted into a test.
+    /// Writes the line that can be pasted into a test.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
         let faults = faults.join(",\n    ");
@@ -224,37 +226,37 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// A fault that strikes everything from the start, for this long.
+    /// Creates a fault that affects everything from the start until `until`.
     pub fn during(until: Duration, what: FaultAction) -> Self {
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         Fault { from_ms: 0, until_ms, instance: None, resource: None, permille: ALWAYS, what }
     }
 
-    /// The same, from then on.
+    /// Sets the start of the window.
     #[must_use]
     pub fn from(self, from: Duration) -> Self {
         Fault { from_ms: u64::try_from(from.as_millis()).unwrap_or(u64::MAX), ..self }
     }
 
-    /// The same, for one sender.
+    /// Limits the fault to one instance.
     #[must_use]
     pub fn for_instance(self, instance: &str) -> Self {
         Fault { instance: Some(instance.to_owned()), ..self }
     }
 
-    /// The same, for requests on one resource.
+    /// Limits the fault to requests for one resource.
     #[must_use]
     pub fn for_resource(self, resource: &str) -> Self {
         Fault { resource: Some(resource.to_owned()), ..self }
     }
 
-    /// The same, for that many out of a thousand.
+    /// Sets the probability per thousand.
     #[must_use]
     pub fn permille(self, permille: u16) -> Self {
         Fault { permille, ..self }
     }
 
-    /// Whether it strikes this sender at all.
+    /// Returns whether the fault can affect this instance.
     pub fn concerns(&self, instance: &str) -> bool {
         self.instance.as_deref().is_none_or(|name| name == instance)
     }

@@ -1,4 +1,4 @@
-//! Refusals that faults make, in the server's words.
+//! Injected errors, with the server's own messages.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -68,7 +68,7 @@ pub(super) fn forbidden(asked: &RequestSummary) -> Status {
 }
 
 pub(super) fn json(status: &Status) -> Bytes {
-    // A Status holds strings and numbers only, so there is nothing that could fail.
+    // A Status contains only strings and numbers, so its serialization cannot fail.
     serde_json::to_vec(status).unwrap_or_default().into()
 }
 

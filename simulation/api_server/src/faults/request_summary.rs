@@ -1,4 +1,4 @@
-//! What a request asks for, as far as faults, traces and oracles want to know.
+//! Summary of a request for faults, traces and oracles.
 
 use http::request::Parts;
 use http::{Method, header};
@@ -12,19 +12,19 @@ pub struct RequestSummary {
     pub method: Method,
     /// Path and query.
     pub uri: String,
-    /// What is done; `None` if the request is not about objects.
+    /// Verb; `None` if the request is not for objects.
     pub verb: Option<Verb>,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural name; empty if the request is not about objects.
+    /// Plural name; empty if the request is not for objects.
     pub resource: String,
-    /// The subresource; empty for none.
+    /// Subresource; empty for none.
     pub subresource: String,
     /// The namespace; empty for none or all.
     pub namespace: String,
     /// The object's name; empty for collections and creates.
     pub name: String,
-    /// What the sender calls itself.
+    /// Value of the `User-Agent` header.
     pub user_agent: String,
 }
 
@@ -49,18 +49,18 @@ impl RequestSummary {
         }
     }
 
-    /// Method and path, without the query: `GET /api/v1/pods`.
+    /// Returns method and path without the query: `GET /api/v1/pods`.
     pub fn line(&self) -> String {
         let path = self.uri.split_once('?').map_or(&*self.uri, |(path, _)| path);
         format!("{} {path}", self.method)
     }
 
-    /// Whether it follows changes.
+    /// Returns whether the request is a watch.
     pub fn is_watch(&self) -> bool {
         self.verb == Some(Verb::Watch)
     }
 
-    /// Whether it may change something.
+    /// Returns whether the request can change something.
     pub fn is_write(&self) -> bool {
         match self.verb {
             Some(verb) => verb.is_mutating(),
@@ -68,12 +68,12 @@ impl RequestSummary {
         }
     }
 
-    /// Whether it changes what a controller controls: not the Lease it lives by, nor Events that tell of it.
+    /// Returns whether the request changes a controlled object, and not a Lease or an Event.
     pub fn is_work(&self) -> bool {
         self.is_write() && !matches!(self.resource.as_str(), "leases" | "events")
     }
 
-    /// Whether the query has this parameter, with a value that says something.
+    /// Returns whether the query has this parameter with a meaningful value.
     pub(super) fn names(&self, parameter: &str) -> bool {
         let query = self.uri.split_once('?').map(|(_, query)| query);
         request::parameter(query, parameter).is_some_and(|value| !matches!(&*value, "" | "0"))

@@ -1,4 +1,4 @@
-//! The sender's end of a line: who sends, and the faults and delays that strike what passes.
+//! The sender's end of a link, with the faults and delays of its traffic.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::plan::{Fault, FaultAction};
 use super::request_summary::RequestSummary;
 use super::shared::Shared;
 
-/// One way takes between one and this many milliseconds, when nothing goes wrong.
+/// Maximum latency of one direction in milliseconds, without faults; the minimum is one.
 const LATENCY_MS: u64 = 3;
 
-/// One life of a process at its end of a line.
+/// One incarnation of a process at its end of a link.
 pub(super) struct LinkEndpoint {
     pub(super) network: Arc<Shared>,
     pub(super) who: ProcessId,
@@ -26,16 +26,16 @@ pub(super) struct LinkEndpoint {
     pub(super) bounds: Bounds,
 }
 
-/// Where everything random about a line comes from.
+/// Random numbers and current faults of a link.
 pub(super) struct LinkRng {
     latency: Rng,
     pub(super) threats: Vec<ActiveFault>,
     hand: Option<FaultInjector>,
-    /// Whether nothing gets through until somebody mends the line.
+    /// Whether the link is partitioned until it is healed.
     pub(super) cut: bool,
 }
 
-/// Somebody who chooses faults while things happen.
+/// A function that chooses faults at run time.
 struct FaultInjector {
     choose: Choose,
     threat: ActiveFault,
@@ -68,7 +68,7 @@ impl LinkEndpoint {
         chance.hand = Some(FaultInjector { choose, threat });
     }
 
-    /// When something gets through that could be told at `at`.
+    /// Returns the time at which data that is ready at `at` gets through.
     pub(super) fn open_at(&self, at: Duration) -> Duration {
         let chance = self.chance();
         let cuts =
@@ -76,7 +76,7 @@ impl LinkEndpoint {
         cuts.filter(|cut| cut.is_on(at)).map(|cut| cut.ends()).max().unwrap_or(at)
     }
 
-    /// When a watch of `request_summary` delivers what it could deliver at `at`.
+    /// Returns the time at which a watch of `asked` delivers an event that is ready at `at`.
     pub(super) fn delivered_at(&self, asked: &RequestSummary, at: Duration) -> Duration {
         let open = self.open_at(at);
         let chance = self.chance();
@@ -109,12 +109,12 @@ impl LinkEndpoint {
 }
 
 impl LinkRng {
-    /// How long one way takes.
+    /// Returns a random latency for one direction.
     pub(super) fn leg(&mut self) -> Duration {
         Duration::from_millis(1 + self.latency.below(LATENCY_MS))
     }
 
-    /// The fault that is chosen by hand for a request, or for an event of a watch.
+    /// Returns the fault that is chosen by hand for a request or for an event of a watch.
     pub(super) fn by_hand(&mut self, asked: &RequestSummary) -> Option<&mut ActiveFault> {
         let hand = self.hand.as_mut()?;
         hand.threat.fault.what = (hand.choose)(asked)?;

@@ -1,4 +1,4 @@
-//! What a network needs of the server at its end.
+//! Interface of the server behind a network.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,34 +12,35 @@ use crate::body::Body;
 use crate::rights::{DenialObserver, Grant};
 use crate::server::RecordedAccess;
 
-/// What a network needs of the server at its end.
+/// The server behind a network.
 pub trait Server: Send + Sync + 'static {
-    /// Answers a request. Its effect takes place while the future is polled.
+    /// Answers a request. The request takes effect while the future is polled.
     fn answer(&self, request: Request<Bytes>) -> BoxFuture<'static, Response<Body>>;
 
-    /// Another replica of this server, whose cache for watches and for lists at version 0 stops at this moment.
+    /// Returns another replica of this server. Its cache for watches and for lists at version 0 stops now.
     fn stale(&self) -> Arc<dyn Server>;
 
-    /// Every object there is.
+    /// Returns all objects.
     fn objects(&self) -> Vec<Value>;
 
-    /// The revision of the latest write: as long as it is the same, so is every object. A server that has none to tell
-    /// is asked for its objects each time.
+    /// Returns the revision of the latest write. Objects are unchanged while it is. `None` if the server cannot
+    /// report it; its objects are then read each time.
     fn revision(&self) -> Option<u64> {
         None
     }
 
-    /// Restricts `user` to these grants: see [`ApiServer::restrict`](crate::ApiServer::restrict). `observer` hears of the
-    /// denied requests of all restricted users.
+    /// Restricts `user` to these grants: see [`ApiServer::restrict`](crate::ApiServer::restrict). `observer` is
+    /// called for each denied request of all restricted users.
     ///
     /// # Panics
-    /// Unless the server can enforce them.
+    /// If the server cannot enforce the grants.
     fn restrict(&self, user: &str, grants: Vec<Grant>, observer: DenialObserver) {
         let _ = observer;
         panic!("this server does not enforce the {} rights of {user}", grants.len());
     }
 
-    /// What users did: see [`ApiServer::used`](crate::ApiServer::used). Empty if the server does not record it.
+    /// Returns the requests of all users: see [`ApiServer::recorded_accesses`](crate::ApiServer::recorded_accesses).
+    /// Empty if the server does not record them.
     fn used(&self) -> BTreeSet<RecordedAccess> {
         BTreeSet::new()
     }

@@ -1,4 +1,4 @@
-//! What the lines of one network share: the world, the server, the plan, the journal, and the count of writes.
+//! State that the links of one network share: world, server, plan, journal and write count.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,21 +14,21 @@ use super::plan::{Fault, FaultAction, FaultPlan};
 use super::request_summary::RequestSummary;
 use super::server::Server;
 
-/// How long a request may be under way that was sent while there was a stale replica.
+/// Maximum time in flight of a request that was sent while there was a stale replica.
 const UNDER_WAY: Duration = Duration::from_secs(60);
 
-/// The shared part of a network.
+/// The shared state of a network.
 pub(super) struct Shared {
-    /// Whose time is true, and whose tasks the wires are.
+    /// The world, which has the true time and runs the tasks of the links.
     pub(super) world: Env,
     pub(super) server: Arc<dyn Server>,
     pub(super) plan: FaultPlan,
     pub(super) journal: Journal,
     requests: AtomicU64,
     writes: Mutex<Writes>,
-    /// By the fault's place in the plan.
+    /// Stale replicas by the fault's index in the plan.
     stale: Mutex<BTreeMap<usize, Arc<dyn Server>>>,
-    /// What there was at one revision.
+    /// All objects at one revision.
     seen: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
 }
 
@@ -73,12 +73,12 @@ impl Shared {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many writes were counted.
+    /// Returns the number of writes.
     pub(super) fn writes(&self) -> u64 {
         self.counts().all
     }
 
-    /// Counts a write; tells whether its sender dies of it, and whether it takes effect nevertheless.
+    /// Counts a write. If its sender must die with it, returns whether the write takes effect first.
     pub(super) fn count_write(&self, instance: &Arc<str>, asked: &RequestSummary) -> Option<bool> {
         if !asked.is_work() {
             return None;
@@ -97,7 +97,7 @@ impl Shared {
         })
     }
 
-    /// Every object there is at the server now.
+    /// Returns all objects of the server.
     pub(super) fn objects(&self) -> Arc<Vec<Value>> {
         let Some(revision) = self.server.revision() else {
             return Arc::new(self.server.objects());
@@ -113,14 +113,14 @@ impl Shared {
         }
     }
 
-    /// The server that answers, given the stale replica that was drawn.
+    /// Returns the server that answers: the stale replica, or the server itself.
     pub(super) fn server_for(&self, stale: Option<usize>) -> Arc<dyn Server> {
         let replicas = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         let replica = stale.and_then(|index| replicas.get(&index));
         Arc::clone(replica.unwrap_or(&self.server))
     }
 
-    /// Keeps a replica that stops at `from`, with what there was then, for as long as requests may reach it.
+    /// Keeps a replica that stops at `from` for as long as requests can reach it.
     async fn stale_replica(self: Arc<Self>, index: usize, from: Duration, until: Duration) {
         let replicas = || self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         self.world.sleep_until(windlass_env::Instant::ORIGIN + from).await;
@@ -136,8 +136,8 @@ impl Shared {
             self.plan.faults.iter().enumerate().filter(|(_, fault)| fault.concerns(sender.instance()));
         concerned
             .map(|(index, fault)| {
-                // Named after its content, not its place: taking one fault out of a plan leaves the draws of the
-                // others alone. Equal faults are told apart by a number.
+                // Named after the content and not the index, so that removing one fault does not change the random
+                // numbers of the others. A number distinguishes equal faults.
                 let content = fault.to_string();
                 let twins = taken.entry(content.clone()).or_default();
                 *twins += 1;
@@ -147,7 +147,7 @@ impl Shared {
             .collect()
     }
 
-    /// A stream of the world's, so that the sender's own draws are what they would be without faults.
+    /// Returns a random-number stream of the world, so that faults do not change the sender's own random numbers.
     pub(super) fn stream(&self, sender: &Env, what: &str) -> windlass_env::Rng {
         self.world.rng(&format!("wire of {}/{}: {what}", sender.instance(), sender.incarnation()))
     }

@@ -15,7 +15,7 @@ use crate::{ApiServer, ApiServerOptions};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A server, a network with faults, and a process on one of its lines.
+/// A server, a network with faults, and a process on one of its links.
 struct World {
     env: Env,
     sender: Env,
@@ -27,7 +27,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// An hour of one fault.
+/// Returns one fault that lasts an hour.
 fn hour_of(what: FaultAction) -> Vec<Fault> {
     vec![Fault::during(seconds(3600), what)]
 }
@@ -73,13 +73,13 @@ impl World {
         self.watch_with("", during).await
     }
 
-    /// Watches from the beginning of history, for so long; what came, and whether and how the watch ended.
+    /// Watches from the first revision for the given time. Returns the events, and whether and how the watch ended.
     async fn watch_with(&self, query: &str, during: Duration) -> (Vec<String>, Option<bool>) {
         let (told, end) = self.follow(query, during).await;
         (told.into_iter().map(|(_, event)| event).collect(), end)
     }
 
-    /// The same, with the time at which each event came.
+    /// Watches like [`World::watch_with`] and also returns the time of each event.
     async fn follow(&self, query: &str, during: Duration) -> (Vec<(Duration, String)>, Option<bool>) {
         let response = self.send("GET", &format!("{MAPS}?watch=true{query}"), Value::Null).await;
         let mut frames = response.expect("a watch").into_body().into_data_stream();
@@ -146,14 +146,14 @@ async fn refusals_come_in_the_servers_words_and_without_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_on_its_way_out_is_named_as_the_cause() {
+async fn terminating_namespace_is_reported_as_cause() {
     let world = World::with(hour_of(FaultAction::NamespaceTerminating));
     let status = body(world.send("POST", MAPS, map("one")).await.expect("an answer")).await;
     assert_eq!(status["details"]["causes"][0]["reason"], "NamespaceTerminating");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_lost_before_has_no_effect_and_what_is_lost_after_has() {
+async fn lost_request_has_no_effect_but_lost_response_has() {
     let cases = [
         (FaultAction::RequestLost { silently: false }, false),
         (FaultAction::RequestLost { silently: true }, false),
@@ -172,13 +172,13 @@ async fn what_is_lost_before_has_no_effect_and_what_is_lost_after_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_of_the_server_is_told_after_the_effect() {
+async fn server_timeout_is_returned_after_the_effect() {
     let world = World::with(hour_of(FaultAction::TimedOut));
     assert_eq!(world.create("one").await, 504);
     assert!(world.exists("one"));
 }
 
-/// Whether a create takes effect whose sender drops it after `dropped_after`, under this fault.
+/// Returns whether a create takes effect under this fault when its sender drops it after `dropped_after`.
 async fn takes_effect(fault: FaultAction, path: &str, dropped_after: Duration) -> bool {
     let world = World::with(hour_of(fault));
     let sending = world.send("POST", path, map("one"));
@@ -216,12 +216,12 @@ async fn client_that_does_not_connect_in_time_sends_nothing() {
     assert!(!takes_effect(slow, MAPS, arrives - Duration::from_millis(50)).await);
 }
 
-/// When a create takes effect under this fault, if its sender waits.
+/// Returns the time at which a create takes effect under this fault, if its sender waits.
 async fn arrival(fault: &FaultAction) -> Duration {
     let world = World::with(hour_of(fault.clone()));
     assert_eq!(world.create("one").await, 201);
     let served = |record: &Record| matches!(record.what, RecordKind::Served { .. }).then_some(record.at);
-    let at = world.network.journal().records().iter().find_map(served).expect("it was served");
+    let at = world.network.journal().records().iter().find_map(served).expect("the request was served");
     assert!((seconds(1)..seconds(50)).contains(&at), "the seed draws a long time: {at:?}");
     at
 }
@@ -300,7 +300,7 @@ async fn dead_server_loses_answers_and_silences_watches() {
         others.clone().oneshot(request).await.expect("an answer");
     };
     let ((), (told, end)) = tokio::join!(changes, world.watch(seconds(600)));
-    assert_eq!((told, end), (Vec::new(), None), "the watch is silent for ever");
+    assert_eq!((told, end), (Vec::new(), None), "a stalled watch delivers no event");
     assert_eq!(world.create("three").await, 201, "another server answers");
 }
 
@@ -331,7 +331,7 @@ async fn process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn process_dies_at_its_nth_write_although_another_fault_takes_the_effect_away() {
+async fn process_dies_at_nth_write_even_if_another_fault_drops_it() {
     let thieves = [
         FaultAction::RequestLost { silently: false },
         FaultAction::RequestLost { silently: true },
@@ -352,7 +352,7 @@ async fn process_dies_at_its_nth_write_although_another_fault_takes_the_effect_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_strike_whom_and_what_and_when_they_are_for() {
+async fn faults_affect_only_their_instance_resource_and_window() {
     let unavailable = || Fault::during(seconds(100), FaultAction::Unavailable);
     let cases = [
         (unavailable().for_instance("a"), 503),
@@ -371,7 +371,7 @@ async fn faults_strike_whom_and_what_and_when_they_are_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_end_break_expire_or_fall_silent() {
+async fn watch_faults_end_reset_expire_or_stall_watches() {
     let cases = [
         (FaultAction::WatchClosed, "ADDED one", Some(true)),
         (FaultAction::WatchReset, "ADDED one", Some(false)),
@@ -387,7 +387,7 @@ async fn watches_end_break_expire_or_fall_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_watch_tells_nothing_more() {
+async fn stalled_watch_sends_no_more_events() {
     let world = World::with(hour_of(FaultAction::WatchStalled));
     let changes = async {
         world.env.sleep(seconds(400)).await;
@@ -407,9 +407,9 @@ async fn event_may_come_twice() {
     assert_eq!(world.watch(seconds(5)).await.0, ["ADDED one", "ADDED one"]);
 }
 
-/// Each event draws its own delay: were they not told in turn, no order of eight would be kept by luck.
+/// Each event has its own random delay: unordered delivery would not keep the order of eight events by chance.
 #[tokio::test(start_paused = true)]
-async fn events_come_late_and_in_the_order_of_what_happened() {
+async fn delayed_events_arrive_in_order() {
     const NAMES: [&str; 8] = ["c", "a", "d", "b", "h", "f", "g", "e"];
     let world = World::with(hour_of(FaultAction::WatchDelayed { by_ms: 10_000 }));
     let changes = async {
@@ -428,7 +428,7 @@ async fn events_come_late_and_in_the_order_of_what_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_and_went_meanwhile_is_not_shown_and_a_bookmark_stands_for_it() {
+async fn coalescing_replaces_short_lived_object_with_bookmark() {
     let world = World::with(hour_of(FaultAction::Coalesced { within_ms: 2_000 }));
     let changes = async {
         world.env.sleep(seconds(1)).await;
@@ -525,7 +525,7 @@ async fn history(seed: u64, faults: Vec<Fault>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_seed_gives_one_history_and_a_fault_taken_out_leaves_the_draws_of_others_alone() {
+async fn equal_seed_reproduces_history_and_removed_fault_changes_no_other() {
     let unavailable = Fault::during(seconds(600), FaultAction::Unavailable).permille(300);
     let broken = Fault::during(seconds(600), FaultAction::RequestLost { silently: false })
         .permille(300)

@@ -1,4 +1,4 @@
-//! A watch on its way to the watcher: events under way, in order, and what becomes of them and of the watch.
+//! A watch stream with faults: delays, omits and duplicates events in order, and ends the watch.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,7 +22,8 @@ use super::request_summary::RequestSummary;
 use super::sender::LinkEndpoint;
 use crate::body::{Body, BodyError};
 
-/// A fault that ends a watch strikes within this time of its opening: clients open them again every few minutes.
+/// A fault that ends a watch is injected within this time after the watch opens: clients reopen watches every few
+/// minutes.
 const HORIZON: Duration = Duration::from_secs(300);
 
 /// Marks the bookmark that ends an initial list.
@@ -34,9 +35,9 @@ pub(super) struct FaultyWatch {
     id: u64,
     asked: Arc<RequestSummary>,
     source: Body,
-    /// The beginning of an event whose end has not come yet.
+    /// The beginning of an event that is still incomplete.
     begun: BytesMut,
-    /// What is under way, in order, with the true time of its arrival.
+    /// Items in flight, in order, with the true time of their arrival.
     under_way: VecDeque<(Duration, StreamItem)>,
     strike: Option<(Duration, FaultAction)>,
     timer: Option<(Duration, BoxFuture<'static, ()>)>,
@@ -54,12 +55,12 @@ enum StreamItem {
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum State {
     Open,
-    /// Silent for good.
+    /// Sends no more data.
     Stalled,
     Over,
 }
 
-/// What faults want to know of an event; only read off when one is about.
+/// Header of an event, parsed only if a fault requires it.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct EventHeader {
     #[serde(rename = "type", default)]
@@ -86,7 +87,7 @@ struct MetaHead {
     version: String,
 }
 
-/// What the faults of this moment do to one event.
+/// Effects of the current faults on one event.
 #[derive(Default)]
 struct EventFaults {
     late: Duration,
@@ -94,7 +95,7 @@ struct EventFaults {
     coalesced: bool,
     no_bookmarks: bool,
     no_end_bookmark: bool,
-    /// What ends the watch instead of this event.
+    /// The fault that ends the watch instead of this event.
     end: Option<FaultAction>,
 }
 
@@ -139,7 +140,7 @@ impl FaultyWatch {
         }
     }
 
-    /// Takes what the server has to tell, and puts it on its way.
+    /// Reads the available data of the server and queues it.
     fn load(&mut self, cx: &mut Context<'_>) {
         while !self.source_ended {
             match Pin::new(&mut self.source).poll_frame(cx) {
@@ -160,7 +161,7 @@ impl FaultyWatch {
         self.send(cargo, Duration::ZERO);
     }
 
-    /// Divides what came into events.
+    /// Splits received bytes into events.
     fn take(&mut self, bytes: Bytes) {
         let whole = self.begun.is_empty() && bytes.last() == Some(&b'\n');
         if whole && bytes.iter().filter(|byte| **byte == b'\n').count() == 1 {
@@ -204,7 +205,7 @@ impl FaultyWatch {
         self.send(StreamItem::Event(frame, head), treatment.late);
     }
 
-    /// Takes the states of a deleted object off the way. Whether it will never have been seen at all.
+    /// Removes queued events of a deleted object. Returns whether the client never sees the object.
     fn forget(&mut self, deleted: &EventHeader) -> bool {
         let same = |cargo: &StreamItem| matches!(cargo, StreamItem::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
         let added = self.under_way.iter().any(|(_, cargo)| {
@@ -217,7 +218,7 @@ impl FaultyWatch {
         added
     }
 
-    /// Nothing overtakes what was sent before it.
+    /// Queues an item behind all earlier items.
     fn send(&mut self, cargo: StreamItem, late: Duration) {
         let leg = self.line.chance().leg();
         let arrival = self.line.delivered_at(&self.asked, self.line.network.now() + leg + late);
@@ -275,7 +276,7 @@ impl FaultyWatch {
                 self.under_way.clear();
                 StreamItem::Cut
             }
-            // What is under way still arrives.
+            // Items in flight still arrive.
             _ => StreamItem::End,
         };
         self.source_ended = true;
@@ -283,7 +284,7 @@ impl FaultyWatch {
         self.under_way.push_back((arrival, cargo));
     }
 
-    /// What has arrived by now.
+    /// Returns the next item that has arrived by now.
     fn arrived(&mut self, now: Duration) -> Option<StreamItem> {
         let due = self.under_way.front().is_some_and(|(arrival, _)| *arrival <= now);
         if due { self.under_way.pop_front().map(|(_, cargo)| cargo) } else { None }
@@ -303,7 +304,7 @@ impl FaultyWatch {
         if matches!(cargo, StreamItem::Cut) { Some(Err(BodyError::Truncated)) } else { None }
     }
 
-    /// Waits for the next arrival or strike. Whether there is something to be done already.
+    /// Waits for the next arrival or fault. Returns `Ready` if there is work already.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let arrival = self.under_way.front().map(|(arrival, _)| *arrival);
         let strike = self.strike.as_ref().map(|(at, _)| *at);
@@ -360,7 +361,7 @@ fn ends_watches(what: &FaultAction) -> bool {
     )
 }
 
-/// The first fault that ends or silences a watch opened now.
+/// Returns the first fault that ends or stalls a watch opened now.
 fn first_strike(
     threats: &mut [ActiveFault],
     asked: &RequestSummary,
@@ -396,7 +397,7 @@ fn first_strike(
     first
 }
 
-/// The bookmark instead of an object that was never seen.
+/// Returns the bookmark that replaces an omitted object.
 fn bookmark(head: &EventHeader) -> Bytes {
     let ObjectHead { api_version, kind, metadata } = &head.object;
     let object = json!({
@@ -413,7 +414,8 @@ fn poison_frame(frame: &Bytes, names: &[String]) -> Bytes {
     format!("{event}\n").into()
 }
 
-/// Breaks an object of one of these names: what it says of itself stays, all else is a number. Whether it is one.
+/// Corrupts an object with one of these names: kind and metadata stay, all other fields become numbers. Returns
+/// whether the name matches.
 pub(super) fn poison(object: &mut Value, names: &[String]) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let hit = names.iter().any(|poisoned| poisoned == name);
