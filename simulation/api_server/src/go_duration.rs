@@ -1,8 +1,8 @@
-//! Durations in the format of Go.
+//! Durations in Go format.
 
 use std::time::Duration;
 
-/// Parses a duration in the format of Go: `1h15m30.918s`. A negative duration counts as zero.
+/// Parses a duration in Go format: `1h15m30.918s`. Negative durations become zero.
 pub(crate) fn go_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);

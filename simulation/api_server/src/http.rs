@@ -1,11 +1,11 @@
-//! Requests into calls, and what they return into answers.
+//! HTTP: decodes requests into calls and encodes the results into responses.
 //!
-//! A request is taken apart in the order in which upstream does it, so that of several mistakes the same one is
-//! told: path, method, media types, body, parameters, and then what is asked.
+//! A request is decoded in upstream's order (path, method, media types, body, parameters, operation), so a request
+//! with several errors gets the same error as upstream.
 //!
 //! Guarantees:
-//! - A request acts while its future is polled, and is never waited for by anything but a version that is yet to come.
-//! - Every refusal is a `Status`, but where upstream answers with plain text.
+//! - A request takes effect while its future is polled. It waits only for a resource version that does not exist yet.
+//! - Every error response is a `Status`, except where upstream responds with plain text.
 
 mod causes;
 mod identity;
@@ -48,16 +48,16 @@ use crate::status::{ResourceName, Status};
 use crate::storage::{Collection, Key, Stored};
 use crate::tables::Printer;
 
-/// The largest body that is read, as upstream.
+/// Maximum size of a request body, as upstream.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a request is not answered as it was meant.
+/// The failure of a request.
 enum RequestFailure {
-    /// With a status.
+    /// An error response with a `Status`.
     Status(Status),
-    /// With upstream's text for paths that nobody serves.
+    /// Upstream's plain text for unknown paths.
     NoPage,
 }
 
@@ -69,7 +69,7 @@ impl From<Status> for RequestFailure {
 
 type Outcome = Result<Response<Body>, RequestFailure>;
 
-/// A request about objects, taken apart.
+/// A decoded request for objects.
 struct ResourceCall {
     server: ApiServer,
     parts: Parts,
@@ -171,7 +171,7 @@ impl ResourceCall {
         ResourceName { group: &self.target.resource.group, resource: &self.target.resource.plural }
     }
 
-    /// How answers are to be made.
+    /// Returns the encoder of this request's responses.
     fn shape(&self) -> Result<ResponseEncoder, Status> {
         let form = media::form(&self.parts.headers, self.custom)?;
         let of = &self.target.resource;
@@ -198,25 +198,26 @@ impl ResourceCall {
         Ok(Selection { namespace, labels, fields, shard: self.shard(&list.shard)? })
     }
 
-    /// The part of the ring that is asked for, if this server knows of such parts.
+    /// Returns the requested shard, if the server supports sharding.
     fn shard(&self, selector: &str) -> Result<Option<ShardSelector>, Status> {
         if selector.is_empty() || !self.server.knows_shards() {
             return Ok(None);
         }
         let wrong = |error: ParseSelectorError| {
-            // Upstream did not see that coming.
+            // Upstream does not handle this error, so it responds with 500.
             Status::new(500, "", format!("invalid shard selector: {error}"))
         };
         selector.parse().map(Some).map_err(wrong)
     }
 
-    /// Upstream serves events without its watch cache, and filters nothing there unless something else is asked for.
+    /// Returns whether the watch ignores the shard selector. Upstream serves events without its watch cache, which
+    /// filters them only if there is another selector.
     fn watches_all_shards(&self, selection: &Selection) -> bool {
         let of = &self.target.resource;
         of.plural == "events" && matches!(&*of.group, "" | "events.k8s.io") && selection.is_unfiltered()
     }
 
-    /// What is selected by fields. The old way to watch one object names it in the path.
+    /// Returns the field selector. The deprecated watch path of one object contains its name.
     fn fields<'a>(&self, list: &'a query::ListQuery) -> Result<Cow<'a, str>, Status> {
         let name = &self.target.name;
         if name.is_empty() {
@@ -320,7 +321,7 @@ impl ResourceCall {
         finish(&mut shape, StatusCode::OK, &written)
     }
 
-    /// Records that an update or an apply took the right to create.
+    /// Records that an update or an apply required the `create` permission.
     fn record_creation(&self, written: &WriteResponse) {
         if written.created {
             let ResourceInfo { group, plural, .. } = &*self.target.resource;
@@ -329,7 +330,7 @@ impl ResourceCall {
         }
     }
 
-    /// Checks the right to create the object of an update or an apply, if that would create it. A body with a UID and a
+    /// Checks the `create` permission if an update or an apply would create the object. A body with a UID and a
     /// subresource create nothing.
     fn authorize_create(&self, body: &Value) -> Result<(), Status> {
         if self.target.is_subresource() || body["metadata"]["uid"].is_string() {
@@ -380,7 +381,7 @@ impl ResourceCall {
         Ok(response::json(StatusCode::OK, shape.list(&items, &meta)?))
     }
 
-    /// The object in a body. What stands in it twice, whoever decodes it is told with the options.
+    /// Decodes the object in a body. Duplicate fields are reported through `options`.
     fn object(
         &self,
         body: &[u8],
@@ -392,14 +393,14 @@ impl ResourceCall {
         Ok(body.value)
     }
 
-    /// The kind that a body is expected to be of.
+    /// Returns the expected kind of the body.
     fn expected_kind(&self) -> &str {
         let of = &self.target.resource;
         of.subresources.get(&self.target.subresource).map_or(&of.kind, |below| &below.kind)
     }
 }
 
-/// The resource of a path, and whether it is a custom one.
+/// Returns the resource of a path, and whether it is a custom one.
 fn find(server: &ApiServer, path: &ResourcePath) -> Result<(Arc<ResourceInfo>, bool), RequestFailure> {
     let catalogue = server.catalogue();
     if let Some(found) = catalogue.resource(&path.group, &path.version, &path.resource) {
@@ -410,7 +411,7 @@ fn find(server: &ApiServer, path: &ResourcePath) -> Result<(Arc<ResourceInfo>, b
     if catalogue.iter().any(known) { Err(Status::no_such_path().into()) } else { Err(RequestFailure::NoPage) }
 }
 
-/// What is to be done with a resource at a path.
+/// Returns the verb of a request, if the resource supports it at this path.
 fn route(
     resource: &ResourceInfo,
     path: &ResourcePath,
@@ -446,7 +447,7 @@ fn route(
     Ok(verb)
 }
 
-/// Checks the right of a user to send a request.
+/// Checks the permission of a user to send a request.
 fn authorize(
     server: &ApiServer,
     user: &str,
@@ -467,7 +468,7 @@ fn authorize(
     server.rights().check(user, access)
 }
 
-/// 405, in the words of upstream's router.
+/// Returns 405 with the message of upstream's router.
 fn not_allowed() -> Status {
     let message = "the server does not allow this method on the requested resource";
     let mut status = Status::new(405, "MethodNotAllowed", message);
@@ -489,7 +490,7 @@ fn finish(shape: &mut ResponseEncoder, code: StatusCode, written: &WriteResponse
     Ok(answer)
 }
 
-/// What was deleted, for a list of it. What would have been deleted is not stored in that form.
+/// Returns a deleted object for a list. A dry run returns it as a value, not in its stored form.
 fn stored(found: ResponseObject) -> Option<Arc<Stored>> {
     match found {
         ResponseObject::Stored(stored) => Some(stored),

@@ -1,16 +1,17 @@
-//! An API server in the process: enough of Kubernetes to run controllers on, small, honest, and checked against the
-//! real one by the contract suite in `tests/contract`.
+//! An in-process API server: small, but complete enough to run controllers. The contract suite in `tests/contract`
+//! checks it against the real server.
 //!
-//! A request passes, in this order: `http` (path, query, identity, media type) -> `registry` (defaults, validation,
-//! what each kind does on create, update and delete) -> `storage` (versions, history, watches) and back.
+//! A request passes `http` (path, query, identity, media type), then `registry` (defaults, validation, and the
+//! create, update and delete strategies of each kind), then `storage` (versions, history, watches).
 //!
 //! Guarantees:
-//! - One global resource version orders all writes; a write that changes nothing keeps its version and tells nobody.
-//! - A watch from a version tells every change after it, in order, or says that it cannot (410).
-//! - Everything timed or random comes from the `Env` it was given.
+//! - One global resource version orders all writes. A write that changes nothing keeps its version and sends no
+//!   event.
+//! - A watch from a version delivers every later change in order, or fails with 410.
+//! - All times and random numbers come from the `Env` of the server.
 //!
-//! It refuses to be a place for data that matters: it keeps objects in memory. It records rights, and enforces those of users
-//! that [`ApiServer::restrict`] names.
+//! Non-goals: durable storage (objects are in memory only) and authorization by default. The server records the
+//! accesses of all users and enforces permissions only for users passed to [`ApiServer::restrict`].
 
 pub mod body;
 pub mod faults;

@@ -1,8 +1,8 @@
-//! Why parameters and options are refused, in the words of upstream.
+//! Error causes for parameters and options, with upstream's messages.
 
 use crate::status::Cause;
 
-/// Checks the values of `dryRun`, wherever they came from.
+/// Checks the values of `dryRun` from the query or the body.
 pub(crate) fn check_dry_run(values: &[String], causes: &mut Vec<Cause>) {
     if values.iter().any(|value| value != "All") {
         let shown = serde_json::to_string(values).unwrap_or_default();
@@ -22,7 +22,7 @@ pub(crate) fn forbidden(field: &str, why: &str) -> Cause {
     cause("FieldValueForbidden", field, format!("Forbidden: {why}"))
 }
 
-/// A value that is none of the supported ones. `shown` is the value as it is to be quoted.
+/// Returns the cause for an unsupported value. `shown` is the value as quoted in the message.
 pub(crate) fn not_supported(field: &str, shown: &str, supported: &[&str]) -> Cause {
     let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
     let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));

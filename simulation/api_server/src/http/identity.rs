@@ -1,4 +1,4 @@
-//! Who asks.
+//! User of a request.
 
 use ::http::HeaderMap;
 use ::http::header::AUTHORIZATION;
@@ -6,11 +6,11 @@ use ::http::header::AUTHORIZATION;
 use crate::server::ApiServer;
 use crate::status::Status;
 
-/// Who asks without saying so: rights are recorded, not enforced.
+/// User of requests without credentials. Permissions are recorded, not enforced.
 const NOBODY_IN_PARTICULAR: &str = "system:admin";
 
-/// The user of a request: the one whose handle it came through, or who it is to be counted as, or whose token it
-/// carries.
+/// Returns the user of a request: the impersonated user, else the user of the server handle, else the user of the
+/// bearer token.
 pub(super) fn user(server: &ApiServer, headers: &HeaderMap) -> Result<String, Status> {
     let impersonated = headers.get("impersonate-user").and_then(|value| value.to_str().ok());
     if let Some(user) = impersonated.filter(|user| !user.is_empty()) {

@@ -1,7 +1,7 @@
-//! What a client sends and wants to see.
+//! Media types of requests and responses.
 //!
-//! JSON is spoken, YAML and protobuf are understood. A client that prefers protobuf and also takes JSON, as client-go and
-//! kubectl do, gets JSON; the place where protobuf would be made is [`super::answer`].
+//! Responses are JSON. Requests can also be YAML and protobuf. A client that prefers protobuf and also accepts JSON,
+//! such as client-go and kubectl, gets JSON. A protobuf encoder would belong in [`super::response`].
 
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT, CONTENT_TYPE};
@@ -10,21 +10,21 @@ use windlass_schema::check::{self, Parsed};
 use crate::registry::PatchKind;
 use crate::status::Status;
 
-/// What media types are answered with.
+/// Media type of responses.
 const ANSWERED: &str = "application/json";
-/// What media types are read.
+/// Media types of requests.
 const READ: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// In which form an object or a list is to be answered.
+/// The form of an object or list in the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseForm {
-    /// As it is.
+    /// The full object or list.
     Whole,
-    /// As rows.
+    /// A `Table`.
     Table(Meta),
-    /// Only its metadata.
+    /// Only the metadata of the object.
     Partial(Meta),
-    /// Only the metadata of its items.
+    /// Only the metadata of the items.
     PartialList(Meta),
 }
 
@@ -44,13 +44,13 @@ impl Meta {
     }
 }
 
-/// How a body is written.
+/// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
-    /// Of which JSON is a part.
+    /// YAML, which includes JSON.
     Yaml,
-    /// As most clients written in Go send built-in kinds.
+    /// Protobuf, which most Go clients send for built-in kinds.
     Protobuf,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Clause<'a> {
     pretty: bool,
 }
 
-/// The clauses of the `Accept` headers, the most wanted first. No header takes anything.
+/// Returns the clauses of the `Accept` headers in order of preference. A missing header accepts everything.
 pub(crate) fn accepted(headers: &HeaderMap) -> Vec<Clause<'_>> {
     let mut clauses: Vec<_> = headers
         .get_all(ACCEPT)
@@ -106,17 +106,17 @@ impl<'a> Clause<'a> {
         u8::from(self.main != "*") + u8::from(self.sub != "*")
     }
 
-    /// Whether JSON will do.
+    /// Returns whether the clause accepts JSON.
     pub(crate) fn takes_json(&self) -> bool {
         matches!((self.main, self.sub), ("application", "json" | "*") | ("*", "*"))
     }
 
-    /// Whether the answer is to be read by people.
+    /// Returns whether the client requests indented output.
     pub(crate) fn is_pretty(&self) -> bool {
         self.pretty
     }
 
-    /// The kind to be answered with, if it is not the usual one: kind, group, version.
+    /// Returns the requested conversion as kind, group and version, if there is one.
     pub(crate) fn conversion(&self) -> Option<(&str, &str, &str)> {
         let plain = self.as_kind.is_empty() && self.group.is_empty() && self.version.is_empty();
         (!plain).then_some((self.as_kind, self.group, self.version))
@@ -138,11 +138,11 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// The form in which objects are to be answered.
+/// Returns the form of the objects in the response.
 pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<ResponseForm, Status> {
     let clauses = accepted(headers);
     let mut spoken = clauses.iter().filter(|clause| clause.takes_json()).peekable();
-    // Only the paths of built-in kinds are watched over by upstream's router, which is asked first.
+    // Upstream's router, which runs first, checks only the paths of built-in kinds.
     if spoken.peek().is_none() && !custom {
         return Err(no_representation());
     }
@@ -152,7 +152,7 @@ pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<ResponseForm, St
     })
 }
 
-/// That nothing the client takes is spoken here, in the words of upstream's router.
+/// Returns 406 with the message of upstream's router: the server supports none of the accepted media types.
 pub(crate) fn no_representation() -> Status {
     let message = format!("406: Not Acceptable\n\nAvailable representations: {ANSWERED}");
     let mut status = Status::new(406, "NotAcceptable", message);
@@ -160,7 +160,7 @@ pub(crate) fn no_representation() -> Status {
     status
 }
 
-/// How the body of a request is written.
+/// Returns the format of a request body.
 pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Status> {
     match content_type(headers) {
         "" | "application/json" => Ok(Format::Json),
@@ -170,7 +170,7 @@ pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Status> {
     }
 }
 
-/// How a patch is written. Custom kinds have no strategic merge.
+/// Returns the format of a patch. Custom kinds do not support strategic merge.
 pub(crate) fn patch_kind(headers: &HeaderMap, custom: bool) -> Result<PatchKind, Status> {
     match content_type(headers) {
         "application/json-patch+json" => Ok(PatchKind::Json),
@@ -180,7 +180,7 @@ pub(crate) fn patch_kind(headers: &HeaderMap, custom: bool) -> Result<PatchKind,
         _ if custom => Err(unsupported(
             "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
         )),
-        // Upstream's router says this, which guards built-in kinds only.
+        // This message is from upstream's router, which checks only built-in kinds.
         _ => {
             let mut status = Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
             status.details = Some(Box::default());
@@ -201,7 +201,7 @@ fn unsupported(supported: &str) -> Status {
     Status::new(415, "UnsupportedMediaType", message)
 }
 
-/// An object as a body carries it. `kind` is what it ought to be.
+/// Decodes the object in a body. `kind` is the expected kind.
 pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Parsed, Status> {
     let refused = |why: String| {
         let message = check::unrecognized(kind, body, &why);
@@ -217,7 +217,7 @@ pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Parsed, 
     Ok(parsed)
 }
 
-/// A patch as a body carries it.
+/// Decodes the patch in a body.
 pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Parsed, Status> {
     let (format, what) = match kind {
         PatchKind::Apply => (Format::Yaml, "error decoding YAML"),
@@ -226,7 +226,7 @@ pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Parsed, Status> {
     read(body, format).map_err(|why| Status::bad_request(format!("{what}: {why}")))
 }
 
-/// Reads JSON, and what is not JSON as YAML if it may be.
+/// Decodes JSON, or YAML if the format allows it.
 fn read(body: &[u8], format: Format) -> Result<Parsed, String> {
     let sole = |value| Parsed { value, duplicates: Vec::new() };
     if format == Format::Protobuf {
@@ -236,7 +236,7 @@ fn read(body: &[u8], format: Format) -> Result<Parsed, String> {
         (Err(_), Format::Yaml) => {
             let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
             serde_saphyr::from_str(text).map(sole).map_err(|error| {
-                // The rest shows the place in the text.
+                // The other lines quote the text.
                 error.to_string().lines().next().unwrap_or_default().to_owned()
             })
         }

@@ -1,4 +1,4 @@
-//! Paths that do not lead to objects: what there is, how the server is, and which version it speaks.
+//! Non-resource URLs: discovery, health and version.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -17,11 +17,11 @@ use crate::body::Body;
 use crate::server::ApiServer;
 use crate::status::Status;
 
-/// What aggregated discovery is asked for with.
+/// Kind that clients request for aggregated discovery.
 const AGGREGATED: &str = "APIGroupDiscoveryList";
 const AGGREGATED_GROUP: &str = "apidiscovery.k8s.io";
 
-/// Answers a request about anything but objects.
+/// Answers a request for a non-resource URL.
 pub(super) fn respond(server: &ApiServer, parts: &Parts, query: &Query) -> Outcome {
     let path = request::decoded(parts.uri.path());
     let segments: Vec<&str> = path.split('/').collect();
@@ -68,7 +68,7 @@ fn described(catalogue: &Catalog, group: &str, version: &str) -> Outcome {
     document.map(|document| found(&document)).ok_or(RequestFailure::NoPage)
 }
 
-/// `/api` and `/apis`: the short answers of old, or everything at once for who can read that.
+/// Answers `/api` and `/apis`: aggregated discovery if the client accepts it, and otherwise the older format.
 fn discovery(parts: &Parts, catalogue: &Catalog, groups: bool) -> Outcome {
     for clause in media::accepted(&parts.headers).iter().filter(|clause| clause.takes_json()) {
         match clause.conversion() {
@@ -88,7 +88,7 @@ fn discovery(parts: &Parts, catalogue: &Catalog, groups: bool) -> Outcome {
     Err(media::no_representation().into())
 }
 
-/// Everything at once, or that the client has it already.
+/// Returns the aggregated discovery document, or 304 if the client has it already.
 fn at_once(parts: &Parts, bytes: Bytes) -> Response<Body> {
     const MEDIA: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let mut hasher = DefaultHasher::new();
@@ -112,7 +112,7 @@ fn varying(mut answer: Response<Body>) -> Response<Body> {
     answer
 }
 
-/// The paths that `/` tells of.
+/// Returns the paths that `/` lists.
 fn paths(catalogue: &Catalog) -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
     for resource in catalogue.iter().filter(|it| !it.group.is_empty()) {
@@ -127,7 +127,7 @@ fn paths(catalogue: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-/// The version of Kubernetes whose behavior is shown, and who shows it.
+/// Returns the emulated Kubernetes version and the version of this implementation.
 fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
@@ -138,7 +138,7 @@ fn version() -> Value {
     })
 }
 
-/// The server is well as long as it answers: it has no parts that could be ill alone.
+/// Reports the server as healthy: it has no component that could fail separately.
 fn health(segments: &[&str], query: &Query) -> Outcome {
     let text = match segments {
         [_, "ping"] | [_] if query.boolean("verbose").is_none() => "ok".to_owned(),

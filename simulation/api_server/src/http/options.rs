@@ -1,4 +1,4 @@
-//! The options of a deletion, as bodies and parameters write them.
+//! Deletion options from bodies and query parameters.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::causes::{check_dry_run, not_supported};
 use crate::registry::{DeleteOptions, Propagation};
 use crate::status::{Cause, Status};
 
-/// A `DeleteOptions` as it is written.
+/// A `DeleteOptions` as decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeleteBody {
@@ -22,7 +22,7 @@ pub(crate) struct DeleteBody {
     pub(crate) preconditions: Preconditions,
 }
 
-/// What must be so for a deletion to happen.
+/// Preconditions of a deletion.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Preconditions {
@@ -39,7 +39,7 @@ where
 }
 
 impl DeleteBody {
-    /// The options in a body.
+    /// Decodes the options in a body.
     pub(crate) fn read(body: Value) -> Result<DeleteBody, Status> {
         let found: DeleteBody =
             serde_json::from_value(body).map_err(|error| Status::bad_request(error.to_string()))?;
@@ -52,7 +52,7 @@ impl DeleteBody {
         )))
     }
 
-    /// What they mean, once they have been checked.
+    /// Validates the options.
     pub(crate) fn checked(self) -> Result<DeleteOptions, Status> {
         let mut causes = Vec::new();
         let propagation = self.propagation(&mut causes);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_refused_in_the_words_of_upstream() {
+    fn invalid_delete_options_get_upstream_messages() {
         let refused = |body| DeleteBody::read(body).and_then(DeleteBody::checked).err().map(|it| it.message);
         assert_eq!(
             refused(json!({"propagationPolicy": "Maybe"})).as_deref(),

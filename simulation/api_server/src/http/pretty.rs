@@ -1,6 +1,6 @@
-//! Answers for people: JSON with a line for each member.
+//! Indented JSON responses for human readers.
 //!
-//! It refuses to judge: what is no JSON comes out as it went in, with other spaces.
+//! Text that is not valid JSON is not reported; only its white space changes.
 
 use ::http::Response;
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
@@ -10,10 +10,10 @@ use super::media;
 use super::query::Query;
 use crate::body::Body;
 
-/// What browsers and tools for the command line begin their names with.
+/// Prefixes of the user agents of browsers and command-line tools.
 const FOR_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
-/// Whether a request asks for it: by media type, by parameter, or, if neither says anything, by who sends it.
+/// Returns whether the response must be indented: by media type, else by parameter, else by user agent.
 pub(super) fn wanted(parts: &Parts) -> bool {
     let uri = parts.uri.query().unwrap_or_default();
     let query = if uri.contains("pretty") { Query::parse(Some(uri)) } else { Query::default() };
@@ -25,7 +25,7 @@ pub(super) fn wanted(parts: &Parts) -> bool {
         }
 }
 
-/// The answer with lines, if it is JSON and its end is known.
+/// Indents the response if it is JSON of known length.
 pub(super) fn lines(answer: Response<Body>) -> Response<Body> {
     let media = answer.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
     if media.is_some_and(|it| it.starts_with("application/json")) {
@@ -35,7 +35,7 @@ pub(super) fn lines(answer: Response<Body>) -> Response<Body> {
     }
 }
 
-/// Compact JSON in lines, two spaces a level. Nothing is reordered.
+/// Indents compact JSON by two spaces per level. The order stays.
 fn indent(json: &[u8]) -> Vec<u8> {
     let mut found = Vec::with_capacity(json.len() * 2);
     let (mut depth, mut text, mut escaped) = (0_usize, false, false);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_for_by_parameter_media_type_or_name() {
+    fn indentation_depends_on_parameter_media_type_or_user_agent() {
         let cases = [
             ("/api?pretty=true", "", "kubectl/v1", true),
             ("/api?pretty=1", "", "", true),

@@ -1,9 +1,9 @@
-//! Objects that clients write in protobuf, as those of `kubectl create` and of most Go programs are.
+//! Decoder for objects in protobuf, which `kubectl create` and most Go programs send.
 //!
-//! Messages become the JSON that the same object has, by a table that `cargo xtask describe` makes from upstream's own
-//! files. What the writer wrote although it is empty is left to the schema's check, which drops it.
+//! Messages are converted to the JSON of the same object, by a table that `cargo xtask describe` generates from
+//! upstream's files. Empty fields stay; the schema check removes them later.
 //!
-//! It refuses to write protobuf: clients that send it take JSON back.
+//! Non-goal: encoding protobuf. Clients that send it get JSON responses.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// What stands before every object.
+/// Prefix of every object.
 const MAGIC: &[u8] = b"k8s\0";
-/// Deeper than any message of upstream's.
+/// Maximum nesting, greater than that of any upstream message.
 const DEPTH: usize = 64;
 
 const TABLE: &str = include_str!("protobuf.txt");
@@ -25,7 +25,7 @@ const TABLE: &str = include_str!("protobuf.txt");
 type Messages = BTreeMap<String, BTreeMap<u64, Field>>;
 
 struct Field {
-    /// The name in JSON; none if what is inside stands in its place.
+    /// JSON name; `None` if the fields of the inner message are inlined.
     name: Option<&'static str>,
     many: Cardinality,
     of: FieldType,
@@ -47,13 +47,13 @@ enum FieldType {
     Message(String),
 }
 
-/// One value as it lies on the wire.
+/// One value in wire format.
 enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// Why bytes are no object.
+/// The error for bytes that are not an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
@@ -68,7 +68,7 @@ pub(crate) enum WireError {
     TooDeep,
 }
 
-/// The object in a body.
+/// Decodes the object in a body.
 pub(crate) fn read(body: &[u8]) -> Result<Value, WireError> {
     let outer = body.strip_prefix(MAGIC).ok_or(WireError::NoMagic)?;
     let (mut kind, mut raw) = (&[][..], &[][..]);
@@ -95,7 +95,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Value, WireError> {
     Ok(Value::Object(object))
 }
 
-/// The name of a kind's message. Options belong to every group.
+/// Returns the message name of a kind. Options exist in every group.
 fn message_of(version: &str, kind: &str) -> Option<String> {
     let (group, version) = version.split_once('/').unwrap_or(("core", version));
     let group = group.split('.').next().unwrap_or_default();
@@ -159,7 +159,7 @@ fn value(of: &FieldType, wire: WireValue<'_>, depth: usize) -> Result<Value, Wir
     })
 }
 
-/// A message inside of another. Some have a form of their own in JSON.
+/// Decodes an inner message. Some messages have a special JSON form.
 fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
     const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
     let plain = || message_value(name, bytes, depth + 1);
@@ -186,13 +186,13 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
     }
 }
 
-/// A message that is a list in JSON.
+/// Decodes a message that is a list in JSON.
 fn list(of: &FieldType, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
     let items = fields(bytes)?.into_iter().map(|(_, wire)| value(of, wire, depth));
     items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
-/// JSON in bytes. No bytes are null, as in Go.
+/// Decodes embedded JSON. Empty bytes are null, as in Go.
 fn raw(bytes: &[u8]) -> Result<Value, WireError> {
     let found = fields(bytes)?.into_iter().find_map(|(number, wire)| match (number, wire) {
         (1, WireValue::Bytes(bytes)) if !bytes.is_empty() => Some(bytes),
@@ -202,7 +202,7 @@ fn raw(bytes: &[u8]) -> Result<Value, WireError> {
     serde_json::from_slice(json).map_err(|_| WireError::Malformed)
 }
 
-/// A time; the zero time is written as nothing.
+/// Returns a time as JSON; the zero time is null.
 fn time(found: &Map<String, Value>, precise: bool) -> Value {
     let number = |name: &str| found.get(name).and_then(Value::as_i64);
     let Some(seconds) = number("seconds") else { return Value::Null };
@@ -214,7 +214,7 @@ fn time(found: &Map<String, Value>, precise: bool) -> Value {
     }
 }
 
-/// A length of time as Go writes it, in the units that it takes.
+/// Formats a duration as Go does.
 fn duration(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let whole = nanoseconds.unsigned_abs();
@@ -241,7 +241,7 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// The fields of a message, in the order in which they were written.
+/// Returns the fields of a message in wire order.
 fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, WireValue<'_>)>, WireError> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -266,7 +266,7 @@ fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, WireValue<'_>)>, WireError> {
     Ok(found)
 }
 
-/// A number of as many bytes as it needs.
+/// Decodes a varint.
 fn number(bytes: &mut &[u8]) -> Result<u64, WireError> {
     let mut found = 0;
     for shift in (0..64).step_by(7) {
@@ -280,7 +280,7 @@ fn number(bytes: &mut &[u8]) -> Result<u64, WireError> {
     Err(WireError::Malformed)
 }
 
-/// The table. A line that means nothing describes nothing; a test reads them all.
+/// Returns the parsed table. Invalid lines are skipped; a test checks all lines.
 fn messages() -> &'static Messages {
     static MESSAGES: OnceLock<Messages> = OnceLock::new();
     MESSAGES.get_or_init(|| {
@@ -331,7 +331,7 @@ impl Field {
 mod tests {
     use super::*;
 
-    /// A field of bytes.
+    /// Encodes a bytes field.
     fn bytes(number: u8, inside: &[u8]) -> Vec<u8> {
         let length = u8::try_from(inside.len()).expect("a short field");
         assert!(length < 128, "a short field");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_form_of_its_own_in_json_gets_it() {
+    fn messages_with_special_json_form_are_converted() {
         let port =
             [bytes(1, b"http"), vec![3 << 3, 80], bytes(4, &[1 << 3, 1, 3 << 3 | 2, 1, b'w'])].concat();
         let spec = bytes(1, &port);

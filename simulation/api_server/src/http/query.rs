@@ -1,8 +1,7 @@
-//! Query parameters, read and refused as upstream does it.
+//! Query parameters, decoded and rejected as upstream does.
 //!
-//! Booleans are never wrong: only `0` and `false` mean no. Numbers are read strictly, unknown parameters are passed
-//! over, and what the parameters of a write mean together is checked before anything is done. Those of lists and watches
-//! are judged by [`crate::read`].
+//! Booleans are always valid: only `0` and `false` mean false. Numbers are strict. Unknown parameters are ignored.
+//! Combinations of a write's parameters are checked before the write; those of lists and watches in [`crate::read`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,17 +15,17 @@ use crate::read::{ListOptions, WatchOptions};
 use crate::registry::{FieldValidation, PatchKind, WriteOptions};
 use crate::status::{Cause, Status};
 
-/// The longest name of a field manager, in bytes.
+/// Maximum length of a field manager's name in bytes.
 const FIELD_MANAGER_MAX: usize = 128;
 
-/// The group that option types belong to.
+/// API group of the option types.
 const META: &str = "meta.k8s.io";
 
 /// The parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(BTreeMap<String, Vec<String>>);
 
-/// What a list, a watch or the deletion of a collection is told, before it is judged.
+/// Parameters of a list, a watch or a collection deletion, before validation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListQuery {
     pub(crate) labels: String,
@@ -37,7 +36,7 @@ pub(crate) struct ListQuery {
 }
 
 impl Query {
-    /// The parameters of a URL's query.
+    /// Parses the query of a URL.
     pub(crate) fn parse(query: Option<&str>) -> Query {
         let mut found = BTreeMap::<String, Vec<String>>::new();
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -46,7 +45,7 @@ impl Query {
         Query(found)
     }
 
-    /// The first value of a parameter; empty if there is none.
+    /// Returns the first value of a parameter, or an empty text if it is missing.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).and_then(|values| values.first()).map_or("", String::as_str)
     }
@@ -55,19 +54,19 @@ impl Query {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// A boolean; absent is `None`.
+    /// Returns a boolean parameter; `None` if it is missing.
     pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
         let value = self.0.get(name)?.first()?;
         Some(!(value == "0" || value.eq_ignore_ascii_case("false")))
     }
 
-    /// A whole number; absent is `None`.
+    /// Returns an integer parameter; `None` if it is missing.
     pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, Status> {
         let Some(value) = self.0.get(name).and_then(|values| values.first()) else { return Ok(None) };
         parse_integer(value).map(Some).map_err(Status::bad_request)
     }
 
-    /// What a list, a watch or the deletion of a collection is told.
+    /// Returns the parameters of a list, a watch or a collection deletion.
     pub(crate) fn list(&self) -> Result<ListQuery, Status> {
         let timeout = self.integer("timeoutSeconds")?.and_then(|it| u64::try_from(it).ok());
         let limit = self.integer("limit")?.unwrap_or_default();
@@ -93,7 +92,7 @@ impl Query {
         })
     }
 
-    /// The options of a create, an update or a patch. `user_agent` names the field manager if nothing else does.
+    /// Returns the options of a create, an update or a patch. `user_agent` is the default of the field manager.
     pub(crate) fn write(
         &self,
         verb: Verb,
@@ -146,8 +145,8 @@ impl Query {
         }
     }
 
-    /// Rejects an invalid parameter `timeout`, which every request but a watch may carry. The server in the process
-    /// answers at once; the wires of a simulation apply the value.
+    /// Rejects an invalid parameter `timeout`, which every request except a watch accepts. This server answers
+    /// immediately; the links of a simulation apply the value.
     pub(crate) fn check_timeout(&self) -> Result<(), Status> {
         let value = self.text("timeout");
         if value.is_empty() {
@@ -158,7 +157,7 @@ impl Query {
         })
     }
 
-    /// The parameters as the fields of a `DeleteOptions`, for deletions without a body.
+    /// Returns the parameters as a `DeleteOptions`, for deletions without a body.
     pub(crate) fn delete(&self) -> Result<DeleteBody, Status> {
         Ok(DeleteBody {
             grace_period_seconds: self.integer("gracePeriodSeconds")?,
@@ -174,7 +173,7 @@ impl Query {
     }
 }
 
-/// A whole number, or the complaint of Go's parser.
+/// Parses an integer; the error is the message of Go's parser.
 fn parse_integer(text: &str) -> Result<i64, String> {
     let complaint = |what| format!("strconv.ParseInt: parsing {text:?}: {what}");
     text.parse::<i64>().map_err(|error| match error.kind() {
@@ -185,7 +184,7 @@ fn parse_integer(text: &str) -> Result<i64, String> {
     })
 }
 
-/// The first part of the user agent, which stands in for a field manager that was not named.
+/// Returns the first part of the user agent, which is the default of the field manager.
 fn manager_of(user_agent: &str) -> String {
     let mut name = String::new();
     let first = user_agent.split('/').next().unwrap_or_default();
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_refused_in_the_words_of_upstream() {
+    fn invalid_numbers_get_upstream_messages() {
         let cases = [
             ("limit=-1", Ok(())),
             ("limit=x", Err("strconv.ParseInt: parsing \"x\": invalid syntax".to_owned())),

@@ -1,12 +1,12 @@
-//! Where bytes are made: objects, lists, frames of watches, refusals.
+//! Encoder for responses: objects, lists, watch frames and errors.
 //!
-//! Another encoding, such as protobuf, would be made here and nowhere else.
+//! Another encoding, such as protobuf, belongs here.
 //!
 //! Guarantees:
-//! - An object that is answered as it is stored is neither taken apart nor encoded again; lists and frames are put
-//!   together from the bytes that storage holds.
-//! - Items of built-in lists carry neither `kind` nor `apiVersion`, items of custom ones carry both, as upstream's do.
-//! - One frame of a watch is one piece of the body.
+//! - An object that is returned in its stored form is neither decoded nor encoded. Lists and frames are concatenated
+//!   from stored bytes.
+//! - As upstream, items of built-in lists have neither `kind` nor `apiVersion`, and items of custom lists have both.
+//! - One watch frame is one chunk of the body.
 
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::status::Status;
 use crate::storage::Stored;
 use crate::tables::Printer;
 
-/// The media type of everything that is made here.
+/// Media type of encoded objects.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// How the objects of one request are to be answered.
+/// The response encoder of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseEncoder {
     env: Env,
@@ -38,22 +38,22 @@ pub(crate) struct ResponseEncoder {
     custom: bool,
     form: ResponseForm,
     rows: Option<TableOptions>,
-    /// The version asked for.
+    /// The requested `apiVersion`.
     version: String,
-    /// How most objects begin that are kept in it.
+    /// The common first bytes of objects stored in that version.
     prefix: String,
 }
 
-/// How rows are made.
+/// Options of table responses.
 #[derive(Clone, Debug)]
 struct TableOptions {
     printer: Printer,
     include: Include,
-    /// A watch tells of its columns once.
+    /// Whether the next table includes the column definitions: a watch sends them once.
     headers: bool,
 }
 
-/// What a row carries of its object.
+/// Part of the object that a row includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Include {
     Nothing,
@@ -61,18 +61,18 @@ enum Include {
     Object,
 }
 
-/// What a list says of itself.
+/// Metadata of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMeta {
     pub(crate) revision: u64,
     pub(crate) continue_token: String,
     pub(crate) remaining: Option<u64>,
-    /// Told of whole objects of built-in kinds only, as upstream.
+    /// Set only for full objects of built-in kinds, as upstream.
     pub(crate) shard_selector: Option<String>,
 }
 
 impl ResponseEncoder {
-    /// The shape of answers about a resource. `printer` is asked only for tables.
+    /// Creates the encoder for a resource. `printer` is called only for tables.
     pub(crate) fn new(
         env: &Env,
         resource: &Arc<ResourceInfo>,
@@ -100,7 +100,7 @@ impl ResponseEncoder {
         })
     }
 
-    /// A stored object.
+    /// Encodes a stored object.
     pub(crate) fn stored(&mut self, stored: &Stored) -> Result<Bytes, Status> {
         if self.form == ResponseForm::Whole && stored.is_of(&self.version) {
             return Ok(stored.bytes.clone());
@@ -110,7 +110,7 @@ impl ResponseEncoder {
         self.object(&served)
     }
 
-    /// An object in the version asked for.
+    /// Encodes an object of the requested version.
     pub(crate) fn object(&mut self, object: &Value) -> Result<Bytes, Status> {
         if object["kind"] == "Status" && object["apiVersion"] == "v1" {
             return Ok(encode(object));
@@ -130,7 +130,7 @@ impl ResponseEncoder {
         }
     }
 
-    /// A list.
+    /// Encodes a list.
     pub(crate) fn list(&mut self, items: &[Arc<Stored>], meta: &ListMeta) -> Result<Bytes, Status> {
         match self.form {
             ResponseForm::Whole if self.custom => Ok(self.custom_list(items, meta)),
@@ -145,7 +145,7 @@ impl ResponseEncoder {
                 ))
             }
             ResponseForm::Table(version) => {
-                // One after the other, and for this once: a long list taken apart is ten times as large.
+                // Each object is decoded and dropped in turn: decoded, a long list needs ten times the memory.
                 let resource = Arc::clone(&self.resource);
                 let served = items.iter().map(|it| served_whole(it, &resource));
                 Ok(encode(&self.table(version, served, &meta.object())))
@@ -161,7 +161,7 @@ impl ResponseEncoder {
         }
     }
 
-    /// A frame of a watch about an object.
+    /// Encodes a watch frame with an object.
     pub(crate) fn frame(&mut self, kind: &str, stored: &Stored) -> Bytes {
         if matches!(self.form, ResponseForm::Whole | ResponseForm::PartialList(_))
             && stored.is_of(&self.version)
@@ -173,7 +173,7 @@ impl ResponseEncoder {
         self.value_frame(kind, &served)
     }
 
-    /// A frame of a watch that tells how far it has come.
+    /// Encodes a bookmark.
     pub(crate) fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if end_of_initial {
@@ -193,7 +193,7 @@ impl ResponseEncoder {
         framed(kind, &object)
     }
 
-    /// An object in the version asked for.
+    /// Converts a stored object to the requested version.
     fn served<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
         convert::serve(stored, &self.resource)
     }
@@ -221,7 +221,7 @@ impl ResponseEncoder {
         bytes.into()
     }
 
-    /// An item without its kind and version. Most objects begin with both, and are not encoded again.
+    /// Appends an item without kind and version. Most objects begin with both, so they need no new encoding.
     fn append_bare(&self, bytes: &mut Vec<u8>, item: &Stored) {
         if let Some(rest) = item.bytes.strip_prefix(self.prefix.as_bytes()) {
             bytes.push(b'{');
@@ -289,7 +289,7 @@ impl ResponseEncoder {
         })
     }
 
-    /// How upstream calls the type of an object in some of its messages.
+    /// Returns the Go type that some upstream messages name.
     fn go_type(&self, kind: &str) -> String {
         if self.custom {
             let list = if kind == self.resource.list_kind { "List" } else { "" };
@@ -329,7 +329,7 @@ fn include(query: &Query) -> Result<Include, Status> {
     }
 }
 
-/// A stored object in the version asked for; what is not taken apart stays so.
+/// Converts a stored object to the requested version without decoding it permanently.
 fn served_whole<'a>(stored: &'a Stored, resource: &ResourceInfo) -> Cow<'a, Value> {
     match stored.value.read() {
         Cow::Borrowed(value) => convert::serve(value, resource),
@@ -348,7 +348,7 @@ fn partial(object: &Value, meta: Meta) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": object["metadata"]})
 }
 
-/// A value as JSON. Values always have an encoding.
+/// Encodes a value as JSON. Every value has an encoding.
 pub(crate) fn encode(value: &(impl serde::Serialize + ?Sized)) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
@@ -363,27 +363,27 @@ fn framed(kind: &str, object: &[u8]) -> Bytes {
     frame.into()
 }
 
-/// The last frame of a watch that failed.
+/// Returns the last frame of a failed watch.
 pub(crate) fn error_frame(status: &Status) -> Bytes {
     framed("ERROR", &encode(status))
 }
 
-/// An answer of bytes that are JSON.
+/// Returns a response with JSON bytes.
 pub(crate) fn json(code: StatusCode, bytes: Bytes) -> Response<Body> {
     respond(code, JSON, Body::from_bytes(bytes))
 }
 
-/// An answer of plain text.
+/// Returns a plain-text response.
 pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     respond(code, TEXT, Body::from_bytes(text))
 }
 
-/// An answer that continues.
+/// Returns a stream response.
 pub(crate) fn stream(body: Body) -> Response<Body> {
     respond(StatusCode::OK, JSON, body)
 }
 
-/// A refusal.
+/// Returns an error response.
 pub(crate) fn refusal(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = json(code, encode(status));
@@ -394,7 +394,7 @@ pub(crate) fn refusal(status: &Status) -> Response<Body> {
     answer
 }
 
-/// Adds what a client is to be told next to the answer.
+/// Adds `Warning` headers to a response.
 pub(crate) fn warn(answer: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");

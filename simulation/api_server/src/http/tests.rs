@@ -1,4 +1,4 @@
-//! What happens between the parts of a request.
+//! Tests of events between the stages of a request.
 
 use futures_util::stream;
 use http_body::Frame;
@@ -9,7 +9,7 @@ use windlass_env::Env;
 use super::*;
 use crate::server::ApiServerOptions;
 
-/// A body that comes when something else has been done.
+/// A body that arrives after another action has completed.
 fn late(
     body: Value,
     first: impl FnOnce(),
@@ -27,7 +27,7 @@ fn target(server: &ApiServer, name: &str) -> Target {
     Target { resource: resource.expect("it is served"), namespace, name: name.to_owned(), subresource }
 }
 
-/// A server that knows widgets.
+/// A server with a custom kind.
 fn server() -> ApiServer {
     let server = ApiServer::new(&Env::virtual_time(1), ApiServerOptions::default());
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
