@@ -1,12 +1,12 @@
-//! Lists and watches: which objects, at which version, told how.
+//! Lists and watches of a collection at a resource version.
 //!
 //! Guarantees:
-//! - A list is of one revision, also when it is fetched in pages.
-//! - A watch tells every change after its version once and in order, or says that it cannot (410) and ends.
-//! - An object that starts or ceases to be selected is told as ADDED or DELETED.
-//! - Who watches is woken in registration order, and waits on nothing but `Env` and storage.
+//! - All pages of a list have the same revision.
+//! - A watch delivers each change after its version exactly once and in order, or fails with 410 and ends.
+//! - An object that starts or stops matching the selector is delivered as ADDED or DELETED.
+//! - Watches are woken in registration order. They wait only for `Env` and storage.
 //!
-//! It refuses to encode: what is told are stored objects, whose bytes are shared.
+//! Non-goal: encoding. Lists and watches return stored objects, whose bytes are shared.
 
 mod fields;
 mod labels;

@@ -1,6 +1,6 @@
 //! Field selectors: `metadata.name=a,status.phase!=Running`.
 //!
-//! Which fields a kind can be selected by, and what is said about others, the registry knows ([`FieldTable`]).
+//! The registry provides each kind's fields and its message for unsupported fields ([`FieldTable`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,31 +11,31 @@ use serde_json::Value;
 use crate::status::Status;
 use crate::storage::{Document, Stored};
 
-/// What is asked of fields. The default asks for nothing.
+/// A parsed field selector. The default selects all objects.
 #[derive(Clone, Debug, Default)]
 pub struct FieldSelector {
     terms: Vec<Term>,
 }
 
-/// By which fields objects of a kind can be selected.
+/// Fields by which the objects of a kind can be selected.
 #[derive(Clone, Debug)]
 pub struct FieldTable {
     readers: BTreeMap<Cow<'static, str>, FieldReader>,
     refusal: fn(&str) -> String,
 }
 
-/// How a field is read. What is not there reads as the empty text.
+/// A way to read the value of a field. A missing field reads as an empty text.
 #[derive(Clone, Debug)]
 pub enum FieldReader {
     /// `metadata.name`.
     Name,
     /// `metadata.namespace`.
     Namespace,
-    /// What lies at a JSON pointer (`/status/phase`).
+    /// The value at a JSON pointer (`/status/phase`).
     Pointer(Cow<'static, str>),
-    /// What lies at the first of some JSON pointers where there is something: fields that have several names.
+    /// The first value that is present at one of several JSON pointers, for fields with several names.
     FirstOf(Vec<Cow<'static, str>>),
-    /// What a function makes of the object.
+    /// The result of a function of the object.
     With(fn(&Value) -> String),
 }
 
@@ -46,13 +46,13 @@ struct Term {
     value: Arc<str>,
 }
 
-/// What most kinds with fields of their own say about a field they do not know.
+/// Returns the message of most kinds for an unsupported field.
 pub fn not_supported(field: &str) -> String {
     format!("field label not supported: {field}")
 }
 
 impl FieldTable {
-    /// Name and namespace only, as for kinds without fields of their own.
+    /// Returns a table with name and namespace only, for kinds without other fields.
     pub fn metadata() -> FieldTable {
         let refusal = |field: &str| {
             format!(r#"{field:?} is not a known field selector: only "metadata.name", "metadata.namespace""#)
@@ -62,19 +62,19 @@ impl FieldTable {
             .with("metadata.namespace", FieldReader::Namespace)
     }
 
-    /// No field at all; `refusal` says so, for instance [`not_supported`].
+    /// Returns a table without fields; `refusal` returns the error message, for instance [`not_supported`].
     pub fn empty(refusal: fn(&str) -> String) -> FieldTable {
         FieldTable { readers: BTreeMap::new(), refusal }
     }
 
-    /// The same, with one field more.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, field: impl Into<Cow<'static, str>>, reader: FieldReader) -> FieldTable {
         self.readers.insert(field.into(), reader);
         self
     }
 
-    /// The same, with a field that lies where its name says.
+    /// Adds a field whose name is its path.
     #[must_use]
     pub fn with_path(self, field: impl Into<Cow<'static, str>>) -> FieldTable {
         let field = field.into();
@@ -84,10 +84,10 @@ impl FieldTable {
 }
 
 impl FieldSelector {
-    /// The selector that a request has.
+    /// Parses the selector of a request.
     ///
     /// # Errors
-    /// 400, in upstream's words.
+    /// 400, with the upstream message.
     pub fn parse(text: &str, table: &FieldTable) -> Result<FieldSelector, Status> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -104,23 +104,23 @@ impl FieldSelector {
         Ok(FieldSelector { terms: terms.collect::<Result<_, _>>()? })
     }
 
-    /// The object of a name.
+    /// Returns a selector for one object name.
     pub fn name(name: impl Into<Arc<str>>) -> FieldSelector {
         FieldSelector { terms: vec![Term { reader: FieldReader::Name, equal: true, value: name.into() }] }
     }
 
-    /// Whether nothing is asked for.
+    /// Returns whether the selector selects all objects.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The only name that is selected, if there is one.
+    /// Returns the only name that the selector allows, if there is one.
     pub fn required_name(&self) -> Option<&str> {
         let named = |it: &&Term| it.equal && matches!(it.reader, FieldReader::Name);
         self.terms.iter().find(named).map(|it| &*it.value)
     }
 
-    /// Whether the object has such fields.
+    /// Returns whether the selector matches the object.
     pub fn matches(&self, stored: &Stored) -> bool {
         self.terms.iter().all(|term| (*term.reader.read(stored) == *term.value) == term.equal)
     }
@@ -152,7 +152,7 @@ fn text_at<'a>(object: &'a Document, pointer: &str) -> Cow<'a, str> {
     }
 }
 
-/// The parts between commas; one behind a backslash does not count.
+/// Splits a selector at its commas; a backslash escapes a comma.
 fn split_terms(text: &str) -> Vec<&str> {
     let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, character) in text.char_indices() {
@@ -170,7 +170,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     terms
 }
 
-/// Field, whether it is to be equal, and value. The first operator counts.
+/// Splits a term at its first operator into field, whether it must be equal, and value.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let equals = term.find('=')?;
     let at = if term[..equals].ends_with('!') { equals - 1 } else { equals };
@@ -192,7 +192,7 @@ fn unescape(value: &str) -> Result<String, Status> {
                 Some(other) => return Err(wrong(format!("invalid escape sequence: \\{other}"))),
                 None => return Err(wrong("invalid escape sequence: \\".to_owned())),
             },
-            // Upstream names the character by its number.
+            // Upstream reports the character as a number.
             ',' | '=' => {
                 return Err(wrong(format!("unescaped character in value: {}", u32::from(character))));
             }

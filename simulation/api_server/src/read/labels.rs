@@ -1,6 +1,6 @@
-//! Label selectors as queries write them: `a=b,c!=d,e in (x,y),!f,g,h>3`.
+//! Label selectors in query format: `a=b,c!=d,e in (x,y),!f,g,h>3`.
 //!
-//! Guarantees that what is refused is refused in upstream's words.
+//! Guarantee: error messages are those of upstream.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::status::Status;
 
-/// What is asked of labels. The default asks for nothing.
+/// A parsed label selector. The default selects all objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -32,21 +32,21 @@ enum Test {
 }
 
 impl LabelSelector {
-    /// The selector that a request has.
+    /// Parses the selector of a request.
     ///
     /// # Errors
-    /// 400, in upstream's words.
+    /// 400, with the upstream message.
     pub fn parse(text: &str) -> Result<LabelSelector, Status> {
         let mut parser = Parser { tokens: scan(text), next: 0 };
         parser.selector().map(|requirements| LabelSelector { requirements }).map_err(Status::bad_request)
     }
 
-    /// Whether nothing is asked for.
+    /// Returns whether the selector selects all objects.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether an object with these labels, or without any, is selected.
+    /// Returns whether the selector matches these labels; `None` for an object without labels.
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.requirements.iter().all(|it| {
             let value = labels.and_then(|labels| labels.get(&it.key)).and_then(Value::as_str);
@@ -55,7 +55,7 @@ impl LabelSelector {
     }
 }
 
-/// As queries write it, sorted by key.
+/// Writes the selector in query format, sorted by key.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, Requirement { key, test }) in self.requirements.iter().enumerate() {
@@ -196,7 +196,7 @@ impl<'a> Parser<'a> {
         check_key(key, "<nil>")?;
         let alone = matches!(self.peek().0, Kind::End | Kind::Comma);
         if negated || alone {
-            // Behind a negated key anything but a comma is refused by the caller.
+            // The caller rejects every token except a comma after a negated key.
             let test = if negated { Test::Missing } else { Test::Exists };
             return Ok(Requirement { key: key.to_owned(), test });
         }
@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands between the parentheses. Where a value is missing, the empty one is meant.
+    /// Parses the values between parentheses. A missing value is the empty one.
     fn value_list(&mut self) -> Parsed<BTreeSet<String>> {
         let mut values = BTreeSet::new();
         loop {
@@ -271,7 +271,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next token, where `in` and `notin` are words like others.
+    /// Returns the next token, with `in` and `notin` as identifiers.
     fn peek(&self) -> (Kind, &'a str) {
         match self.tokens.get(self.next) {
             Some(Token { kind: Kind::In | Kind::NotIn, text }) => (Kind::Identifier, text),
@@ -286,7 +286,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// The next token, where `in` and `notin` are operators.
+    /// Returns the next token, with `in` and `notin` as operators.
     fn take_operator(&mut self) -> (Kind, &'a str) {
         let token = self.tokens.get(self.next).map_or((Kind::End, ""), |token| (token.kind, token.text));
         self.next += 1;

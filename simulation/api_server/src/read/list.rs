@@ -1,7 +1,6 @@
-//! Lists and gets: which revision answers, and which part of it.
+//! Lists and gets at a resource version.
 //!
-//! What is asked of the latest version is read from storage itself; the rest from the server's view, which may be
-//! behind.
+//! Requests for the latest version read from storage; all others read from the server's view, which can be stale.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,56 +13,55 @@ use super::{ReadView, Selection};
 use crate::status::Status;
 use crate::storage::{Collection, Key, Snapshot, StorageError, Stored};
 
-/// How a list is asked for, as the request has it. What is empty was not given.
+/// List parameters of a request. An empty field was not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// At most so many items; zero means all.
+    /// Maximum number of items; zero for no limit.
     pub limit: u64,
-    /// The token of the page before.
+    /// Continue token of the previous page.
     pub continue_: String,
-    /// The version.
+    /// Resource version.
     pub resource_version: String,
-    /// What the version means.
+    /// Interpretation of the resource version.
     pub resource_version_match: String,
-    /// Only watches may be asked for this.
+    /// Parameter `sendInitialEvents`, which only watches accept.
     pub send_initial_events: Option<bool>,
 }
 
-/// A list, or a page of one.
+/// A list, or one page of it.
 #[derive(Clone, Debug)]
 pub struct ListResponse {
-    /// The objects, by namespace and name.
+    /// Objects by namespace and name.
     pub items: Vec<Arc<Stored>>,
-    /// The revision of which all pages are.
+    /// Revision of all pages.
     pub revision: u64,
-    /// The token of the next page.
+    /// Continue token of the next page.
     pub continue_: Option<String>,
-    /// How many items there are from the beginning of this page on beyond its limit; known only without selectors. The
-    /// objects of other shards count, as upstream.
+    /// Number of items after this page; known only without selectors. Objects of other shards count, as upstream.
     pub remaining: Option<u64>,
 }
 
-/// How long a read waits for a view to show what it asks for, as upstream.
+/// Maximum wait for a view to reach the requested version, as upstream.
 pub(super) const FRESH_WITHIN: Duration = Duration::from_secs(3);
 
-/// When to ask again for a version that the view does not show, in seconds.
+/// `Retry-After` in seconds for a version that the view has not reached.
 pub(super) const RETRY_SECONDS: u32 = 1;
 
-/// What the request asks for, and from where it is answered.
+/// The data source of a request.
 enum Source {
-    /// Storage, now.
+    /// Storage at its latest revision.
     Latest,
-    /// The view, if it has seen this.
+    /// The view, once it has reached this revision.
     AtLeast(u64),
-    /// Exactly this, which the view must have seen.
+    /// Exactly this revision, which the view must have reached.
     Exactly(u64),
 }
 
 /// Lists a collection.
 ///
 /// # Errors
-/// 400 and 422 for options that make no sense, 410 when the version is no longer kept, 504 when it is yet to come
-/// (see [`settle`]).
+/// 400 and 422 for invalid options, 410 if the version is no longer kept, 504 if the version is in the future (see
+/// [`settle`]).
 pub fn list(
     view: &ReadView,
     collection: &Collection,
@@ -73,15 +71,15 @@ pub fn list(
     options.check()?;
     let (source, start) = options.source(selection)?;
     let snapshot = source.read(view, collection).map_err(|error| refuse(error, start.as_ref(), selection))?;
-    // Upstream answers version 0 from its cache, which knows no pages.
+    // Upstream serves version 0 from its cache, which ignores the limit.
     let limit = if options.resource_version == "0" { 0 } else { options.limit };
     Ok(page(&snapshot, selection, start, limit))
 }
 
-/// One object, as it is now or, with a version, as the view shows it.
+/// Returns one object: the latest state, or, with a version, the state in the view.
 ///
 /// # Errors
-/// 504 when the version is yet to come, 500 (as upstream) when it is none.
+/// 504 for a version in the future, 500 (as upstream) for an invalid version.
 pub fn get(
     view: &ReadView,
     collection: &Collection,
@@ -97,11 +95,11 @@ pub fn get(
     Ok(snapshot.objects.get(key).map(Stored::lent))
 }
 
-/// Waits up to three seconds for the view to show the version that a list or get asks for, as upstream does before
-/// it answers. Call it before [`list`] where clients may ask for what is yet to come.
+/// Waits up to three seconds, as upstream, for the view to reach the version of a list or get. Call it before
+/// [`list`] if clients can request versions in the future.
 ///
 /// # Cancel safety
-/// Dropping the future withdraws the wait.
+/// Dropping the future cancels the wait.
 pub async fn settle(env: &Env, view: &ReadView, resource_version: &str) {
     if let Ok(asked) = version::parse(resource_version) {
         view.reaches(env, asked, FRESH_WITHIN).await;
@@ -146,7 +144,7 @@ impl ListOptions {
         let asked = version::parse(&self.resource_version).map_err(|cause| {
             Status::bad_request(format!("invalid resource version: {}: {}", cause.field, cause.message))
         })?;
-        // A page of a list at a version has always been of exactly that version.
+        // A limited list at a version is exact by default, for compatibility.
         let exactly = match &*self.resource_version_match {
             "Exact" => true,
             "" => self.limit > 0 && asked > 0,
@@ -182,7 +180,7 @@ fn page(snapshot: &Snapshot, selection: &Selection, start: Option<Token>, limit:
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     let items: Vec<_> = rest.by_ref().filter(|it| selection.selects(it)).take(most).cloned().collect();
     let mut listed = ListResponse { items, revision: snapshot.revision, continue_: None, remaining: None };
-    // A page that is not full has seen all there is.
+    // A page that is not full is the last one.
     let (true, Some(last)) = (listed.items.len() == most, listed.items.last()) else { return listed };
     let more = rest.next().is_some();
     if selection.is_unfiltered() {

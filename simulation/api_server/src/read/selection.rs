@@ -1,4 +1,4 @@
-//! Which objects of a collection are meant.
+//! Selection of objects in a collection.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use windlass_object::shard::{self, ShardField};
 use super::{FieldSelector, LabelSelector, ShardSelector};
 use crate::storage::{Key, Stored};
 
-/// Which objects of a collection are meant. The default is all of them.
+/// A selection of objects. The default selects all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// The only namespace; all of them if there is none.
+    /// Namespace; `None` for all namespaces.
     pub namespace: Option<Arc<str>>,
-    /// What is asked of labels.
+    /// Label selector.
     pub labels: LabelSelector,
-    /// What is asked of fields.
+    /// Field selector.
     pub fields: FieldSelector,
-    /// The part of the ring of hashes; all of it if there is none.
+    /// Shard; `None` for all objects.
     pub shard: Option<ShardSelector>,
 }
 
 impl Selection {
-    /// Every object, or every one of a namespace.
+    /// Selects all objects, or all objects of a namespace.
     pub fn all(namespace: Option<Arc<str>>) -> Selection {
         Selection { namespace, ..Selection::default() }
     }
 
-    /// Whether the object is meant.
+    /// Returns whether the object is selected.
     pub fn matches(&self, stored: &Stored) -> bool {
         self.namespace.as_ref().is_none_or(|it| *it == stored.key.namespace) && self.selects(stored)
     }
 
-    /// Whether neither labels nor fields are asked for. Shards do not count, as upstream.
+    /// Returns whether there is no label and no field selector. Shards do not count, as upstream.
     pub fn is_unfiltered(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The objects of the namespace, from a key on.
+    /// Returns the objects of the namespace, starting at a key.
     pub(super) fn range<'a>(
         &'a self,
         objects: &'a OrdMap<Key, Arc<Stored>>,
@@ -51,7 +51,7 @@ impl Selection {
         objects.range(range).take_while(move |(key, _)| inside(key)).map(|(_, stored)| stored)
     }
 
-    /// Whether the object has the labels and fields, and is of the shard; its namespace is known to fit.
+    /// Returns whether labels, fields and shard match; the caller has checked the namespace.
     pub(super) fn selects(&self, stored: &Stored) -> bool {
         self.is_of_shard(stored) && self.has_what_is_asked(stored)
     }
@@ -68,7 +68,7 @@ impl Selection {
     }
 
     fn has_what_is_asked(&self, stored: &Stored) -> bool {
-        // Of a long list most objects are not taken apart, and are not to be for this.
+        // A pointer lookup avoids decoding all objects of a long list.
         let labelled = || {
             let labels = stored.value.pointer("/metadata/labels");
             self.labels.matches(labels.as_deref().and_then(Value::as_object))

@@ -1,31 +1,31 @@
-//! Reads the query parameter `shardSelector` as API servers do.
+//! Parser for the query parameter `shardSelector`, compatible with API servers.
 //!
-//! The language is a corner of CEL: `shardRange(field, start, end)`, joined by `||`. What API servers refuse is refused
-//! here, for the same reason; of CEL's spellings, escapes and raw texts are not read.
+//! The language is a subset of CEL: calls of `shardRange(field, start, end)`, joined by `||`. The parser rejects the
+//! same texts as API servers, with the same messages. It does not support CEL's escapes and raw strings.
 
 use std::{fmt, str::FromStr};
 
 use windlass_object::shard::{HashRange, ShardField, parse_bound};
 
-/// What an API server is asked to filter by, in upstream's words: objects whose field hashes into one of these ranges.
+/// A shard selector: selects objects whose field hashes into one of the ranges.
 ///
-/// A server keeps the ranges as they were written, and tells them again in that order.
+/// Servers keep the ranges in their original order and return them in that order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardSelector {
-    /// What is hashed.
+    /// Hashed field.
     pub field: ShardField,
-    /// Where the hash may lie: at least one range, in any order.
+    /// Hash ranges: at least one, in any order.
     pub ranges: Vec<HashRange>,
 }
 
 impl ShardSelector {
-    /// Whether an object whose field hashes to this is selected.
+    /// Returns whether an object whose field has this hash is selected.
     pub fn selects(&self, hash: u64) -> bool {
         self.ranges.iter().any(|range| range.contains(hash))
     }
 }
 
-/// As API servers tell it, whatever it was written like.
+/// Writes the selector in the canonical form of API servers.
 impl fmt::Display for ShardSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let field = self.field.as_str();
@@ -60,67 +60,67 @@ impl FromStr for ShardSelector {
     }
 }
 
-/// A selector that API servers refuse, in the words in which they do.
+/// The error for an invalid selector, with the message of API servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseSelectorError {
-    /// There is nothing in it.
+    /// The selector is empty.
     #[error("empty shard selector is not allowed; omit the parameter for unfiltered lists")]
     Nothing,
-    /// No expression of the language.
+    /// The text is not a valid expression.
     #[error("CEL parse error: Syntax error: {0}")]
     Syntax(String),
-    /// Something else is called.
+    /// Another function is called.
     #[error("unsupported function {0:?}; only shardRange() and || are allowed")]
     Function(String),
-    /// No call at all.
+    /// The expression is not a call.
     #[error("unexpected expression kind {0}; expected shardRange() call or || operator")]
     NotACall(u8),
-    /// Too many or too few arguments.
+    /// The number of arguments is wrong.
     #[error("shardRange() requires exactly 3 arguments, got {0}")]
     Arguments(usize),
-    /// The first argument is no field.
+    /// The first argument is not a field.
     #[error(
         "shardRange() first argument: expected field path (e.g. object.metadata.uid), got expression kind {0}"
     )]
     NotAField(u8),
-    /// Neither namespace nor uid.
+    /// The field is neither namespace nor uid.
     #[error("unsupported field path {0:?}; supported: object.metadata.uid, object.metadata.namespace")]
     Field(String),
-    /// A bound is no text.
+    /// A bound is not a string.
     #[error("{which} must be a string literal{found}")]
     NotAText {
         /// `hexStart` or `hexEnd`.
         which: &'static str,
-        /// What it is instead.
+        /// Type of the value.
         found: String,
     },
-    /// A bound is not written as bounds are.
+    /// A bound has the wrong format.
     #[error("{which}{wrong}")]
     Bound {
         /// `hexStart` or `hexEnd`.
         which: &'static str,
-        /// What is wrong with it.
+        /// Description of the error.
         wrong: String,
     },
-    /// The end is not above the start.
+    /// The end is not greater than the start.
     #[error("shard range start {start} must be less than end {end}")]
     Order {
-        /// The start as written.
+        /// Start as written.
         start: String,
-        /// The end as written.
+        /// End as written.
         end: String,
     },
-    /// Two fields in one selector.
+    /// One selector names two fields.
     #[error("all shard ranges must use the same field, got {first:?} and {other:?}")]
     Fields {
-        /// The first.
+        /// First field.
         first: &'static str,
-        /// Another.
+        /// Other field.
         other: &'static str,
     },
 }
 
-/// How deep parentheses may be nested.
+/// Maximum nesting of parentheses.
 const NESTING: usize = 64;
 
 #[derive(Debug)]
@@ -136,7 +136,8 @@ impl Token<'_> {
         matches!(self, Token::Sign(found) if *found == sign)
     }
 
-    /// Operators of the language are functions that are not allowed; everything else does not belong here at all.
+    /// Returns the error for this token. CEL's operators are unsupported functions; all other tokens are syntax
+    /// errors.
     fn unexpected(&self) -> ParseSelectorError {
         match self {
             Token::Sign(sign) if OPERATORS.contains(sign) => {
@@ -149,7 +150,7 @@ impl Token<'_> {
     }
 }
 
-/// The longer before those that they begin with.
+/// A sign comes before its own prefixes.
 const SIGNS: [&str; 18] =
     ["||", "&&", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "(", ")", ",", ".", "!"];
 const OPERATORS: [&str; 12] = ["&&", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%"];
@@ -183,19 +184,19 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, ParseSelectorError> {
     Ok(tokens)
 }
 
-/// What an expression is, as far as a selector cares.
+/// An expression, as far as a selector needs it.
 #[derive(Debug)]
 enum Expression<'a> {
     Or(Vec<Expression<'a>>),
     Call(&'a str, Vec<Expression<'a>>),
     Path(Vec<&'a str>),
     Text(&'a str),
-    /// Any other literal, by the type of its value.
+    /// Another literal, by the type of its value.
     Literal(&'static str),
 }
 
 impl Expression<'_> {
-    /// The number by which CEL's library tells kinds of expressions, since servers' messages hold it.
+    /// Returns CEL's number of the expression kind, which servers' messages contain.
     fn kind(&self) -> u8 {
         match self {
             Expression::Or(_) | Expression::Call(..) => 1,
@@ -335,7 +336,7 @@ fn written_bound<'a>(
     parse_bound(text).map(|bound| (bound, text)).ok_or_else(wrong)
 }
 
-/// What is wrong with a text that is no bound.
+/// Returns the error message for an invalid bound.
 fn wrong_with(text: &str) -> String {
     let Some(digits) = text.strip_prefix("0x") else {
         return format!(" must have '0x' prefix, got {text:?}");
@@ -398,7 +399,7 @@ mod tests {
 
     // parity: sharded-list-watch-gate
     #[test]
-    fn what_api_servers_refuse_is_refused_in_their_words() {
+    fn invalid_shard_selectors_get_api_server_messages() {
         let uid = "object.metadata.uid";
         let call = |field: &str, start: &str, end: &str| format!("shardRange({field}, {start}, {end})");
         let text = |it: &str| format!("'{it}'");
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused_however_deep_it_goes() {
+    fn invalid_expressions_are_rejected_at_any_depth() {
         for broken in ["shardRange(", "'", "||", "a ||", "(a", "a b", "a.", "shardRange(a,)", "#"] {
             assert!(matches!(parsed(broken).unwrap_err(), ParseSelectorError::Syntax(_)), "{broken}");
         }

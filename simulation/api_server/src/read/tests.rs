@@ -10,7 +10,7 @@ use windlass_env::Env;
 use super::*;
 use crate::storage::{Change, Collection, InMemoryStorage, Key, Precondition, Storage};
 
-/// A storage, a live view of it, and short words for writing.
+/// A storage and a live view of it, with short helpers for writes.
 struct World {
     env: Env,
     storage: Arc<InMemoryStorage>,
@@ -21,7 +21,7 @@ fn pods() -> Collection {
     Collection::new("", "pods")
 }
 
-/// The default namespace, unless the name brings its own.
+/// Parses a key; the default namespace is `default`.
 fn key(name: &str) -> Key {
     let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
     Key::new(namespace, name)
@@ -52,7 +52,7 @@ impl World {
         World { env, storage, view }
     }
 
-    /// Creates the pod, or replaces it, whichever fits.
+    /// Creates or replaces the pod.
     fn put(&self, name: &str, labels: &Value) -> u64 {
         let held = self.storage.get(&pods(), &key(name));
         let expected = held.map_or(Precondition::Absent, |it| Precondition::Revision(it.revision));
@@ -66,7 +66,7 @@ impl World {
         self.storage.commit(&pods(), &key(name), expected, change).unwrap().revision
     }
 
-    /// A write that no pod's watch hears of.
+    /// Writes to another collection, which wakes no watch of pods.
     fn elsewhere(&self) -> u64 {
         let (nodes, change) = (Collection::new("", "nodes"), Change::Put(pod("n", &json!({}), "")));
         let key = Key::new("", format!("node-{}", self.storage.revision()));

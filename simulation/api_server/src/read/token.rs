@@ -1,6 +1,6 @@
-//! Continue tokens: where the next page of a list begins, and at which revision.
+//! Continue tokens: start key and revision of the next page of a list.
 //!
-//! They are written as upstream writes them, and as opaque to clients.
+//! They have upstream's format and are opaque to clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,12 +10,12 @@ use super::Selection;
 use crate::status::Status;
 use crate::storage::Key;
 
-/// Where a list continues.
+/// The position at which a list continues.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// At which revision; nothing means the present one, at the price of consistency.
+    /// Revision; `None` for the latest revision, which makes the list inconsistent.
     pub(super) revision: Option<u64>,
-    /// From which key on.
+    /// First key of the page.
     pub(super) start: Key,
 }
 
@@ -29,14 +29,14 @@ struct Wire {
     start: String,
 }
 
-/// The only way of writing tokens there has been.
+/// The only version of the token format.
 const FORM: &str = "meta.k8s.io/v1";
 
-/// What the revision of a token that continues at the present one is written as: zero would look like a missing one.
+/// Revision number that represents `None`; zero would look like a missing number.
 const PRESENT: i64 = -1;
 
 impl Token {
-    /// The token with which a list continues behind `last`.
+    /// Returns the token that continues after `last`.
     pub(super) fn behind(last: &Key, revision: u64) -> Token {
         let start = Key::new(last.namespace.clone(), format!("{}\0", last.name));
         Token { revision: Some(revision), start }
@@ -49,12 +49,14 @@ impl Token {
         };
         let rv = self.revision.map_or(PRESENT, |it| i64::try_from(it).unwrap_or(i64::MAX));
         let wire = Wire { v: FORM.to_owned(), rv, start };
-        // Two strings and a number can be written as JSON.
+        // Two strings and a number always have an encoding.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
+    /// Parses a token.
+    ///
     /// # Errors
-    /// 400, for what was not made by [`Token::encode`].
+    /// 400 for a text that [`Token::encode`] has not returned.
     pub(super) fn decode(text: &str, selection: &Selection) -> Result<Token, Status> {
         let wrong = |why: &str| {
             Status::bad_request(format!("invalid continue token: continue key is not valid{why}"))

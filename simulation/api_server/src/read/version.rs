@@ -1,11 +1,11 @@
-//! Resource versions as clients write them.
+//! Resource versions in requests.
 
 use crate::status::{Cause, Status};
 
-/// The version a text stands for; nothing and `0` stand for any.
+/// Parses a resource version; an empty text and `0` mean any version.
 ///
 /// # Errors
-/// The cause, in upstream's words.
+/// The cause, with the upstream message.
 pub(super) fn parse(text: &str) -> Result<u64, Cause> {
     if text.is_empty() {
         return Ok(0);
@@ -21,12 +21,12 @@ pub(super) fn parse(text: &str) -> Result<u64, Cause> {
     }
 }
 
-/// What upstream answers to a get or a watch at a version that is none: it did not see that coming.
+/// Returns upstream's 500 for a get or a watch at an invalid version, which upstream does not validate.
 pub(super) fn unexpected(cause: Cause) -> Status {
     Status::new(500, "", format!("{}: {}", cause.field, cause.message))
 }
 
-/// A refusal of options that do not go together.
+/// Returns 422 if there are causes: invalid combinations of options.
 pub(super) fn invalid_options(causes: Vec<Cause>) -> Result<(), Status> {
     match causes.is_empty() {
         true => Ok(()),
@@ -34,13 +34,13 @@ pub(super) fn invalid_options(causes: Vec<Cause>) -> Result<(), Status> {
     }
 }
 
-/// That a field must not be set as it is.
+/// Returns the cause for a field that must not be set.
 pub(super) fn forbidden(field: &str, why: &str) -> Cause {
     let (reason, message) = ("FieldValueForbidden".to_owned(), format!("Forbidden: {why}"));
     Cause { reason, message, field: field.to_owned() }
 }
 
-/// That a `resourceVersionMatch` is unknown.
+/// Returns the cause for an unknown `resourceVersionMatch`.
 pub(super) fn unknown_match(found: &str, known: &[&str]) -> Cause {
     let known: Vec<_> = known.iter().map(|it| format!("{it:?}")).collect();
     Cause {

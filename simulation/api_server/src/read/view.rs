@@ -1,4 +1,4 @@
-//! What a server's watch cache has seen: all there is, or, for a stale one, less.
+//! View of storage through a server's watch cache, which can be stale.
 
 use std::fmt;
 use std::pin::pin;
@@ -11,18 +11,18 @@ use windlass_env::{Env, Rng};
 
 use crate::storage::{Collection, Snapshot, Storage, StorageError};
 
-/// Storage as one server's watch cache sees it.
+/// A server's view of storage, like a watch cache.
 ///
-/// A live view sees every write at once. A frozen one sees nothing that was written since, as a replica whose watch
-/// on storage hangs: lists and gets at version `0` show the past and watches fall silent, while writes and reads
-/// that demand the latest go through. Clones are the same view.
+/// A live view reflects every write immediately. A frozen view reflects no later write, like a replica whose watch on
+/// storage hangs. Lists and gets at version `0` then return old data and watches send no events. Writes, and reads
+/// that require the latest version, still work. Clones share one view.
 #[derive(Clone)]
 pub struct ReadView(Arc<Inner>);
 
 struct Inner {
     storage: Arc<dyn Storage>,
     freshness: Sender<ViewMode>,
-    /// From which the length of watches is drawn whose clients did not ask for one.
+    /// Random numbers for the duration of watches without a requested timeout.
     chance: Mutex<Rng>,
 }
 
@@ -31,31 +31,31 @@ pub(super) enum ViewMode {
     Live,
     Frozen {
         at: u64,
-        /// How many revisions it may be behind.
+        /// Maximum number of revisions that the view lags behind.
         within: u64,
     },
 }
 
 impl ReadView {
-    /// A view that sees every write. `chance` is a stream of the view's own.
+    /// Creates a view that reflects every write. `chance` must be a stream for this view only.
     pub fn live(storage: Arc<dyn Storage>, chance: Rng) -> ReadView {
         ReadView::build(storage, chance, ViewMode::Live)
     }
 
-    /// A view that stays at a revision until it is thawed.
+    /// Creates a view that is frozen at a revision until it is thawed.
     pub fn frozen(storage: Arc<dyn Storage>, revision: u64, chance: Rng) -> ReadView {
         ReadView::build(storage, chance, ViewMode::Frozen { at: revision, within: u64::MAX })
     }
 
-    /// The storage behind the view.
+    /// Returns the storage behind the view.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.0.storage
     }
 
-    /// The revision that the view shows. It does not go back, unless the storage is restored.
+    /// Returns the revision that the view reflects. It does not decrease unless the storage is restored.
     ///
-    /// Nobody can stay at what is no longer kept: a frozen view moves on with storage's floor, and watches on it
-    /// that have not are told 410.
+    /// A frozen view advances with the floor of the storage, because older revisions are no longer kept. Watches that
+    /// are behind the floor then fail with 410.
     pub fn revision(&self) -> u64 {
         let current = self.0.storage.revision();
         match self.0.freshness.get() {
@@ -66,28 +66,28 @@ impl ReadView {
         }
     }
 
-    /// Whether writes are hidden.
+    /// Returns whether the view is frozen.
     pub fn is_frozen(&self) -> bool {
         self.0.freshness.get() != ViewMode::Live
     }
 
-    /// Stays at the revision it shows.
+    /// Freezes the view at its current revision.
     pub fn freeze(&self) {
         self.freeze_within(u64::MAX);
     }
 
-    /// Stays at the revision it shows, but never falls further behind than so many revisions.
+    /// Freezes the view at its current revision, but limits its lag to this number of revisions.
     pub fn freeze_within(&self, revisions: u64) {
         let at = self.revision();
         self.0.freshness.set(ViewMode::Frozen { at, within: revisions });
     }
 
-    /// Sees every write again; its watches tell what they missed.
+    /// Reflects every write again. Watches deliver the events they missed.
     pub fn thaw(&self) {
         self.0.freshness.set(ViewMode::Live);
     }
 
-    /// How long a watch lasts whose client did not say: between thirty minutes and an hour, as upstream.
+    /// Returns the duration of a watch without a requested timeout: between thirty minutes and an hour, as upstream.
     pub(super) fn watch_length(&self) -> Duration {
         const MIN: Duration = Duration::from_secs(30 * 60);
         self.0.chance.lock().unwrap_or_else(PoisonError::into_inner).between(MIN, 2 * MIN)
@@ -97,18 +97,18 @@ impl ReadView {
         self.0.freshness.subscribe()
     }
 
-    /// The collection at the revision that the view shows.
+    /// Returns the collection at the revision of the view.
     pub(super) fn shown(&self, collection: &Collection) -> Snapshot {
         loop {
             let at = self.is_frozen().then(|| self.revision());
-            // If not, the floor has risen since the view was asked, and the view with it.
+            // A failed read means that the floor has risen since the revision was read; the view has risen with it.
             if let Ok(snapshot) = self.0.storage.read(collection, at) {
                 return snapshot;
             }
         }
     }
 
-    /// The collection as it was at a revision that the view has seen.
+    /// Returns the collection at a revision that the view has reached.
     pub(super) fn exactly(&self, collection: &Collection, revision: u64) -> Result<Snapshot, StorageError> {
         let current = self.revision();
         if revision > current {
@@ -117,10 +117,10 @@ impl ReadView {
         self.0.storage.read(collection, Some(revision))
     }
 
-    /// Waits until the view shows a revision, and says whether it did so in time.
+    /// Waits until the view reaches a revision, and returns whether it did so in time.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Dropping the future cancels the wait.
     pub(super) async fn reaches(&self, env: &Env, revision: u64, limit: Duration) -> bool {
         if self.revision() >= revision {
             return true;
@@ -133,7 +133,7 @@ impl ReadView {
                     Either::Right((freshness, _)) => freshness.is_err(),
                 };
                 if gone {
-                    // Nothing comes any more.
+                    // The storage is closed: no further write can arrive.
                     future::pending::<()>().await;
                 }
             }

@@ -1,4 +1,4 @@
-//! Watches: the present state if it is asked for, then every change, then silence until the next.
+//! Watches: deliver the current state if requested, and then every change.
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -17,55 +17,57 @@ use super::{ReadView, Selection};
 use crate::status::Status;
 use crate::storage::{Collection, StorageError, Stored, Transition};
 
-/// How a watch is asked for, as the request has it. What is empty was not given.
+/// Watch parameters of a request. An empty field was not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// The version after which changes are told.
+    /// Version after which changes are delivered.
     pub resource_version: String,
-    /// What the version means; only together with `send_initial_events`.
+    /// Interpretation of the version; only together with `send_initial_events`.
     pub resource_version_match: String,
-    /// Whether bookmarks are wanted.
+    /// Whether the client accepts bookmarks.
     pub bookmarks: bool,
-    /// Whether the present state is told first.
+    /// Whether the current state is delivered first.
     pub send_initial_events: Option<bool>,
-    /// How long the watch lasts; by default between thirty minutes and an hour, as upstream.
+    /// Duration of the watch; by default between thirty minutes and an hour, as upstream.
     pub timeout: Option<Duration>,
 }
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
     /// The object is new, or newly selected.
     Added(Arc<Stored>),
     /// The object changed.
     Modified(Arc<Stored>),
-    /// The object is gone, or no longer selected: its last selected state, at the version of that change.
+    /// The object was deleted or is no longer selected. Contains its last selected state at the version of that
+    /// change.
     Deleted(Arc<Stored>),
-    /// Everything up to a version has been told.
+    /// All changes up to a version have been delivered.
     Bookmark {
-        /// The version.
+        /// Version.
         revision: u64,
-        /// Whether this ends the present state (`k8s.io/initial-events-end`).
+        /// Whether this bookmark ends the initial state (`k8s.io/initial-events-end`).
         initial_end: bool,
     },
-    /// The watch cannot continue, and ends.
+    /// The watch failed and ends.
     Error(Status),
 }
 
-/// Where a watch starts.
+/// The starting point of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// With the present state, once the view shows this revision.
+    /// Current state, once the view has reached this revision.
     Present { at_least: u64 },
-    /// After a revision.
+    /// Changes after a revision.
     After(u64),
 }
 
-/// What a watch does next.
+/// The state of a watch.
 enum Phase {
     Starting(Start),
-    /// Everything up to `told` has been told. Bookmarks are worth telling once the view is past `start`. A view that is
-    /// not frozen need only have got there: on a real server somebody always writes, so that a quiet watch hears too.
+    /// All changes up to `told` have been delivered. Bookmarks are sent once the view is past `start`. For a live
+    /// view it is enough to have reached `start`: other clients of a real server always write, so idle watches get
+    /// bookmarks too.
     Following {
         start: u64,
         told: u64,
@@ -85,28 +87,29 @@ struct Watch {
     pending: VecDeque<WatchEvent>,
     writes: Receiver<u64>,
     freshness: Receiver<ViewMode>,
-    /// Kept from wait to wait: arming a timer costs more than looking at one.
+    /// Reused between waits: arming a timer costs more than polling it.
     timer: Option<(Instant, Timer)>,
 }
 
 type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How often a watch tells how far it is, as upstream.
+/// Interval of bookmarks, as upstream.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long before its end a watch tells how far it is, so that its successor misses little, as upstream.
+/// Time between the last bookmark and the end of a watch, as upstream. It keeps the gap before the next watch small.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// How many changes are fetched at once: enough to be quick, few enough that a slow client does not hoard history.
+/// Number of changes fetched at once: enough for throughput, and few enough that a slow client does not retain
+/// history.
 const BATCH: usize = 64;
 
 /// Watches a collection.
 ///
-/// As upstream, a version that is no longer kept or that the view does not reach is told by the stream, as its
-/// only event.
+/// As upstream, a version that is no longer kept or not reached results in an error event, the only event of the
+/// watch.
 ///
 /// # Errors
-/// 422 for options that make no sense, 500 (as upstream) for a version that is none.
+/// 422 for invalid options, 500 (as upstream) for an invalid version.
 pub fn watch(
     env: &Env,
     view: &ReadView,
@@ -156,7 +159,7 @@ impl WatchOptions {
         invalid_options(causes)
     }
 
-    /// A watch without a version has always begun with the present state.
+    /// Fills in defaults: a watch without a version begins with the current state.
     fn with_defaults(mut self) -> WatchOptions {
         if self.send_initial_events.is_none() && matches!(&*self.resource_version, "" | "0") {
             self.send_initial_events = Some(true);
@@ -217,7 +220,7 @@ impl Watch {
 
     async fn follow(&mut self, start: u64, told: u64) {
         let now = self.env.now();
-        // A restored storage assigns versions again: its changes do not continue this watch.
+        // A restored storage assigns versions again, so its changes do not continue this watch.
         if now >= self.deadline || self.writes.is_closed() {
             self.phase = Phase::Ended;
             return;
@@ -246,7 +249,7 @@ impl Watch {
         self.wait().await;
     }
 
-    /// Waits for a write, for the view to change, or for the next thing that is due.
+    /// Waits for a write, a change of the view, or the next deadline.
     async fn wait(&mut self) {
         let due = self.next_bookmark.map_or(self.deadline, |it| it.min(self.deadline));
         if self.timer.as_ref().is_none_or(|(at, _)| *at != due) {
@@ -292,7 +295,7 @@ fn refuse(error: &StorageError) -> Status {
     }
 }
 
-/// What a change is to someone who sees only what is selected.
+/// Converts a change to an event of a watch with this selection.
 fn tell(selection: &Selection, transition: &Transition) -> Option<WatchEvent> {
     let was = transition.before().is_some_and(|it| selection.matches(it));
     let is = !matches!(transition, Transition::Removed { .. }) && selection.matches(transition.now());

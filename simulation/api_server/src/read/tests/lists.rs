@@ -30,7 +30,7 @@ fn refused(world: &World, options: &ListOptions) -> crate::Status {
     list(&world.view, &pods(), &Selection::default(), options).unwrap_err()
 }
 
-/// Pods a to e, at the revisions 2 to 6.
+/// Creates pods a to e, at the revisions 2 to 6.
 fn five() -> World {
     let world = World::new();
     for name in ["a", "b", "c", "d", "e"] {
@@ -66,7 +66,7 @@ async fn every_version_and_match_is_answered_by_the_right_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_make_no_sense_are_refused_in_the_words_of_upstream() {
+async fn invalid_list_options_get_upstream_messages() {
     let world = five();
     let token = listed(&world, &options("", "", 2)).continue_.unwrap();
     let of = r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: "#;
@@ -129,7 +129,7 @@ async fn options_that_make_no_sense_are_refused_in_the_words_of_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_new_is_told_when_to_be_asked_for_again() {
+async fn future_version_is_rejected_with_retry_after() {
     let world = five();
     for options in [options("9", "", 0), options("9", "Exact", 0), options("9", "NotOlderThan", 3)] {
         let status = refused(&world, &options);
@@ -180,7 +180,7 @@ async fn page_whose_revision_was_forgotten_can_be_continued_inconsistently() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_are_told_apart_and_paged_alone() {
+async fn namespaces_are_listed_and_paged_separately() {
     let world = World::new();
     for name in ["a/1", "a-b/1", "a/2", "b/1", "a/3"] {
         world.put(name, &json!({}));
@@ -194,7 +194,7 @@ async fn namespaces_are_told_apart_and_paged_alone() {
     assert_eq!((names(&second), second.continue_), (vec!["a/3".to_owned()], None));
     let none = list(&world.view, &pods(), &in_namespace("c"), &ListOptions::default()).unwrap();
     assert!(none.items.is_empty());
-    // Over namespaces, a token carries on in the next one.
+    // Without a namespace, the token continues in the next namespace.
     let mut seen = Vec::new();
     let mut page = options("", "", 1);
     loop {
@@ -207,7 +207,7 @@ async fn namespaces_are_told_apart_and_paged_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_selectors_nobody_counts_what_remains() {
+async fn lists_with_selectors_have_no_remaining_count() {
     let world = World::new();
     for (name, tier) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"), ("e", "x"), ("f", "y")] {
         world.put(name, &json!({"tier": tier}));
@@ -222,7 +222,7 @@ async fn with_selectors_nobody_counts_what_remains() {
         page = continued(&token, 2);
     }
     assert_eq!(seen, [vec!["default/a".to_owned(), "default/c".to_owned()], vec!["default/e".to_owned()]]);
-    // A page that is full does not look whether anything selected is left; as upstream, the next may be empty.
+    // A full page does not check whether more selected objects follow; as upstream, the next page can be empty.
     let full = list(&world.view, &pods(), &labelled("tier=x"), &options("", "", 3)).unwrap();
     let rest =
         list(&world.view, &pods(), &labelled("tier=x"), &continued(&full.continue_.unwrap(), 3)).unwrap();
@@ -257,7 +257,7 @@ async fn tokens_from_elsewhere_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_view_shows_the_past_to_whom_it_is_enough() {
+async fn frozen_view_serves_stale_data_to_requests_that_accept_it() {
     let world = five();
     world.view.freeze();
     world.delete("a");

@@ -53,7 +53,7 @@ fn label_selectors_select_what_upstream_selects() {
 }
 
 #[test]
-fn label_selectors_are_refused_in_the_words_of_upstream() {
+fn invalid_label_selectors_get_upstream_messages() {
     const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
         alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
         '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -153,7 +153,7 @@ fn field_selectors_select_by_what_the_table_reads() {
 }
 
 #[test]
-fn field_selectors_are_refused_in_the_words_of_upstream() {
+fn invalid_field_selectors_get_upstream_messages() {
     let plain = FieldTable::metadata();
     let table = table();
     let cases = [

@@ -40,7 +40,7 @@ fn told(event: WatchEvent) -> String {
     }
 }
 
-/// Everything the watch tells without any time passing.
+/// Returns the events that are available without waiting.
 fn now(events: &mut Events) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(next) = events.next().now_or_never() {
@@ -57,7 +57,7 @@ impl World {
         Box::pin(watch(&self.env, &self.view, &pods(), selection, options).unwrap())
     }
 
-    /// What is told within a time, with the second at which it was.
+    /// Returns the events of the next `seconds`, each with the second of its arrival.
     async fn within(&self, events: &mut Events, seconds: u64) -> Vec<(u64, String)> {
         let (start, mut all) = (self.env.now(), Vec::new());
         let until = start + Duration::from_secs(seconds);
@@ -73,7 +73,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_tells_every_change_after_its_version_in_order_and_then_falls_silent() {
+async fn watch_delivers_every_change_after_its_version_in_order() {
     let world = World::new();
     world.put("a", &json!({}));
     let start = world.put("b", &json!({}));
@@ -89,7 +89,7 @@ async fn watch_tells_every_change_after_its_version_in_order_and_then_falls_sile
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_without_a_version_begins_with_the_present() {
+async fn watch_without_version_begins_with_current_state() {
     let world = World::new();
     world.put("b", &json!({}));
     world.put("a", &json!({}));
@@ -97,7 +97,7 @@ async fn watch_without_a_version_begins_with_the_present() {
         let options = WatchOptions { resource_version: version.to_owned(), ..WatchOptions::default() };
         let mut events = world.watch(Selection::default(), &options);
         assert_eq!(now(&mut events), ["ADDED a@3", "ADDED b@2"]);
-        // Where bookmarks are allowed the end of the present is told, as upstream does since it serves list-watches.
+        // With bookmarks allowed, the initial state ends with a bookmark, as upstream since it supports WatchList.
         let options = WatchOptions { bookmarks: true, ..options };
         let mut events = world.watch(Selection::default(), &options);
         assert_eq!(now(&mut events), ["ADDED a@3", "ADDED b@2", "END 3"]);
@@ -105,7 +105,7 @@ async fn watch_without_a_version_begins_with_the_present() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_watch_tells_the_present_its_end_and_the_rest() {
+async fn watch_list_delivers_current_state_end_bookmark_and_changes() {
     let world = World::new();
     world.put("a", &json!({}));
     world.elsewhere();
@@ -121,7 +121,7 @@ async fn list_watch_tells_the_present_its_end_and_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_watch_of_what_is_yet_to_come_is_refused_after_three_seconds_unless_it_comes() {
+async fn watch_list_of_future_version_fails_after_three_seconds() {
     let world = World::new();
     let mut events = world.watch(Selection::default(), &list_watch("2"));
     let refusal = "504 Timeout Timeout: Too large resource version: 2, current: 1".to_owned();
@@ -133,7 +133,7 @@ async fn list_watch_of_what_is_yet_to_come_is_refused_after_three_seconds_unless
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_start_or_cease_to_be_selected_are_told_as_added_and_deleted() {
+async fn selector_changes_are_delivered_as_added_and_deleted() {
     let world = World::new();
     let mut events = world.watch(labelled("tier=x"), &from(1));
     world.put("a", &json!({"tier": "y"}));
@@ -146,7 +146,7 @@ async fn objects_that_start_or_cease_to_be_selected_are_told_as_added_and_delete
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_ceases_to_be_selected_is_told_as_it_was_last_selected() {
+async fn deselected_object_is_delivered_in_its_last_selected_state() {
     let world = World::new();
     let mut events = world.watch(labelled("tier=x"), &from(1));
     world.put("a", &json!({"tier": "x"}));
@@ -171,7 +171,7 @@ async fn watches_of_a_namespace_and_of_a_name_hear_of_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn version_that_is_no_longer_kept_is_told_at_once_and_once() {
+async fn watch_of_compacted_version_fails_immediately_and_once() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     for _ in 0..5 {
         world.put("a", &json!({}));
@@ -201,7 +201,7 @@ async fn version_from_before_the_history_will_do_where_nothing_was_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_watch_is_told_that_what_it_missed_is_gone_and_never_delays_a_write() {
+async fn slow_watch_fails_with_410_and_never_delays_a_write() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     let mut slow = world.watch(Selection::default(), &from(1));
     let mut quick = world.watch(Selection::default(), &from(1));
@@ -240,7 +240,7 @@ async fn bookmarks_come_every_minute_and_before_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_though_nothing_is_written_unless_the_view_stands_still() {
+async fn idle_watch_gets_bookmarks_unless_the_view_is_frozen() {
     let world = World::new();
     let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(70)), ..from(1) };
     let mut events = world.watch(Selection::default(), &options);
@@ -280,7 +280,7 @@ async fn watch_from_the_future_is_silent_until_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_view_is_silent_and_tells_what_it_missed_once_thawed() {
+async fn thawed_view_delivers_events_missed_while_frozen() {
     let world = World::new();
     world.put("a", &json!({}));
     world.view.freeze();
@@ -292,7 +292,7 @@ async fn frozen_view_is_silent_and_tells_what_it_missed_once_thawed() {
     assert_eq!(now(&mut running), ["ADDED a@2"]);
     assert_eq!(now(&mut present), ["ADDED a@2", "END 2"]);
     assert_eq!(world.within(&mut ahead, 50).await, []);
-    // Who demands the latest is told that this server does not have it.
+    // A watch that requires the latest version fails on this stale server.
     let mut latest = world.watch(Selection::default(), &list_watch(""));
     let refusal = "504 Timeout Timeout: Too large resource version: 4, current: 2".to_owned();
     assert_eq!(world.within(&mut latest, 9).await[0], (3, refusal));
@@ -317,7 +317,7 @@ async fn view_frozen_in_the_past_starts_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_make_no_sense_are_refused_in_the_words_of_upstream() {
+async fn invalid_watch_options_get_upstream_messages() {
     let world = World::new();
     let of = r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: "#;
     let requires = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
@@ -363,7 +363,7 @@ async fn options_that_make_no_sense_are_refused_in_the_words_of_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_that_lags_by_many_batches_tells_them_all() {
+async fn watch_that_lags_by_many_batches_delivers_all() {
     let world = World::new();
     let mut events = world.watch(Selection::default(), &from(1));
     for at in 0..300 {
@@ -375,7 +375,7 @@ async fn watch_that_lags_by_many_batches_tells_them_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_share_the_bytes_of_what_they_are_told() {
+async fn watches_share_the_bytes_of_objects() {
     let world = World::new();
     let mut watches: Vec<_> = (0..3).map(|_| world.watch(labelled("tier=x"), &from(1))).collect();
     world.put("a", &json!({"tier": "x"}));
@@ -391,7 +391,7 @@ async fn watchers_share_the_bytes_of_what_they_are_told() {
     assert!(bytes.iter().all(|it| *it == bytes[0]));
 }
 
-/// A list kept up to date by a watch, as informers do.
+/// A list that is updated by a watch, as in an informer.
 #[derive(Default)]
 struct Cache(BTreeMap<Key, u64>);
 
@@ -413,7 +413,7 @@ impl Cache {
 
 proptest! {
     #[test]
-    fn what_a_watch_tells_leads_from_any_list_to_the_present(
+    fn watch_events_lead_from_any_list_to_the_current_state(
         writes in proptest::collection::vec((0..5u8, 0..4u8, any::<bool>()), 1..80),
         start in 0..80usize,
         namespaced in any::<bool>(),
