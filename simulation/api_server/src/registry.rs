@@ -1,14 +1,13 @@
-//! What each kind does when it is created, read, updated, patched and deleted.
+//! Strategies of each kind for create, get, update, patch and delete.
 //!
 //! Guarantees:
-//! - Writes are serialized: what a write read is still so when it is committed.
-//! - A write either commits one change of one object, with what follows from it, or is refused as upstream refuses it.
+//! - Writes are serialized: the data that a write has read is unchanged when the write commits.
+//! - A write either commits one change of one object, with its consequences, or is rejected as by upstream.
 //! - A write that changes nothing keeps its version.
-//! - Reads wait for no write.
-//! - What is told to nobody but the caller is kept in memory only: tokens end with the registry, and a snapshot of the
-//!   storage does not hold them.
+//! - Reads do not wait for writes.
+//! - Tokens are kept in memory only: they end with the registry, and a snapshot of the storage does not contain them.
 //!
-//! It refuses to know of HTTP: paths, media types and query parameters have become values before they come here.
+//! Non-goal: HTTP. Paths, media types and query parameters are decoded before they reach the registry.
 
 mod autoscalers;
 pub(crate) mod convert;
@@ -60,7 +59,7 @@ use crate::status::Status;
 use crate::storage::Storage;
 use crate::tables::CustomColumn;
 
-/// The resources of one server and what they do. Shared by all requests.
+/// The resources of one server and their strategies. Shared by all requests.
 pub struct Registry {
     env: Env,
     storage: Arc<dyn Storage>,
@@ -70,8 +69,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry over what is stored. Definitions of custom kinds that are stored already are served at once, and the
-    /// objects that every cluster has are made if they are not there.
+    /// Creates a registry for a storage. Serves the custom kinds of stored CustomResourceDefinitions, and creates the
+    /// objects that every cluster has, unless they exist.
     pub fn new(env: &Env, storage: Arc<dyn Storage>, catalogue: Catalog) -> Registry {
         let (tokens, state) = (Mutex::default(), Mutex::new(State { rng: env.rng("registry") }));
         let served = ServedResources { catalogue: Arc::new(catalogue), custom: BTreeMap::new() };
@@ -86,12 +85,12 @@ impl Registry {
         registry
     }
 
-    /// The resources served now.
+    /// Returns the resources that are served now.
     pub fn catalogue(&self) -> Arc<Catalog> {
         Arc::clone(&self.served().catalogue)
     }
 
-    /// The object, or what a subresource shows of it.
+    /// Returns the object, or the representation of a subresource.
     ///
     /// # Errors
     /// 404 if there is no such object, 405 if the subresource cannot be read.
@@ -108,35 +107,35 @@ impl Registry {
         }
     }
 
-    /// Creates the object, or what posting to a subresource means.
+    /// Creates the object, or performs the action of a subresource.
     ///
     /// # Errors
-    /// As upstream refuses it.
+    /// As upstream.
     pub fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
         let mut writer = self.write();
         let to = writer.current(to)?;
         writer.post(&to, body, options)
     }
 
-    /// Replaces the object, or the part of it that a subresource stands for.
+    /// Replaces the object, or the part of it that a subresource represents.
     ///
     /// # Errors
-    /// As upstream refuses it.
+    /// As upstream.
     pub fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
         let mut writer = self.write();
         let to = writer.current(to)?;
         writer.put(&to, body, options)
     }
 
-    /// Whether an update of this target creates it if it is absent.
+    /// Returns whether an update of this target creates a missing object.
     pub fn creates_by_update(&self, to: &Target) -> bool {
         !to.is_subresource() && kinds::kind_of(&self.served(), &to.resource).create_on_update
     }
 
-    /// Patches the object, or the part of it that a subresource stands for.
+    /// Patches the object, or the part of it that a subresource represents.
     ///
     /// # Errors
-    /// As upstream refuses it.
+    /// As upstream.
     pub fn patch(
         &self,
         to: &Target,
@@ -149,20 +148,20 @@ impl Registry {
         writer.patch(&to, kind, &body, options)
     }
 
-    /// Deletes the object, or begins to.
+    /// Deletes the object, or marks it as terminating.
     ///
     /// # Errors
-    /// As upstream refuses it.
+    /// As upstream.
     pub fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
         let mut writer = self.write();
         let at = writer.current(at)?;
         writer.delete(&at, options)
     }
 
-    /// Deletes every object that is selected, and returns them as they were found.
+    /// Deletes all selected objects and returns them as they were before.
     ///
     /// # Errors
-    /// As upstream refuses it; what was deleted before stays deleted.
+    /// As upstream; objects deleted before the error stay deleted.
     pub fn delete_collection(
         &self,
         at: &Target,
@@ -175,14 +174,14 @@ impl Registry {
         writer.delete_collection(&at, selection, list, options)
     }
 
-    /// The user that a token was made out for, unless it has expired or its account is gone.
+    /// Returns the user of a token, unless the token has expired or its ServiceAccount was deleted.
     pub fn user(&self, token: &str) -> Option<String> {
         let now = self.env.wall();
         let owner = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).owner(token, now);
         owner?.user(&*self.storage)
     }
 
-    /// By which fields objects can be selected.
+    /// Returns the fields by which objects can be selected.
     pub fn fields(&self, of: &ResourceInfo) -> FieldTable {
         match self.served().definition(of) {
             Some(definition) => definition.fields(&of.version),
@@ -190,7 +189,7 @@ impl Registry {
         }
     }
 
-    /// The columns of a custom resource; nothing for built-in ones.
+    /// Returns the columns of a custom resource; `None` for built-in resources.
     pub(crate) fn columns(&self, of: &ResourceInfo) -> Option<Vec<CustomColumn>> {
         self.served().definition(of).map(|it| it.columns(&of.version))
     }
@@ -200,7 +199,7 @@ impl Registry {
     }
 
     fn write(&self) -> WriteTransaction<'_> {
-        // The lock comes first: what is served may change until it is held.
+        // Lock first: the served resources can change until the lock is held.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
         let Registry { env, storage, served: live, tokens, .. } = self;

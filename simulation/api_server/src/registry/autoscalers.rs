@@ -1,10 +1,10 @@
-//! What autoscalers leave out.
+//! Defaults of HorizontalPodAutoscalers.
 
 use serde_json::{Value, json};
 
 use super::value;
 
-/// Puts in what was left out, by the version that the object says it is of.
+/// Sets defaults according to the object's `apiVersion`.
 pub(crate) fn defaults(object: &mut Value) {
     value::default(object, &["spec", "minReplicas"], 1);
     if value::text(object, &["apiVersion"]) == "autoscaling/v2"

@@ -1,8 +1,8 @@
-//! One object in several versions, and one collection under several names.
+//! Conversion between versions, and the storage collection of a resource.
 //!
-//! Kinds of several versions differ, among those that are served by default, in two places only: events have two
-//! groups, and autoscalers two versions. Autoscalers are kept in the newer version, which can say all that the older
-//! one can; everything else is kept in the version in which it was last written.
+//! Among the kinds that are served by default, only two exist in several versions: events have two groups, and
+//! autoscalers have two versions. Autoscalers are stored in the newer version, which can represent the older one.
+//! Other objects are stored in the version in which they were last written.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use windlass_schema::ResourceInfo;
 use super::value;
 use crate::storage::Collection;
 
-/// Where the objects of a resource are kept.
+/// Returns the collection in which the objects of a resource are stored.
 pub(crate) fn collection(resource: &ResourceInfo) -> Collection {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("events.k8s.io", "events") => Collection::new("", "events"),
@@ -20,7 +20,7 @@ pub(crate) fn collection(resource: &ResourceInfo) -> Collection {
     }
 }
 
-/// The `apiVersion` of a resource.
+/// Returns the `apiVersion` of a resource.
 pub(crate) fn api_version(resource: &ResourceInfo) -> String {
     match resource.group.as_str() {
         "" => resource.version.clone(),
@@ -28,7 +28,7 @@ pub(crate) fn api_version(resource: &ResourceInfo) -> String {
     }
 }
 
-/// A stored object in the version asked for.
+/// Converts a stored object to the version of the resource.
 pub(crate) fn serve<'a>(stored: &'a Value, resource: &ResourceInfo) -> Cow<'a, Value> {
     let asked = api_version(resource);
     let from = value::text(stored, &["apiVersion"]);
@@ -48,7 +48,7 @@ pub(crate) fn serve<'a>(stored: &'a Value, resource: &ResourceInfo) -> Cow<'a, V
     Cow::Owned(object)
 }
 
-/// An object as it is kept instead of `old`. What an older version of its kind cannot say stays as it was.
+/// Converts an object to its storage version. Fields that its version cannot represent keep their value from `old`.
 pub(crate) fn kept<'a>(object: &'a Value, old: Option<&Value>) -> Cow<'a, Value> {
     let said = [&["apiVersion"], &["kind"]].map(|it| value::text(object, it));
     if said != ["autoscaling/v1", "HorizontalPodAutoscaler"] {
@@ -73,7 +73,7 @@ pub(crate) fn kept<'a>(object: &'a Value, old: Option<&Value>) -> Cow<'a, Value>
     Cow::Owned(object)
 }
 
-/// The metrics of an autoscaler, of which the older version knows the share of the processor only.
+/// Merges the metrics of an autoscaler: the older version has only the CPU utilization.
 fn merge_metrics(object: &mut Value, old: &Value, (part, _, list, inner): AutoscalerPart) {
     let path = ["resource", inner, "averageUtilization"];
     let is_share = |it: &Value| value::text(it, &["resource", "name"]) == "cpu" && value::has(it, &path);
@@ -92,7 +92,7 @@ fn merge_metrics(object: &mut Value, old: &Value, (part, _, list, inner): Autosc
     }
 }
 
-/// The fields of events that have two names: in the core group, and in their own.
+/// Fields of events with different names in the core group and in `events.k8s.io`.
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -113,7 +113,8 @@ fn rename(object: &mut Value, names: &[(&str, &str)], back: bool) {
     }
 }
 
-/// Where a figure stands: the part, its field in the older version, its list in the newer one, and where in an item.
+/// Location of a number: the part, its field in the older version, its list in the newer one, and the field in an
+/// item.
 type AutoscalerPart = (&'static str, &'static str, &'static str, &'static str);
 
 const AUTOSCALER_PARTS: [AutoscalerPart; 2] = [

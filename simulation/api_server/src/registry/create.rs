@@ -1,4 +1,4 @@
-//! How an object comes to be.
+//! Creation of objects.
 
 use serde_json::{Value, json};
 
@@ -10,16 +10,16 @@ use super::writer::WriteTransaction;
 use super::{convert, meta, names, quota, reviews, value};
 use crate::status::{Cause, Status};
 
-/// The letters of generated names: no vowels, and nothing that looks like another.
+/// Characters of generated names: no vowels, and no characters that look alike.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How much of a prefix a generated name keeps, and how many letters it adds.
+/// Maximum length of the prefix in a generated name, and number of generated characters.
 const PREFIX_KEPT: usize = 58;
 const LETTERS: usize = 5;
-/// How often a taken name is replaced by another.
+/// Maximum number of attempts to generate a free name.
 const ATTEMPTS: usize = 8;
 
 impl WriteTransaction<'_> {
-    /// What posting means: an object, or what a subresource does with it.
+    /// Handles POST: creates an object, or performs the action of a subresource.
     pub(crate) fn post(
         &mut self,
         to: &Target,
@@ -48,7 +48,7 @@ impl WriteTransaction<'_> {
         Ok(written)
     }
 
-    /// Creates an object that has been decoded.
+    /// Creates a decoded object.
     pub(crate) fn create(
         &mut self,
         to: &Target,
@@ -60,7 +60,7 @@ impl WriteTransaction<'_> {
         self.create_managed(to, object, options)
     }
 
-    /// Creates an object whose fields have their managers.
+    /// Creates an object whose managed fields are set.
     pub(crate) fn create_managed(
         &mut self,
         to: &Target,
@@ -136,7 +136,7 @@ impl WriteTransaction<'_> {
         Ok(WriteResponse { answer, created: true, warnings })
     }
 
-    /// What the body is, checked against the path and decoded. Returns warnings.
+    /// Decodes a body and checks it against the path. Returns warnings.
     pub(crate) fn read_body(
         &self,
         to: &Target,
@@ -150,13 +150,13 @@ impl WriteTransaction<'_> {
             .inspect(|_| self.put_defaults(to, object))
     }
 
-    /// Puts in what was left out. What depends on other fields comes first, while one can see what was given.
+    /// Sets defaults. Those that depend on other fields come first, while missing fields are still recognizable.
     pub(crate) fn put_defaults(&self, to: &Target, object: &mut Value) {
         (self.kind_of(&to.resource).defaults)(object);
         transform::defaults(&to.resource, self.definition(&to.resource).as_deref(), object);
     }
 
-    /// Who manages which field, after the write.
+    /// Updates the managed fields for a write.
     pub(crate) fn manage(&self, to: &Target, old: &Value, object: &mut Value, options: &WriteOptions) {
         let managing = FieldManagerContext {
             manager: &options.field_manager,
@@ -167,12 +167,12 @@ impl WriteTransaction<'_> {
         transform::manage(&to.resource, old, object, &managing);
     }
 
-    /// What the kind of a resource does.
+    /// Returns the strategy of a resource.
     pub(crate) fn kind_of(&self, resource: &windlass_schema::ResourceInfo) -> &'static Kind {
         kinds::kind_of(&self.served, resource)
     }
 
-    /// Whether the object's status is written through a subresource.
+    /// Returns whether the object's status is written through a subresource.
     pub(crate) fn has_status(&self, to: &Target) -> bool {
         to.resource.subresources.contains_key("status")
     }
@@ -215,7 +215,7 @@ impl WriteTransaction<'_> {
         let (namespace, name) =
             (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
         match self.find(&convert::collection(&to.resource), namespace, name) {
-            // A dry run says what the write would have said.
+            // A dry run returns the same result as the write.
             Some(_) => self.insert(&to.resource, object.clone(), true).map(|_| ()),
             None => Ok(()),
         }
@@ -263,7 +263,7 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// Puts the object into the namespace of the path, or refuses if it says it is in another.
+/// Sets the namespace of the path, or rejects an object with another namespace.
 pub(crate) fn in_namespace(to: &Target, object: &mut Value) -> Result<(), Status> {
     let expected = if to.resource.namespaced { to.namespace.as_str() } else { "" };
     let found = value::text(object, &["metadata", "namespace"]);
@@ -282,7 +282,7 @@ pub(crate) fn in_namespace(to: &Target, object: &mut Value) -> Result<(), Status
     Err(Status::bad_request(why))
 }
 
-/// The `Success` that some posts are answered with.
+/// Returns the `Success` status that some POST requests get.
 pub(crate) fn success(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code})
 }

@@ -1,7 +1,7 @@
-//! Kinds that are defined while the server runs.
+//! CustomResourceDefinitions (CRDs): custom kinds that are added while the server runs.
 //!
-//! Names are accepted, and kinds established, at once: there is nobody to wait for. A definition that is deleted stays
-//! until its objects are gone, which may have finalizers of their own.
+//! Names are accepted and kinds established immediately, because there are no other replicas. A deleted CRD remains
+//! until its objects, which can have finalizers, are deleted.
 
 use std::sync::Arc;
 
@@ -17,38 +17,42 @@ use super::{convert, value};
 use crate::status::Status;
 use crate::storage::Collection;
 
-/// Keeps a definition until its objects are gone.
+/// Finalizer that keeps a CRD until its objects are deleted.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// Group, version and plural of definitions.
+/// Group, version and plural name of CRDs.
 const DEFINITIONS: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
-/// Serves what the stored definitions define. One that cannot be served does not stand in the way of the others.
+/// Serves the stored CRDs. An invalid CRD does not affect the others.
 pub(crate) fn load(writer: &mut WriteTransaction<'_>) {
     for stored in writer.all(&definitions(), "") {
         if let Err(status) = serve(writer, &stored.value, false) {
-            tracing::error!(definition = %stored.key, message = status.message, "a stored definition is not served");
+            tracing::error!(
+                definition = %stored.key,
+                message = status.message,
+                "stored CustomResourceDefinition rejected; not serving its kind"
+            );
         }
     }
 }
 
-/// Where definitions are kept.
+/// Returns the collection of CRDs.
 fn definitions() -> Collection {
     Collection::new(DEFINITIONS.0, DEFINITIONS.2)
 }
 
-/// Puts in what a definition leaves out.
+/// Sets the defaults of a CRD.
 pub(crate) fn defaults(object: &mut Value) {
     custom::default_definition(object);
 }
 
-/// Accepts the names of a definition, and says so in its status.
+/// Accepts or rejects the names of a CRD and records the result in its status.
 pub(crate) fn accept(writer: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
     custom::default_definition(object);
     let status = match conflict(writer, object) {
         None => custom::accepted_status(object, &writer.now()),
         Some((reason, taken)) => refused_status(object, reason, &taken, &writer.now()),
     };
-    // The names decide about these two only.
+    // Only these two conditions depend on the names.
     let mut others = value::items(object, &["status", "conditions"]).to_vec();
     others.retain(|it| !matches!(value::text(it, &["type"]), "NamesAccepted" | "Established"));
     value::set(object, &["status"], status);
@@ -58,7 +62,7 @@ pub(crate) fn accept(writer: &mut WriteTransaction<'_>, object: &mut Value) -> R
     Ok(())
 }
 
-/// Which name another definition of the group has taken. Where there are several, upstream tells the last.
+/// Returns a name that another CRD of the group has taken. If there are several, upstream reports the last.
 fn conflict(writer: &WriteTransaction<'_>, object: &Value) -> Option<(&'static str, String)> {
     let (group, plural) = names(object);
     let others: Vec<&Value> = writer
@@ -117,7 +121,7 @@ fn is_established(object: &Value) -> bool {
     value::items(object, &["status", "conditions"]).iter().any(holds)
 }
 
-/// What whoever makes a definition should know.
+/// Returns the warnings for a CRD.
 pub(crate) fn warnings(object: &Value) -> Vec<String> {
     let Ok(kind) = CustomKind::from_definition(object) else { return Vec::new() };
     let unchecked =
@@ -125,14 +129,14 @@ pub(crate) fn warnings(object: &Value) -> Vec<String> {
     kind.warnings().iter().cloned().chain(unchecked).collect()
 }
 
-/// What is wrong with a definition.
+/// Validates a CRD.
 pub(crate) fn validate(object: &Value, errors: &mut FieldErrors) {
     if let Err(found) = CustomKind::from_definition(object) {
         errors.0.extend(found.into_iter().map(cause));
     }
 }
 
-/// What is wrong with a new version of a definition.
+/// Validates an update of a CRD.
 pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(new, errors);
     for path in
@@ -142,7 +146,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors
     }
 }
 
-/// Serves what a definition defines.
+/// Serves the kind of a CRD.
 pub(crate) fn serve(writer: &mut WriteTransaction<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
     if dry_run || !is_established(object) {
         return Ok(());
@@ -166,8 +170,8 @@ pub(crate) fn serve(writer: &mut WriteTransaction<'_>, object: &Value, dry_run: 
     Ok(())
 }
 
-/// Follows the deletion of a definition that has just been marked: its objects are deleted as anybody would delete
-/// them, and it stays until none is left.
+/// Continues the deletion of a CRD that has just been marked. Its objects are deleted with default options, and the
+/// CRD remains until no object is left.
 pub(crate) fn terminate(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
     if writer.served.custom.contains_key(&(group.clone(), plural.clone())) {
@@ -190,7 +194,7 @@ fn delete_instances(writer: &mut WriteTransaction<'_>, object: &Value) -> Result
             subresource: String::new(),
         };
         match writer.delete(&to, &DeleteOptions::default()) {
-            // Objects of one kind may go with each other.
+            // The deletion of one object can delete others of the same kind.
             Err(status) if status.code != 404 => return Err(status),
             _ => {}
         }
@@ -198,7 +202,7 @@ fn delete_instances(writer: &mut WriteTransaction<'_>, object: &Value) -> Result
     Ok(())
 }
 
-/// A definition that is being deleted goes with its last object.
+/// Deletes a terminating CRD after its last object.
 pub(crate) fn finish(writer: &mut WriteTransaction<'_>, group: &str, plural: &str) -> Result<(), Status> {
     let Some(resource) =
         writer.served.catalogue.resource(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2).cloned()
@@ -224,7 +228,7 @@ pub(crate) fn finish(writer: &mut WriteTransaction<'_>, group: &str, plural: &st
     withdraw(writer, &last.value)
 }
 
-/// Marks a definition as being deleted.
+/// Marks a CRD as terminating.
 pub(crate) fn mark(object: &mut Value, now: &str) {
     value::default(object, &["metadata", "deletionTimestamp"], now);
     let mut finalizers = value::texts(object, &["metadata", "finalizers"]);
@@ -250,7 +254,7 @@ fn terminating(object: &mut Value, status: &str, reason: &str, message: &str, no
     value::set(object, &["status", "conditions"], conditions);
 }
 
-/// Serves it no longer. Who waited for its names gets them.
+/// Stops serving the kind. A CRD that waits for its names can then be accepted.
 pub(crate) fn withdraw(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
     let mut served = (*writer.served).clone();
@@ -264,7 +268,7 @@ pub(crate) fn withdraw(writer: &mut WriteTransaction<'_>, object: &Value) -> Res
     accept_waiting(writer, &group)
 }
 
-/// Serves what a changed definition defines. Who waited for names that it gave up gets them.
+/// Serves the kind of a changed CRD. A CRD that waits for the released names can then be accepted.
 pub(crate) fn serve_changed(
     writer: &mut WriteTransaction<'_>,
     object: &Value,
@@ -274,7 +278,7 @@ pub(crate) fn serve_changed(
     if dry_run { Ok(()) } else { accept_waiting(writer, &names(object).0) }
 }
 
-/// Looks at the definitions of a group again whose names were taken.
+/// Retries the CRDs of a group whose names were taken.
 fn accept_waiting(writer: &mut WriteTransaction<'_>, group: &str) -> Result<(), Status> {
     let resource = writer.built_in(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2)?;
     for stored in writer.all(&definitions(), "") {

@@ -1,4 +1,4 @@
-//! What a definition says of the objects of its kind.
+//! One CustomResourceDefinition and its rules for objects.
 
 use serde_json::Value;
 use windlass_schema::check::{Decoded, Strictness};
@@ -10,34 +10,34 @@ use crate::read::{FieldReader, FieldTable, not_supported};
 use crate::status::Cause;
 use crate::tables::CustomColumn;
 
-/// What one definition makes of the server.
+/// A served CustomResourceDefinition.
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) kind: CustomKind,
-    /// As it is stored.
+    /// The stored object.
     pub(crate) object: Value,
 }
 
 impl Definition {
-    /// Makes of an object what its type can hold.
+    /// Decodes an object: removes or reports fields that its schema does not allow.
     pub(crate) fn decode(&self, version: &str, object: &mut Value, strictness: Strictness) -> Decoded {
         self.version(version).map(|it| it.decode(object, strictness)).unwrap_or_default()
     }
 
-    /// Puts in what the type says stands where nothing was given.
+    /// Sets the defaults of the schema.
     pub(crate) fn apply_defaults(&self, version: &str, object: &mut Value) {
         if let Some(version) = self.version(version) {
             version.apply_defaults(object);
         }
     }
 
-    /// What is wrong with an object by its type.
+    /// Validates an object against the schema.
     pub(crate) fn validate(&self, version: &str, object: &Value, errors: &mut FieldErrors) {
         let found = self.version(version).map(|it| it.validate(object)).unwrap_or_default();
         errors.0.extend(found.into_iter().map(cause));
     }
 
-    /// Where its kind keeps what a scale shows.
+    /// Returns the paths of the scale subresource.
     pub(crate) fn scale(&self, version: &str) -> Option<Paths> {
         let scale = self.version(version)?.scale.as_ref()?;
         let path = |text: &str| text.trim_start_matches('.').split('.').map(str::to_owned).collect();
@@ -48,7 +48,7 @@ impl Definition {
         })
     }
 
-    /// By which fields its objects can be selected.
+    /// Returns the fields by which the objects can be selected.
     pub(crate) fn fields(&self, version: &str) -> FieldTable {
         let fields = self.version(version).map(|it| it.selectable_fields.as_slice()).unwrap_or_default();
         let named = FieldTable::empty(not_supported).with("metadata.name", FieldReader::Name);
@@ -60,7 +60,7 @@ impl Definition {
         fields.iter().fold(table, |table, path| table.with_path(path.trim_start_matches('.').to_owned()))
     }
 
-    /// The columns in which its objects are shown, next to the name.
+    /// Returns the table columns of the objects, except the name.
     pub(crate) fn columns(&self, version: &str) -> Vec<CustomColumn> {
         let versions = value::items(&self.object, &["spec", "versions"]);
         let described = versions.iter().find(|it| value::text(it, &["name"]) == version);
@@ -70,7 +70,7 @@ impl Definition {
         }
     }
 
-    /// Whether the definition is being deleted.
+    /// Returns whether the CRD is terminating.
     pub(crate) fn is_terminating(&self) -> bool {
         value::has(&self.object, &["metadata", "deletionTimestamp"])
     }
@@ -80,17 +80,17 @@ impl Definition {
     }
 }
 
-/// What is wrong with a field, for a refusal.
+/// Converts a field error to an error cause.
 pub(crate) fn cause(error: FieldError) -> Cause {
     Cause { reason: error.reason.to_owned(), message: error.message, field: error.field }
 }
 
-/// Where a kind keeps what a scale shows.
+/// The paths of the scale subresource.
 pub(crate) struct Paths {
-    /// The replicas wanted.
+    /// Path of the desired replicas.
     pub(crate) wanted: Vec<String>,
-    /// The replicas seen.
+    /// Path of the observed replicas.
     pub(crate) seen: Vec<String>,
-    /// The selector in writing.
+    /// Path of the selector in text form.
     pub(crate) selector: Option<Vec<String>>,
 }

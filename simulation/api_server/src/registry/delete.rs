@@ -1,4 +1,4 @@
-//! How an object goes.
+//! Deletion of objects.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::storage::Stored;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// The namespaces that every cluster has, and keeps.
+/// Namespaces that exist in every cluster and cannot be deleted.
 const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// What the grace period makes of a deletion.
+/// The effect of the grace period on a deletion.
 enum Grace {
-    /// The kind has none, or it is over.
+    /// The kind has no grace period, or the period is over.
     None,
-    /// It runs, and this request does not shorten it.
+    /// The period is running, and this request does not shorten it.
     Pending,
-    /// It runs from now on, or has been shortened to this many seconds.
+    /// The period starts now, or has been shortened to this many seconds.
     Runs(i64),
 }
 
 impl WriteTransaction<'_> {
-    /// Deletes the object, or begins to.
+    /// Deletes the object, or marks it as terminating.
     pub(crate) fn delete(&mut self, at: &Target, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
         if at.is_subresource() {
             return Err(Status::method_not_allowed(at.named(), "delete"));
@@ -51,7 +51,7 @@ impl WriteTransaction<'_> {
         self.delete_found(at, &old, options)
     }
 
-    /// Deletes every object that is selected.
+    /// Deletes all selected objects.
     pub(crate) fn delete_collection(
         &mut self,
         at: &Target,
@@ -78,7 +78,7 @@ impl WriteTransaction<'_> {
         Ok(answers)
     }
 
-    /// What follows when an object is gone.
+    /// Runs the actions that follow the removal of an object.
     pub(crate) fn gone(&mut self, at: &Target, object: &Value) -> Result<(), Status> {
         (self.kind_of(&at.resource).after_delete)(self, object)?;
         match self.definition(&at.resource) {
@@ -112,7 +112,7 @@ impl WriteTransaction<'_> {
         match grace {
             Grace::Runs(period) if waits || period > 0 => {}
             Grace::Runs(_) => {
-                // Watches see that it is being deleted, and then that it is gone.
+                // Watches get an event for the mark and another for the removal.
                 return match self.replace(&at.resource, old, object, options.dry_run)? {
                     ResponseObject::Stored(marked) => self.delete_now(at, kind, &marked, options),
                     would_be @ ResponseObject::Value(_) => Ok(self.answer(at, kind, would_be, true, options)),
@@ -168,7 +168,7 @@ impl WriteTransaction<'_> {
         DeleteResponse::Object { answer, accepted: !gone && options.orphan_dependents == Some(false) }
     }
 
-    /// The first deletion of a namespace makes it terminate. It goes when nothing is left in it.
+    /// Marks a namespace as terminating at its first deletion. The namespace is removed once it is empty.
     fn delete_namespace(
         &mut self,
         at: &Target,
@@ -197,7 +197,7 @@ impl WriteTransaction<'_> {
         Ok(Some(DeleteResponse::Object { answer, accepted: options.orphan_dependents == Some(false) }))
     }
 
-    /// The first deletion of a definition makes it terminate. It goes when nothing is left of its kind.
+    /// Marks a CRD as terminating at its first deletion. The CRD is removed once its kind has no objects.
     fn delete_definition(
         &mut self,
         at: &Target,
@@ -215,7 +215,7 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// The same as [`check_preconditions`], for kinds whose deletion upstream begins in its own way.
+/// Checks the same as [`check_preconditions`], for kinds with a separate deletion in upstream.
 fn check_early_preconditions(at: &Target, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let given =
         [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
@@ -231,13 +231,13 @@ fn check_early_preconditions(at: &Target, object: &Value, options: &DeleteOption
     Ok(())
 }
 
-/// The object must still be the one that was meant.
+/// Checks UID and resource version of the deletion's preconditions.
 pub(crate) fn check_preconditions(
     at: &Target,
     object: &Value,
     options: &DeleteOptions,
 ) -> Result<(), Status> {
-    // Upstream names the kind here, where it names the resource elsewhere.
+    // Upstream reports the kind here instead of the resource.
     let named = ResourceName { group: &at.resource.group, resource: &at.resource.kind };
     let refuse = |what: &str, given: &str, found: &str, perhaps: &str| {
         let why = format!(
@@ -271,7 +271,7 @@ fn begin_grace(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Ti
     Grace::Runs(period)
 }
 
-/// A deletion that runs may only be made to end sooner.
+/// Shortens the grace period of a terminating object. A longer period has no effect.
 fn shorten(object: &mut Value, asked: Option<i64>, now: Timestamp) -> Grace {
     let running =
         value::integer(object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or_default().max(0);
@@ -283,7 +283,7 @@ fn shorten(object: &mut Value, asked: Option<i64>, now: Timestamp) -> Grace {
     let mut sooner = due.saturating_add(SignedDuration::from_secs(period - running)).unwrap_or(now);
     if sooner < now {
         sooner = now;
-        // Whoever stops the pod still has to see this, unless it is to go at once.
+        // The kubelet must still observe the pod, unless it is deleted immediately.
         period = period.min(1);
     }
     value::set(object, &["metadata", "deletionTimestamp"], seconds(sooner));
@@ -291,7 +291,7 @@ fn shorten(object: &mut Value, asked: Option<i64>, now: Timestamp) -> Grace {
     Grace::Runs(period)
 }
 
-/// Marks an object as being deleted that only its finalizers keep.
+/// Marks an object as terminating that only its finalizers keep.
 fn mark(object: &mut Value, now: Timestamp) {
     let running = value::text(object, &["metadata", "deletionTimestamp"]).parse::<Timestamp>().ok();
     if running.is_none() {
@@ -309,7 +309,7 @@ fn bump(object: &mut Value) {
     }
 }
 
-/// What keeps the object once the garbage collector has been told what to do with its dependents.
+/// Returns the finalizers of the deleted object, including the one that instructs the garbage collector.
 fn finalizers_after(kind: &Kind, object: &Value, options: &DeleteOptions) -> Vec<String> {
     let found = value::texts(object, &["metadata", "finalizers"]);
     let mut kept: Vec<String> =
@@ -322,7 +322,8 @@ fn finalizers_after(kind: &Kind, object: &Value, options: &DeleteOptions) -> Vec
     if same { found.into_iter().map(str::to_owned).collect() } else { kept }
 }
 
-/// The finalizer that tells the garbage collector what to do: by the request, by what is there, by the kind.
+/// Returns the finalizer that instructs the garbage collector: from the request, else from the object, else from the
+/// kind.
 fn dependents(kind: &Kind, found: &[&str], options: &DeleteOptions) -> Option<&'static str> {
     if kind.dependents == Dependents::Unsupported {
         return None;

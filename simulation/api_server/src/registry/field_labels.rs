@@ -1,4 +1,4 @@
-//! By which fields objects can be selected, kind by kind.
+//! Field selectors of the built-in kinds.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use windlass_schema::ResourceInfo;
 use super::value;
 use crate::read::{FieldReader, FieldTable, not_supported};
 
-/// The table of a built-in kind.
+/// Returns the field table of a built-in kind.
 pub(crate) fn of(resource: &ResourceInfo) -> FieldTable {
     let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
     let table = match (group, plural) {
@@ -55,8 +55,8 @@ fn paths(fields: &[&'static str]) -> FieldTable {
     fields.iter().fold(namespaced(), |table, field| table.with_path(*field))
 }
 
-/// Events are asked for by the names of the core group too, whatever group they are read from; and each is kept with the
-/// names of the group it was written in.
+/// Returns the field table of events. Both groups also support the core group's field names. Stored events have the
+/// field names of the group in which they were written.
 fn events(object: &'static str, controllers: &[&'static str]) -> FieldTable {
     let first =
         |pointers: &[&'static str]| FieldReader::FirstOf(pointers.iter().map(|it| (*it).into()).collect());
@@ -71,7 +71,7 @@ fn events(object: &'static str, controllers: &[&'static str]) -> FieldTable {
     for controller in controllers {
         table = table.with(*controller, first(&["/reportingComponent", "/reportingController"]));
     }
-    // Who names no source is its own.
+    // The reporting controller is the default source.
     let sources =
         ["/source/component", "/deprecatedSource/component", "/reportingComponent", "/reportingController"];
     table.with("source", first(&sources))

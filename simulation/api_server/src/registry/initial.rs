@@ -1,4 +1,4 @@
-//! What every cluster has from the start.
+//! Initial objects of every cluster.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
 
-/// The priority classes of system components, and what they say of themselves.
+/// Priority classes of system components, with value and description.
 const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-cluster-critical",
@@ -23,7 +23,7 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Makes what is not there yet.
+/// Creates the missing objects.
 pub(crate) fn make(writer: &mut WriteTransaction<'_>) -> Result<(), Status> {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -59,7 +59,7 @@ fn ensure(
     object: Value,
 ) -> Result<(), Status> {
     let Some(resource) = writer.served.catalogue.resource(group, version, plural).cloned() else {
-        // A catalog of a test's own may do without.
+        // A test can use a catalog without this resource.
         return Ok(());
     };
     let namespace = value::text(&object, &["metadata", "namespace"]).to_owned();

@@ -1,35 +1,35 @@
-//! What is wrong with single fields, in upstream's words.
+//! Validation errors of fields, with upstream's messages.
 
 use serde_json::Value;
 
 use crate::status::{Cause, Status};
 
-/// What was found wrong with an object, field by field.
+/// Validation errors of one object.
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors(pub(crate) Vec<Cause>);
 
 impl FieldErrors {
-    /// The value is malformed.
+    /// Adds an error for a malformed value.
     pub(crate) fn invalid(&mut self, field: impl Into<String>, value: impl Into<Value>, detail: &str) {
         self.with_value("FieldValueInvalid", "Invalid value", field, &value.into(), detail);
     }
 
-    /// Something is malformed whose value is not shown.
+    /// Adds an error for a malformed value without showing it.
     pub(crate) fn bare_invalid(&mut self, field: impl Into<String>, detail: &str) {
         self.bare("FieldValueInvalid", "Invalid value", field, detail);
     }
 
-    /// There are two of it.
+    /// Adds an error for a duplicate value.
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: impl Into<Value>) {
         self.with_value("FieldValueDuplicate", "Duplicate value", field, &value.into(), "");
     }
 
-    /// It names something that is not there.
+    /// Adds an error for a reference to a missing item.
     pub(crate) fn not_found(&mut self, field: impl Into<String>, value: impl Into<Value>) {
         self.with_value("FieldValueNotFound", "Not found", field, &value.into(), "");
     }
 
-    /// It is none of the known values.
+    /// Adds an error for a value outside of the supported ones.
     pub(crate) fn not_supported(
         &mut self,
         field: impl Into<String>,
@@ -41,49 +41,49 @@ impl FieldErrors {
         self.with_value("FieldValueNotSupported", "Unsupported value", field, &value.into(), &detail);
     }
 
-    /// It must be there.
+    /// Adds an error for a missing field.
     pub(crate) fn required(&mut self, field: impl Into<String>, detail: &str) {
         self.bare("FieldValueRequired", "Required value", field, detail);
     }
 
-    /// It must not be there.
+    /// Adds an error for a field that must not be set.
     pub(crate) fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
         self.bare("FieldValueForbidden", "Forbidden", field, detail);
     }
 
-    /// It has too many bytes.
+    /// Adds an error for a value with too many bytes.
     pub(crate) fn too_long(&mut self, field: impl Into<String>, limit: usize) {
         self.bare("FieldValueTooLong", "Too long", field, &format!("may not be more than {limit} bytes"));
     }
 
-    /// It has too many items.
+    /// Adds an error for a list with too many items.
     pub(crate) fn too_many(&mut self, field: impl Into<String>, count: usize, limit: usize) {
         let detail = format!("must have at most {limit} {}", if limit == 1 { "item" } else { "items" });
         self.with_value("FieldValueTooMany", "Too many", field, &count.into(), &detail);
     }
 
-    /// Each of the reasons why the value is malformed.
+    /// Adds one error for each reason why the value is malformed.
     pub(crate) fn each(&mut self, field: &str, value: &str, reasons: Vec<String>) {
         for reason in reasons {
             self.invalid(field, value, &reason);
         }
     }
 
-    /// It must not be negative.
+    /// Adds an error if the value is negative.
     pub(crate) fn not_negative(&mut self, field: impl Into<String>, value: Option<i64>) {
         if let Some(value) = value.filter(|it| *it < 0) {
             self.invalid(field, value, "must be greater than or equal to 0");
         }
     }
 
-    /// It may not change.
+    /// Adds an error if the value has changed.
     pub(crate) fn immutable(&mut self, field: impl Into<String>, new: &Value, old: &Value) {
         if !super::value::same(new, old) {
             self.invalid(field, new.clone(), "field is immutable");
         }
     }
 
-    /// The refusal, if anything was found.
+    /// Returns the 422 status if there are errors.
     pub(crate) fn refuse(self, group: &str, kind: &str, name: &str) -> Result<(), Status> {
         if self.0.is_empty() { Ok(()) } else { Err(Status::invalid(group, kind, name, self.0)) }
     }
@@ -96,7 +96,7 @@ impl FieldErrors {
         value: &Value,
         detail: &str,
     ) {
-        // Upstream quotes text, prints numbers plainly, and shows everything else as JSON.
+        // Upstream quotes strings, prints numbers as they are, and shows all other values as JSON.
         let shown = match value {
             Value::String(text) => format!("{text:?}"),
             other => other.to_string(),
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_mistake_is_told_in_upstreams_words() {
+    fn field_errors_have_upstream_messages() {
         let mut errors = FieldErrors::default();
         errors.invalid("spec.replicas", -1, "must be greater than or equal to 0");
         errors.invalid("spec.selector", json!({"a": "b"}), "field is immutable");

@@ -1,4 +1,4 @@
-//! What sets one kind apart from the others: a table of facts and functions.
+//! Strategies of kinds: a table of properties and functions.
 
 mod batch;
 mod cluster;
@@ -25,74 +25,74 @@ use super::value;
 use super::writer::WriteTransaction;
 use crate::status::Status;
 
-/// What becomes of dependents if the deletion does not say.
+/// The default deletion propagation to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependents {
-    /// They are deleted after their owner.
+    /// Dependents are deleted after their owner.
     Delete,
-    /// They lose their owner.
+    /// Dependents lose their owner reference.
     Orphan,
-    /// The garbage collector does not know the kind.
+    /// The garbage collector does not support the kind.
     Unsupported,
 }
 
-/// Where a field stands.
+/// The path of a field.
 pub(crate) type Path = &'static [&'static str];
 
-/// What a kind does before a new object is validated.
+/// A function that changes a new object before validation.
 type Prepare = fn(&mut WriteTransaction<'_>, &mut Value) -> Result<(), Status>;
-/// What a kind says of an object next to what it was.
+/// A function that validates a new state against the old one.
 type Compare = fn(&Value, &Value, &mut FieldErrors);
-/// What follows from a write.
+/// A function that runs after a write.
 type Follow = fn(&mut WriteTransaction<'_>, &Value, bool) -> Result<(), Status>;
 
-/// The facts and functions of one kind.
+/// The strategy of one kind.
 pub(crate) struct Kind {
-    /// Which names are well formed.
+    /// Rule for names.
     pub(crate) name: NameRule,
-    /// The parts whose change makes a new generation. None means that the kind has no generations.
+    /// Fields whose change increments the generation. Empty for kinds without generations.
     pub(crate) generation: &'static [Path],
-    /// Whether an update may leave the version out.
+    /// Whether an update can omit the resource version.
     pub(crate) unconditional_update: bool,
-    /// Whether an update of what is not there creates it.
+    /// Whether an update creates a missing object.
     pub(crate) create_on_update: bool,
-    /// What becomes of dependents.
+    /// Default deletion propagation.
     pub(crate) dependents: Dependents,
-    /// Whether a deletion is answered with the object.
+    /// Whether the response to a deletion contains the object.
     pub(crate) returns_deleted: bool,
-    /// The grace period of a deletion, for kinds that have one.
+    /// Grace period of a deletion, for kinds that have one.
     pub(crate) grace: Option<fn(&Value, Option<i64>) -> i64>,
-    /// Whether a new object may come with a status.
+    /// Whether a new object can have a status.
     pub(crate) born_with_status: bool,
-    /// What writes of the status leave as it is, next to the spec.
+    /// Fields that writes of the status do not change, in addition to the spec.
     pub(crate) kept_by_status: &'static [Path],
-    /// Puts in what depends on other fields.
+    /// Sets defaults that depend on other fields.
     pub(crate) defaults: fn(&mut Value),
-    /// What admission changes, before the name is known.
+    /// Changes by admission, before a name is generated.
     pub(crate) admit: Prepare,
-    /// What a new object gets, once name and UID are known.
+    /// Changes of a new object that has name and UID.
     pub(crate) prepare_create: Prepare,
-    /// What an update gets, or loses.
+    /// Changes of an updated object.
     pub(crate) prepare_update: fn(&mut WriteTransaction<'_>, &mut Value, &Value) -> Result<(), Status>,
-    /// What a write of the status gets, or loses. The text is the time.
+    /// Changes of a status update. The text is the time.
     pub(crate) prepare_status: fn(&mut Value, &Value, &str),
-    /// What a creation is warned of.
+    /// Warnings for a new object.
     pub(crate) warnings: fn(&Value) -> Vec<String>,
-    /// What is wrong with a new object.
+    /// Validation of a new object.
     pub(crate) validate: fn(&Value, &mut FieldErrors),
-    /// What is wrong with an update.
+    /// Validation of an update.
     pub(crate) validate_update: Compare,
-    /// What is wrong with a write of the status.
+    /// Validation of a status update.
     pub(crate) validate_status: Compare,
-    /// What follows from a creation.
+    /// Action after a creation.
     pub(crate) after_create: Follow,
-    /// What follows from an update.
+    /// Action after an update.
     pub(crate) after_update: Follow,
-    /// What follows from a deletion.
+    /// Action after a deletion.
     pub(crate) after_delete: fn(&mut WriteTransaction<'_>, &Value) -> Result<(), Status>,
 }
 
-/// A kind without anything of its own.
+/// Default strategy.
 const PLAIN: Kind = Kind {
     name: names::path_name,
     generation: &[],
@@ -117,10 +117,10 @@ const PLAIN: Kind = Kind {
     after_delete: |_, _| Ok(()),
 };
 
-/// A kind with a name as DNS has them.
+/// Default strategy for kinds whose names are DNS subdomains.
 const NAMED: Kind = Kind { name: names::subdomain_name, ..PLAIN };
 
-/// Custom kinds.
+/// Strategy of custom kinds.
 static CUSTOM: Kind = Kind { unconditional_update: false, ..NAMED };
 
 static OTHER: Kind = PLAIN;
@@ -131,7 +131,7 @@ static SPECIFIED: Kind = Kind { generation: &[&["spec"]], ..NAMED };
 static WEBHOOKS: Kind = Kind { generation: &[&["webhooks"]], unconditional_update: false, ..NAMED };
 static POLICIES: Kind = Kind { generation: &[&["spec"]], unconditional_update: false, ..NAMED };
 
-/// What the kind of a resource does.
+/// Returns the strategy of a resource.
 pub(crate) fn kind_of(served: &ServedResources, resource: &ResourceInfo) -> &'static Kind {
     match served.definition(resource) {
         Some(_) => &CUSTOM,
@@ -139,7 +139,7 @@ pub(crate) fn kind_of(served: &ServedResources, resource: &ResourceInfo) -> &'st
     }
 }
 
-/// The kind of a built-in resource.
+/// Returns the strategy of a built-in resource.
 fn of(group: &str, plural: &str) -> &'static Kind {
     match (group, plural) {
         ("", "pods") => &pods::PODS,
@@ -188,12 +188,12 @@ fn of(group: &str, plural: &str) -> &'static Kind {
 }
 
 impl Kind {
-    /// Whether objects count their generations.
+    /// Returns whether objects have a generation.
     pub(crate) fn has_generation(&self) -> bool {
         !self.generation.is_empty()
     }
 
-    /// Drops what a new object may not come with.
+    /// Removes fields that a new object must not have.
     pub(crate) fn reset_for_create(&self, object: &mut Value, has_status: bool) {
         if has_status && !self.born_with_status {
             value::remove(object, &["status"]);
@@ -201,19 +201,19 @@ impl Kind {
     }
 }
 
-/// The path of a field as refusals have it.
+/// Joins path and field as in error messages.
 pub(crate) fn join(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
-/// Numbers that may not be negative.
+/// Adds errors for negative numbers.
 pub(crate) fn not_negative(object: &Value, path: &str, fields: &[&str], errors: &mut FieldErrors) {
     for field in fields {
         errors.not_negative(join(path, field), value::integer(object, &[field]));
     }
 }
 
-/// What has one of a few values.
+/// Adds an error unless the field has one of the known values.
 pub(crate) fn one_of(object: &Value, path: &str, field: &str, known: &[&str], errors: &mut FieldErrors) {
     let found = value::text(object, &[field]);
     if !known.contains(&found) {

@@ -1,11 +1,11 @@
-//! Label selectors as objects carry them: whether they are well formed, and what they match.
+//! Label selectors in objects: validation and matching.
 
 use serde_json::{Map, Value};
 
 use super::invalid::FieldErrors;
 use super::{meta, names, value};
 
-/// What is wrong with a `LabelSelector`.
+/// Validates a `LabelSelector`.
 pub(crate) fn validate(selector: &Value, path: &str, errors: &mut FieldErrors) {
     meta::label_map(value::at(selector, &["matchLabels"]), &format!("{path}.matchLabels"), errors);
     for (index, requirement) in value::items(selector, &["matchExpressions"]).iter().enumerate() {
@@ -32,24 +32,24 @@ pub(crate) fn validate(selector: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether nothing is asked for. Such a selector matches everything.
+/// Returns whether the selector is empty. An empty selector matches everything.
 pub(crate) fn is_empty(selector: &Value) -> bool {
     value::is_empty(selector, &["matchLabels"]) && value::is_empty(selector, &["matchExpressions"])
 }
 
-/// Whether a `LabelSelector` matches labels. One that is not there matches nothing.
+/// Returns whether a `LabelSelector` matches labels. A missing selector matches nothing.
 pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
     !selector.is_null()
         && matches_map(value::at(selector, &["matchLabels"]), labels)
         && value::items(selector, &["matchExpressions"]).iter().all(|it| meets(it, labels))
 }
 
-/// Whether every entry of the map stands among the labels.
+/// Returns whether the labels contain every entry of the map.
 pub(crate) fn matches_map(selector: &Value, labels: &Value) -> bool {
     value::entries(selector, &[]).all(|(name, text)| labels.get(name) == Some(text))
 }
 
-/// A selector in writing, as `kubectl` and `Scale` have it: `a=b,c in (d,e),!f`.
+/// Formats a selector as in `kubectl` and `Scale`: `a=b,c in (d,e),!f`.
 pub(crate) fn written(selector: &Value) -> String {
     let mut parts: Vec<(String, String)> = value::entries(selector, &["matchLabels"])
         .map(|(name, text)| (name.clone(), format!("{name}={}", text.as_str().unwrap_or_default())))
@@ -72,7 +72,7 @@ pub(crate) fn written(selector: &Value) -> String {
     parts.join(",")
 }
 
-/// A map of labels in writing.
+/// Formats a map of labels as a selector.
 pub(crate) fn written_map(selector: Option<&Map<String, Value>>) -> String {
     let parts: Vec<_> = selector
         .into_iter()

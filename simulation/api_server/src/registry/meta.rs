@@ -1,4 +1,4 @@
-//! What every object's metadata must be like, and what of it an update may change.
+//! Validation of object metadata.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::invalid::FieldErrors;
 use super::names::{self, NameRule};
 use super::value;
 
-/// How long the annotations of one object may be together.
+/// Maximum total size of one object's annotations.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// What is wrong with an object's metadata by itself.
+/// Validates the metadata of an object.
 pub(crate) fn validate(object: &Value, namespaced: bool, name_rule: NameRule, errors: &mut FieldErrors) {
     let metadata = value::at(object, &["metadata"]);
     let prefix = value::text(metadata, &["generateName"]);
@@ -33,14 +33,14 @@ pub(crate) fn validate(object: &Value, namespaced: bool, name_rule: NameRule, er
     finalizers(metadata, errors);
 }
 
-/// What is wrong with the labels, annotations and owners of something: an object, or a template.
+/// Validates labels, annotations and owners of an object or template.
 pub(crate) fn labels(metadata: &Value, errors: &mut FieldErrors) {
     label_map(value::at(metadata, &["labels"]), "metadata.labels", errors);
     annotations(value::at(metadata, &["annotations"]), "metadata.annotations", errors);
     owners(metadata, errors);
 }
 
-/// What is wrong with a map of labels.
+/// Validates a map of labels.
 pub(crate) fn label_map(map: &Value, path: &str, errors: &mut FieldErrors) {
     for (name, text) in value::entries(map, &[]) {
         errors.each(path, name, names::qualified(name));
@@ -49,7 +49,7 @@ pub(crate) fn label_map(map: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// What is wrong with annotations.
+/// Validates annotations.
 pub(crate) fn annotations(map: &Value, path: &str, errors: &mut FieldErrors) {
     let mut size = 0;
     for (name, text) in value::entries(map, &[]) {
@@ -61,7 +61,7 @@ pub(crate) fn annotations(map: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// What an update may not do to metadata.
+/// Validates an update of metadata.
 pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let (new, old) = (value::at(new, &["metadata"]), value::at(old, &["metadata"]));
     if value::has(old, &["deletionTimestamp"]) {
@@ -134,7 +134,7 @@ fn owner_itself(owner: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Finalizers of built-in kinds have a domain, unless upstream itself made them.
+/// Validates finalizers of built-in kinds: they have a domain or are upstream's own.
 pub(crate) fn known_finalizers(object: &Value, errors: &mut FieldErrors) {
     for (index, finalizer) in value::texts(object, &["metadata", "finalizers"]).into_iter().enumerate() {
         if !finalizer.contains('/') && !matches!(finalizer, "kubernetes" | "orphan" | "foregroundDeletion") {

@@ -1,6 +1,6 @@
-//! Which names, labels and keys are well formed, and what upstream says of those that are not.
+//! Validation of names, labels and keys, with upstream's messages.
 
-/// Why a name is refused. The flag says that it is a prefix, to which something will be added.
+/// A rule that returns the errors in a name. The flag marks a prefix of a generated name.
 pub(crate) type NameRule = fn(&str, bool) -> Vec<String>;
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -9,7 +9,7 @@ const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const QUALIFIED_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
                                an alphanumeric character";
 
-/// A DNS label (RFC 1123).
+/// Validates a DNS label (RFC 1123).
 pub(crate) fn label(value: &str) -> Vec<String> {
     let mut reasons = too_long(value, 63, "characters");
     if is_label(value) {
@@ -25,7 +25,7 @@ pub(crate) fn label(value: &str) -> Vec<String> {
     reasons
 }
 
-/// A DNS subdomain (RFC 1123).
+/// Validates a DNS subdomain (RFC 1123).
 pub(crate) fn subdomain(value: &str) -> Vec<String> {
     let mut reasons = too_long(value, 253, "characters");
     if !is_subdomain(value) {
@@ -36,7 +36,7 @@ pub(crate) fn subdomain(value: &str) -> Vec<String> {
     reasons
 }
 
-/// The key of a label or annotation, and the name of a finalizer.
+/// Validates a qualified name: the key of a label or annotation, or a finalizer.
 pub(crate) fn qualified(value: &str) -> Vec<String> {
     let mut reasons = Vec::new();
     let examples = ["MyName", "my.name", "123-abc"];
@@ -67,7 +67,7 @@ pub(crate) fn qualified(value: &str) -> Vec<String> {
     reasons
 }
 
-/// The value of a label.
+/// Validates the value of a label.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
     let mut reasons = too_long(value, 63, "bytes");
     if !(value.is_empty() || is_qualified(value)) {
@@ -79,7 +79,7 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
     reasons
 }
 
-/// The key of an entry of a ConfigMap or Secret.
+/// Validates the key of an entry in a ConfigMap or Secret.
 pub(crate) fn data_key(value: &str) -> Vec<String> {
     let mut reasons = too_long(value, 253, "characters");
     if value.is_empty() || !value.bytes().all(|it| it.is_ascii_alphanumeric() || b"-._".contains(&it)) {
@@ -95,7 +95,7 @@ pub(crate) fn data_key(value: &str) -> Vec<String> {
     reasons
 }
 
-/// The name of a port: what IANA calls a service name.
+/// Validates the name of a port: an IANA service name.
 pub(crate) fn port_name(value: &str) -> Vec<String> {
     let mut reasons = Vec::new();
     if value.len() > 15 {
@@ -116,17 +116,17 @@ pub(crate) fn port_name(value: &str) -> Vec<String> {
     reasons
 }
 
-/// A name that is a DNS subdomain: most kinds.
+/// Validates a name that must be a DNS subdomain, as for most kinds.
 pub(crate) fn subdomain_name(name: &str, prefix: bool) -> Vec<String> {
     subdomain(&masked(name, prefix))
 }
 
-/// A name that is a DNS label: namespaces.
+/// Validates a name that must be a DNS label, as for namespaces.
 pub(crate) fn label_name(name: &str, prefix: bool) -> Vec<String> {
     label(&masked(name, prefix))
 }
 
-/// A name that may stand in a path: roles and everything without its own rule.
+/// Validates a name that must be a path segment, as for roles and kinds without another rule.
 pub(crate) fn path_name(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")];
@@ -135,7 +135,7 @@ pub(crate) fn path_name(name: &str, prefix: bool) -> Vec<String> {
     barred.map(|it| format!("may not contain '{it}'")).collect()
 }
 
-/// A prefix may end in a dash: upstream looks at it as if its last two characters were one letter.
+/// Masks the end of a prefix, which can be a dash: upstream treats its last two characters as one letter.
 fn masked(name: &str, prefix: bool) -> String {
     match name.strip_suffix('-') {
         Some(rest) if prefix && !rest.is_empty() => {
@@ -165,12 +165,12 @@ fn is_qualified(value: &str) -> bool {
         && value.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
 }
 
-/// Upstream counts bytes everywhere, and says so in some places only.
+/// Returns upstream's message. Upstream always counts bytes but mentions the unit only in some messages.
 fn too_long(value: &str, limit: usize, unit: &str) -> Vec<String> {
     if value.len() > limit { vec![format!("must be no more than {limit} {unit}")] } else { Vec::new() }
 }
 
-/// Upstream's sentence about a pattern, its odd spacing included: programs compare it.
+/// Returns upstream's message about a pattern, including its spacing, because programs compare it.
 fn pattern(words: &str, expression: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|it| format!("'{it}', ")).collect();
     format!("{words} (e.g. {}regex used for validation is '{expression}')", examples.join(" or "))

@@ -1,4 +1,4 @@
-//! How an object becomes another by a description of the difference.
+//! Patches of objects.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
 impl WriteTransaction<'_> {
-    /// Patches the object, or the part of it that a subresource stands for.
+    /// Patches the object, or the part of it that a subresource represents.
     pub(crate) fn patch(
         &mut self,
         to: &Target,
@@ -50,7 +50,7 @@ impl WriteTransaction<'_> {
             return Err(Status::new(415, "UnsupportedMediaType", why));
         }
         let mut object = transform::patch(&to.resource.schema, kind, &before, patch)?;
-        // Decoding changes the object, so what the refusal shows is made again, for the few that are refused.
+        // Decoding changes the object, so the error message regenerates the original, in the rare error case.
         let shown = || match kind {
             PatchKind::Strategic => go_map(patch),
             _ => transform::patch(&to.resource.schema, kind, &before, patch)
@@ -64,7 +64,7 @@ impl WriteTransaction<'_> {
         Ok(written)
     }
 
-    /// What a patch made is decoded as a body is, but refused in other words.
+    /// Decodes a patched object like a body, but with other error messages.
     fn decode_patched(
         &self,
         to: &Target,
@@ -131,7 +131,7 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        // What the type does not have, applying has already refused.
+        // Applying has already rejected unknown fields.
         let lenient = match options.field_validation {
             FieldValidation::Strict | FieldValidation::Warn => FieldValidation::Warn,
             FieldValidation::Ignore => FieldValidation::Ignore,
@@ -162,7 +162,7 @@ impl WriteTransaction<'_> {
         self.create_managed(to, object, options)
     }
 
-    /// The fields that a write this way does not reach, and so does not come to manage.
+    /// Returns the fields that a write to this target does not change, and so does not manage.
     pub(crate) fn resets(&self, to: &Target, kind: &Kind) -> Vec<&'static [&'static str]> {
         match to.subresource.as_str() {
             "" if self.has_status(to) => vec![&["status"]],
@@ -177,7 +177,7 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// What is applied says what it is.
+/// Checks that an applied object has a kind and a version.
 fn named(applied: &Value) -> Result<(), Status> {
     let (api_version, kind) = (value::text(applied, &["apiVersion"]), value::text(applied, &["kind"]));
     if api_version.is_empty() || kind.is_empty() {
@@ -187,14 +187,14 @@ fn named(applied: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// The refusal of what a patch made.
+/// Returns the error for an invalid patched object.
 fn unfit(shown: &str, why: &str) -> Status {
     let message = format!("Invalid value: {shown:?}: {why}");
     let causes = vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "patch".to_owned() }];
     Status::invalid("", "", "", causes)
 }
 
-/// A value as upstream prints the maps it decoded a patch into.
+/// Formats a value as Go prints the map of a decoded patch.
 fn go_map(shown: &Value) -> String {
     fn fields(fields: &Map<String, Value>) -> String {
         let fields: Vec<_> = fields.iter().map(|(name, it)| format!("{name}:{}", go_map(it))).collect();

@@ -1,6 +1,6 @@
-//! Quantities of whole things, as quotas count them: `5`, `1k`, `2Ki`.
+//! Quantities, as in quotas: `5`, `1k`, `2Ki`.
 
-/// The quantity in thousandths, so that processors can be counted too. None if it is malformed or too large.
+/// Parses a quantity in thousandths, because CPU quantities can be fractions. `None` if it is malformed or too large.
 pub(crate) fn thousandths(text: &str) -> Option<i128> {
     let split = text.find(|it: char| !(it.is_ascii_digit() || "+-.".contains(it))).unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);

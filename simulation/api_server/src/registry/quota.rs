@@ -1,7 +1,7 @@
-//! Quotas: how many objects of a kind a namespace may have.
+//! Quotas: limits on the number of objects in a namespace.
 //!
-//! Counted are `pods`, the other kinds with a name of their own, and `count/<resource>`. What objects ask of processors
-//! and storage is the resource quota controller's to count, and refused by nobody here.
+//! Supported are `pods`, other kinds with their own quota name, and `count/<resource>`. The resource quota controller
+//! counts CPU and storage requests; this server does not enforce them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{convert, quantity, value};
 use crate::status::{ResourceName, Status};
 use crate::storage::Stored;
 
-/// The kinds of the core group that quotas count by their plural names too.
+/// Kinds of the core group that also have quotas by their plural names.
 const NAMED: [&str; 7] = [
     "pods",
     "services",
@@ -25,7 +25,7 @@ const NAMED: [&str; 7] = [
     "resourcequotas",
 ];
 
-/// Charges a new object to the quotas of its namespace, or refuses it.
+/// Charges a new object to the quotas of its namespace, or rejects it.
 pub(crate) fn charge(
     writer: &WriteTransaction<'_>,
     resource: &ResourceInfo,
@@ -52,7 +52,7 @@ pub(crate) fn charge(
     Ok(())
 }
 
-/// What one object asks of quotas.
+/// Returns the resources that one object uses.
 fn asked(resource: &ResourceInfo, object: &Value) -> BTreeMap<String, i64> {
     let mut asked = BTreeMap::new();
     let name = ResourceName { group: &resource.group, resource: &resource.plural };
@@ -74,7 +74,7 @@ fn asked(resource: &ResourceInfo, object: &Value) -> BTreeMap<String, i64> {
     asked
 }
 
-/// The quota once the object is charged to it. None if it limits nothing that is asked.
+/// Returns the quota after the object is charged; `None` if it limits no resource of the object.
 fn charge_one(
     resource: &ResourceInfo,
     object: &Value,

@@ -1,4 +1,4 @@
-//! What is asked of the registry, and what it answers.
+//! Requests to the registry, and its responses.
 
 use std::sync::Arc;
 
@@ -8,49 +8,49 @@ use windlass_schema::ResourceInfo;
 use crate::status::Status;
 use crate::storage::Stored;
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The resource, in the version of the path.
+    /// Resource, in the version of the path.
     pub resource: Arc<ResourceInfo>,
-    /// The namespace of the path; empty for kinds of the cluster, and for all namespaces.
+    /// Namespace of the path; empty for cluster-scoped kinds, and for all namespaces.
     pub namespace: String,
-    /// The name in the path; empty for collections.
+    /// Name in the path; empty for collections.
     pub name: String,
-    /// The subresource in the path; empty for the object itself.
+    /// Subresource in the path; empty for the object itself.
     pub subresource: String,
 }
 
-/// What becomes of fields that the type does not have.
+/// The handling of fields that the type does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped.
+    /// Drops them.
     Ignore,
-    /// They are dropped, and a warning says so.
+    /// Drops them and returns a warning.
     #[default]
     Warn,
-    /// They are refused.
+    /// Rejects them.
     Strict,
 }
 
 /// The options of a write.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Everything is done but the write itself.
+    /// Whether the write is checked but not committed.
     pub dry_run: bool,
-    /// The field manager, already derived from the user agent where the request names none.
+    /// Field manager; its default is the first part of the user agent.
     pub field_manager: String,
-    /// What becomes of unknown fields.
+    /// Handling of unknown fields.
     pub field_validation: FieldValidation,
-    /// The paths of the fields that stand twice in the body, which a value no longer shows.
+    /// Paths of duplicate fields in the body, which the decoded value no longer contains.
     pub duplicates: Vec<String>,
     /// Whether an apply takes fields from other managers.
     pub force: bool,
-    /// Who asks.
+    /// User of the request.
     pub user: String,
 }
 
-/// How a patch is written.
+/// The format of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
     /// `application/json-patch+json`.
@@ -59,34 +59,34 @@ pub enum PatchKind {
     Merge,
     /// `application/strategic-merge-patch+json`.
     Strategic,
-    /// `application/apply-patch+yaml`, which JSON is.
+    /// `application/apply-patch+yaml`, which includes JSON.
     Apply,
 }
 
-/// The answer to a write.
+/// The response to a write.
 #[derive(Clone, Debug)]
 pub struct WriteResponse {
-    /// What goes back.
+    /// Object in the response.
     pub answer: ResponseObject,
-    /// Whether something new was made: 201 instead of 200.
+    /// Whether an object was created: 201 instead of 200.
     pub created: bool,
-    /// What `Warning` headers tell.
+    /// Texts of the `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-/// What goes back to the client.
+/// The object in a response.
 #[derive(Clone, Debug)]
 pub enum ResponseObject {
-    /// What is stored, in the version it is stored in (`Registry::serve` gives the version asked for).
+    /// A stored object in its storage version (`convert::serve` converts it to the requested version).
     Stored(Arc<Stored>),
-    /// Something made for the answer, in the version asked for.
+    /// A value created for the response, in the requested version.
     Value(Value),
 }
 
-/// Which dependents are deleted, and when.
+/// The deletion propagation to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// Dependents lose their owner and stay.
+    /// Dependents lose their owner reference and stay.
     Orphan,
     /// Dependents are deleted after the object.
     Background,
@@ -97,36 +97,36 @@ pub enum Propagation {
 /// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// The grace period in seconds.
+    /// Grace period in seconds.
     pub grace_period_seconds: Option<i64>,
-    /// The UID the object must have.
+    /// Required UID of the object.
     pub uid: Option<String>,
-    /// The version the object must have.
+    /// Required version of the object.
     pub resource_version: Option<String>,
-    /// What becomes of dependents.
+    /// Deletion propagation.
     pub propagation: Option<Propagation>,
-    /// The older way to ask for [`Propagation::Orphan`].
+    /// Deprecated form of [`Propagation::Orphan`].
     pub orphan_dependents: Option<bool>,
-    /// Everything is done but the deletion itself.
+    /// Whether the deletion is checked but not committed.
     pub dry_run: bool,
 }
 
-/// The answer to a deletion.
+/// The response to a deletion.
 #[derive(Clone, Debug)]
 pub enum DeleteResponse {
-    /// It is gone: 200 with a `Success` status.
+    /// The object was removed: 200 with a `Success` status.
     Status(Value),
-    /// It is being deleted (or its kind answers with what it was): 200 (202 if `accepted`) with the object.
+    /// The object is terminating, or its kind returns deleted objects: 200 (202 if `accepted`) with the object.
     Object {
-        /// What stands there now.
+        /// Object in the response.
         answer: ResponseObject,
-        /// Whether the deletion continues after the answer.
+        /// Whether the deletion continues after the response.
         accepted: bool,
     },
 }
 
 impl Target {
-    /// Whether a subresource is meant.
+    /// Returns whether the target is a subresource.
     pub fn is_subresource(&self) -> bool {
         !self.subresource.is_empty()
     }
@@ -147,7 +147,7 @@ impl WriteResponse {
 }
 
 impl ResponseObject {
-    /// The object.
+    /// Returns the object.
     pub fn value(&self) -> &Value {
         match self {
             ResponseObject::Stored(stored) => &stored.value,

@@ -1,4 +1,4 @@
-//! Kinds that are only asked: access reviews and token reviews. Rights are recorded, not enforced, so all is allowed.
+//! Access reviews and token reviews. They allow everything, because permissions are recorded and not enforced.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
 
-/// The answer, if the resource is one of these.
+/// Returns the response if the resource is a review.
 pub(crate) fn answer(
     writer: &WriteTransaction<'_>,
     to: &Target,

@@ -1,4 +1,4 @@
-//! The scale subresource: the number of replicas, seen and set without knowing the kind.
+//! The scale subresource: reads and sets the number of replicas of any kind.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{convert, labels, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
 
-/// The scale of an object.
+/// Returns the scale of an object.
 pub(crate) fn of(served: &ServedResources, to: &Target, object: &Value) -> Result<Value, Status> {
     let paths = paths(served, to)?;
     let count = |path: &[String]| value::integer(object, &borrowed(path)).unwrap_or_default();
@@ -46,7 +46,7 @@ pub(crate) fn of(served: &ServedResources, to: &Target, object: &Value) -> Resul
 }
 
 impl WriteTransaction<'_> {
-    /// Sets the replicas by a whole scale.
+    /// Sets the replicas from a `Scale`.
     pub(crate) fn put_scale(
         &mut self,
         to: &Target,
@@ -68,7 +68,7 @@ impl WriteTransaction<'_> {
         self.set_scale(to, &old, &body, options)
     }
 
-    /// Sets the replicas by a patch of the scale.
+    /// Sets the replicas from a patch of the `Scale`.
     pub(crate) fn patch_scale(
         &mut self,
         to: &Target,
@@ -78,7 +78,7 @@ impl WriteTransaction<'_> {
     ) -> Result<WriteResponse, Status> {
         let old = self.scaled(to)?;
         let before = of(&self.served, to, &old.value)?;
-        // A scale has no lists, so applying and merging are one.
+        // A `Scale` has no lists, so apply and merge patch give the same result.
         let kind = if kind == PatchKind::Json { kind } else { PatchKind::Merge };
         let scale = transform::patch(&to.resource.schema, kind, &before, patch)?;
         self.set_scale(to, &old, &scale, options)
@@ -115,7 +115,7 @@ impl WriteTransaction<'_> {
         let paths = paths(&self.served, to)?;
         let mut object = convert::serve(&old.value, &to.resource).into_owned();
         value::set(&mut object, &borrowed(&paths.wanted), replicas);
-        // The object is written as a whole, but what changed is noted as changed through the scale.
+        // The full object is written, but its managed fields name the scale subresource.
         let before = convert::serve(&old.value, &to.resource).into_owned();
         self.manage(to, &before, &mut object, options);
         let whole = Target { subresource: String::new(), ..to.clone() };

@@ -1,4 +1,4 @@
-//! What the server serves at one time.
+//! Resources that the server serves at one point in time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use windlass_schema::{Catalog, ResourceInfo};
 
 use super::definition::Definition;
 
-/// What is served at one time.
+/// The served resources.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedResources {
-    /// The resources.
+    /// All resources.
     pub(crate) catalogue: Arc<Catalog>,
-    /// What defines the custom ones, by group and plural.
+    /// CRDs of the custom resources, by group and plural name.
     pub(crate) custom: BTreeMap<(String, String), Arc<Definition>>,
 }
 
 impl ServedResources {
-    /// The definition of a custom resource.
+    /// Returns the CRD of a custom resource.
     pub(crate) fn definition(&self, resource: &ResourceInfo) -> Option<&Arc<Definition>> {
         self.custom.get(&(resource.group.clone(), resource.plural.clone()))
     }

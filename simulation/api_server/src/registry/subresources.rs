@@ -1,4 +1,4 @@
-//! What is done by posting below an object: bindings, evictions, tokens.
+//! Actions of subresources: bindings, evictions and tokens.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use super::{convert, labels, value};
 use crate::status::{Cause, ResourceName, Status};
 use crate::storage::Stored;
 
-/// How many evictions may wait for the disruption controller.
+/// Maximum number of evictions that the disruption controller has not processed.
 const DISRUPTED_LIMIT: usize = 2000;
 
 impl WriteTransaction<'_> {
-    /// What posting to a subresource does.
+    /// Performs the action of a subresource.
     pub(crate) fn post_below(
         &mut self,
         to: &Target,
@@ -32,7 +32,7 @@ impl WriteTransaction<'_> {
         }
     }
 
-    /// Gives a pod its node.
+    /// Binds a pod to a node.
     pub(crate) fn bind(
         &mut self,
         namespace: &str,
@@ -83,7 +83,7 @@ impl WriteTransaction<'_> {
         Ok(WriteResponse { answer: ResponseObject::Value(success(201)), created: true, warnings: Vec::new() })
     }
 
-    /// Deletes a pod unless a disruption budget stands against it.
+    /// Deletes a pod unless a disruption budget prevents it.
     fn evict(
         &mut self,
         to: &Target,
@@ -97,7 +97,7 @@ impl WriteTransaction<'_> {
         let pod = found.ok_or_else(|| to.not_found())?;
         let mut deletion = delete_options(value::at(eviction, &["deleteOptions"]));
         deletion.dry_run |= options.dry_run;
-        // An eviction that is refused leaves neither a condition nor a smaller budget behind.
+        // A rejected eviction must leave neither a condition nor a reduced budget.
         let whole = Target { subresource: String::new(), ..to.clone() };
         check_preconditions(&whole, &pod.value, &deletion)?;
         if !ignores_budgets(&pod.value) {
@@ -127,7 +127,7 @@ impl WriteTransaction<'_> {
         }
     }
 
-    /// Takes one disruption from the budget of a pod, if it has one.
+    /// Charges one disruption to the budget of a pod, if it has one.
     fn charge_budget(&mut self, pod: &Stored, dry_run: bool) -> Result<(), Status> {
         let budgets = self.built_in("policy", "v1", "poddisruptionbudgets")?;
         let mut matching = self.all(&convert::collection(&budgets), &pod.key.namespace);
@@ -173,7 +173,7 @@ pub(crate) fn set_condition(object: &mut Value, mut condition: Value, now: &str)
     }
 }
 
-/// The options of a deletion in writing.
+/// Decodes the options of a deletion.
 pub(crate) fn delete_options(written: &Value) -> DeleteOptions {
     let text = |path: &[&str]| Some(value::text(written, path).to_owned()).filter(|it| !it.is_empty());
     DeleteOptions {
@@ -222,7 +222,7 @@ fn check_binding_preconditions(to: &Target, binding: &Value, old: &Stored) -> Re
     Ok(())
 }
 
-/// Pods that are over, have not begun, or are going already disrupt nothing by going.
+/// Returns whether an eviction ignores budgets: the pod has finished, has not started, or is terminating.
 fn ignores_budgets(pod: &Value) -> bool {
     matches!(value::text(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending")
         || value::has(pod, &["metadata", "deletionTimestamp"])
@@ -239,7 +239,7 @@ fn lets_unready_go(budget: &Value) -> bool {
         || (count("desiredHealthy") > 0 && count("currentHealthy") >= count("desiredHealthy"))
 }
 
-/// The budget once this pod is taken from it, or why it cannot be.
+/// Returns the budget after the disruption of this pod, or the reason why it is not allowed.
 fn after_disruption(budget: &Stored, pod: &str, now: &str) -> Result<Value, Status> {
     let (object, name): (&Value, _) = (&budget.value, &*budget.key.name);
     let count = |field: &str| value::integer(object, &["status", field]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the registry promises, on the built-in kinds and on its own storage.
+//! Tests of the registry's guarantees, on the built-in kinds and its own storage.
 
 mod creation;
 mod custom;
@@ -20,7 +20,7 @@ use super::{
 use crate::status::Status;
 use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
 
-/// A registry over an empty storage, with everything that is served by default.
+/// A registry for an empty storage, with the default resources.
 struct World {
     storage: Arc<dyn Storage>,
     registry: Registry,
@@ -33,7 +33,8 @@ impl World {
         World { storage, registry }
     }
 
-    /// `pods`, `apps/v1/replicasets`, `pods/status`: in the namespace `default` where there are namespaces.
+    /// Returns the target for `pods`, `apps/v1/replicasets` or `pods/status`, in the namespace `default` if it is
+    /// namespaced.
     fn at(&self, path: &str, name: &str) -> Target {
         let (path, subresource) = match path.split('/').collect::<Vec<_>>().as_slice() {
             [core] => (("", "v1", (*core).to_owned()), ""),
@@ -75,7 +76,7 @@ impl World {
         self.registry.get(&self.at(path, name)).ok().map(|it| it.value().clone())
     }
 
-    /// Writes a status as a controller or kubelet would.
+    /// Writes a status as a controller or kubelet does.
     fn status(&self, path: &str, name: &str, status: Value) -> Value {
         let mut object = self.get(path.trim_end_matches("/status"), name).expect("it is there");
         object["status"] = status;
@@ -108,7 +109,7 @@ fn config_map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": "1"}})
 }
 
-/// The parts of an object by a pointer.
+/// Returns the part of an object at a pointer.
 fn part<'a>(object: &'a Value, pointer: &str) -> &'a Value {
     object.pointer(pointer).unwrap_or(&Value::Null)
 }

@@ -1,4 +1,4 @@
-//! `serviceaccounts/token`: requests that make out a token.
+//! The subresource `serviceaccounts/token`, which issues tokens.
 
 use std::sync::PoisonError;
 
@@ -13,20 +13,20 @@ use super::{convert, value};
 use crate::status::{ResourceName, Status};
 use crate::storage::Collection;
 
-/// How long a token lasts if nothing else is asked: an hour, as upstream's.
+/// Default lifetime of a token: one hour, as upstream.
 const LIFETIME: i64 = 3600;
-/// The shortest lifetime that can be asked for.
+/// Minimum lifetime of a token.
 const MIN: i64 = 600;
 
 impl WriteTransaction<'_> {
-    /// The user that a token was made out for, unless it has expired or its account is gone.
+    /// Returns the user of a token, unless the token has expired or its ServiceAccount was deleted.
     pub(crate) fn user(&self, token: &str) -> Option<String> {
         let now = self.env.wall();
         let owner = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).owner(token, now);
         owner?.user(&**self.storage)
     }
 
-    /// What a token is bound to must be there.
+    /// Checks that the bound object exists.
     fn check_bound(&self, namespace: &str, bound: &Value) -> Result<(), Status> {
         let (plural, namespace) = match value::text(bound, &["kind"]) {
             "Pod" => ("pods", namespace),
@@ -48,7 +48,7 @@ impl WriteTransaction<'_> {
         Err(Status::conflict(ResourceName { group: "", resource: value::text(bound, &["kind"]) }, name, &why))
     }
 
-    /// `serviceaccounts/token`.
+    /// Issues a token for a ServiceAccount.
     pub(crate) fn token(
         &mut self,
         to: &Target,

@@ -1,8 +1,8 @@
-//! Tokens of service accounts: opaque, kept in memory, each made out for one user until some time.
+//! ServiceAccount tokens: opaque, in memory, each for one user and with an expiry.
 //!
-//! A snapshot of the storage does not hold them: after a restart everybody asks for new ones. Those that have expired
-//! are forgotten when the next one is made. A token is its account's: it ends with it, and is not that of another
-//! account of the same name.
+//! A snapshot of the storage does not contain them, so clients must request new tokens after a restart. Expired
+//! tokens are dropped when the next one is issued. A token is bound to one ServiceAccount: it becomes invalid with
+//! its deletion, also if another one gets the same name.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use windlass_env::Rng;
 use super::value;
 use crate::storage::{Collection, Key, Storage};
 
-/// The tokens made out so far.
+/// Issued tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(BTreeMap<String, (Owner, Timestamp)>);
 
-/// The account that a token was made out for.
+/// The ServiceAccount of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) namespace: String,
@@ -25,7 +25,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The user that it is, as long as it is there.
+    /// Returns the user name, while the ServiceAccount exists.
     pub(crate) fn user(&self, storage: &dyn Storage) -> Option<String> {
         let Self { namespace, name, uid } = self;
         let account = storage
@@ -36,12 +36,12 @@ impl Owner {
 }
 
 impl Tokens {
-    /// The account of a token that has not expired.
+    /// Returns the ServiceAccount of a token that has not expired.
     pub(crate) fn owner(&self, token: &str, now: Timestamp) -> Option<Owner> {
         self.0.get(token).filter(|it| it.1 > now).map(|it| it.0.clone())
     }
 
-    /// Makes a token out for an account, and forgets those that have expired.
+    /// Issues a token for a ServiceAccount, and drops expired tokens.
     pub(crate) fn make(&mut self, rng: &mut Rng, owner: Owner, now: Timestamp, until: Timestamp) -> String {
         self.0.retain(|_, it| it.1 > now);
         let token = format!("windlass.{}.{}", rng.identifier(), rng.identifier());

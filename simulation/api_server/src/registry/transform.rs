@@ -1,4 +1,4 @@
-//! What is done to objects by their types alone: the seam to `windlass_schema` and `windlass_patch`.
+//! Operations by type: the interface to `windlass_schema` and `windlass_patch`.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,19 +13,19 @@ use super::request::{FieldValidation, PatchKind};
 use super::value;
 use crate::status::{Cause, Details, Status};
 
-/// Who writes, through what, and when.
+/// The field manager, subresource and time of a write.
 pub(crate) struct FieldManagerContext<'a> {
-    /// The field manager.
+    /// Field manager.
     pub(crate) manager: &'a str,
-    /// The subresource; empty for the object itself.
+    /// Subresource; empty for the object itself.
     pub(crate) subresource: &'a str,
-    /// The time.
+    /// Time.
     pub(crate) now: Timestamp,
-    /// The fields that a write this way does not reach.
+    /// Fields that this kind of write does not change.
     pub(crate) resets: Vec<&'static [&'static str]>,
 }
 
-/// Checks that a body is of the kind and version of the path, and says so in it if it did not.
+/// Checks that a body has the kind and version of the path, and sets them if they are missing.
 pub(crate) fn identify(
     catalogue: &Catalog,
     resource: &ResourceInfo,
@@ -45,7 +45,7 @@ pub(crate) fn identify(
     identity(catalogue, resource, custom, object)
 }
 
-/// Checks that an object says that it is of the kind and version of the path.
+/// Checks that an object has the kind and version of the path.
 pub(crate) fn identity(
     catalogue: &Catalog,
     resource: &ResourceInfo,
@@ -83,7 +83,7 @@ pub(crate) fn identity(
     )))
 }
 
-/// Makes of the object what its type can hold. `duplicates` are the fields that its body had twice. Returns warnings.
+/// Decodes an object by its type. `duplicates` are the duplicate fields of its body. Returns warnings.
 pub(crate) fn decode(
     resource: &ResourceInfo,
     definition: Option<&Definition>,
@@ -126,7 +126,7 @@ fn judge(
     }
 }
 
-/// Puts in what the type says stands where nothing was given.
+/// Sets the defaults of the type.
 pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>, object: &mut Value) {
     match definition {
         Some(definition) => definition.apply_defaults(&resource.version, object),
@@ -134,7 +134,7 @@ pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>,
     }
 }
 
-/// Brings what was prepared into the form in which it is stored.
+/// Converts a prepared object to its storage form.
 pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) {
     if !custom {
         check::decode(&resource.schema, object, Strictness::Ignore);
@@ -142,7 +142,7 @@ pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) 
     }
 }
 
-/// A patch of any kind but apply.
+/// Applies a patch of any kind except apply.
 pub(crate) fn patch(
     schema: &Schema,
     kind: PatchKind,
@@ -165,7 +165,7 @@ pub(crate) fn patch(
     })
 }
 
-/// The refusal of a patch that does not fit.
+/// Returns the error for a patch that cannot be applied.
 fn inapplicable() -> Status {
     let mut status =
         Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
@@ -173,7 +173,7 @@ fn inapplicable() -> Status {
     status
 }
 
-/// Lays what a manager wants over what is there.
+/// Applies a manager's configuration to an object.
 pub(crate) fn apply(
     resource: &ResourceInfo,
     before: Option<&Value>,
@@ -201,7 +201,7 @@ pub(crate) fn apply(
     })
 }
 
-/// Notes whose the fields are that a write changed.
+/// Records the manager of the fields that a write changed.
 pub(crate) fn manage(
     resource: &ResourceInfo,
     old: &Value,
@@ -214,7 +214,7 @@ pub(crate) fn manage(
     apply::after_update(&resource.schema, old, object, &manager(managing, false), &resets, managing.now);
 }
 
-/// Puts back the times of who manages what, if nothing else changed after all.
+/// Restores the times of managed fields if nothing else changed.
 pub(crate) fn keep_times(before: &Value, after: &mut Value) {
     apply::keep_times(before, after);
 }

@@ -1,4 +1,4 @@
-//! How an object becomes another.
+//! Updates of objects.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
 impl WriteTransaction<'_> {
-    /// Replaces the object, or the part of it that a subresource stands for.
+    /// Replaces the object, or the part of it that a subresource represents.
     pub(crate) fn put(
         &mut self,
         to: &Target,
@@ -39,8 +39,8 @@ impl WriteTransaction<'_> {
         Ok(written)
     }
 
-    /// Makes a stored object the one given, which is decoded and defaulted. With `manage`, the fields that changed are
-    /// the manager's from now on.
+    /// Replaces a stored object by a decoded object with defaults. With `manage`, the manager owns the changed
+    /// fields.
     pub(crate) fn update(
         &mut self,
         to: &Target,
@@ -100,7 +100,7 @@ impl WriteTransaction<'_> {
         self.create(to, object, options)
     }
 
-    /// Undoes what this way in does not reach.
+    /// Resets the fields that this kind of update does not change.
     fn reset_for_update(&self, to: &Target, kind: &Kind, object: &mut Value, before: &Value) {
         match to.subresource.as_str() {
             "" if self.has_status(to) => value::keep(object, before, &["status"]),
@@ -138,7 +138,7 @@ impl WriteTransaction<'_> {
             }
             let message = "Invalid value: 0: must be specified for an update".to_owned();
             let (reason, field) = ("FieldValueInvalid".to_owned(), "metadata.resourceVersion".to_owned());
-            // Upstream names the resource here, where it names the kind elsewhere.
+            // Upstream reports the resource here instead of the kind.
             let causes = vec![Cause { reason, message, field }];
             return Err(Status::invalid(&to.resource.group, &to.resource.plural, &to.name, causes));
         }
@@ -178,7 +178,7 @@ impl WriteTransaction<'_> {
         let mut errors = FieldErrors::default();
         meta::validate(object, resource.namespaced, names::path_name, &mut errors);
         meta::validate_update(object, before, &mut errors);
-        // Each kind of upstream's looks at metadata again, and each finding is told again.
+        // Upstream's kinds validate metadata a second time, so each error appears twice.
         meta::validate_update(object, before, &mut errors);
         if let Some(definition) = self.definition(resource) {
             definition.validate(&resource.version, object, &mut errors);
@@ -191,7 +191,7 @@ impl WriteTransaction<'_> {
         errors.refuse(&resource.group, &resource.kind, &to.name)
     }
 
-    /// Whether nothing keeps an object any longer that is being deleted.
+    /// Returns whether a terminating object can be removed because nothing keeps it.
     fn emptied(&self, to: &Target, object: &Value, before: &Value) -> bool {
         let namespace = to.resource.group.is_empty() && to.resource.plural == "namespaces";
         value::is_empty(object, &["metadata", "finalizers"])
@@ -216,7 +216,7 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// Whether two versions of an object differ in what they say, version and all aside.
+/// Returns whether two states of an object are equal, except for the resource version.
 fn unchanged(object: &Value, before: &Value) -> bool {
     let bare = |it: &Value| {
         let mut it = it.clone();
@@ -240,7 +240,7 @@ fn check_name(to: &Target, object: &Value) -> Result<(), Status> {
     }
 }
 
-/// What a patch made must still be the object of the path.
+/// Checks that a patched object still has the identity of the path.
 pub(crate) fn check_identity(to: &Target, object: &mut Value) -> Result<(), Status> {
     in_namespace(to, object)?;
     check_name(to, object)
@@ -255,7 +255,7 @@ fn check_uid(to: &Target, object: &Value, old: &Stored) -> Result<(), Status> {
     Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)))
 }
 
-/// Upstream shows where the object is kept.
+/// Returns upstream's UID error, which contains the storage path.
 pub(crate) fn uid_text(to: &Target, given: &str, found: &str) -> String {
     let place = match (to.resource.group.as_str(), to.resource.plural.as_str()) {
         ("", "services") => "services/specs".to_owned(),
@@ -286,7 +286,7 @@ fn keep_all_but(object: &mut Value, before: &Value, changed: &[&str]) {
     }
 }
 
-/// Custom objects keep all metadata when their status is written, save who manages what.
+/// Resets the metadata of a custom object on a status update, except the managed fields.
 fn keep_metadata_of_status(object: &mut Value, before: &Value) {
     let managed = value::at(object, &["metadata", "managedFields"]).clone();
     let version = value::at(object, &["metadata", "resourceVersion"]).clone();
@@ -300,7 +300,7 @@ fn keep_metadata_of_status(object: &mut Value, before: &Value) {
     }
 }
 
-/// No update reaches these.
+/// Resets the metadata that no update changes.
 fn keep_metadata(object: &mut Value, before: &Value) {
     value::keep(object, before, &["metadata", "creationTimestamp"]);
     if value::text(object, &["metadata", "uid"]).is_empty() {

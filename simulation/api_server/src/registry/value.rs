@@ -1,46 +1,45 @@
-//! Reading and changing parts of objects by their paths. What is not there reads as empty, as it does in upstream's
-//! own types.
+//! Access to parts of objects by path. As in upstream's types, a missing part reads as empty.
 
 use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;
 
-/// What stands at the path; null if nothing does.
+/// Returns the value at the path; null if there is none.
 pub(crate) fn at<'a>(value: &'a Value, path: &[&str]) -> &'a Value {
     path.iter().fold(value, |value, name| value.get(name).unwrap_or(&NULL))
 }
 
-/// The text at the path; empty if there is none.
+/// Returns the text at the path; empty if there is none.
 pub(crate) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).as_str().unwrap_or_default()
 }
 
-/// The whole number at the path.
+/// Returns the integer at the path.
 pub(crate) fn integer(value: &Value, path: &[&str]) -> Option<i64> {
     at(value, path).as_i64()
 }
 
-/// Whether `true` stands at the path.
+/// Returns whether the value at the path is `true`.
 pub(crate) fn flag(value: &Value, path: &[&str]) -> bool {
     at(value, path).as_bool().unwrap_or_default()
 }
 
-/// Whether something stands at the path.
+/// Returns whether there is a value at the path.
 pub(crate) fn has(value: &Value, path: &[&str]) -> bool {
     !at(value, path).is_null()
 }
 
-/// The items of the list at the path.
+/// Returns the items of the list at the path.
 pub(crate) fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The texts of the list at the path.
+/// Returns the texts of the list at the path.
 pub(crate) fn texts<'a>(value: &'a Value, path: &[&str]) -> Vec<&'a str> {
     items(value, path).iter().filter_map(Value::as_str).collect()
 }
 
-/// The entries of the map at the path.
+/// Returns the entries of the map at the path.
 pub(crate) fn entries<'a>(
     value: &'a Value,
     path: &[&str],
@@ -48,7 +47,7 @@ pub(crate) fn entries<'a>(
     at(value, path).as_object().into_iter().flat_map(Map::iter)
 }
 
-/// Whether the object, map or list at the path has nothing in it, or is not there.
+/// Returns whether the object, map or list at the path is empty or missing.
 pub(crate) fn is_empty(value: &Value, path: &[&str]) -> bool {
     match at(value, path) {
         Value::Null => true,
@@ -59,35 +58,35 @@ pub(crate) fn is_empty(value: &Value, path: &[&str]) -> bool {
     }
 }
 
-/// The fields of an object, which whatever is no object becomes first.
+/// Returns the fields of an object. Replaces any other value by an empty object.
 pub(crate) fn fields(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
     match value {
         Value::Object(fields) => fields,
-        _ => unreachable!("it has just been made one"),
+        _ => unreachable!("the value was replaced by an object"),
     }
 }
 
-/// The place at the path, with objects made on the way.
+/// Returns the slot at the path. Creates missing objects on the way.
 pub(crate) fn place<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Value {
     path.iter().fold(value, |value, name| fields(value).entry(*name).or_insert(Value::Null))
 }
 
-/// Puts something at the path.
+/// Sets the value at the path.
 pub(crate) fn set(value: &mut Value, path: &[&str], to: impl Into<Value>) {
     *place(value, path) = to.into();
 }
 
-/// Puts something at the path if nothing stands there.
+/// Sets the value at the path if there is none.
 pub(crate) fn default(value: &mut Value, path: &[&str], to: impl Into<Value>) {
     if !has(value, path) {
         set(value, path, to);
     }
 }
 
-/// Removes what stands at the path, and returns it.
+/// Removes and returns the value at the path.
 pub(crate) fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, parents) = path.split_last()?;
     let mut place = value;
@@ -97,7 +96,7 @@ pub(crate) fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     place.as_object_mut()?.remove(*last)
 }
 
-/// Makes the path in `value` as it is in `old`.
+/// Copies the value at the path from `old`, or removes it.
 pub(crate) fn keep(value: &mut Value, old: &Value, path: &[&str]) {
     match at(old, path) {
         Value::Null => {
@@ -107,12 +106,12 @@ pub(crate) fn keep(value: &mut Value, old: &Value, path: &[&str]) {
     }
 }
 
-/// The items of the list at the path, to be changed. None if there is no list.
+/// Returns the items of the list at the path; `None` if there is no list.
 pub(crate) fn items_mut<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Vec<Value>> {
     path.iter().try_fold(value, |value, name| value.get_mut(name))?.as_array_mut()
 }
 
-/// Whether two values mean the same: what is missing, null and empty are one.
+/// Returns whether two values are equal. Missing, null and empty values are equal.
 pub(crate) fn same(one: &Value, other: &Value) -> bool {
     fn nothing(value: &Value) -> bool {
         is_empty(value, &[])
@@ -129,7 +128,7 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether both have the same at the path.
+/// Returns whether both values are equal at the path.
 pub(crate) fn same_at(one: &Value, other: &Value, path: &[&str]) -> bool {
     same(at(one, path), at(other, path))
 }
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_reads_as_empty() {
+    fn missing_value_reads_as_empty() {
         let object = json!({"a": {"b": "text"}});
         assert_eq!(text(&object, &["a", "b"]), "text");
         assert_eq!(text(&object, &["a", "c", "d"]), "");

@@ -1,4 +1,4 @@
-//! One write at work: what it reads, and the single changes it makes.
+//! The transaction of one write: its reads and changes.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use super::{autoscalers, convert, value};
 use crate::status::{ResourceName, Status};
 use crate::storage::{Change, Collection, Key, Precondition, Storage, StorageError, Stored};
 
-/// The holder of the registry's lock.
+/// A transaction, which holds the registry's lock.
 pub(crate) struct WriteTransaction<'a> {
     pub(crate) env: &'a Env,
     pub(crate) storage: &'a Arc<dyn Storage>,
@@ -26,33 +26,33 @@ pub(crate) struct WriteTransaction<'a> {
     pub(crate) state: MutexGuard<'a, State>,
 }
 
-/// What writes need next to the storage. Held by one write at a time.
+/// State of writes apart from the storage. One write at a time holds it.
 pub(crate) struct State {
     pub(crate) rng: Rng,
 }
 
-/// The place of an object.
+/// Returns the key of an object.
 pub(crate) fn key(namespace: &str, name: &str) -> Key {
     Key::new(namespace, name)
 }
 
-/// A time as metadata has it: whole seconds.
+/// Formats a time as in metadata: whole seconds.
 pub(crate) fn seconds(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
 impl WriteTransaction<'_> {
-    /// The wall time in whole seconds.
+    /// Returns the wall time in whole seconds.
     pub(crate) fn now(&self) -> String {
         seconds(self.env.wall())
     }
 
-    /// A fresh UID.
+    /// Returns a new UID.
     pub(crate) fn identifier(&mut self) -> String {
         self.state.rng.identifier()
     }
 
-    /// The built-in resource, in the version it is written in here.
+    /// Returns a built-in resource in the version that this server writes.
     pub(crate) fn built_in(
         &self,
         group: &str,
@@ -63,27 +63,27 @@ impl WriteTransaction<'_> {
         found.ok_or_else(|| Status::internal(format!("{plural} of {group}/{version} are not described")))
     }
 
-    /// The definition of a custom resource.
+    /// Returns the CRD of a custom resource.
     pub(crate) fn definition(&self, resource: &ResourceInfo) -> Option<Arc<Definition>> {
         self.served.definition(resource).cloned()
     }
 
-    /// A stored object.
+    /// Returns a stored object.
     pub(crate) fn find(&self, collection: &Collection, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         self.storage.get(collection, &key(namespace, name))
     }
 
-    /// The stored objects of a namespace; of all of them if it is empty.
+    /// Returns the stored objects of a namespace, or of all namespaces if `namespace` is empty.
     pub(crate) fn all(&self, collection: &Collection, namespace: &str) -> Vec<Arc<Stored>> {
         let Ok(snapshot) = self.storage.read(collection, None) else {
-            // The present is always kept.
+            // The latest revision is always kept.
             return Vec::new();
         };
         let wanted = |it: &&Arc<Stored>| namespace.is_empty() || &*it.key.namespace == namespace;
         snapshot.objects.values().filter(wanted).cloned().collect()
     }
 
-    /// Stores a new object. With `dry_run` it is returned as it would be.
+    /// Stores a new object. With `dry_run`, returns the object without storing it.
     pub(crate) fn insert(
         &self,
         of: &ResourceInfo,
@@ -105,7 +105,7 @@ impl WriteTransaction<'_> {
         self.commit(of, &collection, &place, Precondition::Absent, change).map(ResponseObject::Stored)
     }
 
-    /// Stores what an object has become. What did not change keeps its version.
+    /// Stores a changed object. An unchanged object keeps its version.
     pub(crate) fn replace(
         &self,
         of: &ResourceInfo,
@@ -125,7 +125,7 @@ impl WriteTransaction<'_> {
             .map(ResponseObject::Stored)
     }
 
-    /// Removes an object, whose last state is told to watches.
+    /// Removes an object. Watches get its last state.
     pub(crate) fn erase(
         &self,
         of: &ResourceInfo,
@@ -136,13 +136,13 @@ impl WriteTransaction<'_> {
         self.commit(of, &convert::collection(of), &old.key, expected, Change::Delete(last))
     }
 
-    /// Makes something else what is served.
+    /// Replaces the served resources.
     pub(crate) fn publish(&mut self, served: ServedResources) {
         self.served = Arc::new(served);
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.served);
     }
 
-    /// What a request is about, as it is served now: since its path was read, a definition may have changed or gone.
+    /// Returns the target as it is served now: its CRD can have changed or disappeared since the path was parsed.
     pub(crate) fn current<'t>(&self, to: &'t Target) -> Result<Cow<'t, Target>, Status> {
         let of = &to.resource;
         let found = self.served.catalogue.resource(&of.group, &of.version, &of.plural);
@@ -175,11 +175,11 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// Why an update from an older version is refused.
+/// Error message for an update from an older version.
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// The object as it is kept, with what that version says stands where nothing was given.
+/// Converts an object to its storage version and sets that version's defaults.
 fn kept(object: Value, old: Option<&Value>) -> Value {
     let converted = match convert::kept(&object, old) {
         Cow::Borrowed(_) => None,

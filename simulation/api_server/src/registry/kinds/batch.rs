@@ -1,4 +1,4 @@
-//! What runs pods until they are done.
+//! Strategies of Jobs and CronJobs.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ use crate::status::Status;
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 const SELECTED_LABEL: &str = "batch.kubernetes.io/controller-uid";
-/// The most pods at once of a job that counts its completions.
+/// Maximum parallelism of an indexed job.
 const INDEXED_PARALLELISM: i64 = 100_000;
-/// A cron job's name leaves eleven letters for the time.
+/// Maximum length of a CronJob's name, which leaves eleven characters for the time.
 const CRON_NAME: usize = 52;
 
-/// What jobs do.
+/// Strategy of Jobs.
 pub(super) static JOBS: Kind = Kind {
     generation: &[&["spec"]],
     dependents: Dependents::Orphan,
@@ -34,7 +34,7 @@ pub(super) static JOBS: Kind = Kind {
     ..NAMED
 };
 
-/// What cron jobs do.
+/// Strategy of CronJobs.
 pub(super) static CRON_JOBS: Kind = Kind {
     generation: &[&["spec"]],
     defaults: |object| {
@@ -42,7 +42,7 @@ pub(super) static CRON_JOBS: Kind = Kind {
         value::default(object, &["spec", "suspend"], false);
         value::default(object, &["spec", "successfulJobsHistoryLimit"], 3);
         value::default(object, &["spec", "failedJobsHistoryLimit"], 1);
-        // What is left out of the jobs is put in when they are made, save what belongs to their pods.
+        // Jobs get their other defaults when they are created.
         pod_spec::template_defaults(object, &["spec", "jobTemplate", "spec", "template", "spec"]);
     },
     validate: |object, errors| {
@@ -77,7 +77,7 @@ fn job_defaults(spec: &mut Value) {
     }
 }
 
-/// A job selects its own pods by its UID, unless it was told whom to select.
+/// Selects the job's own pods by its UID, unless the job has a manual selector.
 fn select_own(_: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
     if value::flag(object, &["spec", "manualSelector"]) {
         return Ok(());
@@ -110,7 +110,7 @@ fn job(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Nobody may put other labels where the server puts its own.
+/// Rejects other values of the labels that the server sets.
 fn own_selector(object: &Value, errors: &mut FieldErrors) {
     if value::flag(object, &["spec", "manualSelector"]) {
         return;
@@ -226,7 +226,7 @@ fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Where its pods go may change before a suspended job has begun.
+/// Returns whether the scheduling of the job's pods can change: only while the job is suspended.
 fn may_move(old: &Value) -> bool {
     value::flag(old, &["suspend"])
 }
@@ -258,7 +258,7 @@ fn job_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
             |it: &Value| value::text(it, &["type"]) == of_type && value::text(it, &["status"]) == "True";
         value::items(object, &["status", "conditions"]).iter().any(holds)
     };
-    // Upstream leaves the value out of these.
+    // Upstream omits the value in these errors.
     let conditions = |errors: &mut FieldErrors, detail: &str| {
         errors.bare_invalid("status.conditions", detail);
     };
@@ -324,7 +324,7 @@ fn counters(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The areas and the single names of the time zone database. Which places there are in an area, this server does not know.
+/// Areas and single names of the time zone database. This server does not know the locations of an area.
 const ZONES: [&str; 18] = [
     "Africa",
     "America",
@@ -379,7 +379,7 @@ fn cron_job(object: &Value, errors: &mut FieldErrors) {
     super::one_of(spec, "spec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"], errors);
     let template = value::at(spec, &["jobTemplate", "spec"]);
     let mut whole = template.clone();
-    // The jobs will be given these when they are made.
+    // Jobs get these defaults when they are created.
     value::default(&mut whole, &["completionMode"], "NonIndexed");
     job_spec(&whole, "spec.jobTemplate.spec", errors);
     not_negative(spec, "spec", &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], errors);

@@ -1,4 +1,4 @@
-//! What a cluster is made of: namespaces, nodes, priority classes, quotas.
+//! Strategies of Namespaces, Nodes, PriorityClasses and ResourceQuotas.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::invalid::FieldErrors;
 use super::super::{names, quantity, value};
 use super::{Kind, NAMED, PLAIN, join};
 
-/// What namespaces do.
+/// Strategy of Namespaces.
 pub(super) static NAMESPACES: Kind = Kind {
     name: names::label_name,
     returns_deleted: true,
@@ -36,7 +36,7 @@ pub(super) static NAMESPACES: Kind = Kind {
     ..NAMED
 };
 
-/// What nodes do.
+/// Strategy of Nodes.
 pub(super) static NODES: Kind = Kind {
     born_with_status: true,
     defaults: |object| {
@@ -62,7 +62,7 @@ pub(super) static NODES: Kind = Kind {
     ..NAMED
 };
 
-/// What priority classes do.
+/// Strategy of PriorityClasses.
 pub(super) static PRIORITY_CLASSES: Kind = Kind {
     generation: &[&["value"]],
     defaults: |object| value::default(object, &["preemptionPolicy"], "PreemptLowerPriority"),
@@ -90,7 +90,7 @@ pub(super) static PRIORITY_CLASSES: Kind = Kind {
     ..NAMED
 };
 
-/// What quotas do.
+/// Strategy of ResourceQuotas.
 pub(super) static RESOURCE_QUOTAS: Kind = Kind {
     returns_deleted: true,
     validate: |object, errors| amounts(object, "spec.hard", errors),

@@ -1,4 +1,4 @@
-//! What pods are configured with: config maps, secrets, service accounts.
+//! Strategies of ConfigMaps, Secrets and ServiceAccounts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,10 +8,10 @@ use super::super::invalid::FieldErrors;
 use super::super::{names, value};
 use super::{Kind, NAMED};
 
-/// How much one config map or secret may hold.
+/// Maximum size of the data in a ConfigMap or Secret.
 const LIMIT: usize = 1024 * 1024;
 
-/// What config maps do.
+/// Strategy of ConfigMaps.
 pub(super) static CONFIG_MAPS: Kind = Kind {
     validate: config_map,
     validate_update: |new, old, errors| {
@@ -21,7 +21,7 @@ pub(super) static CONFIG_MAPS: Kind = Kind {
     ..NAMED
 };
 
-/// What secrets do.
+/// Strategy of Secrets.
 pub(super) static SECRETS: Kind = Kind {
     defaults: |object| {
         value::default(object, &["type"], "Opaque");
@@ -36,7 +36,7 @@ pub(super) static SECRETS: Kind = Kind {
     ..NAMED
 };
 
-/// What service accounts do.
+/// Strategy of ServiceAccounts.
 pub(super) static SERVICE_ACCOUNTS: Kind = Kind { returns_deleted: true, ..NAMED };
 
 fn stays(new: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
@@ -67,12 +67,12 @@ fn config_map(object: &Value, errors: &mut FieldErrors) {
         size += decoded(text).map_or(0, |it| it.len());
     }
     if size > LIMIT {
-        // Upstream means the whole object, which has no name.
+        // Upstream reports the whole object, which has no field name.
         errors.too_long("[]", LIMIT);
     }
 }
 
-/// What is given as text is kept as bytes.
+/// Moves `stringData` to `data`, encoded.
 fn encode_text(object: &mut Value) {
     let Some(given) = value::remove(object, &["stringData"]) else { return };
     for (name, text) in value::entries(&given, &[]) {

@@ -1,10 +1,10 @@
-//! CustomResourceDefinitions, whose writes change what is served.
+//! Strategy of CustomResourceDefinitions, whose writes change the served kinds.
 
 use super::super::custom;
 use super::super::names;
 use super::{Kind, NAMED};
 
-/// What definitions do.
+/// Strategy of CustomResourceDefinitions.
 pub(super) static DEFINITIONS: Kind = Kind {
     name: names::subdomain_name,
     generation: &[&["spec"]],

@@ -1,10 +1,10 @@
-//! Numbers that may also be shares: `3` and `25%`.
+//! Numbers that can also be percentages: `3` and `25%`.
 
 use serde_json::Value;
 
 use super::super::invalid::FieldErrors;
 
-/// What is wrong with a number or share.
+/// Validates a number or percentage.
 pub(super) fn validate(value: &Value, path: &str, errors: &mut FieldErrors) {
     match value {
         Value::String(text) if percent(text).is_none() => {
@@ -16,14 +16,14 @@ pub(super) fn validate(value: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// A share of more than everything.
+/// Rejects percentages above 100%.
 pub(super) fn at_most_everything(value: &Value, path: &str, errors: &mut FieldErrors) {
     if value.as_str().and_then(percent).is_some_and(|it| it > 100) {
         errors.invalid(path, value.clone(), "must not be greater than 100%");
     }
 }
 
-/// Whether it comes to nothing.
+/// Returns whether the number or percentage is zero.
 pub(super) fn is_zero(value: &Value) -> bool {
     match value {
         Value::String(text) => percent(text).unwrap_or_default() == 0,
@@ -36,6 +36,6 @@ fn percent(text: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|it| it.is_ascii_digit()) {
         return None;
     }
-    // A number too large for this is more than everything too.
+    // A number that does not fit is above 100%, too.
     Some(digits.parse().unwrap_or(u64::MAX))
 }

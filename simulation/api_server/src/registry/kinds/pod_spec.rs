@@ -1,4 +1,4 @@
-//! What pods and the templates of pods have in common.
+//! Defaults and validation of pod specs, shared by Pods and pod templates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{join, one_of};
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Puts in what depends on other fields, in pods and templates alike.
+/// Sets defaults that depend on other fields, in pods and templates.
 pub(super) fn defaults(spec: &mut Value) {
     if !spec.is_object() {
         return;
@@ -31,7 +31,7 @@ pub(super) fn defaults(spec: &mut Value) {
             value::set(spec, &["serviceAccountName"], older);
         }
     }
-    // The older name of the field continues showing the same.
+    // The deprecated field keeps the same value.
     value::keep(spec, &spec.clone(), &["serviceAccountName"]);
     let account = value::text(spec, &["serviceAccountName"]).to_owned();
     if !account.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn defaults(spec: &mut Value) {
     value::default(spec, &["securityContext"], json!({}));
 }
 
-/// The template of a workload: its spec is defaulted where it stands.
+/// Sets the defaults of a workload's pod template.
 pub(super) fn template_defaults(object: &mut Value, path: &[&str]) {
     if value::has(object, path) {
         defaults(value::place(object, path));
@@ -55,7 +55,7 @@ fn container_defaults(container: &mut Value) {
     value::default(container, &["resources"], json!({}));
 }
 
-/// Whether an image is named by the tag `latest`, in so many words or in none.
+/// Returns whether an image has the tag `latest`, explicitly or by default.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;
@@ -64,7 +64,7 @@ fn is_latest(image: &str) -> bool {
     last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
-/// What pods get that templates do not: requests from limits, ports of the host.
+/// Sets defaults that only pods have: requests from limits, and host ports.
 pub(super) fn pod_defaults(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         let on_host = value::flag(spec, &["hostNetwork"]);
@@ -85,7 +85,7 @@ pub(super) fn pod_defaults(spec: &mut Value) {
     value::default(spec, &["enableServiceLinks"], true);
 }
 
-/// What the cluster promises a pod: `Guaranteed`, `Burstable`, `BestEffort`.
+/// Returns the QoS class of a pod: `Guaranteed`, `Burstable` or `BestEffort`.
 pub(super) fn quality(spec: &Value) -> &'static str {
     let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::new());
     let mut guaranteed = true;
@@ -111,7 +111,7 @@ pub(super) fn quality(spec: &Value) -> &'static str {
     }
 }
 
-/// What is wrong with a template.
+/// Validates a pod template.
 pub(super) fn validate_template(template: &Value, path: &str, errors: &mut FieldErrors) {
     meta::label_map(value::at(template, &["metadata", "labels"]), &join(path, "labels"), errors);
     meta::annotations(value::at(template, &["metadata", "annotations"]), &join(path, "annotations"), errors);
@@ -123,7 +123,7 @@ pub(super) fn validate_template(template: &Value, path: &str, errors: &mut Field
     }
 }
 
-/// What is wrong with the spec of a pod.
+/// Validates a pod spec.
 pub(super) fn validate(spec: &Value, path: &str, errors: &mut FieldErrors) {
     let volumes = volumes(spec, path, errors);
     containers(spec, path, &volumes, errors);
@@ -241,7 +241,7 @@ fn ports(container: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether a number can be that of a port.
+/// Validates a port number.
 pub(super) fn port_number(number: i64, path: &str, errors: &mut FieldErrors) {
     if !(1..=65535).contains(&number) {
         errors.invalid(path, number, "must be between 1 and 65535, inclusive");

@@ -1,4 +1,4 @@
-//! Pods.
+//! Strategy of Pods.
 
 use serde_json::{Value, json};
 
@@ -8,11 +8,11 @@ use super::super::{convert, meta, names, value};
 use super::{Kind, NAMED, pod_spec};
 use crate::status::{ResourceName, Status};
 
-/// How long pods stay on nodes that do not answer, unless they say otherwise.
+/// Default time that pods tolerate an unreachable node.
 const TOLERATED_SECONDS: i64 = 300;
 const POOR_NODES: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// What pods do.
+/// Strategy of Pods.
 pub(super) static PODS: Kind = Kind {
     generation: &[&["spec"]],
     returns_deleted: true,
@@ -28,7 +28,7 @@ pub(super) static PODS: Kind = Kind {
     ..NAMED
 };
 
-/// As asked, or as the pod says; none where nothing runs.
+/// Returns the requested grace period, else that of the pod; zero if no container runs.
 fn grace(pod: &Value, asked: Option<i64>) -> i64 {
     let over = matches!(value::text(pod, &["status", "phase"]), "Succeeded" | "Failed");
     if over || value::text(pod, &["spec", "nodeName"]).is_empty() {
@@ -77,7 +77,7 @@ fn tolerate_poor_nodes(pod: &mut Value) {
     }
 }
 
-/// Turns the name of a priority class into its number.
+/// Resolves the name of a priority class to its value.
 fn prioritise(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
     let Some(classes) =
         writer.served.catalogue.resource("scheduling.k8s.io", "v1", "priorityclasses").cloned()
@@ -221,7 +221,7 @@ fn only_added(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The new spec as it would be if nothing that may change had changed.
+/// Returns the new spec with its mutable fields reset to their old values.
 fn with_mutable_parts_of(new: &Value, old: &Value) -> Value {
     let mut munged = new.clone();
     for list in ["containers", "initContainers"] {

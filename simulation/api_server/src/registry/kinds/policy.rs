@@ -1,4 +1,4 @@
-//! What watches over others: disruption budgets, autoscalers, leases, events.
+//! Strategies of PodDisruptionBudgets, HorizontalPodAutoscalers, NetworkPolicies, Leases and Events.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::invalid::FieldErrors;
 use super::super::{autoscalers, labels, names, value};
 use super::{Dependents, Kind, NAMED, PLAIN, intervals, join, not_negative};
 
-/// What disruption budgets do.
+/// Strategy of PodDisruptionBudgets.
 pub(super) static DISRUPTION_BUDGETS: Kind = Kind {
     generation: &[&["spec"]],
     unconditional_update: false,
@@ -19,7 +19,7 @@ pub(super) static DISRUPTION_BUDGETS: Kind = Kind {
     ..NAMED
 };
 
-/// What autoscalers do.
+/// Strategy of HorizontalPodAutoscalers.
 pub(super) static AUTOSCALERS: Kind = Kind {
     defaults: autoscalers::defaults,
     validate: autoscaler,
@@ -27,7 +27,7 @@ pub(super) static AUTOSCALERS: Kind = Kind {
     ..NAMED
 };
 
-/// What network policies do.
+/// Strategy of NetworkPolicies.
 pub(super) static NETWORK_POLICIES: Kind = Kind {
     generation: &[&["spec"]],
     defaults: |object| {
@@ -43,7 +43,7 @@ pub(super) static NETWORK_POLICIES: Kind = Kind {
     ..NAMED
 };
 
-/// What leases do.
+/// Strategy of Leases.
 pub(super) static LEASES: Kind = Kind {
     unconditional_update: false,
     create_on_update: true,
@@ -52,7 +52,7 @@ pub(super) static LEASES: Kind = Kind {
     ..NAMED
 };
 
-/// What events do.
+/// Strategy of Events.
 pub(super) static EVENTS: Kind = Kind {
     create_on_update: true,
     dependents: Dependents::Unsupported,
@@ -111,7 +111,7 @@ fn lease(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The longest texts of events that have an `eventTime`, by the names that the two groups give them.
+/// Maximum length of texts in events with an `eventTime`, by the field names of both groups.
 const EVENT_TEXTS: [(&[&str], usize); 4] =
     [(&["reportingInstance"], 128), (&["action"], 128), (&["reason"], 128), (&["note", "message"], 1024)];
 
@@ -137,7 +137,7 @@ fn event(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Events with a precise time say who saw what, and who did what about it.
+/// Validates an event with an `eventTime`, which must name reporter and action.
 fn timed_event(object: &Value, own_group: bool, errors: &mut FieldErrors) {
     let field = if own_group { "reportingController" } else { "reportingComponent" };
     let controller = value::text(object, &[field]);

@@ -1,6 +1,6 @@
-//! Whether the schedule of a cron job can be read. When it is due is its controller's to know.
+//! Validation of cron schedules. The CronJob controller computes the run times.
 
-/// The fields in order, with their bounds and the names that may stand for numbers.
+/// Fields in order, with bounds and the names that can replace numbers.
 const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
@@ -9,7 +9,7 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 
-/// What is wrong with a schedule.
+/// Returns the error in a schedule, if there is one.
 pub(super) fn problem(schedule: &str) -> Option<String> {
     if schedule.is_empty() {
         return Some("empty spec string".to_owned());

@@ -1,4 +1,4 @@
-//! Services: their addresses, their ports on nodes, and what follows from their type.
+//! Strategy of Services: cluster IPs, node ports, and fields that depend on the type.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,23 +11,23 @@ use super::super::{convert, meta, names, value};
 use super::{Kind, NAMED, join, one_of, pod_spec};
 use crate::status::Status;
 
-/// The addresses of services: 10.96.0.0/12, as `kubeadm` sets them.
+/// Range of cluster IPs: 10.96.0.0/12, the default of `kubeadm`.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const ADDRESSES: u32 = 1 << 20;
-/// Below these, addresses are left to those who ask for one.
+/// Number of addresses at the start of the range that are assigned only on request.
 const RESERVED: u32 = 256;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
-/// How long a client goes to the same pod, unless the service says otherwise: three hours.
+/// Default timeout of client affinity: three hours.
 const AFFINITY_SECONDS: i64 = 10800;
 
-/// What services do.
+/// Strategy of Services.
 pub(super) static SERVICES: Kind = Kind {
     name: names::label_name,
     create_on_update: true,
     returns_deleted: true,
     defaults,
     prepare_create: |writer, service| {
-        // The status of a service always has this part.
+        // The status of a service always has this field.
         value::set(service, &["status"], json!({"loadBalancer": {}}));
         allocate(writer, service, &Value::Null)
     },
@@ -73,7 +73,7 @@ fn defaults(service: &mut Value) {
     }
 }
 
-/// What an update leaves out stays as it was, and what the new type has no use for goes.
+/// Keeps omitted fields of the old service, and removes fields that the new type does not use.
 fn inherit(service: &mut Value, old: &Value) {
     let kind = |it: &Value| value::text(it, &["spec", "type"]).to_owned();
     let (new_kind, old_kind) = (kind(service), kind(old));
@@ -135,13 +135,13 @@ fn keep_node_ports(service: &mut Value, old: &Value) {
     }
 }
 
-/// Gives the service what it needs and did not ask for: addresses and ports.
+/// Allocates the cluster IPs and node ports that the service needs.
 fn allocate(writer: &mut WriteTransaction<'_>, service: &mut Value, old: &Value) -> Result<(), Status> {
     if value::text(service, &["spec", "type"]) == "ExternalName" {
         return Ok(());
     }
     let mut errors = FieldErrors::default();
-    // Only who wants something new has to know what others have.
+    // A list of the other services is needed only for an allocation.
     let services = convert::collection(&*writer.built_in("", "v1", "services")?);
     let mut others = if wants_something(service, old) { writer.all(&services, "") } else { Vec::new() };
     let uid = value::text(service, &["metadata", "uid"]).to_owned();
@@ -160,7 +160,7 @@ fn allocate(writer: &mut WriteTransaction<'_>, service: &mut Value, old: &Value)
     errors.refuse("", "Service", value::text(service, &["metadata", "name"]))
 }
 
-/// Whether the service needs, or asks for, an address or port that it did not have.
+/// Returns whether the service needs or requests an address or port that it did not have.
 fn wants_something(service: &Value, old: &Value) -> bool {
     let spec = value::at(service, &["spec"]);
     let address = match value::text(spec, &["clusterIP"]) {
@@ -202,7 +202,7 @@ fn address(
     match value::text(spec, &["clusterIP"]).to_owned().as_str() {
         "None" => {
             value::default(spec, &["clusterIPs"], json!(["None"]));
-            // Without a selector, whoever writes the endpoints may use either family.
+            // Without a selector, the endpoints can have either IP family.
             let bare = value::is_empty(spec, &["selector"]);
             value::default(spec, &["ipFamilyPolicy"], if bare { "RequireDualStack" } else { "SingleStack" });
             value::default(
@@ -233,7 +233,7 @@ fn address(
 }
 
 fn requested_address(spec: &Value, asked: &str, taken: &BTreeSet<String>, errors: &mut FieldErrors) {
-    // What is no address at all, validation tells.
+    // Validation reports an invalid address.
     let Ok(IpAddr::V4(address)) = asked.parse::<IpAddr>() else { return };
     let shown = || match value::at(spec, &["clusterIPs"]) {
         Value::Null => json!([asked]),
@@ -437,7 +437,7 @@ fn validate_update(service: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(service, errors);
 }
 
-/// Endpoints go with the service of their name.
+/// Deletes the Endpoints with the name of the service.
 fn drop_endpoints(writer: &mut WriteTransaction<'_>, service: &Value) -> Result<(), Status> {
     let Some(endpoints) = writer.served.catalogue.resource("", "v1", "endpoints").cloned() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Where services lead: endpoints, and slices of endpoints.
+//! Strategies of Endpoints and EndpointSlices.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use super::super::invalid::FieldErrors;
 use super::super::{names, value};
 use super::{Kind, NAMED, one_of, pod_spec};
 
-/// How many endpoints one slice may have, and how many addresses one endpoint.
+/// Maximum number of endpoints in a slice, and of addresses in an endpoint.
 const ENDPOINTS_LIMIT: usize = 1000;
 const ADDRESSES_LIMIT: usize = 100;
 const PORTS_LIMIT: usize = 20_000;
 
-/// What endpoints do.
+/// Strategy of Endpoints.
 pub(super) static ENDPOINTS: Kind = Kind {
     create_on_update: true,
     defaults: |object| {
@@ -25,7 +25,7 @@ pub(super) static ENDPOINTS: Kind = Kind {
     },
     validate: endpoints,
     validate_update: |new, old, errors| {
-        // What was accepted before may stay.
+        // Unchanged subsets were accepted earlier and are not validated again.
         if !value::same_at(new, old, &["subsets"]) {
             endpoints(new, errors);
         }
@@ -33,7 +33,7 @@ pub(super) static ENDPOINTS: Kind = Kind {
     ..NAMED
 };
 
-/// What slices of endpoints do.
+/// Strategy of EndpointSlices.
 pub(super) static ENDPOINT_SLICES: Kind = Kind {
     generation: &[&["addressType"], &["endpoints"], &["ports"], &["metadata", "labels"]],
     defaults: |object| {

@@ -1,5 +1,5 @@
-//! What a write through a subresource of one kind may change, and what is wrong with it: ephemeral containers and
-//! resources of pods, and the approval of certificate requests. Everything else stays as it was.
+//! Writes through a subresource of one kind: ephemeral containers and resources of pods, and approval of certificate
+//! requests. All other fields keep their values.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use super::super::request::Target;
 use super::super::value;
 use super::pod_spec;
 
-/// What of metadata a write of a part does not reach.
+/// Metadata that a write through a subresource does not change.
 const METADATA: [&str; 6] =
     ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "generation"];
-/// The lists of containers whose resources can be set while they run.
+/// Lists of containers whose resources can change while they run.
 const RESIZED: [&str; 2] = ["containers", "initContainers"];
 
-/// Undoes what the subresource does not reach. `now` is the time that new conditions get.
+/// Resets the fields that the subresource does not write. `now` is the time of new conditions.
 pub(crate) fn limit(to: &Target, object: &mut Value, before: &Value, now: &str) {
     match (to.resource.plural.as_str(), to.subresource.as_str()) {
         ("pods", "ephemeralcontainers") => {
@@ -23,7 +23,7 @@ pub(crate) fn limit(to: &Target, object: &mut Value, before: &Value, now: &str) 
             let wanted = json!({"spec": {"ephemeralContainers": wanted}});
             value::keep(object, &wanted, &["spec", "ephemeralContainers"]);
         }
-        // What containers these would be, validation tells.
+        // Validation rejects other containers.
         ("pods", "resize") if same_containers(object, before) => {
             let wanted = value::at(object, &["spec"]).clone();
             keep_all(object, before);
@@ -49,7 +49,7 @@ pub(crate) fn limit(to: &Target, object: &mut Value, before: &Value, now: &str) 
     }
 }
 
-/// What is wrong with what the subresource wrote.
+/// Validates a write through a subresource.
 pub(crate) fn validate(to: &Target, object: &Value, before: &Value, errors: &mut FieldErrors) {
     match (to.resource.plural.as_str(), to.subresource.as_str()) {
         ("pods", "ephemeralcontainers") => {
@@ -117,7 +117,7 @@ fn resize(pod: &Value, before: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Conditions get the times that were left out.
+/// Sets missing times of conditions.
 fn stamp(request: &mut Value, before: &Value, now: &str) {
     let key = |it: &Value| [value::text(it, &["type"]), value::text(it, &["status"])].map(str::to_owned);
     for condition in value::items_mut(request, &["status", "conditions"]).into_iter().flatten() {

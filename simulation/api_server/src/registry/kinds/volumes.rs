@@ -1,4 +1,4 @@
-//! Volumes, the claims to them, and what they are made by.
+//! Strategies of PersistentVolumes, PersistentVolumeClaims and storage classes.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::super::{names, quantity, value};
 use super::{Kind, NAMED, one_of};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-/// What of a volume's spec is not its source.
+/// Fields of a volume's spec that are not its source.
 const NOT_SOURCES: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -20,7 +20,7 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeAttributesClassName",
 ];
 
-/// What volumes do.
+/// Strategy of PersistentVolumes.
 pub(super) static PERSISTENT_VOLUMES: Kind = Kind {
     returns_deleted: true,
     defaults: |object| {
@@ -30,7 +30,7 @@ pub(super) static PERSISTENT_VOLUMES: Kind = Kind {
     },
     prepare_create: |writer, object| {
         value::set(object, &["status"], json!({"phase": "Pending", "lastPhaseTransitionTime": writer.now()}));
-        // Admission keeps volumes that are in use.
+        // Admission adds a finalizer that protects volumes in use.
         protect(object, "kubernetes.io/pv-protection");
         Ok(())
     },
@@ -61,7 +61,7 @@ pub(super) static PERSISTENT_VOLUMES: Kind = Kind {
     ..NAMED
 };
 
-/// What claims do.
+/// Strategy of PersistentVolumeClaims.
 pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
     returns_deleted: true,
     defaults: |object| {
@@ -96,7 +96,7 @@ pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
     ..NAMED
 };
 
-/// What classes of storage do.
+/// Strategy of StorageClasses.
 pub(super) static CLASSES: Kind = Kind {
     returns_deleted: true,
     defaults: |object| {
@@ -123,7 +123,7 @@ pub(super) static CLASSES: Kind = Kind {
     ..NAMED
 };
 
-/// What belongs to drivers.
+/// Strategy of kinds that belong to drivers.
 pub(super) static CONDITIONAL: Kind = Kind { unconditional_update: false, returns_deleted: true, ..NAMED };
 
 fn protect(object: &mut Value, finalizer: &str) {

@@ -1,4 +1,4 @@
-//! What runs pods from a template until told otherwise.
+//! Strategies of workloads whose pods run continuously, and of their revisions and templates.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::invalid::FieldErrors;
 use super::super::{labels, names, value};
 use super::{Dependents, Kind, NAMED, intervals, join, not_negative, pod_spec};
 
-/// What replica sets do.
+/// Strategy of ReplicaSets.
 pub(super) static REPLICA_SETS: Kind = Kind {
     generation: &[&["spec"]],
     defaults: |object| {
@@ -22,7 +22,7 @@ pub(super) static REPLICA_SETS: Kind = Kind {
     ..NAMED
 };
 
-/// What replication controllers do.
+/// Strategy of ReplicationControllers.
 pub(super) static REPLICATION_CONTROLLERS: Kind = Kind {
     generation: &[&["spec"]],
     dependents: Dependents::Orphan,
@@ -33,9 +33,9 @@ pub(super) static REPLICATION_CONTROLLERS: Kind = Kind {
     ..NAMED
 };
 
-/// What deployments do.
+/// Strategy of Deployments.
 pub(super) static DEPLOYMENTS: Kind = Kind {
-    // Annotations are copied to replica sets, so they count.
+    // Annotations count, because they are copied to ReplicaSets.
     generation: &[&["spec"], &["metadata", "annotations"]],
     kept_by_status: &[&["metadata", "labels"]],
     defaults: deployment_defaults,
@@ -48,7 +48,7 @@ pub(super) static DEPLOYMENTS: Kind = Kind {
     ..NAMED
 };
 
-/// What daemon sets do.
+/// Strategy of DaemonSets.
 pub(super) static DAEMON_SETS: Kind = Kind {
     generation: &[&["spec"]],
     defaults: daemon_set_defaults,
@@ -74,7 +74,7 @@ pub(super) static DAEMON_SETS: Kind = Kind {
     ..NAMED
 };
 
-/// What stateful sets do.
+/// Strategy of StatefulSets.
 pub(super) static STATEFUL_SETS: Kind = Kind {
     name: names::label_name,
     generation: &[&["spec"]],
@@ -85,7 +85,7 @@ pub(super) static STATEFUL_SETS: Kind = Kind {
     ..NAMED
 };
 
-/// What controller revisions do.
+/// Strategy of ControllerRevisions.
 pub(super) static CONTROLLER_REVISIONS: Kind = Kind {
     validate: |object, errors| {
         not_negative(object, "", &["revision"], errors);
@@ -102,7 +102,7 @@ pub(super) static CONTROLLER_REVISIONS: Kind = Kind {
     ..NAMED
 };
 
-/// What pod templates do.
+/// Strategy of PodTemplates.
 pub(super) static POD_TEMPLATES: Kind = Kind {
     generation: &[&["template"]],
     returns_deleted: true,
@@ -119,7 +119,7 @@ fn replica_set(object: &Value, errors: &mut FieldErrors) {
     template(spec, "ReplicaSet", errors);
 }
 
-/// What is wrong with the selector of a workload.
+/// Validates the selector of a workload.
 fn selector(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     let found = value::at(spec, &["selector"]);
     if found.is_null() {
@@ -132,7 +132,7 @@ fn selector(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// What is wrong with the template of a workload whose pods run for good.
+/// Validates the pod template of a workload whose pods run continuously.
 fn template(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     let (found, wanted) = (value::at(spec, &["template"]), value::at(spec, &["selector"]));
     let carried = value::at(found, &["metadata", "labels"]);
@@ -173,7 +173,7 @@ fn counted_replicas(object: &Value, errors: &mut FieldErrors) {
     no_more_than(status, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"], errors);
 }
 
-/// None of the counts is of more than there are, and what is available is ready.
+/// Validates that no count exceeds the total, and that available replicas do not exceed ready ones.
 fn no_more_than(status: &Value, fields: &[&str], errors: &mut FieldErrors) {
     let count = |field: &str| value::integer(status, &[field]).unwrap_or_default();
     for field in fields.iter().filter(|field| count(field) > count("replicas")) {
@@ -409,7 +409,7 @@ fn stateful_set(object: &Value, new: bool, errors: &mut FieldErrors) {
     template(&spec, "StatefulSet", errors);
 }
 
-/// Claims become volumes of the pods, so mounts may name them.
+/// Adds the volumes of the claims, because mounts can refer to them.
 fn add_claimed_volumes(spec: &mut Value) {
     let claims: Vec<String> = value::items(spec, &["volumeClaimTemplates"])
         .iter()

@@ -30,7 +30,7 @@ fn definition() -> Value {
 
 const DEFINITIONS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A definition like that of widgets, of another name.
+/// Returns a CRD like that of widgets, with another name.
 fn named(plural: &str, kind: &str) -> Value {
     let mut body = definition();
     body["metadata"]["name"] = json!(format!("{plural}.example.com"));
@@ -90,7 +90,7 @@ fn custom_objects_are_defaulted_pruned_and_validated() {
 }
 
 #[test]
-fn custom_objects_have_a_status_and_a_scale_of_their_own() {
+fn custom_objects_have_status_and_scale_subresources() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "a"}}));
     let mut object = world.get(WIDGETS, "a").unwrap();
@@ -110,7 +110,7 @@ fn custom_objects_have_a_status_and_a_scale_of_their_own() {
 }
 
 #[test]
-fn custom_objects_need_a_version_to_be_updated_and_know_no_strategic_merge() {
+fn custom_objects_require_version_and_reject_strategic_merge() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "a"}}));
     let refused = world.update(WIDGETS, json!({"metadata": {"name": "a"}})).unwrap_err();
@@ -177,7 +177,7 @@ fn definitions_that_are_made_at_the_same_time_are_all_served() {
 }
 
 #[test]
-fn what_is_served_can_be_asked_while_a_write_goes_on() {
+fn served_resources_can_be_read_during_a_write() {
     let world = defined();
     let widgets = world.at(WIDGETS, "");
     let writer = world.registry.write();
@@ -218,7 +218,7 @@ fn definition_that_does_not_hold_any_more_stands_in_nobodys_way() {
 }
 
 #[test]
-fn request_for_a_kind_that_has_gone_since_is_told_so() {
+fn request_for_a_removed_kind_fails() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "a"}}));
     let (widgets, one) = (world.at(WIDGETS, ""), world.at(WIDGETS, "a"));
@@ -261,7 +261,7 @@ fn request_is_judged_by_the_definition_as_it_is_now() {
 }
 
 #[test]
-fn freed_name_goes_to_who_waited_for_it() {
+fn released_name_goes_to_the_waiting_definition() {
     let world = World::new();
     world.made(DEFINITIONS, named("widgets", "Widget"));
     let refused = world.made(DEFINITIONS, named("gadgets", "Widget"));
@@ -298,7 +298,7 @@ fn definition_stays_until_its_last_object_is_gone() {
 }
 
 #[test]
-fn terminating_definition_says_so_whatever_else_is_written() {
+fn terminating_definition_keeps_its_condition_on_writes() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}));
     world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
@@ -309,7 +309,7 @@ fn terminating_definition_says_so_whatever_else_is_written() {
 }
 
 #[test]
-fn what_is_nested_too_deep_to_be_read_again_is_refused_whichever_way_it_comes() {
+fn too_deeply_nested_object_is_rejected_by_every_write() {
     let (world, path) = (World::new(), "example.com/v1/boxes");
     let mut body = named("boxes", "Box");
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -337,7 +337,7 @@ fn what_is_nested_too_deep_to_be_read_again_is_refused_whichever_way_it_comes() 
         for (way, told) in tried.into_iter().enumerate() {
             match told {
                 Ok(written) => assert_eq!((&written["data"], refused), (&data, 0), "{way}: {depth}"),
-                // What JSON patch refuses by itself never came to be an object.
+                // A rejected JSON patch never produces an object.
                 Err(status) => match (way, status.code, status.reason) {
                     (3, 422, "Invalid") if depth > 126 => {}
                     told => assert_eq!(told, (way, 400, "BadRequest"), "{depth}"),

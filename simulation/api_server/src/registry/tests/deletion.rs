@@ -5,7 +5,7 @@ fn now() -> DeleteOptions {
     DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() }
 }
 
-/// A pod on a node, in the phase `Running`.
+/// Creates a pod on a node, in the phase `Running`.
 fn running(world: &World, name: &str) -> Value {
     let mut body = pod(name);
     body["spec"]["nodeName"] = json!("n");
@@ -26,7 +26,7 @@ fn running_pod_is_given_its_time() {
     assert_eq!(part(answer.value(), "/metadata/deletionGracePeriodSeconds"), 30);
     assert_eq!(part(answer.value(), "/metadata/generation"), 2);
     let due = part(answer.value(), "/metadata/deletionTimestamp").clone();
-    // A second deletion may only make it shorter.
+    // A second deletion can only shorten the grace period.
     let longer = DeleteOptions { grace_period_seconds: Some(60), ..DeleteOptions::default() };
     world.delete("pods", "a", &longer).unwrap();
     assert_eq!(part(&world.get("pods", "a").unwrap(), "/metadata/deletionTimestamp"), &due);
@@ -101,7 +101,7 @@ fn object_stays_until_its_last_finalizer_goes() {
 }
 
 #[test]
-fn propagation_is_told_to_the_garbage_collector() {
+fn propagation_sets_finalizers_for_the_garbage_collector() {
     let world = World::new();
     let cases = [
         ("apps/v1/replicasets", None, json!(null)),
@@ -146,7 +146,7 @@ fn namespace_terminates_and_goes_when_it_is_finalized() {
     world.delete("namespaces", "a", &DeleteOptions::default()).unwrap();
     let mut namespace = world.get("namespaces", "a").unwrap();
     assert_eq!(part(&namespace, "/status/phase"), "Terminating");
-    // Asking again changes nothing.
+    // A repeated deletion changes nothing.
     let revision = world.storage.revision();
     world.delete("namespaces", "a", &DeleteOptions::default()).unwrap();
     assert_eq!(world.storage.revision(), revision);

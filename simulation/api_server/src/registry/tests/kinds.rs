@@ -1,6 +1,6 @@
 use super::*;
 
-/// The refusal of a body, as `field: message` for each cause.
+/// Returns the errors for a body, as `field: message` for each cause.
 fn told(world: &World, path: &str, body: Value) -> Vec<String> {
     let refused = world.create(path, body).unwrap_err();
     assert_eq!(refused.code, 422, "{}", refused.message);
@@ -59,7 +59,7 @@ fn pod_is_refused_field_by_field() {
 }
 
 #[test]
-fn of_a_pod_little_may_change() {
+fn only_a_few_pod_fields_are_mutable() {
     let world = World::new();
     world.made("pods", pod("a"));
     let change = |body| world.patch("pods", "a", PatchKind::Strategic, body);
@@ -238,7 +238,7 @@ fn service_gets_an_address_and_keeps_it() {
     ] {
         assert_eq!(part(&made, pointer), &value, "{pointer}");
     }
-    // Without its address, the update means the same.
+    // The update has the same effect without the address.
     let updated = world.update("services", body).unwrap();
     assert_eq!(part(&updated, "/spec/clusterIP"), address);
     let other = json!({"spec": {"clusterIP": "10.96.0.77", "clusterIPs": ["10.96.0.77"]}});

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A quota as its controller leaves it.
+/// Creates a quota with the status that its controller would set.
 fn quota(world: &World, hard: Value, used: Value) {
     world.made("resourcequotas", json!({"metadata": {"name": "q"}, "spec": {"hard": hard}}));
     world.status("resourcequotas/status", "q", json!({"hard": hard, "used": used}));

@@ -151,7 +151,7 @@ fn applying_creates_merges_and_conflicts() {
 }
 
 #[test]
-fn what_is_made_once_and_for_all_stays() {
+fn immutable_fields_keep_their_values() {
     let world = World::new();
     let path = "apps/v1/replicasets";
     world.made(path, replica_set("a"));
