@@ -17,7 +17,7 @@ use http_body::{Frame, SizeHint};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The connection was reset.
-    #[error("the connection was cut in the middle of the answer; ask again")]
+    #[error("response truncated: the connection was reset; retry the request")]
     Truncated,
 }
 

@@ -1,12 +1,12 @@
-//! The rights of users, as roles grant them.
+//! Permissions of users, as RBAC roles grant them.
 //!
 //! Guarantees:
-//! - A user who is not restricted has every right.
-//! - A restricted user has the rights that a grant covers. Other requests about objects are answered with 403, before
-//!   anything else is checked, in the words of upstream's RBAC authorizer. The observer of denials hears of each, also if
-//!   the answer is lost.
+//! - An unrestricted user has all permissions.
+//! - A restricted user can send only requests that a grant covers. Other requests for objects fail with 403 before
+//!   any other check, with the message of upstream's RBAC authorizer. The observer receives every denied request,
+//!   also if the response is lost.
 //!
-//! It refuses to read roles and bindings from storage: tests give the grants.
+//! Non-goal: reading roles and bindings from storage. Tests pass the grants.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,30 +16,30 @@ use windlass_object::{Rule, Verb};
 
 use crate::status::{ResourceName, Status};
 
-/// A rule of a role that is bound to a user.
+/// One RBAC rule that is granted to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The namespace of the binding; `None` for the whole cluster.
+    /// Namespace of the binding; `None` for a cluster-wide binding.
     pub namespace: Option<String>,
-    /// The names of the objects; empty for all.
+    /// Names of the objects; empty for all.
     pub names: Vec<String>,
     /// The rule.
     pub rule: Rule,
 }
 
-/// What hears of each denied request, such as `create secrets in kube-public`.
+/// A callback that receives each denied request, such as `create secrets in kube-public`.
 pub type DenialObserver = Arc<dyn Fn(String) + Send + Sync>;
 
-/// A request, as an authorizer sees it.
+/// The attributes of a request that authorization uses.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Access<'a> {
     pub(crate) verb: Verb,
     pub(crate) group: &'a str,
-    /// The plural resource, with its subresource.
+    /// Plural name of the resource, with its subresource.
     pub(crate) resource: &'a str,
     /// Empty for none or all.
     pub(crate) namespace: &'a str,
-    /// Empty for collections and creations.
+    /// Empty for collections and creates.
     pub(crate) name: &'a str,
 }
 
@@ -54,22 +54,22 @@ struct State {
 }
 
 impl Rights {
-    /// Restricts `user` to these grants, next to those that the user has.
+    /// Restricts `user` to these grants and those of earlier calls.
     pub(crate) fn restrict(&self, user: &str, grants: Vec<Grant>) {
         let mut state = self.lock();
         let known = state.users.entry(user.to_owned()).or_default();
         known.extend(grants.into_iter().filter(|grant| !known.contains(grant)).collect::<Vec<_>>());
     }
 
-    /// Sets who hears of denials.
+    /// Sets the observer of denied requests.
     pub(crate) fn observe_denials(&self, observer: DenialObserver) {
         self.lock().observer = Some(observer);
     }
 
-    /// Checks the access of `user`.
+    /// Checks whether `user` has the permission.
     ///
     /// # Errors
-    /// 403 if no grant covers it.
+    /// 403 if no grant covers the request.
     pub(crate) fn check(&self, user: &str, access: Access<'_>) -> Result<(), Status> {
         let observer = {
             let state = self.lock();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn restricted_user_is_denied_in_the_words_of_rbac() {
+    fn restricted_user_gets_rbac_forbidden_message() {
         let rights = Rights::default();
         assert!(rights.check("keeper", POD).is_ok(), "nothing restricts the user");
         rights.restrict("keeper", vec![grant(None, &[], &[Verb::List])]);

@@ -1,7 +1,6 @@
-//! The state of the server, which every request shares.
+//! State of the server, shared by all requests.
 //!
-//! Guarantees:
-//! - Making one starts nothing: no task, no timer, no socket.
+//! Guarantee: creating a server starts no task, timer or socket.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,19 +19,19 @@ use crate::registry::Registry;
 use crate::rights::{DenialObserver, Grant, Rights};
 use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
 
-/// What a server is made of.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ApiServerOptions {
-    /// Where objects are kept. By default in memory, with the default history.
+    /// Storage of objects. The default is in memory, with the default history.
     pub storage: Option<Arc<dyn Storage>>,
-    /// Which kinds there are. By default all that the real server serves by default.
+    /// Served built-in kinds. The default is all that a real server serves by default.
     pub catalogue: Option<Catalog>,
-    /// Whether lists and watches can be limited to a part of the ring of hashes (`shardSelector`), which upstream calls
-    /// the feature gate `ShardedListAndWatch`. Off by default, as upstream: the parameter is then passed over.
+    /// Whether lists and watches support shards (`shardSelector`), which upstream calls the feature gate
+    /// `ShardedListAndWatch`. Off by default, as upstream; the parameter is then ignored.
     pub sharded_list_and_watch: bool,
 }
 
-/// An API server in the process. Clones are the same server; see the [module](self).
+/// An in-process API server. Clones share one server; see the [module](self).
 #[derive(Clone)]
 pub struct ApiServer {
     shared: Arc<Shared>,
@@ -50,24 +49,24 @@ struct Shared {
     replicas: AtomicU64,
 }
 
-/// That someone did something: what a role would have to permit.
+/// The access of a user to a resource, for which a role would need a permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordedAccess {
-    /// Who.
+    /// User.
     pub user: String,
-    /// What was done.
+    /// Verb of the request.
     pub verb: Verb,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural resource, with its subresource where one was meant: `pods/status`.
+    /// Plural name of the resource, with its subresource if there is one: `pods/status`.
     pub resource: String,
 }
 
 impl ApiServer {
-    /// A server in the world of `env`, with what a fresh cluster has in it, or with what storage brings along.
+    /// Creates a server in `env`, with the objects of a new cluster or those of the given storage.
     ///
     /// # Panics
-    /// If this `env` already has a server: the two would draw the same random numbers.
+    /// If this `env` already has a server: both would use the same random numbers.
     pub fn new(env: &Env, options: ApiServerOptions) -> ApiServer {
         let ApiServerOptions { storage, catalogue, sharded_list_and_watch } = options;
         let storage = storage.unwrap_or_else(|| Arc::new(InMemoryStorage::new(MemoryOptions::default())));
@@ -85,13 +84,13 @@ impl ApiServer {
         ApiServer { shared: Arc::new(shared), view, user: None }
     }
 
-    /// The same server, through which everything is done as `user`.
+    /// Returns a handle to the same server that sends all requests as `user`.
     #[must_use]
     pub fn as_user(&self, user: impl Into<Arc<str>>) -> ApiServer {
         ApiServer { user: Some(user.into()), ..self.clone() }
     }
 
-    /// Another replica of the same server, whose watch cache is its own: it can be frozen.
+    /// Returns another replica of the same server. It has its own watch cache, which can be frozen.
     #[must_use]
     pub fn replica(&self) -> ApiServer {
         let number = self.shared.replicas.fetch_add(1, Ordering::Relaxed);
@@ -99,39 +98,40 @@ impl ApiServer {
         ApiServer { view: ReadView::live(Arc::clone(self.view.storage()), chance), ..self.clone() }
     }
 
-    /// What this replica's lists and watches see.
+    /// Returns the view of this replica's lists and watches.
     pub fn view(&self) -> &ReadView {
         &self.view
     }
 
-    /// The kinds that are served now, custom ones too.
+    /// Returns the kinds that are served now, including custom ones.
     pub fn catalogue(&self) -> Arc<Catalog> {
         self.registry().catalogue()
     }
 
-    /// What has been done so far, by whom. Refused and failed requests count: a role would have to permit them all
-    /// the same.
+    /// Returns the accesses of all users so far. Rejected and failed requests count, because they need a permission,
+    /// too.
     pub fn recorded_accesses(&self) -> BTreeSet<RecordedAccess> {
         self.shared.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Restricts `user` to these grants and those of earlier calls: other requests are answered with 403. A user without
-    /// restriction has every right.
+    /// Restricts `user` to these grants and those of earlier calls: other requests fail with 403. A user without
+    /// restriction has all permissions.
     pub fn restrict(&self, user: &str, grants: Vec<Grant>) {
         self.shared.rights.restrict(user, grants);
     }
 
-    /// Has `observer` hear of each request that is denied because of [`restrict`](Self::restrict). It replaces the last one.
+    /// Sets the observer of requests that are denied because of [`restrict`](Self::restrict). Replaces the previous
+    /// one.
     pub fn observe_denials(&self, observer: DenialObserver) {
         self.shared.rights.observe_denials(observer);
     }
 
-    /// Ends watches and connections. Requests that come as values are still answered.
+    /// Ends watches and connections. In-process requests are still answered.
     pub fn stop(&self) {
         self.shared.stop.cancel();
     }
 
-    /// A kubeconfig for a server that listens at `address`.
+    /// Returns a kubeconfig for a server that listens at `address`.
     pub fn kubeconfig(&self, address: SocketAddr) -> String {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: windlass\nclusters:\n- name: windlass\n  cluster:\n    \
@@ -167,7 +167,7 @@ impl ApiServer {
         }
     }
 
-    /// Completes when the server is told to stop.
+    /// Completes when the server is stopped.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.shared.stop.clone().cancelled_owned()
     }

@@ -1,8 +1,8 @@
-//! How requests reach the server: as values, over a network that fails, and over a socket.
+//! Access to the server: in process, over a simulated network, and over a socket.
 //!
 //! Guarantees:
-//! - Requests that come as values and requests that come over a socket are answered by the same code.
-//! - Once it is told to stop, watches end, connections close, and [`ApiServer::serve`] returns when they have.
+//! - In-process requests and requests over a socket are answered by the same code.
+//! - After a stop, watches end and connections close; then [`ApiServer::serve`] returns.
 
 mod listen;
 #[cfg(test)]
@@ -32,13 +32,13 @@ use crate::rights::{DenialObserver, Grant};
 use crate::server::{ApiServer, RecordedAccess};
 
 impl ApiServer {
-    /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when every connection has closed.
+    /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when all connections have closed.
     ///
     /// # Errors
-    /// If the listener is not on a loopback address: whoever reaches this server may do anything.
+    /// If the listener is not on a loopback address: the server has no authentication.
     ///
     /// # Cancel safety
-    /// Dropping the future stops listening; connections continue until [`ApiServer::stop`].
+    /// Dropping the future stops listening; connections stay open until [`ApiServer::stop`].
     pub fn serve(
         &self,
         listener: TcpListener,

@@ -1,28 +1,28 @@
-//! Refusals, in the words and with the codes of upstream.
+//! Error responses, with upstream's messages and codes.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// A refusal as it goes over the wire (`v1.Status`).
+/// An error response (`v1.Status`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     #[serde(flatten)]
     head: Head,
     metadata: ListMeta,
-    /// One sentence for people.
+    /// Message for humans.
     pub message: String,
-    /// One word for programs.
+    /// Reason for programs.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
-    /// What it is about. In a box, since results that may be a refusal should not be larger for it.
+    /// Details. Boxed to keep results small.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
-    /// The HTTP status.
+    /// HTTP status code.
     pub code: u16,
 }
 
-/// What every refusal says of itself.
+/// The fields that are equal in all error responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head;
 
@@ -42,26 +42,26 @@ struct ListMeta {
     continue_: String,
 }
 
-/// What a refusal is about.
+/// The subject of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
-    /// The object's name.
+    /// Name of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The group.
+    /// API group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The resource (for most) or kind (for invalid objects).
+    /// Resource (usually) or kind (for invalid objects).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// The object's UID.
+    /// UID of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The single causes.
+    /// Causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// When to try again.
+    /// Seconds to wait before a retry.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
@@ -71,26 +71,26 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// One cause of a refusal.
+/// One cause of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cause {
-    /// One word for programs, such as `FieldValueInvalid`.
+    /// Reason for programs, such as `FieldValueInvalid`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// One sentence for people.
+    /// Message for humans.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The path of the field.
+    /// Path of the field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
-/// The group and plural name of a resource, as refusals name it: `pods`, `replicasets.apps`.
+/// The group and plural name of a resource, as in error messages: `pods`, `replicasets.apps`.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceName<'a> {
-    /// The group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'a str,
-    /// The plural name (or the kind, for [`Status::invalid`]).
+    /// Plural name (or kind, for [`Status::invalid`]).
     pub resource: &'a str,
 }
 
@@ -104,7 +104,7 @@ impl std::fmt::Display for ResourceName<'_> {
 }
 
 impl Status {
-    /// Any refusal.
+    /// Returns an error with this code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
         let (message, metadata) = (message.into(), ListMeta::default());
         Status { head: Head, metadata, message, reason, details: None, code }
@@ -116,30 +116,30 @@ impl Status {
         self
     }
 
-    /// 404, the object.
+    /// Returns 404 for an object.
     pub fn not_found(of: ResourceName<'_>, name: &str) -> Status {
         Status::new(404, "NotFound", format!("{of} {name:?} not found")).about(of, name)
     }
 
-    /// 404, the path.
+    /// Returns 404 for a path.
     pub fn no_such_path() -> Status {
         let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
         status.details = Some(Box::default());
         status
     }
 
-    /// 409, the name is taken.
+    /// Returns 409 for a name that exists already.
     pub fn already_exists(of: ResourceName<'_>, name: &str) -> Status {
         Status::new(409, "AlreadyExists", format!("{of} {name:?} already exists")).about(of, name)
     }
 
-    /// 409, the object is not as it was.
+    /// Returns 409 for an object that has changed.
     pub fn conflict(of: ResourceName<'_>, name: &str, why: &str) -> Status {
         let message = format!("Operation cannot be fulfilled on {of} {name:?}: {why}");
         Status::new(409, "Conflict", message).about(of, name)
     }
 
-    /// 403.
+    /// Returns 403.
     pub fn forbidden(of: ResourceName<'_>, name: &str, why: &str) -> Status {
         let message = match (of.resource, name) {
             ("", _) => format!("forbidden: {why}"),
@@ -149,17 +149,17 @@ impl Status {
         Status::new(403, "Forbidden", message).about(of, name)
     }
 
-    /// 400.
+    /// Returns 400.
     pub fn bad_request(why: impl Into<String>) -> Status {
         Status::new(400, "BadRequest", why)
     }
 
-    /// 422, with its causes. `kind` is the kind's name, not the resource's.
+    /// Returns 422 with its causes. `kind` is the name of the kind, not of the resource.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Status {
         let of = ResourceName { group, resource: kind };
         let mut texts: Vec<_> = Vec::new();
         for text in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
-            // The sentence tells once what the causes may tell twice.
+            // The message contains duplicate causes only once.
             if !texts.contains(&text) {
                 texts.push(text);
             }
@@ -177,14 +177,14 @@ impl Status {
         status
     }
 
-    /// The same, with a token by which a list that it cut short can be continued.
+    /// Sets the continue token with which a failed list can continue.
     #[must_use]
     pub fn continued_by(mut self, token: String) -> Status {
         self.metadata.continue_ = token;
         self
     }
 
-    /// 504, the version is yet to come. A client that is told when to try again may do so.
+    /// Returns 504 for a version in the future. With a positive `retry_after_seconds` the client can retry.
     pub fn too_large_resource_version(asked: u64, current: u64, retry_after_seconds: u32) -> Status {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let reason = "ResourceVersionTooLarge".to_owned();
@@ -195,25 +195,25 @@ impl Status {
         status
     }
 
-    /// 410, the version is no longer kept.
+    /// Returns 410 for a version that is no longer kept.
     pub fn expired(why: impl Into<String>) -> Status {
         Status::new(410, "Expired", why)
     }
 
-    /// 405.
+    /// Returns 405.
     pub fn method_not_allowed(of: ResourceName<'_>, verb: &str) -> Status {
         let message = format!("{verb} is not supported on resources of kind {:?}", of.to_string());
         Status::new(405, "MethodNotAllowed", message).about(of, "")
     }
 
-    /// 429.
+    /// Returns 429.
     pub fn too_many_requests(why: impl Into<String>, retry_after_seconds: u32) -> Status {
         let mut status = Status::new(429, "TooManyRequests", why);
         status.details = Some(Box::new(Details { retry_after_seconds, ..Details::default() }));
         status
     }
 
-    /// 500.
+    /// Returns 500.
     pub fn internal(why: impl std::fmt::Display) -> Status {
         let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
         let cause = Cause { message: why.to_string(), ..Cause::default() };

@@ -1,13 +1,13 @@
-//! Where objects are kept, in every version that watches may still ask for.
+//! Storage of objects, with the history that watches need.
 //!
 //! Guarantees:
-//! - Every write takes exactly one global revision, and `metadata.resourceVersion` says which.
-//! - An object is encoded once, when it is written; whoever reads or watches it shares those bytes.
-//! - What a reader holds never changes, and costs a writer nothing.
-//! - Observers are woken in registration order. A slow one never delays a write: it is told that what it missed is
-//!   no longer kept.
+//! - Each write gets exactly one global revision, which becomes the object's `metadata.resourceVersion`.
+//! - An object is encoded once, when it is written. All readers and watches share these bytes.
+//! - Data returned to a reader never changes and does not slow down writes.
+//! - Observers are woken in registration order. A slow observer never delays a write: its next read fails because the
+//!   missed changes are no longer kept.
 //!
-//! It refuses to judge objects: defaults, validation and what follows from a write are the registry's.
+//! Non-goal: validation of objects. The registry handles defaults, validation and consequences of writes.
 
 mod document;
 mod file;
@@ -28,178 +28,179 @@ pub use self::document::Document;
 pub use self::file::SnapshotError;
 pub use self::memory::{InMemoryStorage, MemoryOptions};
 
-/// Which collection an object belongs to. Versions of one kind share one collection.
+/// The collection of an object. All versions of one kind share one collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Collection {
-    /// The group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: Arc<str>,
-    /// The plural name.
+    /// Plural name.
     pub resource: Arc<str>,
 }
 
-/// Where an object is kept. Ordered as `namespace/name` is, which is the order in which upstream lists.
+/// The key of an object. Sorted as the text `namespace/name`, like upstream's lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The namespace; empty for kinds of the cluster.
+    /// Namespace; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
-    /// The name.
+    /// Name.
     pub name: Arc<str>,
 }
 
 /// One version of one object. Its `metadata.resourceVersion` is `revision`.
 #[derive(Debug)]
 pub struct Stored {
-    /// Where.
+    /// Key.
     pub key: Key,
-    /// The global revision of the write that made it.
+    /// Global revision of the write that created this version.
     pub revision: u64,
-    /// The object, with apiVersion and kind.
+    /// Object, with apiVersion and kind.
     pub value: Document,
-    /// The object as JSON.
+    /// Object as JSON.
     pub bytes: Bytes,
-    /// Its `apiVersion`, for who must not take it apart.
+    /// Its `apiVersion`, for access without parsing the object.
     version: Arc<str>,
 }
 
-/// What must be so for a write to happen.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
-    /// The object is of this revision.
+    /// The object has this revision.
     Revision(u64),
 }
 
-/// What a write does.
+/// The change of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The object is this from now on.
+    /// Creates or replaces the object.
     Put(Value),
-    /// The object is gone; this was its last state.
+    /// Deletes the object; the value is its last state.
     Delete(Value),
 }
 
-/// What a write did to one object, as watches tell it.
+/// The effect of a write on one object, as watches deliver it.
 #[derive(Debug)]
 pub enum Transition {
-    /// The object is new.
+    /// The object was created.
     Created {
-        /// What it is.
+        /// New state.
         now: Arc<Stored>,
     },
     /// The object changed.
     Replaced {
-        /// What it was.
+        /// Old state.
         before: Arc<Stored>,
-        /// What it is.
+        /// New state.
         now: Arc<Stored>,
-        /// What it was, at the revision of this write; made when first asked for.
+        /// Old state at the revision of this write; created on first use.
         left: OnceLock<Arc<Stored>>,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Removed {
-        /// What it was.
+        /// Old state.
         before: Arc<Stored>,
-        /// Its last state, at the revision of its deletion.
+        /// Last state, at the revision of the deletion.
         last: Arc<Stored>,
     },
 }
 
-/// One collection as it was at one revision.
+/// One collection at one revision.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The global revision at which this is the truth.
+    /// Global revision of the snapshot.
     pub revision: u64,
-    /// Every object of the collection.
+    /// All objects of the collection.
     pub objects: OrdMap<Key, Arc<Stored>>,
 }
 
-/// Why storage did not do as asked.
+/// The error of a storage operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// The object is already there.
+    /// The object exists already.
     #[error("{key} is already there, at revision {found}")]
     Exists {
-        /// The object.
+        /// Key of the object.
         key: Key,
-        /// Its revision.
+        /// Revision of the object.
         found: u64,
     },
     /// There is no such object.
     #[error("{key} is not there")]
     Missing {
-        /// The object.
+        /// Key of the object.
         key: Key,
     },
     /// The object has changed.
     #[error("{key} is at revision {found}, not at {expected}: read it again")]
     Conflict {
-        /// The object.
+        /// Key of the object.
         key: Key,
-        /// The revision the writer knew.
+        /// Revision that the writer expected.
         expected: u64,
-        /// The revision it is at.
+        /// Revision of the object.
         found: u64,
     },
     /// The revision is no longer kept.
     #[error("revision {asked} is no longer kept, the oldest is {floor}: list again")]
     Compacted {
-        /// The revision asked for.
+        /// Requested revision.
         asked: u64,
-        /// The oldest revision kept.
+        /// Oldest revision that is kept.
         floor: u64,
     },
-    /// The revision is yet to come.
+    /// The revision is in the future.
     #[error("revision {asked} is yet to come, the present one is {current}")]
     Future {
-        /// The revision asked for.
+        /// Requested revision.
         asked: u64,
-        /// The present one.
+        /// Latest revision.
         current: u64,
     },
-    /// What was to be written is nested too deeply to be read again.
+    /// The object is nested too deeply to be parsed again.
     #[error("{key} cannot be written: lists and objects in it are nested more than {MAX} deep")]
     TooDeep {
-        /// Where it was to be kept.
+        /// Key of the object.
         key: Key,
     },
-    /// What was to be written is not an object with metadata.
+    /// The value is not an object with metadata.
     #[error("{key} cannot be written: it is no object with metadata")]
     NotAnObject {
-        /// Where it was to be kept.
+        /// Key of the object.
         key: Key,
     },
 }
 
-/// How deep lists and objects may be nested in what is kept. JSON is read 127 deep, here and by clients; a table puts
-/// three levels around an object, a list two and a watch one.
+/// Maximum nesting of stored objects. The JSON parsers of this server and of clients accept a nesting of 127. A table
+/// adds three levels around an object, a list two, and a watch one.
 const MAX: usize = 124;
 
-/// A place for objects and their history.
+/// A store of objects and their history.
 pub trait Storage: fmt::Debug + Send + Sync {
-    /// The revision of the latest write.
+    /// Returns the revision of the latest write.
     fn revision(&self) -> u64;
 
-    /// The oldest revision that can still be read. It can be watched from, too; older ones only where nothing was
-    /// written since that is forgotten.
+    /// Returns the oldest revision that can be read. Watches can start from it. They can start from an older revision
+    /// only if no later write to their collection was dropped.
     fn floor(&self) -> u64;
 
-    /// The object as it is now.
+    /// Returns the latest state of the object.
     fn get(&self, collection: &Collection, key: &Key) -> Option<Arc<Stored>>;
 
-    /// The collection as it was at a revision, or as it is now.
+    /// Returns the collection at a revision, or its latest state.
     ///
     /// # Errors
     /// [`StorageError::Compacted`] and [`StorageError::Future`].
     fn read(&self, collection: &Collection, at: Option<u64>) -> Result<Snapshot, StorageError>;
 
-    /// Writes one object at the next revision, and tells the collection's observers.
+    /// Writes one object at the next revision and wakes the observers of its collection.
     ///
-    /// Sets `metadata.resourceVersion`, in the value and in the bytes. Returns the object, or what was its last
-    /// state, as it will be told.
+    /// Sets `metadata.resourceVersion` in the value and in the bytes. Returns the object, or the last state of a
+    /// deleted object.
     ///
     /// # Errors
-    /// When the object is not as expected, or is none; nothing has happened then, and no revision is used up.
+    /// If the precondition fails, or the value is not a valid object. Nothing is written then, and no revision is
+    /// used.
     fn commit(
         &self,
         collection: &Collection,
@@ -208,10 +209,10 @@ pub trait Storage: fmt::Debug + Send + Sync {
         change: Change,
     ) -> Result<Arc<Stored>, StorageError>;
 
-    /// At most `most` of the collection's changes after one revision and up to another, oldest first.
+    /// Returns at most `most` changes of the collection after one revision and up to another, oldest first.
     ///
     /// # Errors
-    /// [`StorageError::Compacted`] when one of them is no longer kept.
+    /// [`StorageError::Compacted`] if one of the changes is no longer kept.
     fn changes(
         &self,
         collection: &Collection,
@@ -220,30 +221,30 @@ pub trait Storage: fmt::Debug + Send + Sync {
         most: usize,
     ) -> Result<Vec<Arc<Transition>>, StorageError>;
 
-    /// Forgets what was before a revision. Reads from before it are refused from then on, and so are watches that
-    /// would miss something.
+    /// Drops the history before a revision. Reads from before it then fail, and so do watches that would miss a
+    /// change.
     fn compact(&self, revision: u64);
 
-    /// Restores the state at an earlier revision, as from a backup: later writes are undone, and their revisions are
-    /// assigned again. No history before that revision remains. Observers of collections are closed.
+    /// Restores the state at an earlier revision, as from a backup. Later writes are undone, and their revisions are
+    /// assigned again. The history before that revision is dropped. Observers of collections are closed.
     ///
     /// # Errors
     /// [`StorageError::Compacted`] and [`StorageError::Future`].
     fn restore(&self, revision: u64) -> Result<(), StorageError>;
 
-    /// Wakes after every write to the collection, or to any, with its revision.
+    /// Returns a receiver for the revision of each write to the collection, or to any collection.
     fn observe(&self, collection: Option<&Collection>) -> Receiver<u64>;
 }
 
 impl Collection {
-    /// The collection of a group's resource.
+    /// Creates the collection of a group's resource.
     pub fn new(group: impl Into<Arc<str>>, resource: impl Into<Arc<str>>) -> Collection {
         Collection { group: group.into(), resource: resource.into() }
     }
 }
 
 impl Key {
-    /// The place of an object; the namespace is empty for kinds of the cluster.
+    /// Creates the key of an object; the namespace is empty for cluster-scoped kinds.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Key {
         Key { namespace: namespace.into(), name: name.into() }
     }
@@ -256,7 +257,7 @@ impl Ord for Key {
         }
         let (one, two) = (self.namespace.as_bytes(), other.namespace.as_bytes());
         let shared = one.len().min(two.len());
-        // Where one namespace ends and the other continues, the slash after it is compared: "a-b/x" is before "a/x".
+        // At the end of the shorter namespace, compare with the slash that follows it: "a-b/x" sorts before "a/x".
         one[..shared].cmp(&two[..shared]).then_with(|| match (one.get(shared), two.get(shared)) {
             (Some(byte), _) => byte.cmp(&b'/'),
             (None, byte) => b'/'.cmp(byte.unwrap_or(&b'/')),
@@ -280,13 +281,13 @@ impl fmt::Display for Key {
 }
 
 impl Stored {
-    /// `value` as it is kept at `revision`: versioned, and encoded. Nothing if it is no object with metadata, or nested
+    /// Encodes `value` as the version at `revision`. Returns `None` if it is not an object with metadata, or nested
     /// too deeply.
     pub fn new(key: Key, revision: u64, value: Value) -> Option<Stored> {
         Stored::encode(key, revision, value).ok()
     }
 
-    /// The same, with the reason why not.
+    /// Encodes `value` like [`Stored::new`] and returns the error.
     fn encode(key: Key, revision: u64, mut value: Value) -> Result<Stored, StorageError> {
         if !is_within(&value, MAX) {
             return Err(StorageError::TooDeep { key });
@@ -299,12 +300,12 @@ impl Stored {
         Ok(Stored { bytes: value.bytes().clone(), key, revision, value, version })
     }
 
-    /// Whether it is kept in this `apiVersion`.
+    /// Returns whether the object is stored in this `apiVersion`.
     pub(crate) fn is_of(&self, version: &str) -> bool {
         *self.version == *version
     }
 
-    /// The same, not taken apart.
+    /// Returns an unparsed copy.
     pub(crate) fn folded(&self) -> Arc<Stored> {
         Arc::new(Stored {
             key: self.key.clone(),
@@ -315,13 +316,13 @@ impl Stored {
         })
     }
 
-    /// The same, for someone who may take it apart: what is not, is not because of him.
+    /// Returns a version that the caller can parse. A copy keeps the stored object unparsed.
     pub(crate) fn lent(self: &Arc<Stored>) -> Arc<Stored> {
         if self.value.is_unparsed() { self.folded() } else { Arc::clone(self) }
     }
 }
 
-/// Whether lists and objects are nested no deeper than that. It walks no deeper either.
+/// Returns whether the value is nested at most `depth` levels. Visits no deeper levels.
 fn is_within(value: &Value, depth: usize) -> bool {
     let fits = |inner| depth.checked_sub(1).is_some_and(|depth| is_within(inner, depth));
     match value {
@@ -332,12 +333,12 @@ fn is_within(value: &Value, depth: usize) -> bool {
 }
 
 impl Transition {
-    /// The revision of the write.
+    /// Returns the revision of the write.
     pub fn revision(&self) -> u64 {
         self.now().revision
     }
 
-    /// The object as it is after the write, or its last state at the revision of its deletion.
+    /// Returns the state after the write, or the last state at the revision of the deletion.
     pub fn now(&self) -> &Arc<Stored> {
         match self {
             Transition::Created { now } | Transition::Replaced { now, .. } => now,
@@ -345,7 +346,7 @@ impl Transition {
         }
     }
 
-    /// The object as it was before.
+    /// Returns the state before the write.
     pub fn before(&self) -> Option<&Arc<Stored>> {
         match self {
             Transition::Created { .. } => None,
@@ -353,21 +354,21 @@ impl Transition {
         }
     }
 
-    /// The object as someone sees it leave: as it was, at the revision of this write.
+    /// Returns the old state at the revision of this write, for watches that no longer select the object.
     pub fn leaving(&self) -> Arc<Stored> {
         match self {
             Transition::Created { now } => Arc::clone(now),
             Transition::Removed { last, .. } => Arc::clone(last),
             Transition::Replaced { before, now, left } => Arc::clone(left.get_or_init(|| {
                 let value = before.value.read().into_owned();
-                // What has been stored once can be stored again.
+                // An object that was stored can be stored again.
                 let left = Stored::new(before.key.clone(), now.revision, value);
                 left.map_or_else(|| Arc::clone(before), |left| left.folded())
             })),
         }
     }
 
-    /// The same, not taken apart.
+    /// Returns an unparsed copy.
     fn folded(&self) -> Transition {
         match self {
             Transition::Created { now } => Transition::Created { now: now.folded() },

@@ -1,11 +1,11 @@
-//! Objects as rows of a table, which is how `kubectl get` asks for them.
+//! Objects as table rows, which `kubectl get` requests.
 //!
 //! Guarantees:
-//! - Kinds that people look at have the columns and the cells of upstream; other built-in kinds have upstream's fallback
-//!   (name and date of creation); custom kinds have the columns their definition names.
-//! - A row is made from one object and the time, and nothing else.
+//! - Commonly listed kinds have upstream's columns and cells. Other built-in kinds have upstream's fallback (name and
+//!   creation time). Custom kinds have the columns of their CRD.
+//! - A row depends only on one object and the time.
 //!
-//! It leaves out what upstream says about each column: nobody shows it.
+//! Non-goal: upstream's column descriptions, which kubectl does not show.
 
 mod cells;
 mod cluster;
@@ -33,16 +33,16 @@ pub(crate) struct Column {
     of: String,
     format: String,
     description: String,
-    /// Zero: always shown. Others are for people who ask for a wide table.
+    /// Zero for columns that are always shown; others appear only in wide output.
     priority: i64,
 }
 
 type Cells = fn(Row<'_>) -> Vec<Value>;
 
-/// How the objects of one resource become rows.
+/// The conversion of a resource's objects to rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Printer {
-    /// The columns, wide ones too.
+    /// Columns, including those of wide output.
     pub(crate) columns: Vec<Column>,
     how: How,
 }
@@ -53,11 +53,11 @@ enum How {
     Custom(Vec<CustomColumn>),
 }
 
-/// The part of the table that each kind fills in: columns (see [`columns`]) and a function that makes cells.
+/// The columns of a kind (see [`columns`]) and the function that creates its cells.
 struct Layout(&'static str, Cells);
 
 impl Printer {
-    /// How upstream shows a built-in resource.
+    /// Returns upstream's printer for a built-in resource.
     pub(crate) fn built_in(group: &str, plural: &str) -> Printer {
         let found = workloads::layout(group, plural)
             .or_else(|| network::layout(group, plural))
@@ -69,7 +69,7 @@ impl Printer {
         Printer { columns: columns(described), how: How::BuiltIn(cells) }
     }
 
-    /// How the objects of a definition are shown.
+    /// Returns the printer for a custom resource.
     pub(crate) fn custom(columns: Vec<CustomColumn>) -> Printer {
         let named = std::iter::once(name_column());
         Printer {
@@ -78,7 +78,7 @@ impl Printer {
         }
     }
 
-    /// One row, with the object as `shown` in it.
+    /// Returns one row that includes the object as `shown`.
     pub(crate) fn row(&self, object: &Value, now: Timestamp, shown: &Value) -> Value {
         let row = Row { object, now };
         let cells = match &self.how {
@@ -93,8 +93,8 @@ impl Printer {
     }
 }
 
-/// Columns from a short notation: `Name Ready Desired:integer Node?`. A name's dashes are blanks unless doubled; `?`
-/// marks a wide column, `:type` a type other than text.
+/// Parses columns in a short notation: `Name Ready Desired:integer Node?`. A dash is a blank, and a double dash is a
+/// dash. `?` marks a column of wide output, `:type` a type other than text.
 fn columns(described: &str) -> Vec<Column> {
     described.split(' ').map(column).collect()
 }

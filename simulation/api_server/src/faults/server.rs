@@ -36,7 +36,7 @@ pub trait Server: Send + Sync + 'static {
     /// If the server cannot enforce the grants.
     fn restrict(&self, user: &str, grants: Vec<Grant>, observer: DenialObserver) {
         let _ = observer;
-        panic!("this server does not enforce the {} rights of {user}", grants.len());
+        panic!("cannot restrict {user} to {} grants: this server does not enforce permissions", grants.len());
     }
 
     /// Returns the requests of all users: see [`ApiServer::recorded_accesses`](crate::ApiServer::recorded_accesses).

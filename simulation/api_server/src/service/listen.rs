@@ -1,4 +1,4 @@
-//! Connections: accepted on loopback, served by hyper, closed in good order.
+//! Connections: accepted on loopback, served by hyper, closed gracefully.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,29 +16,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::http as requests;
 use crate::server::ApiServer;
 
-/// How many connections are served at once: far more than a machine's tools open, and fewer than its file descriptors.
+/// Maximum number of connections: more than the tools of one machine open, and fewer than its file descriptors.
 const CONNECTIONS: usize = 4096;
 
-/// How long a client may take to send a request's head once it has begun, and how long a connection may idle.
+/// Time limit of a request's header, and idle timeout of a connection.
 const HEADER_DEADLINE: Duration = Duration::from_secs(120);
 
-/// How long answers that are under way may take when the server stops.
+/// Time for responses in flight to complete when the server stops.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// How long to wait after the operating system refused to accept a connection, which mostly means it has no file
-/// descriptors left.
+/// Delay after a failed accept, which usually means that there are no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a server does not listen.
+/// The error that prevents the server from listening.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address can be reached from other machines.
-    #[error(
-        "{0} is no loopback address, and whoever reaches this server may do anything: listen on 127.0.0.1"
-    )]
+    /// The address is reachable from other machines.
+    #[error("cannot listen on {0}: the server has no authentication; use a loopback address")]
     NotLoopback(SocketAddr),
-    /// The address is not known.
-    #[error("the listener does not tell its address")]
+    /// The address is unknown.
+    #[error("cannot read the address of the listener")]
     NoAddress(#[source] std::io::Error),
 }
 
@@ -47,18 +44,18 @@ pub(super) async fn serve(server: ApiServer, listener: TcpListener) -> Result<()
     if !address.ip().is_loopback() {
         return Err(ServeError::NotLoopback(address));
     }
-    tracing::info!(%address, "the API server listens");
+    tracing::info!(%address, "API server listening");
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     while let Some((connection, place)) = next_connection(&server, &listener, &places).await {
         let serving = serve_connection(server.clone(), connection);
-        // The handle is not needed: the place tells when the connection has ended.
+        // The permit shows when the connection has ended, so the task handle is not needed.
         drop(server.env().spawn("api server connection", async move {
             let _place = place;
             serving.await;
         }));
     }
     drop(listener);
-    // Closed only by dropping it, so this waits for all places and cannot fail.
+    // The semaphore is never closed, so this waits for all permits and cannot fail.
     let _all = places.acquire_many(u32::try_from(CONNECTIONS).unwrap_or(u32::MAX)).await;
     Ok(())
 }
@@ -75,7 +72,7 @@ async fn next_connection(
             match listener.accept().await {
                 Ok((connection, _)) => return Some((connection, place)),
                 Err(error) => {
-                    tracing::debug!(%error, "no connection could be accepted");
+                    tracing::debug!(%error, "accepting a connection failed; retrying");
                     server.env().sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -88,9 +85,9 @@ async fn next_connection(
 }
 
 async fn serve_connection(server: ApiServer, connection: TcpStream) {
-    // Frames of watches are small and must not wait for one another.
+    // Watch frames are small and must not be delayed.
     if let Err(error) = connection.set_nodelay(true) {
-        tracing::debug!(%error, "a connection keeps small packets back");
+        tracing::debug!(%error, "setting TCP_NODELAY failed");
     }
     let (env, stopped) = (server.env().clone(), server.stopped());
     let answer = service_fn(move |request| {
@@ -108,6 +105,6 @@ async fn serve_connection(server: ApiServer, connection: TcpStream) {
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+        tracing::debug!(%error, "connection failed");
     }
 }

@@ -1,4 +1,4 @@
-//! The whole server, by way of the clients that people use.
+//! Tests of the complete server with common clients.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use windlass_object::{Rule, Verb};
 use super::*;
 use crate::{ApiServerOptions, RecordedAccess};
 
-/// What a request is answered with: code, media type, body.
+/// Status code, media type and body of a response.
 type Answered = (u16, String, Value);
 
-/// A wrong request, and the code it gets: method, path, headers, body.
+/// An invalid request and its status code: method, path, headers, body, code.
 type Wrong<'a> = (&'a str, String, &'a [(&'a str, &'a str)], &'a [u8], u16);
 
 fn server() -> ApiServer {
@@ -100,7 +100,7 @@ async fn client_of_kube_creates_reads_changes_watches_and_deletes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_goes_on_until_the_server_stops() {
+async fn watch_continues_until_the_server_stops() {
     let server = server();
     let namespaces = Api::<Namespace>::all(Client::new(server.clone(), "default"));
     let mut told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
@@ -116,7 +116,7 @@ async fn watch_goes_on_until_the_server_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_is_recorded_with_who_did_it() {
+async fn accesses_are_recorded_with_their_users() {
     let server = server();
     let maps = Api::<ConfigMap>::default_namespaced(Client::new(server.as_user("system:mirror"), "default"));
     assert!(maps.get_opt("none").await.expect("asked").is_none());
@@ -238,7 +238,7 @@ async fn wrong_requests_get_the_codes_of_upstream() {
 async fn lists_are_put_together_from_stored_bytes() {
     let server = server();
     for name in ["a", "b"] {
-        // A field before the kind: the quick way of leaving the kind out does not work here.
+        // The kind is not the first field, so the encoder cannot remove it by its prefix.
         let map = json!({"metadata": {"name": name}, "data": {"kind": "x"}});
         let (code, _, body) = ask(&server, "POST", "/api/v1/namespaces/lists/configmaps", map.clone()).await;
         assert_eq!(code, 404, "{body}");
@@ -258,10 +258,10 @@ async fn lists_are_put_together_from_stored_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_go_programs_send_is_understood_and_yaml_too() {
+async fn protobuf_and_yaml_bodies_are_decoded() {
     let server = server();
     let maps = "/api/v1/namespaces/default/configmaps";
-    // A ConfigMap called `a`, with `k: v` in it and a creation time of nothing.
+    // A ConfigMap named `a` with `k: v` and an empty creation time.
     let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0f\x0a\x05\x0a\x01a\x42\x00\x12\x06\x0a\x01k\x12\x01v";
     let sent = [("content-type", "application/vnd.kubernetes.protobuf")];
     let (code, media, made) = ask_with(&server, "POST", maps, &sent, body).await;
@@ -273,7 +273,7 @@ async fn what_go_programs_send_is_understood_and_yaml_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_paths_of_watches_tell_of_all_objects_or_of_one() {
+async fn deprecated_watch_paths_select_all_objects_or_one() {
     let server = server();
     for name in ["a", "b"] {
         ask(&server, "POST", "/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": name}}))
@@ -306,7 +306,7 @@ async fn answer_for_people_has_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn field_given_twice_is_told_of_or_refused() {
+async fn duplicate_field_is_warned_about_or_rejected() {
     let server = server();
     let maps = "/api/v1/namespaces/default/configmaps";
     let body = br#"{"metadata": {"name": "a"}, "data": {"k": "v", "k": "w"}}"#;
@@ -346,7 +346,7 @@ async fn stale_replica_shows_the_past_at_version_zero_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn table_tells_its_columns_once() {
+async fn watched_table_sends_its_columns_once() {
     let server = server();
     let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
     let (code, _, found) = ask_with(&server, "GET", "/api/v1/namespaces", &table, b"").await;
@@ -370,7 +370,7 @@ async fn table_tells_its_columns_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_can_be_asked_for() {
+async fn metadata_only_responses_are_supported() {
     let server = server();
     let partial = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")];
     let (code, _, found) = ask_with(&server, "GET", "/api/v1/namespaces/default", &partial, b"").await;
@@ -427,7 +427,7 @@ async fn socket_on_loopback_is_served_until_the_end_and_no_other() {
     assert!(namespaces.get_opt("default").await.expect("asked").is_some());
     let told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching");
     server.stop();
-    // The watch ends with the server, however long it was meant to last.
+    // The watch ends with the server, regardless of its timeout.
     let _told: Vec<_> = told.collect().await;
     assert!(matches!(serving.await, Ok(Ok(()))));
 }

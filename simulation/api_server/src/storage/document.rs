@@ -1,10 +1,10 @@
-//! Objects that are kept as bytes and taken apart when they are looked into.
+//! Objects that are stored as bytes and parsed on first access.
 //!
 //! Guarantees:
-//! - The bytes are an encoding that was made here, of a value that can be read again.
-//! - [`Document::read`] and [`Document::pointer`] leave it as it is: whoever looks into many objects uses them.
+//! - The bytes were encoded by this module, from a value that can be parsed again.
+//! - [`Document::read`] and [`Document::pointer`] do not cache the parsed value. Use them to access many objects.
 //!
-//! It refuses to be made of bytes from elsewhere.
+//! Non-goal: documents from external bytes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,17 +16,17 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// An object that is taken apart when it is first dereferenced, and stays so: taken apart it needs ten times the
-/// memory of its bytes, and most of what is kept is never looked into again.
+/// An object that is parsed at its first dereference and then cached. A parsed object needs ten times the memory of
+/// its bytes, and most stored objects are never accessed again.
 pub struct Document {
     value: OnceLock<Value>,
     bytes: Bytes,
 }
 
 impl Document {
-    /// A value that is known to be nested no deeper than JSON is read: what is encoded here can be decoded.
+    /// Encodes a value. The caller has checked the nesting, so the bytes can be parsed again.
     pub(super) fn encode(value: Value) -> Document {
-        // Values always have an encoding.
+        // Every value has an encoding.
         let bytes = Bytes::from(serde_json::to_vec(&value).unwrap_or_default());
         Document { value: OnceLock::from(value), bytes }
     }
@@ -35,22 +35,22 @@ impl Document {
         &self.bytes
     }
 
-    /// The same, not taken apart.
+    /// Returns an unparsed copy.
     pub(super) fn unparsed(&self) -> Document {
         Document { value: OnceLock::new(), bytes: self.bytes.clone() }
     }
 
-    /// Whether it is not taken apart.
+    /// Returns whether the object is unparsed.
     pub(crate) fn is_unparsed(&self) -> bool {
         self.value.get().is_none()
     }
 
-    /// The object, for this once: what is not taken apart is not afterwards.
+    /// Returns the object; an unparsed object stays unparsed.
     pub fn read(&self) -> Cow<'_, Value> {
         self.value.get().map_or_else(|| Cow::Owned(self.decode()), Cow::Borrowed)
     }
 
-    /// What a JSON pointer points to, for this once. The rest of what is not taken apart is passed over.
+    /// Returns the value at a JSON pointer. An unparsed object stays unparsed, and its other parts are skipped.
     pub fn pointer(&self, pointer: &str) -> Option<Cow<'_, Value>> {
         match self.value.get() {
             Some(value) => value.pointer(pointer).map(Cow::Borrowed),
@@ -63,14 +63,14 @@ impl Document {
             return None;
         }
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-        // It fails as little as the whole can fail to be read.
+        // Cannot fail, because the whole object can be parsed.
         Seek(pointer).deserialize(&mut reader).ok().flatten()
     }
 
     fn decode(&self) -> Value {
         let decoded = serde_json::from_slice(&self.bytes);
-        debug_assert!(decoded.is_ok(), "what was encoded here cannot be decoded: {self:?}");
-        // Never so, see `encode`.
+        debug_assert!(decoded.is_ok(), "encoded document cannot be decoded: {self:?}");
+        // Unreachable, see `encode`.
         decoded.unwrap_or_default()
     }
 }
@@ -101,14 +101,14 @@ impl PartialEq<Value> for Document {
     }
 }
 
-/// What is left of a pointer, inside of what is read.
+/// The rest of a pointer, relative to the value that is read.
 struct Seek<'a>(&'a str);
 
-/// Whether a key is the one that is looked for.
+/// Matches one key.
 struct IsKey<'a>(&'a str);
 
 impl<'a> Seek<'a> {
-    /// The first token, and what is left behind it.
+    /// Returns the first token and the rest of the pointer.
     fn split(&self) -> (Cow<'a, str>, Seek<'a>) {
         let rest = self.0.strip_prefix('/').unwrap_or_default();
         let (token, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_folded_is_read_as_what_is_not_and_stays_folded() {
+    fn unparsed_document_reads_equal_and_stays_unparsed() {
         let value = json!({
             "a": {"b": [1, {"c": "x"}, null], "d/e": true, "f~g": 1.5, "": {"": 0}},
             "n": null, "t": "text", "i": -3, "u": 3, "l": [[], [["in"]]],

@@ -1,12 +1,12 @@
 //! Snapshots in a file, so that a demo can be resumed.
 //!
-//! One line of JSON says the format, the revision and how many objects follow; each further line is one object.
+//! The first line is JSON with the format, the revision and the number of objects. Each further line is one object.
 //!
 //! Guarantees:
-//! - The file is replaced as a whole: whoever reads it finds the old snapshot or the new one.
-//! - A restored storage is at the snapshot's revision, and so is its floor: watches from before are told 410.
+//! - The file is replaced atomically: a reader finds the old snapshot or the new one.
+//! - A restored storage has the snapshot's revision, also as its floor. Watches from an older revision fail with 410.
 //!
-//! It refuses files of another format, cut ones, and ones that contradict themselves.
+//! Files of another format, truncated files and inconsistent files are rejected.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -20,40 +20,40 @@ use serde_json::value::RawValue;
 use super::memory::State;
 use super::{Collection, InMemoryStorage, Key, MemoryOptions, Stored};
 
-/// Why a snapshot could not be written or read.
+/// The error of writing or reading a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The file system said no.
+    /// A file operation failed.
     #[error("the snapshot {} cannot be {verb}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was to be done to it.
+        /// Failed operation, as a participle.
         verb: &'static str,
-        /// Why it was not.
+        /// Cause.
         source: io::Error,
     },
-    /// The file is of another format.
-    #[error("{} is no snapshot that can be read here: it says {found:?}, expected {FORMAT:?}", path.display())]
+    /// The file has another format.
+    #[error("cannot read snapshot {}: unknown format {found:?}; expected {FORMAT:?}", path.display())]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it says to be.
+        /// Format in the file.
         found: String,
     },
     /// The file is damaged.
     #[error("the snapshot {} is damaged at line {line}: {why}", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where.
+        /// Line number.
         line: usize,
-        /// How.
+        /// Cause.
         why: String,
     },
 }
 
-/// What this code writes, and the only thing it reads.
+/// The only supported format.
 const FORMAT: &str = "windlass-objects/1";
 
 #[derive(Serialize, Deserialize)]
@@ -82,16 +82,16 @@ struct Read<'a> {
     namespace: String,
     name: String,
     revision: u64,
-    /// Read by itself, so that it may be as deep as it could be written.
+    /// Parsed separately, because the outer object would reduce the allowed nesting.
     #[serde(borrow)]
     object: &'a RawValue,
 }
 
 impl InMemoryStorage {
-    /// Writes all objects, as they are now, to a file. Writes continue meanwhile.
+    /// Writes a snapshot of all objects to a file. Writes to the storage continue meanwhile.
     ///
     /// # Errors
-    /// [`SnapshotError::File`]; a snapshot that was there before is left alone.
+    /// [`SnapshotError::File`]. An existing snapshot stays unchanged.
     pub fn snapshot_to(&self, path: &Path) -> Result<(), SnapshotError> {
         let (revision, objects) = self.everything();
         let mut beside = path.as_os_str().to_owned();
@@ -102,7 +102,7 @@ impl InMemoryStorage {
             move |source| SnapshotError::File { path, verb, source }
         };
         if let Err(error) = write(&beside, revision, &objects) {
-            // What is left of it is of no use; that it could not be written is what is told.
+            // Report the write error; the incomplete file is useless.
             drop(fs::remove_file(&beside));
             return Err(failed("written")(error));
         }
@@ -111,10 +111,10 @@ impl InMemoryStorage {
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("made durable"))
     }
 
-    /// The storage that a snapshot describes.
+    /// Restores a storage from a snapshot.
     ///
     /// # Errors
-    /// When the file cannot be read, is of another format, or damaged.
+    /// If the file cannot be read, has another format, or is damaged.
     pub fn restore_from(path: &Path, options: MemoryOptions) -> Result<InMemoryStorage, SnapshotError> {
         let read = |source| SnapshotError::File { path: path.to_owned(), verb: "read", source };
         let damaged = |line, why| SnapshotError::Damaged { path: path.to_owned(), line, why };
@@ -134,7 +134,9 @@ impl InMemoryStorage {
         }
         match line - 1 == header.objects {
             true => Ok(InMemoryStorage::of(state, options)),
-            false => Err(damaged(line, format!("it ends after {} of {} objects", line - 1, header.objects))),
+            false => {
+                Err(damaged(line, format!("the file ends after {} of {} objects", line - 1, header.objects)))
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Objects in memory, with a bounded history.
 //!
-//! Guarantees what [`Storage`] does. History is bounded by a number of writes, over all collections.
+//! Guarantees are those of [`Storage`]. A number of writes, over all collections, bounds the history.
 //!
-//! It refuses to keep a copy of a collection per revision: older states are made by undoing what was written since.
+//! The storage has no copy of a collection per revision: it derives older states by undoing later writes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,32 +14,32 @@ use windlass_env::watch_channel::{Receiver, Sender, channel};
 
 use super::{Change, Collection, Key, Precondition, Snapshot, Storage, StorageError, Stored, Transition};
 
-/// How much [`InMemoryStorage`] keeps.
+/// The options of [`InMemoryStorage`].
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
-    /// How many writes are remembered.
+    /// Number of writes in the history.
     ///
-    /// By default 4096: more than a watch misses while its client reconnects, even when a workload of a thousand
-    /// pods is rolled out meanwhile, and at some 3 kB per remembered pod about 10 MB. Tests of compaction set it low.
+    /// The default is 4096: more than a watch misses while its client reconnects, even during a rollout of a thousand
+    /// pods. At about 3 kB per pod this needs about 10 MB. Tests of compaction use a low number.
     pub history: usize,
 }
 
-/// Objects in memory.
+/// A storage in memory.
 pub struct InMemoryStorage {
     options: MemoryOptions,
     state: Mutex<State>,
-    /// Of writes to any collection; the shelves have their own, so that a write wakes only whom it concerns.
+    /// Latest write to any collection. Each collection also has its own channel, so a write wakes only its observers.
     news: Sender<u64>,
 }
 
-/// The order of writes, and what they left.
+/// The order of writes, and the resulting collections.
 pub(super) struct State {
-    /// The revision it began with, of whose past nothing is known.
+    /// Initial revision; nothing is known about earlier ones.
     origin: u64,
     revision: u64,
     floor: u64,
     shelves: BTreeMap<Collection, CollectionState>,
-    /// To which collection each remembered write went: the first to revision `floor + 1`, and so on.
+    /// Collection of each write in the history: the first has revision `floor + 1`, and so on.
     order: VecDeque<Collection>,
 }
 
@@ -47,19 +47,19 @@ pub(super) struct State {
 struct CollectionState {
     objects: OrdMap<Key, Arc<Stored>>,
     log: VecDeque<Arc<Transition>>,
-    /// The revision of the latest write that was forgotten.
+    /// Revision of the latest dropped write.
     forgotten: u64,
     news: Arc<Sender<u64>>,
 }
 
-/// The revision of a server to which nothing has been written. Zero means "any" to clients.
+/// Revision of an empty server. Zero means "any" to clients.
 const FIRST: u64 = 1;
 
-/// How many writes back objects are kept taken apart: watches that keep up look into them, later ones hardly.
+/// Number of writes after which a change in the history is unparsed: watches that keep up read it parsed.
 const WARM: u64 = 128;
 
-/// How many writes long an object that is not written stays taken apart. Longer: it is read whenever it, or what
-/// refers to it, is written.
+/// Number of writes after which an idle object is unparsed. It is larger than [`WARM`] because an object is read with
+/// every write to it or to objects that refer to it.
 const WARM_OBJECT: u64 = 1024;
 
 impl Default for MemoryOptions {
@@ -69,7 +69,7 @@ impl Default for MemoryOptions {
 }
 
 impl InMemoryStorage {
-    /// An empty storage.
+    /// Creates an empty storage.
     pub fn new(options: MemoryOptions) -> InMemoryStorage {
         InMemoryStorage::of(State::restored(FIRST), options)
     }
@@ -79,7 +79,7 @@ impl InMemoryStorage {
         InMemoryStorage { options, state: Mutex::new(state), news }
     }
 
-    /// The revision, and every object there is at it.
+    /// Returns the revision and all objects.
     pub(super) fn everything(&self) -> (u64, Vec<(Collection, Arc<Stored>)>) {
         let state = self.lock();
         let objects = state.shelves.iter().flat_map(|(collection, shelf)| {
@@ -88,7 +88,7 @@ impl InMemoryStorage {
         (state.revision, objects.collect())
     }
 
-    /// Whatever panicked while it held the lock had not yet changed what the lock guards.
+    /// Locks the state. A panic under the lock happens before any change, so poisoning is ignored.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,7 +141,7 @@ impl Storage for InMemoryStorage {
         change: Change,
     ) -> Result<Arc<Stored>, StorageError> {
         let (stored, news) = self.lock().commit(collection, key, expected, change, self.options.history)?;
-        // Without the lock: whoever is woken may read at once.
+        // Outside of the lock: an observer can read immediately.
         news.set(stored.revision);
         self.news.set(stored.revision);
         Ok(stored)
@@ -156,7 +156,7 @@ impl Storage for InMemoryStorage {
     ) -> Result<Vec<Arc<Transition>>, StorageError> {
         let state = self.lock();
         let Some(shelf) = state.shelves.get(collection) else { return Ok(Vec::new()) };
-        // What was forgotten of other collections was not missed.
+        // Dropped writes of other collections do not matter.
         if after < shelf.forgotten {
             return Err(StorageError::Compacted { asked: after, floor: shelf.forgotten });
         }
@@ -173,7 +173,7 @@ impl Storage for InMemoryStorage {
         let _before = {
             let mut state = self.lock();
             let restored = state.at(revision)?;
-            // Its publishers wake observers when they are dropped, which is done without the lock.
+            // Dropping the old senders wakes observers, so it happens outside of the lock.
             std::mem::replace(&mut *state, restored)
         };
         self.news.set(revision);
@@ -189,7 +189,7 @@ impl Storage for InMemoryStorage {
 }
 
 impl State {
-    /// Nothing yet, at a revision behind which nothing is known.
+    /// Returns an empty state at a revision, without history.
     pub(super) fn restored(revision: u64) -> State {
         let revision = revision.max(FIRST);
         State {
@@ -201,7 +201,7 @@ impl State {
         }
     }
 
-    /// The state at a revision, as a backup of that time holds it.
+    /// Returns the state at a revision, as in a backup of that time.
     fn at(&self, revision: u64) -> Result<State, StorageError> {
         self.expect_kept(revision)?;
         let mut restored = State::restored(revision);
@@ -220,7 +220,7 @@ impl State {
         }
     }
 
-    /// Puts an object where it was, without a write.
+    /// Restores an object without a write.
     pub(super) fn put_back(&mut self, collection: &Collection, stored: &Stored) -> Result<(), String> {
         let (key, revision, latest) = (stored.key.clone(), stored.revision, self.revision);
         if revision > latest {
@@ -274,21 +274,21 @@ impl State {
         }
     }
 
-    /// Folds what is remembered of one write; who still holds it unfolded is not disturbed.
+    /// Unparses one change of the history. Readers that hold the parsed version keep it.
     fn fold(&mut self, revision: u64) {
         if let Some(shelf) = self.shelf_of(revision) {
             shelf.fold(revision);
         }
     }
 
-    /// Folds the object that one write left behind, if it still is as it was left.
+    /// Unparses the object that one write stored, unless it has changed since.
     fn fold_object(&mut self, revision: u64) {
         if let Some(shelf) = self.shelf_of(revision) {
             shelf.fold_object(revision);
         }
     }
 
-    /// Where a remembered write went.
+    /// Returns the collection of a write in the history.
     fn shelf_of(&mut self, revision: u64) -> Option<&mut CollectionState> {
         let at = revision.checked_sub(self.floor + 1)?;
         let collection = self.order.get(usize::try_from(at).ok()?)?;
@@ -301,7 +301,7 @@ impl State {
 }
 
 impl CollectionState {
-    /// An empty one. What was on it before the origin is forgotten.
+    /// Returns an empty collection. The history before `origin` counts as dropped.
     fn new(origin: u64) -> CollectionState {
         let (news, _) = channel(origin);
         CollectionState {

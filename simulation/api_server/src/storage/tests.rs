@@ -31,7 +31,7 @@ fn create(storage: &InMemoryStorage, collection: &Collection, name: &str) -> u64
     storage.commit(collection, &key(name), Precondition::Absent, change).unwrap().revision
 }
 
-/// Creates the object, or replaces it, whichever fits.
+/// Creates or replaces the object.
 fn put(storage: &InMemoryStorage, name: &str, note: u64) -> u64 {
     let held = storage.get(&pods(), &key(name));
     let expected = held.map_or(Precondition::Absent, |it| Precondition::Revision(it.revision));
@@ -55,7 +55,7 @@ fn remembering(history: usize) -> InMemoryStorage {
 }
 
 #[test]
-fn every_write_takes_one_revision_over_all_collections_and_says_so_in_value_and_bytes() {
+fn every_write_sets_one_global_revision_in_value_and_bytes() {
     let storage = InMemoryStorage::default();
     assert_eq!(storage.revision(), 1, "zero means any to clients");
     assert_eq!(create(&storage, &pods(), "a"), 2);
@@ -132,7 +132,7 @@ proptest! {
                 prop_assert_eq!(read.unwrap_err(), StorageError::Compacted { asked: revision, floor });
             } else {
                 prop_assert_eq!(notes(&read.unwrap()), expected);
-                // What is told from there on leads to the present.
+                // The later changes lead to the latest state.
                 let told = storage.changes(&pods(), revision, u64::MAX, usize::MAX).unwrap();
                 let revisions: Vec<_> = told.iter().map(|it| it.revision()).collect();
                 prop_assert_eq!(revisions, (revision + 1..=storage.revision()).collect::<Vec<_>>());
@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_yet_to_come_cannot_be_read() {
+fn future_revision_cannot_be_read() {
     let storage = InMemoryStorage::default();
     let refusal = storage.read(&pods(), Some(2)).unwrap_err();
     assert_eq!(refusal, StorageError::Future { asked: 2, current: 1 });
@@ -233,7 +233,7 @@ fn restore(path: &Path) -> Result<InMemoryStorage, SnapshotError> {
 }
 
 #[test]
-fn restored_storage_goes_on_where_the_snapshot_was_taken() {
+fn restored_storage_continues_from_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();
@@ -292,8 +292,8 @@ fn files_that_are_no_snapshots_are_refused_and_named() {
     let cases = [
         (String::new(), "damaged at line 1"),
         ("apiVersion: v1\nkind: Config\n".to_owned(), "damaged at line 1"),
-        (other, "it says \"windlass-objects/2\", expected \"windlass-objects/1\""),
-        (lines[..2].join("\n"), "damaged at line 2: it ends after 1 of 2 objects"),
+        (other, "unknown format \"windlass-objects/2\"; expected \"windlass-objects/1\""),
+        (lines[..2].join("\n"), "damaged at line 2: the file ends after 1 of 2 objects"),
         (whole[..whole.len() - 9].to_owned(), "damaged at line 3"),
         ([lines[0], lines[1], lines[1]].join("\n"), "damaged at line 3: default/a is there twice"),
         (whole.replacen("\"revision\":3", "\"revision\":2", 1), "behind the snapshot's 2"),
@@ -314,7 +314,7 @@ fn snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
     put(&storage, "a", 1);
     storage.snapshot_to(&path).unwrap();
     let before = fs::read(&path).unwrap();
-    // What is written first cannot be: a folder is in its way.
+    // The temporary file cannot be written: there is a directory with its name.
     fs::create_dir(folder.path().join("objects.new")).unwrap();
     put(&storage, "b", 1);
     let error = storage.snapshot_to(&path).unwrap_err();
@@ -323,7 +323,7 @@ fn snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
 }
 
 #[test]
-fn what_is_remembered_for_long_is_not_kept_taken_apart() {
+fn old_changes_are_kept_unparsed() {
     let storage = InMemoryStorage::default();
     for note in 0..400 {
         put(&storage, "a", note);
@@ -341,7 +341,7 @@ fn what_is_remembered_for_long_is_not_kept_taken_apart() {
 }
 
 #[test]
-fn object_that_is_not_written_for_long_is_not_kept_taken_apart() {
+fn idle_object_is_kept_unparsed() {
     let storage = InMemoryStorage::default();
     put(&storage, "idle", 7);
     let before = storage.get(&pods(), &key("idle")).unwrap();
@@ -352,18 +352,18 @@ fn object_that_is_not_written_for_long_is_not_kept_taken_apart() {
     assert!(idle.value.is_unparsed() && !before.value.is_unparsed());
     assert_eq!((&*idle.value, idle.bytes.as_ptr()), (&*before.value, before.bytes.as_ptr()));
     let busy = storage.get(&pods(), &key("busy")).unwrap();
-    assert!(!busy.value.is_unparsed(), "what is in use is not touched");
+    assert!(!busy.value.is_unparsed(), "an object in use stays parsed");
     assert_eq!(delete(&storage, "idle"), Some(1203));
 }
 
-/// Whether all that is kept of pods is not taken apart.
+/// Returns whether all stored pods are unparsed.
 fn all_folded(storage: &InMemoryStorage) -> bool {
     let objects = storage.read(&pods(), None).unwrap().objects;
     !objects.is_empty() && objects.values().all(|it| it.value.is_unparsed())
 }
 
 #[test]
-fn what_is_restored_is_not_taken_apart_and_reading_it_leaves_it_so() {
+fn restored_objects_are_unparsed_and_reading_keeps_them_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();
@@ -383,7 +383,7 @@ fn what_is_restored_is_not_taken_apart_and_reading_it_leaves_it_so() {
 }
 
 #[test]
-fn what_is_told_late_of_someone_who_leaves_is_not_kept_taken_apart() {
+fn late_leaving_state_is_kept_unparsed() {
     let storage = InMemoryStorage::default();
     for note in 0..200 {
         put(&storage, "a", note);
@@ -393,7 +393,7 @@ fn what_is_told_late_of_someone_who_leaves_is_not_kept_taken_apart() {
     assert!(log[9].leaving().value.is_unparsed() && log[9].before().is_some_and(|it| it.value.is_unparsed()));
 }
 
-/// A pod in which lists and objects are nested that deep.
+/// Returns a pod with lists and objects nested to this depth.
 fn nested(depth: usize) -> Value {
     let mut pod = pod("deep", 7);
     pod["note"] =
@@ -402,7 +402,7 @@ fn nested(depth: usize) -> Value {
 }
 
 #[test]
-fn what_readers_could_not_read_is_refused() {
+fn too_deeply_nested_object_is_rejected() {
     let storage = InMemoryStorage::default();
     let deep = key("deep");
     for depth in [125, 127, 128, 1000] {
@@ -414,7 +414,7 @@ fn what_readers_could_not_read_is_refused() {
 }
 
 #[test]
-fn deepest_that_is_kept_is_read_in_every_form() {
+fn most_deeply_nested_object_is_readable_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();

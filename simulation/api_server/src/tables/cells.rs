@@ -1,11 +1,11 @@
-//! What goes into cells: parts of objects, ages, labels.
+//! Contents of cells: parts of objects, ages and labels.
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// An object that is to become a row, and the time.
+/// An object to convert to a row, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a> {
     pub(super) object: &'a Value,
@@ -13,7 +13,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// What stands at a JSON pointer.
+    /// Returns the value at a JSON pointer.
     pub(super) fn at(self, path: &str) -> Option<&'a Value> {
         self.object.pointer(path).filter(|it| !it.is_null())
     }
@@ -22,7 +22,7 @@ impl<'a> Row<'a> {
         self.at(path).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Text, or what stands for its absence.
+    /// Returns the text at a pointer, or `otherwise` if it is missing.
     pub(super) fn text_or(self, path: &str, otherwise: &'a str) -> &'a str {
         match self.text(path) {
             "" => otherwise,
@@ -42,7 +42,7 @@ impl<'a> Row<'a> {
         self.at(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// How many fields an object has.
+    /// Returns the number of fields of an object.
     pub(super) fn fields(self, path: &str) -> usize {
         self.at(path).and_then(Value::as_object).map_or(0, serde_json::Map::len)
     }
@@ -55,23 +55,23 @@ impl<'a> Row<'a> {
         json!(self.since("/metadata/creationTimestamp"))
     }
 
-    /// How long ago the time at a pointer was.
+    /// Returns the age of the time at a pointer.
     pub(super) fn since(self, path: &str) -> String {
         since(self.text(path), self.now)
     }
 
-    /// Whether the object is on its way out.
+    /// Returns whether the object is terminating.
     pub(super) fn is_leaving(self) -> bool {
         self.at("/metadata/deletionTimestamp").is_some()
     }
 
-    /// The status of a condition.
+    /// Returns the status of a condition.
     pub(super) fn condition(self, kind: &str) -> Option<&'a str> {
         let found = self.list("/status/conditions").iter().find(|it| it["type"] == kind)?;
         found["status"].as_str()
     }
 
-    /// Names and images of the containers at a pointer, as two cells.
+    /// Returns names and images of the containers at a pointer as two cells.
     pub(super) fn containers(self, path: &str) -> [Value; 2] {
         let each = |field: &str| {
             let all: Vec<_> =
@@ -81,23 +81,23 @@ impl<'a> Row<'a> {
         [each("name"), each("image")]
     }
 
-    /// Labels as `a=b,c=d`, or `<none>`.
+    /// Returns labels as `a=b,c=d`, or `<none>`.
     pub(super) fn labels(self, path: &str) -> Value {
         json!(or_none(labels(self.at(path))))
     }
 
-    /// A label selector as text, or `<none>`.
+    /// Returns a label selector as text, or `<none>`.
     pub(super) fn selector(self, path: &str) -> Value {
         json!(or_none(selector(self.at(path))))
     }
 }
 
-/// `<none>` for nothing.
+/// Returns `<none>` for an empty text.
 pub(super) fn or_none(text: String) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text }
 }
 
-/// How long ago a time was, for people.
+/// Formats the age of a time.
 pub(super) fn since(time: &str, now: Timestamp) -> String {
     match (time, time.parse::<Timestamp>()) {
         ("", _) => "<unknown>".to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn since(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// A length of time with two or three significant figures. Clocks may differ by less than two seconds.
+/// Formats a duration with two or three significant figures. Tolerates clock skew below two seconds.
 pub(super) fn human(length: SignedDuration) -> String {
     let seconds = length.as_secs();
     if seconds < -1 {
@@ -139,7 +139,7 @@ fn labels(found: Option<&Value>) -> String {
     pairs.join(",")
 }
 
-/// A label selector in the notation of queries.
+/// Formats a label selector in query format.
 pub(super) fn selector(found: Option<&Value>) -> String {
     let Some(found) = found else { return String::new() };
     let labels = found["matchLabels"].as_object().into_iter().flatten();
@@ -165,7 +165,7 @@ pub(super) fn selector(found: Option<&Value>) -> String {
     terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
-/// The first three of a list, and how many more there are.
+/// Formats the first three items of a list and the number of others.
 pub(super) fn first_three(all: &[String]) -> String {
     let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
     match all.len() {
@@ -174,7 +174,7 @@ pub(super) fn first_three(all: &[String]) -> String {
     }
 }
 
-/// A quantity, number or text as it is written.
+/// Formats a quantity, number or text without quotes.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! Nodes, namespaces, events, settings and rights as rows.
+//! Rows of Nodes, Namespaces, Events, configuration and RBAC objects.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Layout;
 use super::cells::{Row, plain};
 
-/// The layout of any other resource that upstream has one for.
+/// Returns the layout of a cluster resource.
 pub(super) fn layout(group: &str, plural: &str) -> Option<Layout> {
     Some(match (group, plural) {
         ("", "nodes") => Layout(
@@ -111,7 +111,7 @@ fn node_roles(row: Row<'_>) -> String {
     roles.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Events of either group: each has its own names for the same things.
+/// Returns the cells of an event. The groups have different field names.
 fn event(row: Row<'_>) -> Vec<Value> {
     let either = |core: &str, events: &str| match row.text(core) {
         "" => row.text(events).to_owned(),

@@ -1,7 +1,6 @@
-//! The columns that definitions of custom kinds name, with the part of JSONPath that they may use.
+//! Columns of custom kinds, with the supported subset of JSONPath.
 //!
-//! Paths are read leniently: what cannot be read leads nowhere and leaves the cell empty. Definitions with wrong paths
-//! have been refused when they were created.
+//! An invalid path leaves the cell empty. CRDs with invalid paths were rejected when they were created.
 
 use serde_json::{Value, json};
 
@@ -18,13 +17,13 @@ pub(crate) struct CustomColumn {
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// Into a field.
+    /// A field.
     Field(String),
-    /// Into an item; negative counts from the end.
+    /// An item; a negative index counts from the end.
     Item(i64),
-    /// Into every field or item.
+    /// All fields or items.
     All,
-    /// Into the items whose field, at a path, compares so with a text.
+    /// All items whose field, at a path, compares to a value.
     Where(Vec<Step>, Compare, Value),
 }
 
@@ -35,7 +34,7 @@ enum Compare {
 }
 
 impl CustomColumn {
-    /// The column that an item of `additionalPrinterColumns` describes.
+    /// Creates the column of an item in `additionalPrinterColumns`.
     pub(crate) fn new(described: &Value) -> CustomColumn {
         let text = |field: &str| described[field].as_str().unwrap_or_default().to_owned();
         let path = text("jsonPath");
@@ -55,7 +54,7 @@ impl CustomColumn {
         CustomColumn { column, steps: Reader(&path).path() }
     }
 
-    /// The column of kinds whose definition names none.
+    /// Returns the column of kinds whose CRD has no columns.
     pub(crate) fn age() -> CustomColumn {
         CustomColumn::new(&json!({
             "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
@@ -68,7 +67,7 @@ impl CustomColumn {
     }
 }
 
-/// The cells of a row.
+/// Returns the cells of a row.
 pub(super) fn cells(row: Row<'_>, columns: &[CustomColumn]) -> Vec<Value> {
     let cell = |column: &CustomColumn| {
         let found = column.steps.as_ref().and_then(|steps| follow(row.object, steps).into_iter().next());
@@ -124,11 +123,11 @@ fn take<'a>(value: &'a Value, step: &Step) -> Vec<&'a Value> {
     }
 }
 
-/// Reads a path, as far as it has come.
+/// A parser for the rest of a path.
 struct Reader<'a>(&'a str);
 
 impl Reader<'_> {
-    /// The whole of it.
+    /// Parses the whole path.
     fn path(&mut self) -> Option<Vec<Step>> {
         let steps = self.steps()?;
         self.0.is_empty().then_some(steps)
@@ -155,7 +154,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `@.type=="Ready")]`
+    /// Parses a condition such as `@.type=="Ready")]`.
     fn condition(&mut self) -> Option<Step> {
         self.eat("@").then_some(())?;
         let path = self.steps()?;
@@ -177,7 +176,7 @@ impl Reader<'_> {
         Some(Step::Where(path, compare, with))
     }
 
-    /// The name of a field, in which a backslash takes the meaning from the next letter.
+    /// Parses the name of a field; a backslash escapes the next character.
     fn name(&mut self) -> Option<String> {
         let mut name = String::new();
         let mut letters = self.0.char_indices();

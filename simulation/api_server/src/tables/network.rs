@@ -1,4 +1,4 @@
-//! Services, endpoints and what routes to them, as rows.
+//! Rows of Services, endpoints and other network resources.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Layout;
 use super::cells::{Row, first_three, or_none};
 
-/// How wide upstream lets the addresses of load balancers become. The server always makes wide tables.
+/// Returns the layout of a network resource.
 pub(super) fn layout(group: &str, plural: &str) -> Option<Layout> {
     Some(match (group, plural) {
         ("", "services") => Layout("Name Type Cluster--IP External--IP Port(s) Age Selector?", service),

@@ -1,10 +1,10 @@
-//! Pods as rows: many fields make one word of status.
+//! Rows of Pods, whose status column summarizes many fields.
 
 use serde_json::{Value, json};
 
 use super::cells::{Row, since};
 
-/// What the containers of a pod amount to.
+/// A summary of a pod's containers.
 struct Summary<'a> {
     reason: String,
     restarts: i64,
@@ -12,7 +12,7 @@ struct Summary<'a> {
     ready: usize,
 }
 
-/// The condition of a row whose pod has ended.
+/// Returns the row condition of a pod that has finished.
 pub(super) fn completed(object: &Value) -> Option<Value> {
     if object["kind"] != "Pod" {
         return None;
@@ -91,7 +91,7 @@ fn summary(row: Row<'_>) -> Summary<'_> {
 }
 
 impl<'a> Summary<'a> {
-    /// Adds the init containers, and says whether they still have to end.
+    /// Adds the init containers. Returns whether the pod is still initializing.
     fn add_init_containers(&mut self, row: Row<'a>) -> bool {
         let declared = row.list("/spec/initContainers");
         let (mut restarts_of_sidecars, mut last_of_sidecars, mut initializing) = (0, "", false);
@@ -150,7 +150,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// When a container last ended. Times of one format are in the order of their texts.
+/// Returns the time at which a container last terminated. Times of one format sort like their texts.
 fn last_end(status: &Value) -> &str {
     status["lastState"]["terminated"]["finishedAt"].as_str().unwrap_or_default()
 }

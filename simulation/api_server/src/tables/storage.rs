@@ -1,11 +1,11 @@
-//! Volumes, claims and classes as rows.
+//! Rows of volumes, claims and classes.
 
 use serde_json::{Value, json};
 
 use super::Layout;
 use super::cells::{Row, plain};
 
-/// The layout of a storage resource.
+/// Returns the layout of a storage resource.
 pub(super) fn layout(group: &str, plural: &str) -> Option<Layout> {
     Some(match (group, plural) {
         ("", "persistentvolumes") => Layout(
@@ -57,7 +57,7 @@ fn phase(row: Row<'_>) -> Value {
     json!(if row.is_leaving() { "Terminating" } else { row.text("/status/phase") })
 }
 
-/// The class of a volume or claim: an old annotation goes before the field.
+/// Returns the class of a volume or claim: a deprecated annotation takes precedence over the field.
 fn class<'a>(row: Row<'a>) -> &'a str {
     let old = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
     row.at(old).and_then(Value::as_str).unwrap_or_else(|| row.text("/spec/storageClassName"))

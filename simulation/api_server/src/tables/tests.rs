@@ -1,4 +1,4 @@
-//! Rows, in the words of upstream.
+//! Rows in upstream's format.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

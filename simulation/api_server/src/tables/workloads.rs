@@ -1,11 +1,11 @@
-//! Workloads as rows.
+//! Rows of workloads.
 
 use serde_json::{Value, json};
 
 use super::cells::{Row, human, plain};
 use super::{Layout, pods};
 
-/// The layout of a workload resource.
+/// Returns the layout of a workload resource.
 pub(super) fn layout(group: &str, plural: &str) -> Option<Layout> {
     Some(match (group, plural) {
         ("", "pods") => {
@@ -210,7 +210,7 @@ fn autoscaler(row: Row<'_>) -> Vec<Value> {
     ]
 }
 
-/// Current and wanted values of the metrics of an autoscaler.
+/// Formats current and target values of an autoscaler's metrics.
 fn metrics(row: Row<'_>) -> String {
     let wanted = row.list("/spec/metrics");
     if wanted.is_empty() {
