@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn open_watch_is_held_back_and_ended_by_hand() {
+    async fn open_watch_is_delayed_and_ended_by_injected_fault() {
         let (env, scene, maps) = scene();
         let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut told = told.expect("watching").boxed();

@@ -113,7 +113,7 @@ async fn body(response: Response<Body>) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_faults_a_line_carries_both_ways_and_takes_a_few_milliseconds() {
+async fn link_without_faults_takes_a_few_milliseconds() {
     let world = World::with(Vec::new());
     assert_eq!(world.create("one").await, 201);
     let took = world.env.now().since_origin();
@@ -122,7 +122,7 @@ async fn without_faults_a_line_carries_both_ways_and_takes_a_few_milliseconds() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_come_in_the_servers_words_and_without_effect() {
+async fn injected_errors_have_server_messages_and_no_effect() {
     let one = format!("{MAPS}/one");
     let cases = [
         (FaultAction::Conflict, "PUT", 409, "Conflict"),
@@ -188,7 +188,7 @@ async fn takes_effect(fault: FaultAction, path: &str, dropped_after: Duration) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_stops_a_request_in_transit_unless_it_is_in_the_network() {
+async fn reset_stops_request_unless_it_left_the_send_buffer() {
     let delayed = FaultAction::RequestDelayed { by_ms: 20_000 };
     let arrives = arrival(&delayed).await;
     let almost = arrives - Duration::from_millis(90);
@@ -197,7 +197,7 @@ async fn reset_stops_a_request_in_transit_unless_it_is_in_the_network() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_stops_processing_unless_it_ends_within_half_a_second() {
+async fn reset_stops_processing_that_lasts_over_half_a_second() {
     let slow = FaultAction::SlowServer { by_ms: 5_000 };
     let effect = arrival(&slow).await;
     assert!(!takes_effect(slow.clone(), MAPS, effect - Duration::from_millis(600)).await);
@@ -227,7 +227,7 @@ async fn arrival(fault: &FaultAction) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_sender_leaves_only_what_is_in_the_network() {
+async fn killed_sender_leaves_only_requests_in_the_network() {
     let world = World::with(hour_of(FaultAction::RequestDelayed { by_ms: 5_000 }));
     let (line, request) =
         (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
@@ -265,7 +265,7 @@ async fn write_times_out_without_effect_when_processing_outlasts_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_with_a_timeout_is_never_later_than_tcp_permits() {
+async fn write_with_timeout_arrives_within_tcp_user_timeout() {
     let world = World::with(hour_of(FaultAction::RequestDelayed { by_ms: 600_000 }));
     let sent = world.env.now();
     assert_eq!(world.code("POST", &format!("{MAPS}?timeout=10s"), map("one")).await, 201);
@@ -273,7 +273,7 @@ async fn write_with_a_timeout_is_never_later_than_tcp_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_takes_longer_the_larger_it_is() {
+async fn transfer_time_grows_with_response_size() {
     let took = async |ms_per_megabyte| {
         let world = World::with(hour_of(FaultAction::SlowTransfer { ms_per_megabyte }));
         let mut large = map("large");
@@ -287,7 +287,7 @@ async fn answer_takes_longer_the_larger_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_server_loses_answers_and_silences_watches() {
+async fn dead_server_loses_responses_and_stalls_watches() {
     let dies = Fault::during(seconds(30), FaultAction::ServerDies).from(seconds(10));
     let world = World::with(vec![dies]);
     let others = world.network.reliable_link(&world.env.with_incarnation("user", 0));
@@ -401,7 +401,7 @@ async fn stalled_watch_sends_no_more_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn event_may_come_twice() {
+async fn duplicated_event_is_delivered_twice() {
     let world = World::with(hour_of(FaultAction::EventDuplicated));
     world.create("one").await;
     assert_eq!(world.watch(seconds(5)).await.0, ["ADDED one", "ADDED one"]);
@@ -448,7 +448,7 @@ async fn coalescing_replaces_short_lived_object_with_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_list_may_lack_its_end_bookmark() {
+async fn end_bookmark_of_initial_list_can_be_omitted() {
     let initial = format!(
         "{MAPS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     );
@@ -464,7 +464,7 @@ async fn initial_list_may_lack_its_end_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn poisoned_object_has_no_type_and_keeps_its_name() {
+async fn poisoned_object_has_numeric_spec_and_keeps_its_name() {
     let world = World::with(hour_of(FaultAction::Poison { name: "bad".into() }));
     world.create("bad").await;
     world.create("good").await;
@@ -480,7 +480,7 @@ async fn poisoned_object_has_no_type_and_keeps_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stale_replica_lists_and_watches_the_past() {
+async fn stale_replica_lists_and_watches_old_state() {
     let world = World::with(vec![Fault::during(seconds(100), FaultAction::StaleReplica).from(seconds(10))]);
     world.create("old").await;
     world.env.sleep(seconds(20)).await;
@@ -500,7 +500,7 @@ async fn stale_replica_lists_and_watches_the_past() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn partition_holds_events_of_an_open_watch_back_until_it_heals() {
+async fn partition_delays_events_of_open_watch_until_it_heals() {
     let world = World::with(vec![Fault::during(seconds(70), FaultAction::Partition).from(seconds(10))]);
     let others = world.network.reliable_link(&world.env.with_incarnation("user", 0));
     let changes = async {
@@ -545,7 +545,7 @@ async fn equal_seed_reproduces_history_and_removed_fault_changes_no_other() {
 }
 
 #[test]
-fn requests_are_classified_as_the_api_server_classifies_them() {
+fn request_summary_matches_the_api_server() {
     let cases = [
         ("GET", "/api/v1/pods?watch=true", "Some(Watch)  pods   "),
         ("GET", "/api/v1/pods?limit=1", "Some(List)  pods   "),
@@ -576,7 +576,7 @@ fn requests_are_classified_as_the_api_server_classifies_them() {
 }
 
 #[test]
-fn plan_prints_itself_as_a_line_of_rust() {
+fn fault_plan_displays_as_a_line_of_rust() {
     let fault = Fault::during(seconds(9), FaultAction::RequestDelayed { by_ms: 7 })
         .for_instance("a")
         .for_resource("pods")

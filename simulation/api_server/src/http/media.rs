@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn first_form_that_can_be_made_is_made() {
+    fn first_supported_response_form_is_used() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         let cases = [
             ("application/json", Some(ResponseForm::Whole)),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_is_nested_no_deeper_than_json_not_even_by_its_aliases() {
+    fn yaml_nesting_is_limited_like_json_including_aliases() {
         let nest =
             |depth: usize, inner: &str| ["[".repeat(depth), inner.to_owned(), "]".repeat(depth)].concat();
         let aliases = (1..60).fold(format!("a0: &a0 {}\n", nest(40, "1")), |text, at| {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_json_or_yaml_and_anything_else_is_shown_in_the_refusal() {
+    fn undecodable_body_is_quoted_in_the_error() {
         assert_eq!(format(&with(CONTENT_TYPE, "text/plain")).map_err(|status| status.code), Err(415));
         let yaml = b"apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: \"1\"}\nspec:\n  grace: 30\n";
         let expected = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "1"}}, "spec": {"grace": 30}});

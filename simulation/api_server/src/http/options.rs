@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_a_body_mean_what_they_say() {
+    fn delete_options_of_a_body_are_decoded() {
         let body = json!({
             "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "propagationPolicy": "Foreground",
             "preconditions": {"uid": "u", "resourceVersion": "7"}, "dryRun": ["All"],

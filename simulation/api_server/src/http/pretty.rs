@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_what_other_printers_print() {
+    fn indentation_equals_that_of_serde_json() {
         let values = [
             json!({}),
             json!([]),

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn config_map_is_read() {
+    fn config_map_is_decoded_from_protobuf() {
         let metadata = [bytes(1, b"a"), bytes(2, b""), bytes(8, b"")].concat();
         let entry = [bytes(1, b"k"), bytes(2, b"v")].concat();
         let raw = [bytes(1, &metadata), bytes(2, &entry)].concat();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_refused_and_never_panic() {
+    fn invalid_protobuf_is_rejected_without_panic() {
         assert_eq!(read(b"{}"), Err(WireError::NoMagic));
         let unknown = WireError::Unknown { version: "v9".into(), kind: "Pod".into() };
         assert_eq!(read(&object("v9", "Pod", b"")), Err(unknown));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn json_inside_is_read_and_refused_if_it_is_none() {
+    fn embedded_json_is_decoded_or_rejected() {
         let revision =
             |json: &[u8]| read(&object("apps/v1", "ControllerRevision", &bytes(2, &bytes(1, json))));
         assert_eq!(revision(br#"{"a":[1]}"#).expect("a revision")["data"], json!({"a": [1]}));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_table_has_a_meaning_and_every_name_a_message() {
+    fn every_table_line_is_valid_and_every_name_has_a_message() {
         let lines = TABLE.lines().filter(|line| line.starts_with(' ')).count();
         let described: usize = messages().values().map(BTreeMap::len).sum();
         assert_eq!(described, lines);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_zero_and_false_mean_no() {
+    fn only_zero_and_false_are_false() {
         for (value, expected) in [("0", false), ("FALSE", false), ("", true), ("1", true), ("no", true)] {
             let found = list(&format!("allowWatchBookmarks={value}")).map(|it| it.watch.bookmarks);
             assert_eq!(found, Ok(expected), "{value}");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_durations_of_go() {
+    fn timeouts_are_go_durations() {
         for good in ["", "0", "10s", "1h2m3.5s", "-1ms", "1500ms"] {
             assert_eq!(Query::parse(Some(&format!("timeout={good}"))).check_timeout(), Ok(()), "{good}");
         }

@@ -422,7 +422,7 @@ mod tests {
     use crate::storage::Key;
 
     #[test]
-    fn no_form_of_a_list_or_frame_takes_apart_for_good_what_is_not() {
+    fn encoding_lists_and_frames_keeps_objects_unparsed() {
         let catalogue = Catalog::built_in();
         let events = catalogue.resource("events.k8s.io", "v1", "events").expect("a resource");
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "note": "n"});

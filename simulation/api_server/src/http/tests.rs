@@ -48,7 +48,7 @@ fn server() -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kind_that_goes_while_the_body_is_on_its_way_is_not_there() {
+async fn kind_removed_before_body_arrives_is_not_found() {
     let collection = "/apis/example.com/v1/namespaces/default/widgets".to_owned();
     let object = format!("{collection}/a");
     let cases = [

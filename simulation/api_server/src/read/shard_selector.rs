@@ -378,18 +378,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn selector_is_read_back_as_it_was_written(selector in any_selector()) {
+        fn displayed_shard_selector_parses_to_itself(selector in any_selector()) {
             prop_assert_eq!(parsed(&selector.to_string()), Ok(selector));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[a-z(),.'\" |&0-9x!-]{0,60}") {
+        fn shard_selector_parser_never_panics(text in "[a-z(),.'\" |&0-9x!-]{0,60}") {
             let _ = parsed(&text);
         }
     }
 
     #[test]
-    fn spaces_quotes_and_parentheses_do_not_matter() {
+    fn spaces_quotes_and_parentheses_do_not_change_the_selector() {
         let plain = format!("shardRange(object.metadata.uid, '{ZERO}', '{HALF}')");
         let odd = format!("  (( shardRange(object . metadata\n.uid,\"{ZERO}\" ,'{HALF}' )))\t");
         assert_eq!(parsed(&odd).unwrap().to_string(), plain);

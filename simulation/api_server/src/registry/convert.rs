@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_has_the_names_of_the_group_it_is_read_from() {
+    fn event_has_the_field_names_of_the_requested_group() {
         let mut event = json!({"involvedObject": {"name": "a"}, "message": "m", "count": 2});
         let core = event.clone();
         rename(&mut event, EVENT_FIELDS, false);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn autoscaler_for_processors_is_the_same_in_both_versions() {
+    fn cpu_autoscaler_is_equal_in_both_versions() {
         let older = json!({"spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});
         let mut object = older.clone();
         newer_autoscaler(&mut object);

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_match_as_written() {
+    fn label_expressions_match() {
         let labels = json!({"a": "1", "b": "2"});
         let cases = [
             (json!({"matchLabels": {"a": "1"}}), true, "a=1"),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn two_controllers_are_refused() {
+    fn second_controller_reference_is_rejected() {
         let owner = |name: &str| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": true});
         let found = told(json!({"name": "a", "namespace": "b", "ownerReferences": [owner("x"), owner("y")]}));
         assert_eq!(found.len(), 1);
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn annotations_may_not_be_longer_than_256_kilobytes() {
+    fn annotations_are_limited_to_256_kilobytes() {
         let found = told(json!({"name": "a", "namespace": "b", "annotations": {"a": "x".repeat(262_144)}}));
         assert_eq!(found, ["metadata.annotations: Too long: may not be more than 262144 bytes"]);
     }
 
     #[test]
-    fn no_finalizer_joins_an_object_that_is_being_deleted() {
+    fn terminating_object_gets_no_new_finalizer() {
         let old =
             json!({"metadata": {"resourceVersion": "1", "deletionTimestamp": "t", "finalizers": ["a/b"]}});
         let mut new = old.clone();

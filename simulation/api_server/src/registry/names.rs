@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_refused_in_upstreams_words() {
+    fn invalid_names_get_upstream_messages() {
         let told = subdomain("Bad_Name");
         let expected = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
                         and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
@@ -196,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn several_examples_keep_upstreams_spacing() {
+    fn pattern_message_keeps_upstream_spacing() {
         assert!(label_value("-")[0].contains("(e.g. 'MyValue',  or 'my_value',  or '12345', regex"));
     }
 
     #[test]
-    fn well_formed_names_pass() {
+    fn well_formed_names_are_valid() {
         assert!(label("a-1").is_empty() && subdomain("a.b-c.d").is_empty());
         assert!(qualified("example.com/My_Name").is_empty() && label_value("").is_empty());
         assert!(subdomain_name("pod-", true).is_empty() && subdomain_name("p.", true).len() == 1);

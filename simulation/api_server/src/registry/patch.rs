@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patch_is_shown_as_upstream_prints_maps() {
+    fn patch_is_printed_like_a_go_map() {
         let patch = json!({"spec": {"replicas": 2, "x": [1, "a", null]}, "b": true});
         assert_eq!(go_map(&patch), "map[b:true spec:map[replicas:2 x:[1 a <nil>]]]");
     }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_with_every_suffix() {
+    fn quantities_parse_with_every_suffix() {
         let cases = [
             ("5", Some(5000)),
             ("100m", Some(100)),

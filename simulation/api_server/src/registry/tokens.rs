@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expired_tokens_are_forgotten_when_another_is_made() {
+    fn expired_tokens_are_dropped_when_one_is_issued() {
         let (mut tokens, mut rng) = (Tokens::default(), Env::system("test").rng("tokens"));
         let at = |second| Timestamp::from_second(second).unwrap();
         let owner = |name: &str| Owner { namespace: "n".into(), name: name.into(), uid: "u".into() };

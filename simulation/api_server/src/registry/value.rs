@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn missing_null_and_empty_are_the_same() {
+    fn missing_null_and_empty_are_equal() {
         assert!(same(&json!({"a": {}, "b": [], "c": null}), &json!({})));
         assert!(!same(&json!({"a": 0}), &json!({})));
         assert!(!same(&json!([1]), &json!([1, 2])));
     }
 
     #[test]
-    fn keeping_a_part_puts_it_back_or_removes_it() {
+    fn keep_restores_or_removes_the_value() {
         let mut object = json!({"status": {"new": 1}});
         keep(&mut object, &json!({"status": {"old": 1}}), &["status"]);
         assert_eq!(object, json!({"status": {"old": 1}}));

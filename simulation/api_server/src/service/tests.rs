@@ -61,7 +61,7 @@ fn pod(name: &str) -> Pod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_of_kube_creates_reads_changes_watches_and_deletes() {
+async fn kube_client_creates_reads_updates_watches_and_deletes() {
     let client = Client::new(server(), "default");
     let pods = Api::<Pod>::default_namespaced(client);
     let made = pods.create(&PostParams::default(), &pod("a")).await.expect("created");
@@ -133,7 +133,7 @@ async fn accesses_are_recorded_with_their_users() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn apply_that_creates_takes_the_right_to_create() {
+async fn apply_that_creates_requires_create_permission() {
     let server = server();
     let rule = |verb| Rule::new("", "configmaps", [verb]);
     let grant = |verb| Grant { namespace: Some("default".into()), names: Vec::new(), rule: rule(verb) };
@@ -158,7 +158,7 @@ async fn apply_that_creates_takes_the_right_to_create() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn update_that_creates_takes_the_right_to_create() {
+async fn update_that_creates_requires_create_permission() {
     let server = server();
     let rule = |verb| Rule::new("coordination.k8s.io", "leases", [verb]);
     let grant = |verb| Grant { namespace: None, names: Vec::new(), rule: rule(verb) };
@@ -180,7 +180,7 @@ async fn update_that_creates_takes_the_right_to_create() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_that_lead_nowhere_are_refused_as_upstream_refuses_them() {
+async fn unknown_paths_are_rejected_like_upstream() {
     let server = server();
     let nothing = "the server could not find the requested resource";
     let method = "the server does not allow this method on the requested resource";
@@ -212,7 +212,7 @@ async fn paths_that_lead_nowhere_are_refused_as_upstream_refuses_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_requests_get_the_codes_of_upstream() {
+async fn invalid_requests_get_upstream_codes() {
     let server = server();
     let maps = "/api/v1/namespaces/default/configmaps";
     let json = ("content-type", "application/json");
@@ -235,7 +235,7 @@ async fn wrong_requests_get_the_codes_of_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_are_put_together_from_stored_bytes() {
+async fn lists_are_concatenated_from_stored_bytes() {
     let server = server();
     for name in ["a", "b"] {
         // The kind is not the first field, so the encoder cannot remove it by its prefix.
@@ -294,7 +294,7 @@ async fn deprecated_watch_paths_select_all_objects_or_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_for_people_has_lines() {
+async fn response_for_humans_is_indented() {
     let server = server();
     let request = |path: &str| Request::get(path).body(Full::<Bytes>::default()).expect("a request");
     let path = "/api/v1/namespaces/default?pretty=true";
@@ -330,7 +330,7 @@ async fn duplicate_field_is_warned_about_or_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stale_replica_shows_the_past_at_version_zero_only() {
+async fn stale_replica_serves_old_state_at_version_zero_only() {
     let server = server();
     let stale = server.replica();
     stale.view().freeze();
@@ -385,7 +385,7 @@ async fn metadata_only_responses_are_supported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discovery_is_answered_the_old_way_and_the_new() {
+async fn discovery_is_served_in_both_formats() {
     let server = server();
     let (_, _, groups) = ask(&server, "GET", "/apis", Value::Null).await;
     assert_eq!(groups["kind"], "APIGroupList");
@@ -412,7 +412,7 @@ async fn discovery_is_answered_the_old_way_and_the_new() {
 }
 
 #[tokio::test]
-async fn socket_on_loopback_is_served_until_the_end_and_no_other() {
+async fn only_loopback_socket_is_served_until_the_server_stops() {
     let server = ApiServer::new(&Env::system("test"), ApiServerOptions::default());
     let open = TcpListener::bind("0.0.0.0:0").await.expect("a socket");
     let refused = server.serve(open).await;

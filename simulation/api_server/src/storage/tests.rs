@@ -70,7 +70,7 @@ fn every_write_sets_one_global_revision_in_value_and_bytes() {
 }
 
 #[test]
-fn write_that_is_refused_uses_up_no_revision() {
+fn rejected_write_uses_no_revision() {
     let storage = InMemoryStorage::default();
     let at = create(&storage, &pods(), "a");
     let (a, b) = (key("a"), key("b"));
@@ -96,7 +96,7 @@ fn write_that_is_refused_uses_up_no_revision() {
 }
 
 #[test]
-fn keys_are_ordered_as_upstream_orders_their_paths() {
+fn keys_sort_like_upstream_paths() {
     let paths = ["a", "a-b", "a0", "ab", "b", "", "a-", "kube-system", "kube"];
     let mut keys: Vec<_> = paths
         .iter()
@@ -111,7 +111,7 @@ fn keys_are_ordered_as_upstream_orders_their_paths() {
 
 proptest! {
     #[test]
-    fn every_revision_that_is_kept_reads_as_it_was(
+    fn every_kept_revision_reads_as_it_was(
         writes in proptest::collection::vec((0..6u64, prop::bool::weighted(0.3)), 0..60),
         history in 0..40usize,
     ) {
@@ -149,7 +149,7 @@ fn future_revision_cannot_be_read() {
 }
 
 #[test]
-fn compaction_forgets_what_was_before_and_nothing_else() {
+fn compaction_drops_only_older_history() {
     let storage = InMemoryStorage::default();
     for name in ["a", "b", "c"] {
         create(&storage, &pods(), name);
@@ -169,7 +169,7 @@ fn compaction_forgets_what_was_before_and_nothing_else() {
 }
 
 #[test]
-fn changes_come_in_order_in_batches_and_of_one_collection() {
+fn changes_are_returned_in_order_in_batches_per_collection() {
     let storage = InMemoryStorage::default();
     for name in ["a", "b", "c", "d"] {
         create(&storage, &pods(), name);
@@ -186,7 +186,7 @@ fn changes_come_in_order_in_batches_and_of_one_collection() {
 }
 
 #[test]
-fn readers_share_what_was_encoded_once() {
+fn readers_share_the_bytes_encoded_once() {
     let storage = InMemoryStorage::default();
     put(&storage, "a", 1);
     put(&storage, "a", 2);
@@ -279,7 +279,7 @@ fn restore_undoes_later_writes_and_assigns_their_revisions_again() {
 }
 
 #[test]
-fn files_that_are_no_snapshots_are_refused_and_named() {
+fn invalid_snapshot_files_are_rejected_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();
@@ -307,7 +307,7 @@ fn files_that_are_no_snapshots_are_refused_and_named() {
 }
 
 #[test]
-fn snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
+fn failed_snapshot_keeps_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let storage = InMemoryStorage::default();

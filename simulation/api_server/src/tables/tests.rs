@@ -19,7 +19,7 @@ fn cells(group: &str, plural: &str, object: &Value) -> Value {
 }
 
 #[test]
-fn lengths_of_time_have_two_or_three_figures() {
+fn durations_have_two_or_three_figures() {
     let (minute, hour, day) = (60, 3600, 86_400);
     let cases = [
         (-5, "<invalid>"),
@@ -77,7 +77,7 @@ fn every_layout_has_as_many_cells_as_columns() {
 }
 
 #[test]
-fn pods_status_is_one_word() {
+fn pod_status_is_summarized_in_a_word() {
     let pod = |status: Value| {
         json!({
             "kind": "Pod", "metadata": {"name": "a", "creationTimestamp": ago(90)},
@@ -120,7 +120,7 @@ fn pods_status_is_one_word() {
 }
 
 #[test]
-fn rows_of_common_kinds_read_like_upstream() {
+fn rows_of_common_kinds_match_upstream() {
     let metadata = json!({"name": "a", "creationTimestamp": ago(600)});
     let deployment = json!({
         "metadata": metadata, "status": {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2},

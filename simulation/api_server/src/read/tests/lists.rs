@@ -40,7 +40,7 @@ fn five() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_version_and_match_is_answered_by_the_right_revision() {
+async fn version_and_match_determine_the_listed_revision() {
     let world = five();
     world.elsewhere();
     // (version, match, limit) and (revision, number of items, whether there is more)
@@ -142,7 +142,7 @@ async fn future_version_is_rejected_with_retry_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_are_of_one_revision_whatever_is_written_meanwhile() {
+async fn pages_have_one_revision_despite_concurrent_writes() {
     let world = five();
     let first = listed(&world, &options("", "", 2));
     assert_eq!((names(&first), first.remaining), (vec!["default/a".into(), "default/b".into()], Some(3)));
@@ -158,7 +158,7 @@ async fn pages_are_of_one_revision_whatever_is_written_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_whose_revision_was_forgotten_can_be_continued_inconsistently() {
+async fn list_continues_inconsistently_after_compaction() {
     let world = five();
     let token = listed(&world, &options("", "", 2)).continue_.unwrap();
     world.delete("c");
@@ -230,7 +230,7 @@ async fn lists_with_selectors_have_no_remaining_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_from_elsewhere_are_refused() {
+async fn foreign_continue_tokens_are_rejected() {
     use base64::Engine;
     let world = five();
     let cases = [
@@ -279,7 +279,7 @@ async fn frozen_view_serves_stale_data_to_requests_that_accept_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_view_falls_behind_by_no_more_than_its_bound_or_what_is_kept() {
+async fn lag_of_frozen_view_is_bounded_by_limit_and_history() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 4 }));
     world.view.freeze_within(2);
     for _ in 0..3 {
@@ -295,7 +295,7 @@ async fn frozen_view_falls_behind_by_no_more_than_its_bound_or_what_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn read_waits_three_seconds_for_what_is_too_new() {
+async fn read_waits_three_seconds_for_future_version() {
     let world = five();
     let start = world.env.now();
     settle(&world.env, &world.view, "9").await;
@@ -314,7 +314,7 @@ async fn read_waits_three_seconds_for_what_is_too_new() {
 }
 
 #[test]
-fn lists_and_gets_leave_what_is_not_taken_apart_as_it_is() {
+fn lists_and_gets_keep_objects_unparsed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let before = World::new();

@@ -5,7 +5,7 @@ use super::{key, pod};
 use crate::storage::Stored;
 
 #[test]
-fn label_selectors_select_what_upstream_selects() {
+fn label_selectors_match_like_upstream() {
     let labels = json!({"a": "1", "b": "", "example.com/c": "x-y_z.0", "n": "12", "in": "notin"});
     let cases = [
         ("", true),
@@ -125,7 +125,7 @@ fn table() -> FieldTable {
 }
 
 #[test]
-fn field_selectors_select_by_what_the_table_reads() {
+fn field_selectors_match_by_the_field_table() {
     let mut value = pod("a,b", &json!({}), "Running");
     value["spec"] = json!({"hostNetwork": true, "nodeName": Value::Null});
     let stored = Stored::new(key("a,b"), 2, value).unwrap();

@@ -158,7 +158,7 @@ async fn deselected_object_is_delivered_in_its_last_selected_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_of_a_namespace_and_of_a_name_hear_of_nothing_else() {
+async fn watches_of_namespace_or_name_get_no_other_events() {
     let world = World::new();
     let mut in_a = world.watch(in_namespace("a"), &from(1));
     let named = Selection { fields: FieldSelector::name("1"), ..in_namespace("a") };
@@ -183,7 +183,7 @@ async fn watch_of_compacted_version_fails_immediately_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn version_from_before_the_history_will_do_where_nothing_was_missed() {
+async fn compacted_version_is_accepted_if_no_change_was_missed() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     for _ in 0..9 {
         world.elsewhere();
@@ -213,7 +213,7 @@ async fn slow_watch_fails_with_410_and_never_delays_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quiet_watch_survives_that_history_passes_it_by() {
+async fn idle_watch_survives_compaction_past_its_version() {
     let world = World::of(InMemoryStorage::new(MemoryOptions { history: 3 }));
     let mut events = world.watch(Selection::default(), &from(1));
     assert_eq!(now(&mut events), [""; 0]);
@@ -225,7 +225,7 @@ async fn quiet_watch_survives_that_history_passes_it_by() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_every_minute_and_before_the_end() {
+async fn bookmarks_are_sent_every_minute_and_before_the_end() {
     let world = World::new();
     let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(150)), ..from(1) };
     let mut events = world.watch(Selection::default(), &options);
@@ -252,7 +252,7 @@ async fn idle_watch_gets_bookmarks_unless_the_view_is_frozen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_last_as_long_as_asked_or_between_half_an_hour_and_an_hour() {
+async fn watch_duration_is_as_requested_or_30_to_60_minutes() {
     let world = World::new();
     let mut lengths = Vec::new();
     for timeout in [Some(Duration::from_secs(7)), None, None, Some(Duration::ZERO)] {
@@ -266,7 +266,7 @@ async fn watches_last_as_long_as_asked_or_between_half_an_hour_and_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_from_the_future_is_silent_until_it_comes() {
+async fn watch_from_future_version_waits_for_it() {
     let world = World::new();
     let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(100)), ..from(4) };
     let mut events = world.watch(Selection::default(), &options);
@@ -303,7 +303,7 @@ async fn thawed_view_delivers_events_missed_while_frozen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn view_frozen_in_the_past_starts_there() {
+async fn view_can_start_frozen_at_old_revision() {
     let world = World::new();
     world.put("a", &json!({}));
     world.put("b", &json!({}));

@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_always_pulled_when_they_are_the_latest() {
+    fn latest_images_default_to_always_pull() {
         for (image, expected) in [
             ("nginx", true),
             ("nginx:latest", true),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn quality_follows_from_requests_and_limits() {
+    fn qos_class_depends_on_requests_and_limits() {
         let both = json!({"cpu": "1", "memory": "1Gi"});
         let of = |resources: Value| quality(&json!({"containers": [{"resources": resources}]}));
         assert_eq!(of(json!({})), "BestEffort");

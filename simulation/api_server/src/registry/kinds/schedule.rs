@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_are_read_as_upstream_reads_them() {
+    fn cron_schedules_parse_like_upstream() {
         for (schedule, expected) in [
             ("*/5 * * * *", None),
             ("0 0 1 jan mon-fri", None),

@@ -15,7 +15,7 @@ fn new_object_has_a_uid_a_time_and_a_version() {
 }
 
 #[test]
-fn name_is_taken_once() {
+fn duplicate_name_is_rejected() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     let refused = world.create("configmaps", config_map("a")).unwrap_err();
@@ -24,7 +24,7 @@ fn name_is_taken_once() {
 }
 
 #[test]
-fn generated_name_has_five_letters_more() {
+fn generated_name_has_five_more_characters() {
     let world = World::new();
     let made = world.made("configmaps", json!({"metadata": {"generateName": "web-"}}));
     let name = part(&made, "/metadata/name").as_str().unwrap_or_default().to_owned();
@@ -35,7 +35,7 @@ fn generated_name_has_five_letters_more() {
 }
 
 #[test]
-fn version_is_not_for_new_objects() {
+fn create_with_resource_version_is_rejected() {
     let world = World::new();
     let mut body = config_map("a");
     body["metadata"]["resourceVersion"] = json!("1");
@@ -45,7 +45,7 @@ fn version_is_not_for_new_objects() {
 }
 
 #[test]
-fn nothing_is_created_where_there_is_no_namespace() {
+fn create_in_missing_namespace_is_rejected() {
     let world = World::new();
     let mut to = world.at("configmaps", "");
     to.namespace = "nowhere".to_owned();
@@ -60,7 +60,7 @@ fn nothing_is_created_where_there_is_no_namespace() {
 }
 
 #[test]
-fn nothing_is_created_in_a_namespace_that_terminates() {
+fn create_in_terminating_namespace_is_rejected() {
     let world = World::new();
     world.made("namespaces", json!({"metadata": {"name": "going"}}));
     world.delete("namespaces", "going", &DeleteOptions::default()).unwrap();
@@ -76,7 +76,7 @@ fn nothing_is_created_in_a_namespace_that_terminates() {
 }
 
 #[test]
-fn dry_run_says_what_would_be_and_writes_nothing() {
+fn dry_run_returns_result_without_writing() {
     let world = World::new();
     let before = world.storage.revision();
     let dry = WriteOptions { dry_run: true, ..options() };
@@ -88,7 +88,7 @@ fn dry_run_says_what_would_be_and_writes_nothing() {
 }
 
 #[test]
-fn malformed_metadata_is_refused_field_by_field() {
+fn malformed_metadata_is_rejected_per_field() {
     let world = World::new();
     let owner = |controller| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": controller});
     let cases = [
@@ -111,7 +111,7 @@ fn malformed_metadata_is_refused_field_by_field() {
 }
 
 #[test]
-fn unknown_fields_are_warned_of_or_refused() {
+fn unknown_fields_are_warned_about_or_rejected() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "dataa": {}});
     let to = world.at("configmaps", "");
@@ -138,7 +138,7 @@ fn every_cluster_has_its_namespaces_and_priority_classes() {
 }
 
 #[test]
-fn registry_over_what_is_stored_finds_it_as_it_was() {
+fn registry_keeps_objects_of_existing_storage() {
     let world = World::new();
     let revision = world.storage.revision();
     let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());
@@ -147,7 +147,7 @@ fn registry_over_what_is_stored_finds_it_as_it_was() {
 }
 
 #[test]
-fn reviews_are_answered_and_not_kept() {
+fn reviews_are_answered_and_not_stored() {
     let world = World::new();
     let before = world.storage.revision();
     let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});

@@ -50,7 +50,7 @@ fn defined() -> World {
 }
 
 #[test]
-fn definition_is_established_at_once_and_served() {
+fn definition_is_established_immediately_and_served() {
     let world = World::new();
     assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_none());
     let made = world.made("apiextensions.k8s.io/v1/customresourcedefinitions", definition());
@@ -64,7 +64,7 @@ fn definition_is_established_at_once_and_served() {
 }
 
 #[test]
-fn malformed_definition_is_refused() {
+fn malformed_definition_is_rejected() {
     let world = World::new();
     let mut body = definition();
     body["metadata"]["name"] = json!("other.example.com");
@@ -132,7 +132,7 @@ fn custom_objects_require_version_and_reject_strategic_merge() {
 }
 
 #[test]
-fn custom_objects_can_be_selected_by_the_fields_their_definition_names() {
+fn custom_objects_can_be_selected_by_selectable_fields() {
     let world = defined();
     let table = world.registry.fields(&world.at(WIDGETS, "").resource);
     assert!(crate::read::FieldSelector::parse("spec.color=red", &table).is_ok());
@@ -140,7 +140,7 @@ fn custom_objects_can_be_selected_by_the_fields_their_definition_names() {
 }
 
 #[test]
-fn definition_takes_its_objects_along() {
+fn deleting_definition_deletes_its_objects() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "a"}}));
     let collection = super::super::convert::collection(&world.at(WIDGETS, "").resource);
@@ -151,14 +151,14 @@ fn definition_takes_its_objects_along() {
 }
 
 #[test]
-fn stored_definitions_are_served_by_a_registry_that_finds_them() {
+fn stored_definitions_are_served_by_a_new_registry() {
     let world = defined();
     let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());
     assert!(again.catalogue().resource("example.com", "v1", "widgets").is_some());
 }
 
 #[test]
-fn definitions_that_are_made_at_the_same_time_are_all_served() {
+fn concurrently_created_definitions_are_all_served() {
     let world = World::new();
     let count = 12;
     std::thread::scope(|scope| {
@@ -191,7 +191,7 @@ fn served_resources_can_be_read_during_a_write() {
 }
 
 #[test]
-fn definition_that_does_not_hold_any_more_stands_in_nobodys_way() {
+fn invalid_stored_definition_does_not_affect_others() {
     let world = World::new();
     let collection = crate::storage::Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
     world.made(DEFINITIONS, named("alphas", "Alpha"));
@@ -248,7 +248,7 @@ fn request_for_a_removed_kind_fails() {
 }
 
 #[test]
-fn request_is_judged_by_the_definition_as_it_is_now() {
+fn request_uses_the_current_definition() {
     let world = defined();
     let before = world.at(WIDGETS, "");
     let mut changed = world.get(DEFINITIONS, "widgets.example.com").unwrap();
@@ -276,7 +276,7 @@ fn released_name_goes_to_the_waiting_definition() {
 }
 
 #[test]
-fn definition_stays_until_its_last_object_is_gone() {
+fn definition_stays_until_its_last_object_is_deleted() {
     let world = defined();
     world.made(WIDGETS, json!({"metadata": {"name": "free"}}));
     world.made(WIDGETS, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}));

@@ -14,7 +14,7 @@ fn running(world: &World, name: &str) -> Value {
 }
 
 #[test]
-fn running_pod_is_given_its_time() {
+fn running_pod_gets_its_grace_period() {
     let world = World::new();
     running(&world, "a");
     let DeleteResponse::Object { answer, accepted } =
@@ -38,7 +38,7 @@ fn running_pod_is_given_its_time() {
 }
 
 #[test]
-fn pods_that_do_not_run_go_at_once() {
+fn pods_that_do_not_run_are_deleted_immediately() {
     let world = World::new();
     world.made("pods", pod("unscheduled"));
     world.delete("pods", "unscheduled", &DeleteOptions::default()).unwrap();
@@ -50,7 +50,7 @@ fn pods_that_do_not_run_go_at_once() {
 }
 
 #[test]
-fn deletion_may_ask_for_a_certain_object() {
+fn deletion_preconditions_are_checked() {
     let world = World::new();
     let made = world.made("configmaps", config_map("a"));
     let other = DeleteOptions { uid: Some("other".to_owned()), ..DeleteOptions::default() };
@@ -79,7 +79,7 @@ fn deletion_may_ask_for_a_certain_object() {
 }
 
 #[test]
-fn object_stays_until_its_last_finalizer_goes() {
+fn object_stays_until_its_last_finalizer_is_removed() {
     let world = World::new();
     let mut body = config_map("a");
     body["metadata"]["finalizers"] = json!(["x/y"]);
@@ -127,7 +127,7 @@ fn propagation_sets_finalizers_for_the_garbage_collector() {
 }
 
 #[test]
-fn later_deletion_in_another_way_wins() {
+fn last_requested_propagation_wins() {
     let world = World::new();
     let path = "apps/v1/replicasets";
     world.made(path, replica_set("a"));
@@ -140,7 +140,7 @@ fn later_deletion_in_another_way_wins() {
 }
 
 #[test]
-fn namespace_terminates_and_goes_when_it_is_finalized() {
+fn namespace_terminates_and_is_removed_when_finalized() {
     let world = World::new();
     world.made("namespaces", json!({"metadata": {"name": "a"}}));
     world.delete("namespaces", "a", &DeleteOptions::default()).unwrap();
@@ -162,7 +162,7 @@ fn namespace_terminates_and_goes_when_it_is_finalized() {
 }
 
 #[test]
-fn collection_is_deleted_as_selected() {
+fn collection_deletion_honors_the_selector() {
     let world = World::new();
     for (name, label) in [("a", "x"), ("b", "y"), ("c", "x")] {
         let mut body = config_map(name);

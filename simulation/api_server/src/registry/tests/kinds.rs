@@ -9,7 +9,7 @@ fn told(world: &World, path: &str, body: Value) -> Vec<String> {
 }
 
 #[test]
-fn pod_gets_what_it_left_out() {
+fn pod_gets_defaults() {
     let world = World::new();
     let mut body = pod("a");
     body["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
@@ -39,7 +39,7 @@ fn pod_gets_what_it_left_out() {
 }
 
 #[test]
-fn pod_is_refused_field_by_field() {
+fn invalid_pod_is_rejected_per_field() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "spec": {
         "restartPolicy": "Sometimes",
@@ -87,7 +87,7 @@ fn pod_has_the_priority_of_its_class() {
 }
 
 #[test]
-fn workloads_get_what_they_left_out() {
+fn workloads_get_defaults() {
     let world = World::new();
     let body = |kind: &str| {
         let mut body = replica_set(kind);
@@ -117,7 +117,7 @@ fn workloads_get_what_they_left_out() {
 }
 
 #[test]
-fn workloads_are_refused_field_by_field() {
+fn invalid_workloads_are_rejected_per_field() {
     let world = World::new();
     let mut body = replica_set("a");
     body["spec"]["template"]["metadata"]["labels"] = json!({"app": "b"});
@@ -146,7 +146,7 @@ fn workloads_are_refused_field_by_field() {
 }
 
 #[test]
-fn stateful_set_changes_in_few_places() {
+fn only_a_few_stateful_set_fields_are_mutable() {
     let world = World::new();
     let path = "apps/v1/statefulsets";
     world.made(path, replica_set("a"));
@@ -157,7 +157,7 @@ fn stateful_set_changes_in_few_places() {
 }
 
 #[test]
-fn deployments_annotations_make_a_generation() {
+fn deployment_annotations_increment_the_generation() {
     let world = World::new();
     let path = "apps/v1/deployments";
     world.made(path, replica_set("a"));
@@ -191,7 +191,7 @@ fn job_selects_its_own_pods() {
 }
 
 #[test]
-fn jobs_template_stays_and_its_counters_grow() {
+fn job_template_is_immutable_and_its_counters_grow() {
     let world = World::new();
     world.made("batch/v1/jobs", job("a"));
     let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "y"}]}}}});
@@ -206,7 +206,7 @@ fn jobs_template_stays_and_its_counters_grow() {
 }
 
 #[test]
-fn cron_job_has_a_schedule_and_a_short_name() {
+fn cron_job_requires_schedule_and_short_name() {
     let world = World::new();
     let body = |name: &str, schedule: &str| json!({"metadata": {"name": name}, "spec": {"schedule": schedule, "jobTemplate": {"spec": job("x")["spec"]}}});
     let made = world.made("batch/v1/cronjobs", body("a", "*/5 * * * *"));
@@ -220,7 +220,7 @@ fn cron_job_has_a_schedule_and_a_short_name() {
 }
 
 #[test]
-fn service_gets_an_address_and_keeps_it() {
+fn service_gets_a_cluster_ip_and_keeps_it() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}});
     let made = world.made("services", body.clone());
@@ -250,7 +250,7 @@ fn service_gets_an_address_and_keeps_it() {
 }
 
 #[test]
-fn service_on_nodes_gets_ports_there() {
+fn node_port_service_gets_node_ports() {
     let world = World::new();
     let body = json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
     let made = world.made("services", body);
@@ -266,7 +266,7 @@ fn service_on_nodes_gets_ports_there() {
 }
 
 #[test]
-fn endpoints_go_with_their_service() {
+fn endpoints_are_deleted_with_their_service() {
     let world = World::new();
     world.made("services", json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}));
     world.made("endpoints", json!({"metadata": {"name": "a"}}));
@@ -319,7 +319,7 @@ fn events_and_autoscalers_are_served_in_every_version() {
 }
 
 #[test]
-fn service_keeps_what_it_has_and_is_refused_what_another_has() {
+fn service_keeps_its_ports_and_cannot_take_those_of_others() {
     let world = World::new();
     let service = |name: &str, port: i64| {
         let ports = json!([{"port": 80, "nodePort": port}]);

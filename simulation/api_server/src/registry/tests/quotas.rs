@@ -7,7 +7,7 @@ fn quota(world: &World, hard: Value, used: Value) {
 }
 
 #[test]
-fn quota_counts_and_refuses() {
+fn quota_counts_objects_and_rejects_more() {
     let world = World::new();
     quota(
         &world,
@@ -26,7 +26,7 @@ fn quota_counts_and_refuses() {
 }
 
 #[test]
-fn name_that_is_taken_costs_nothing() {
+fn rejected_create_does_not_charge_quota() {
     let world = World::new();
     quota(&world, json!({"pods": "9"}), json!({"pods": "0"}));
     world.made("pods", pod("a"));
@@ -35,7 +35,7 @@ fn name_that_is_taken_costs_nothing() {
 }
 
 #[test]
-fn quota_of_unknown_use_refuses() {
+fn quota_without_status_rejects_creates() {
     let world = World::new();
     quota(&world, json!({"pods": "9"}), json!({}));
     let refused = world.create("pods", pod("a")).unwrap_err();

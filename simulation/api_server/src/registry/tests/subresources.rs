@@ -100,7 +100,7 @@ fn scale_is_read_and_set() {
 }
 
 #[test]
-fn token_is_its_accounts_until_it_expires() {
+fn token_is_valid_for_its_account_until_it_expires() {
     let world = World::new();
     world.made("serviceaccounts", json!({"metadata": {"name": "s"}}));
     let to = world.at("serviceaccounts/token", "s");
@@ -114,7 +114,7 @@ fn token_is_its_accounts_until_it_expires() {
 }
 
 #[test]
-fn token_ends_with_its_account_and_is_not_that_of_a_later_one() {
+fn token_is_invalid_after_its_account_is_deleted() {
     let world = World::new();
     world.made("serviceaccounts", json!({"metadata": {"name": "s"}}));
     let to = world.at("serviceaccounts/token", "s");
@@ -139,7 +139,7 @@ fn conditions_of_a_status_patch_merge_by_type() {
 }
 
 #[test]
-fn eviction_of_another_pod_than_was_meant_changes_nothing() {
+fn eviction_with_failed_precondition_changes_nothing() {
     let world = World::new();
     guarded(&world, 1);
     let before = world.storage.revision();
@@ -158,7 +158,7 @@ fn eviction_of_another_pod_than_was_meant_changes_nothing() {
 }
 
 #[test]
-fn resize_reaches_resources_only() {
+fn resize_changes_resources_only() {
     let world = World::new();
     let mut body = pod("a");
     body["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
@@ -189,7 +189,7 @@ fn resize_reaches_resources_only() {
 }
 
 #[test]
-fn ephemeral_containers_are_added_and_nothing_else_is_changed() {
+fn ephemeral_containers_write_changes_nothing_else() {
     let world = World::new();
     world.made("pods", pod("a"));
     let debug = json!({"name": "debug", "image": "busybox"});
@@ -210,7 +210,7 @@ fn ephemeral_containers_are_added_and_nothing_else_is_changed() {
 }
 
 #[test]
-fn approval_reaches_conditions_only() {
+fn approval_changes_conditions_only() {
     let world = World::new();
     let path = "certificates.k8s.io/v1/certificatesigningrequests";
     let spec = json!({"request": "YQ==", "signerName": "example.com/s", "usages": ["client auth"]});

@@ -28,7 +28,7 @@ fn update_from_an_older_version_conflicts() {
 }
 
 #[test]
-fn version_may_be_left_out_where_the_kind_allows() {
+fn version_can_be_omitted_for_kinds_that_allow_it() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     assert!(world.update("configmaps", config_map("a")).is_ok());
@@ -42,7 +42,7 @@ fn version_may_be_left_out_where_the_kind_allows() {
 }
 
 #[test]
-fn update_of_what_is_not_there_creates_it_where_the_kind_allows() {
+fn update_creates_missing_object_for_kinds_that_allow_it() {
     let world = World::new();
     assert_eq!(world.update("configmaps", config_map("a")).unwrap_err().code, 404);
     let lease = json!({"metadata": {"name": "l"}, "spec": {}});
@@ -51,7 +51,7 @@ fn update_of_what_is_not_there_creates_it_where_the_kind_allows() {
 }
 
 #[test]
-fn object_must_be_that_of_the_path() {
+fn object_identity_must_match_the_path() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     let to = world.at("configmaps", "a");
@@ -69,7 +69,7 @@ fn object_must_be_that_of_the_path() {
 }
 
 #[test]
-fn generation_counts_changes_of_the_spec_only() {
+fn generation_counts_spec_changes_only() {
     let world = World::new();
     let path = "apps/v1/replicasets";
     let made = world.made(path, replica_set("a"));
@@ -84,7 +84,7 @@ fn generation_counts_changes_of_the_spec_only() {
 }
 
 #[test]
-fn status_and_the_rest_are_written_each_by_its_own_path() {
+fn status_and_spec_are_written_through_separate_paths() {
     let world = World::new();
     let path = "apps/v1/replicasets";
     let mut object = world.made(
@@ -108,7 +108,7 @@ fn status_and_the_rest_are_written_each_by_its_own_path() {
 }
 
 #[test]
-fn patch_that_does_not_fit_is_refused() {
+fn inapplicable_patch_is_rejected() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     let patch = |kind, body| world.patch("configmaps", "a", kind, body).unwrap_err();
@@ -127,7 +127,7 @@ fn patch_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn applying_creates_merges_and_conflicts() {
+fn apply_creates_merges_and_conflicts() {
     let world = World::new();
     let apply = |manager: &str, replicas: i64, force| {
         let mut body = replica_set("a");
@@ -151,7 +151,7 @@ fn applying_creates_merges_and_conflicts() {
 }
 
 #[test]
-fn immutable_fields_keep_their_values() {
+fn updates_of_immutable_fields_are_rejected() {
     let world = World::new();
     let path = "apps/v1/replicasets";
     world.made(path, replica_set("a"));
@@ -172,7 +172,7 @@ fn immutable_fields_keep_their_values() {
 }
 
 #[test]
-fn write_of_the_status_makes_no_new_generation() {
+fn status_write_keeps_the_generation() {
     let world = World::new();
     for (path, body) in [
         ("apps/v1/deployments", replica_set("a")),
@@ -191,7 +191,7 @@ fn write_of_the_status_makes_no_new_generation() {
 }
 
 #[test]
-fn older_version_of_an_autoscaler_takes_nothing_from_the_newer_one() {
+fn update_by_older_autoscaler_version_keeps_newer_fields() {
     let world = World::new();
     let (older, newer) =
         ("autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers");
@@ -234,7 +234,7 @@ fn older_version_of_an_autoscaler_takes_nothing_from_the_newer_one() {
 }
 
 #[test]
-fn events_are_selected_by_either_names_whichever_they_were_written_with() {
+fn events_are_selected_by_field_names_of_both_groups() {
     let world = World::new();
     let about = json!({"kind": "Pod", "namespace": "default", "name": "p"});
     let old = json!({
