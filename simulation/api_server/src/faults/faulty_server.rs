@@ -125,8 +125,8 @@ impl FaultyServer {
         let mut object = Value::clone(&stored.value);
         change(&mut object);
         let expected = Precondition::Revision(stored.revision);
-        let planted = storage.commit(&collection, &key, expected, Change::Put(object));
-        planted.unwrap_or_else(|error| panic!("cannot overwrite {path}: {error}"));
+        let overwritten = storage.commit(&collection, &key, expected, Change::Put(object));
+        overwritten.unwrap_or_else(|error| panic!("cannot overwrite {path}: {error}"));
     }
 
     /// Returns the revision of the latest write.
@@ -228,7 +228,7 @@ mod tests {
         let held = scene.revision().to_string();
         let events = maps.watch(&WatchParams::default().disable_bookmarks(), &held).await;
         let mut events = events.expect("watching").boxed();
-        assert!(env.timeout(Duration::from_secs(1), events.next()).await.is_err(), "nothing is newer");
+        assert!(env.timeout(Duration::from_secs(1), events.next()).await.is_err(), "there is no newer event");
         scene.restore(backup);
         assert_eq!(scene.object(MAP).expect("the map")["data"], json!({ "a": "1" }));
         for value in ["3", "4"] {
@@ -256,32 +256,36 @@ mod tests {
         let lines = |all: Vec<Arc<RequestSummary>>| all.iter().map(|asked| asked.line()).collect::<Vec<_>>();
         let (get, delete) = (format!("GET {MAP}"), format!("DELETE {MAP}"));
         assert_eq!(lines(scene.sent_requests()), [get.clone(), delete.clone(), delete.clone()]);
-        assert_eq!(lines(scene.served_requests()), [get, delete], "what was refused never came there");
+        assert_eq!(
+            lines(scene.served_requests()),
+            [get, delete],
+            "a rejected request never reached the server"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn open_watch_is_delayed_and_ended_by_injected_fault() {
         let (env, scene, maps) = scene();
-        let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
-        let mut told = told.expect("watching").boxed();
+        let events = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
+        let mut events = events.expect("watching").boxed();
         scene.meddle(|asked| asked.is_watch().then_some(FaultAction::Coalesced { within_ms: 7000 }));
         scene.upsert(MAP, json!({}));
-        assert!(env.timeout(Duration::from_millis(6999), told.next()).await.is_err());
-        assert!(env.timeout(Duration::from_millis(10), told.next()).await.is_ok());
+        assert!(env.timeout(Duration::from_millis(6999), events.next()).await.is_err());
+        assert!(env.timeout(Duration::from_millis(10), events.next()).await.is_ok());
         scene.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchClosed));
         scene.remove(MAP);
-        let end = env.timeout(Duration::from_secs(1), told.next()).await;
+        let end = env.timeout(Duration::from_secs(1), events.next()).await;
         assert!(matches!(end, Ok(None)), "the watch ends instead of the event: {end:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn partitioned_link_breaks_watches_and_loses_requests_until_healed() {
         let (env, scene, maps) = scene();
-        let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
-        let mut told = told.expect("watching").boxed();
+        let events = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
+        let mut events = events.expect("watching").boxed();
         scene.line().partition();
         scene.upsert(MAP, json!({}));
-        let end = env.timeout(Duration::from_secs(1), told.next()).await;
+        let end = env.timeout(Duration::from_secs(1), events.next()).await;
         assert!(matches!(end, Ok(Some(Err(_)))), "the watch breaks instead of the event: {end:?}");
         assert!(
             env.timeout(Duration::from_secs(60), maps.get("a")).await.is_err(),
@@ -289,6 +293,6 @@ mod tests {
         );
         scene.line().heal();
         assert!(maps.get("a").await.is_ok());
-        assert!(told.next().await.is_none(), "a broken watch stays broken");
+        assert!(events.next().await.is_none(), "a broken watch stays broken");
     }
 }

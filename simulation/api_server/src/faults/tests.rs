@@ -75,15 +75,15 @@ impl World {
 
     /// Watches from the first revision for the given time. Returns the events, and whether and how the watch ended.
     async fn watch_with(&self, query: &str, during: Duration) -> (Vec<String>, Option<bool>) {
-        let (told, end) = self.follow(query, during).await;
-        (told.into_iter().map(|(_, event)| event).collect(), end)
+        let (received, end) = self.follow(query, during).await;
+        (received.into_iter().map(|(_, event)| event).collect(), end)
     }
 
     /// Watches like [`World::watch_with`] and also returns the time of each event.
     async fn follow(&self, query: &str, during: Duration) -> (Vec<(Duration, String)>, Option<bool>) {
         let response = self.send("GET", &format!("{MAPS}?watch=true{query}"), Value::Null).await;
         let mut frames = response.expect("a watch").into_body().into_data_stream();
-        let (mut told, mut end) = (Vec::new(), None);
+        let (mut received, mut end) = (Vec::new(), None);
         let collect = async {
             loop {
                 match frames.next().await {
@@ -91,7 +91,7 @@ impl World {
                         let event: Value = serde_json::from_slice(&frame).expect("one event per frame");
                         let name = event["object"]["metadata"]["name"].as_str().unwrap_or("-");
                         let event = format!("{} {name}", event["type"].as_str().unwrap_or("?"));
-                        told.push((self.env.now().since_origin(), event));
+                        received.push((self.env.now().since_origin(), event));
                     }
                     Some(Err(_)) => return end = Some(false),
                     None => return end = Some(true),
@@ -99,7 +99,7 @@ impl World {
             }
         };
         let _in_time = self.env.timeout(during, collect).await;
-        (told, end)
+        (received, end)
     }
 }
 
@@ -182,7 +182,7 @@ async fn server_timeout_is_returned_after_the_effect() {
 async fn takes_effect(fault: FaultAction, path: &str, dropped_after: Duration) -> bool {
     let world = World::with(hour_of(fault));
     let sending = world.send("POST", path, map("one"));
-    assert!(world.env.timeout(dropped_after, sending).await.is_err(), "nothing is answered by then");
+    assert!(world.env.timeout(dropped_after, sending).await.is_err(), "no response arrives by then");
     world.env.sleep(seconds(60)).await;
     world.exists("one")
 }
@@ -237,7 +237,10 @@ async fn killed_sender_leaves_only_requests_in_the_network() {
     world.sender.kill();
     world.env.sleep(seconds(6)).await;
     assert!(!world.exists("one"), "{}", world.network.journal().lines());
-    assert!(world.env.timeout(seconds(60), world.create("two")).await.is_err(), "the dead send nothing");
+    assert!(
+        world.env.timeout(seconds(60), world.create("two")).await.is_err(),
+        "a dead process sends nothing"
+    );
     assert!(!world.exists("two"));
 }
 
@@ -299,8 +302,8 @@ async fn dead_server_loses_responses_and_stalls_watches() {
         let request = request.body(Full::new(Bytes::from(map("two").to_string()))).expect("a request");
         others.clone().oneshot(request).await.expect("an answer");
     };
-    let ((), (told, end)) = tokio::join!(changes, world.watch(seconds(600)));
-    assert_eq!((told, end), (Vec::new(), None), "a stalled watch delivers no event");
+    let ((), (received, end)) = tokio::join!(changes, world.watch(seconds(600)));
+    assert_eq!((received, end), (Vec::new(), None), "a stalled watch delivers no event");
     assert_eq!(world.create("three").await, 201, "another server answers");
 }
 
@@ -312,8 +315,8 @@ async fn held_watch_delivers_late_while_requests_are_answered() {
         world.env.sleep(seconds(10)).await;
         assert_eq!(world.create("one").await, 201);
     };
-    let ((), (told, end)) = tokio::join!(changes, world.follow("", seconds(300)));
-    let [(at, event)] = &*told else { panic!("not one event: {told:?}") };
+    let ((), (received, end)) = tokio::join!(changes, world.follow("", seconds(300)));
+    let [(at, event)] = &*received else { panic!("not one event: {received:?}") };
     assert_eq!((&**event, end), ("ADDED one", None));
     assert!((seconds(240)..seconds(241)).contains(at), "{at:?}");
 }
@@ -381,8 +384,8 @@ async fn watch_faults_end_reset_expire_or_stall_watches() {
     for (what, last, end) in cases {
         let world = World::with(hour_of(what.clone()));
         world.create("one").await;
-        let (told, ended) = world.watch(seconds(900)).await;
-        assert_eq!((told.last().map(String::as_str), ended), (Some(last), end), "{what:?}: {told:?}");
+        let (received, ended) = world.watch(seconds(900)).await;
+        assert_eq!((received.last().map(String::as_str), ended), (Some(last), end), "{what:?}: {received:?}");
     }
 }
 
@@ -395,9 +398,9 @@ async fn stalled_watch_sends_no_more_events() {
         std::future::pending::<()>().await;
     };
     let watch = world.watch(seconds(800));
-    let (told, end) =
-        tokio::select! { biased; told = watch => told, () = changes => unreachable!("never ends") };
-    assert!(!told.contains(&"ADDED late".to_owned()) && end.is_none(), "{told:?} {end:?}");
+    let (received, end) =
+        tokio::select! { biased; received = watch => received, () = changes => unreachable!("never ends") };
+    assert!(!received.contains(&"ADDED late".to_owned()) && end.is_none(), "{received:?} {end:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -421,8 +424,9 @@ async fn delayed_events_arrive_in_order() {
         world.env.sleep(seconds(200)).await;
         made_by
     };
-    let (made_by, (told, _)) = tokio::join!(changes, world.follow("", seconds(150)));
-    let (times, events): (Vec<Duration>, Vec<&str>) = told.iter().map(|(at, event)| (*at, &**event)).unzip();
+    let (made_by, (received, _)) = tokio::join!(changes, world.follow("", seconds(150)));
+    let (times, events): (Vec<Duration>, Vec<&str>) =
+        received.iter().map(|(at, event)| (*at, &**event)).unzip();
     assert_eq!(events, NAMES.map(|name| format!("ADDED {name}")));
     assert!(times.iter().any(|at| *at > made_by + seconds(1)), "nothing was late: {times:?}");
 }
@@ -438,13 +442,13 @@ async fn coalescing_replaces_short_lived_object_with_bookmark() {
         std::future::pending::<()>().await;
     };
     let watch = world.watch_with("&allowWatchBookmarks=true", seconds(30));
-    let (told, _) =
-        tokio::select! { biased; told = watch => told, () = changes => unreachable!("never ends") };
+    let (received, _) =
+        tokio::select! { biased; received = watch => received, () = changes => unreachable!("never ends") };
     assert!(
-        told.contains(&"ADDED stays".to_owned()) && !told.iter().any(|it| it.ends_with("brief")),
-        "{told:?}"
+        received.contains(&"ADDED stays".to_owned()) && !received.iter().any(|it| it.ends_with("brief")),
+        "{received:?}"
     );
-    assert_eq!(told.last().map(String::as_str), Some("BOOKMARK -"));
+    assert_eq!(received.last().map(String::as_str), Some("BOOKMARK -"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -456,9 +460,9 @@ async fn end_bookmark_of_initial_list_can_be_omitted() {
         let world = World::with(faults);
         let response = world.send("GET", &initial, Value::Null).await.expect("a watch");
         let frames = response.into_body().into_data_stream().take_until(world.env.sleep(seconds(5)));
-        let told: Vec<_> = frames.collect().await;
+        let received: Vec<_> = frames.collect().await;
         let ends =
-            told.iter().flatten().filter(|frame| frame.windows(18).any(|it| it == b"initial-events-end"));
+            received.iter().flatten().filter(|frame| frame.windows(18).any(|it| it == b"initial-events-end"));
         assert_eq!(ends.count(), bookmarks);
     }
 }
@@ -509,8 +513,8 @@ async fn partition_delays_events_of_open_watch_until_it_heals() {
         let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
         others.clone().oneshot(request).await.expect("an answer");
     };
-    let ((), (told, end)) = tokio::join!(changes, world.follow("", seconds(80)));
-    let [(at, event)] = &*told else { panic!("not one event: {told:?}") };
+    let ((), (received, end)) = tokio::join!(changes, world.follow("", seconds(80)));
+    let [(at, event)] = &*received else { panic!("not one event: {received:?}") };
     assert_eq!((&**event, end), ("ADDED one", None));
     assert!((seconds(70)..seconds(71)).contains(at), "{at:?}");
 }

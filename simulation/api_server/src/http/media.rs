@@ -294,8 +294,8 @@ mod tests {
             format!("{text}a{at}: &a{at} {}\n", nest(40, &format!("*a{}", at - 1)))
         });
         for text in [aliases, format!("a: {}", nest(128, "x")), format!("a: {}", nest(100_000, "x"))] {
-            let told = read(text.as_bytes(), Format::Yaml);
-            assert!(told.is_err(), "{told:?}");
+            let result = read(text.as_bytes(), Format::Yaml);
+            assert!(result.is_err(), "{result:?}");
         }
         let json = nest(100_000, "1");
         assert!(read(json.as_bytes(), Format::Json).is_err_and(|why| why == "exceeded max depth"));

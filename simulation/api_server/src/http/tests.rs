@@ -24,7 +24,12 @@ fn target(server: &ApiServer, name: &str) -> Target {
     let resource =
         server.catalogue().resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned();
     let (namespace, subresource) = (String::new(), String::new());
-    Target { resource: resource.expect("it is served"), namespace, name: name.to_owned(), subresource }
+    Target {
+        resource: resource.expect("the resource is served"),
+        namespace,
+        name: name.to_owned(),
+        subresource,
+    }
 }
 
 /// A server with a custom kind.
@@ -43,7 +48,7 @@ fn server() -> ApiServer {
     server
         .registry()
         .create(&target(&server, ""), definition, &WriteOptions::default())
-        .expect("it is defined");
+        .expect("the definition is created");
     server
 }
 
@@ -62,7 +67,10 @@ async fn kind_removed_before_body_arrives_is_not_found() {
         let server = server();
         let remove = || {
             let definition = target(&server, "widgets.example.com");
-            server.registry().delete(&definition, &DeleteOptions::default()).expect("it is withdrawn");
+            server
+                .registry()
+                .delete(&definition, &DeleteOptions::default())
+                .expect("the definition is deleted");
         };
         let body = match method {
             "DELETE" => json!({}),

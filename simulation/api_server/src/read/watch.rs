@@ -202,12 +202,12 @@ impl Watch {
                     let current = self.view.revision();
                     return self.fail(Status::too_large_resource_version(at_least, current, RETRY_SECONDS));
                 }
-                self.tell_present();
+                self.queue_current_state();
             }
         }
     }
 
-    fn tell_present(&mut self) {
+    fn queue_current_state(&mut self) {
         let snapshot = self.view.shown(&self.collection);
         let (revision, selection) = (snapshot.revision, &self.selection);
         let selected = selection.range(&snapshot.objects, None).filter(|it| selection.selects(it));
@@ -235,7 +235,7 @@ impl Watch {
             _ => told.max(through),
         };
         self.phase = Phase::Following { start, told };
-        self.pending.extend(changes.iter().filter_map(|it| tell(&self.selection, it)));
+        self.pending.extend(changes.iter().filter_map(|it| event_for(&self.selection, it)));
         if !self.pending.is_empty() || changes.len() == BATCH {
             return;
         }
@@ -296,7 +296,7 @@ fn refuse(error: &StorageError) -> Status {
 }
 
 /// Converts a change to an event of a watch with this selection.
-fn tell(selection: &Selection, transition: &Transition) -> Option<WatchEvent> {
+fn event_for(selection: &Selection, transition: &Transition) -> Option<WatchEvent> {
     let was = transition.before().is_some_and(|it| selection.matches(it));
     let is = !matches!(transition, Transition::Removed { .. }) && selection.matches(transition.now());
     match (was, is) {

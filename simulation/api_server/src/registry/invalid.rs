@@ -125,7 +125,7 @@ mod tests {
         errors.not_supported("spec.restartPolicy", "No", &["Always", "Never"]);
         errors.duplicate("spec.containers[1].name", "a");
         errors.too_long("metadata.annotations", 262_144);
-        let told: Vec<_> = errors.0.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let messages: Vec<_> = errors.0.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let expected = [
             "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
             r#"spec.selector: Invalid value: {"a":"b"}: field is immutable"#,
@@ -134,6 +134,6 @@ mod tests {
             r#"spec.containers[1].name: Duplicate value: "a""#,
             "metadata.annotations: Too long: may not be more than 262144 bytes",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(messages, expected);
     }
 }

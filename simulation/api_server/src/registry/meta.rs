@@ -160,7 +160,7 @@ fn finalizers(metadata: &Value, errors: &mut FieldErrors) {
 mod tests {
     use super::*;
 
-    fn told(metadata: Value) -> Vec<String> {
+    fn messages(metadata: Value) -> Vec<String> {
         let mut errors = FieldErrors::default();
         validate(&json!({"metadata": metadata}), true, names::subdomain_name, &mut errors);
         errors.0.into_iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn second_controller_reference_is_rejected() {
         let owner = |name: &str| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": true});
-        let found = told(json!({"name": "a", "namespace": "b", "ownerReferences": [owner("x"), owner("y")]}));
+        let found =
+            messages(json!({"name": "a", "namespace": "b", "ownerReferences": [owner("x"), owner("y")]}));
         assert_eq!(found.len(), 1);
         assert!(found[0].ends_with(
             "Only one reference can have Controller set to true. Found \"true\" in references for ReplicaSet/x and \
@@ -179,13 +180,14 @@ mod tests {
 
     #[test]
     fn name_is_required() {
-        let found = told(json!({"namespace": "b"}));
+        let found = messages(json!({"namespace": "b"}));
         assert_eq!(found, ["metadata.name: Required value: name or generateName is required"]);
     }
 
     #[test]
     fn annotations_are_limited_to_256_kilobytes() {
-        let found = told(json!({"name": "a", "namespace": "b", "annotations": {"a": "x".repeat(262_144)}}));
+        let found =
+            messages(json!({"name": "a", "namespace": "b", "annotations": {"a": "x".repeat(262_144)}}));
         assert_eq!(found, ["metadata.annotations: Too long: may not be more than 262144 bytes"]);
     }
 

@@ -182,11 +182,11 @@ mod tests {
 
     #[test]
     fn invalid_names_get_upstream_messages() {
-        let told = subdomain("Bad_Name");
+        let errors = subdomain("Bad_Name");
         let expected = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
                         and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
                         validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-        assert_eq!(told, [expected]);
+        assert_eq!(errors, [expected]);
         assert_eq!(label("a.b"), ["must not contain dots"]);
         assert_eq!(label(&"a".repeat(64)), ["must be no more than 63 characters"]);
         assert_eq!(path_name("..", false), ["may not be '..'"]);

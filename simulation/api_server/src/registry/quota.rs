@@ -109,15 +109,15 @@ fn charge_one(
         })
         .collect();
     if !exceeded.is_empty() {
-        let told = |of: &dyn Fn(&(&String, i64, &str)) -> String| {
+        let join = |of: &dyn Fn(&(&String, i64, &str)) -> String| {
             let parts: Vec<_> = exceeded.iter().map(|it| format!("{}={}", it.0, of(it))).collect();
             parts.join(",")
         };
         return refuse(&format!(
             "exceeded quota: {quota_name}, requested: {}, used: {}, limited: {}",
-            told(&|it| it.1.to_string()),
-            told(&|it| used(it.0).unwrap_or_default().to_owned()),
-            told(&|it| it.2.to_owned()),
+            join(&|it| it.1.to_string()),
+            join(&|it| used(it.0).unwrap_or_default().to_owned()),
+            join(&|it| it.2.to_owned()),
         ));
     }
     let mut after = quota.value.clone();

@@ -281,10 +281,10 @@ fn why_none_allowed(budget: &Value, name: &str) -> String {
     let of_type = |it: &&Value| value::text(it, &["type"]) == "DisruptionAllowed";
     let condition = value::items(budget, &["status", "conditions"]).iter().find(of_type);
     let not_now = format!("The disruption budget {name} does not allow evicting pods currently");
-    let told = condition
+    let explained = condition
         .filter(|it| value::text(it, &["status"]) == "False" && !value::text(it, &["message"]).is_empty());
     let (reason, message) =
-        told.map_or(("", ""), |it| (value::text(it, &["reason"]), value::text(it, &["message"])));
+        explained.map_or(("", ""), |it| (value::text(it, &["reason"]), value::text(it, &["message"])));
     if reason == "SyncFailed" {
         return format!("{not_now} because it failed sync: {message}");
     }
@@ -292,7 +292,7 @@ fn why_none_allowed(budget: &Value, name: &str) -> String {
         let (needed, found) = (count("desiredHealthy"), count("currentHealthy"));
         return format!("The disruption budget {name} needs {needed} healthy pods and has {found} currently");
     }
-    if told.is_some() { format!("{not_now} ({reason}): {message}") } else { not_now }
+    if explained.is_some() { format!("{not_now} ({reason}): {message}") } else { not_now }
 }
 
 fn too_many_disruptions(retry_after_seconds: u32, why: String) -> Status {

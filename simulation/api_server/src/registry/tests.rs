@@ -55,7 +55,7 @@ impl World {
     }
 
     fn made(&self, path: &str, body: Value) -> Value {
-        self.create(path, body).expect("it is created")
+        self.create(path, body).expect("the object is created")
     }
 
     fn update(&self, path: &str, body: Value) -> Result<Value, Status> {
@@ -78,7 +78,7 @@ impl World {
 
     /// Writes a status as a controller or kubelet does.
     fn status(&self, path: &str, name: &str, status: Value) -> Value {
-        let mut object = self.get(path.trim_end_matches("/status"), name).expect("it is there");
+        let mut object = self.get(path.trim_end_matches("/status"), name).expect("the object exists");
         object["status"] = status;
         self.update(path, object).expect("the status is written")
     }

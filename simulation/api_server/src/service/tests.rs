@@ -83,10 +83,10 @@ async fn kube_client_creates_reads_updates_watches_and_deletes() {
 
     pods.delete("a", &DeleteParams::default()).await.expect("deleted");
     assert!(pods.get_opt("a").await.expect("asked").is_none());
-    let told =
+    let events =
         pods.watch(&WatchParams::default().timeout(5).disable_bookmarks(), &version).await.expect("watching");
-    let told: Vec<_> = told.try_collect().await.expect("told");
-    let kinds: Vec<_> = told
+    let events: Vec<_> = events.try_collect().await.expect("events");
+    let kinds: Vec<_> = events
         .iter()
         .map(|it| match it {
             WatchEvent::Added(_) => "added",
@@ -103,16 +103,16 @@ async fn kube_client_creates_reads_updates_watches_and_deletes() {
 async fn watch_continues_until_the_server_stops() {
     let server = server();
     let namespaces = Api::<Namespace>::all(Client::new(server.clone(), "default"));
-    let mut told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
+    let mut events = namespaces.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
     let mut names = Vec::new();
-    while let Ok(Some(event)) = server.env().timeout(Duration::from_secs(1), told.next()).await {
+    while let Ok(Some(event)) = server.env().timeout(Duration::from_secs(1), events.next()).await {
         if let Ok(WatchEvent::Added(namespace)) = event {
             names.push(namespace.name_any());
         }
     }
     assert!(names.contains(&"default".to_owned()), "{names:?}");
     server.stop();
-    while server.env().timeout(Duration::from_secs(1), told.next()).await.expect("an end").is_some() {}
+    while server.env().timeout(Duration::from_secs(1), events.next()).await.expect("an end").is_some() {}
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +141,9 @@ async fn apply_that_creates_requires_create_permission() {
     let maps = Api::<ConfigMap>::default_namespaced(Client::new(server.as_user("keeper"), "default"));
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web" } });
     let apply = async || maps.patch("web", &PatchParams::apply("keeper"), &Patch::Apply(&map)).await;
-    let kube::Error::Api(denied) = apply().await.expect_err("it would create") else { panic!("no answer") };
+    let kube::Error::Api(denied) = apply().await.expect_err("the apply would create an object") else {
+        panic!("no answer")
+    };
     let message = "configmaps \"web\" is forbidden: User \"keeper\" cannot create resource \"configmaps\" in API group \
                    \"\" in the namespace \"default\"";
     assert_eq!((denied.code, &*denied.message), (403, message));
@@ -150,11 +152,11 @@ async fn apply_that_creates_requires_create_permission() {
     let conflict = maps.patch("web", &PatchParams::apply("keeper"), &Patch::Apply(&other)).await;
     assert!(
         matches!(conflict, Err(kube::Error::Api(status)) if status.code == 409),
-        "it would create nothing"
+        "an update of another UID creates nothing"
     );
     server.restrict("keeper", vec![grant(Verb::Create)]);
-    apply().await.expect("both are granted");
-    apply().await.expect("it exists");
+    apply().await.expect("patch and create are granted");
+    apply().await.expect("the object exists");
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +173,7 @@ async fn update_that_creates_requires_create_permission() {
     assert_eq!(code, 403, "{denied}");
     let mut gone = lease.clone();
     gone["metadata"]["uid"] = json!("gone");
-    assert_eq!(ask(&keeper, "PUT", path, gone).await.0, 409, "it would create nothing");
+    assert_eq!(ask(&keeper, "PUT", path, gone).await.0, 409, "an update of another UID creates nothing");
     server.restrict("keeper", vec![grant(Verb::Create)]);
     assert_eq!(ask(&keeper, "PUT", path, lease).await.0, 201);
     assert!(
@@ -283,8 +285,8 @@ async fn deprecated_watch_paths_select_all_objects_or_one() {
     for (path, expected) in [(old.to_owned(), 2), (format!("{old}/b"), 1)] {
         let request = Request::get(format!("{path}?timeoutSeconds=1")).body(Full::<Bytes>::default());
         let Ok(answer) = server.clone().oneshot(request.expect("a request")).await;
-        let told = answer.into_body().collect().await.expect("a whole body").to_bytes();
-        assert_eq!(told.iter().filter(|byte| **byte == b'\n').count(), expected, "{path}");
+        let frames = answer.into_body().collect().await.expect("a complete body").to_bytes();
+        assert_eq!(frames.iter().filter(|byte| **byte == b'\n').count(), expected, "{path}");
     }
     let (code, ..) = ask(&server, "DELETE", &format!("{old}/b"), Value::Null).await;
     assert_eq!(code, 405);
@@ -425,9 +427,9 @@ async fn only_loopback_socket_is_served_until_the_server_stops() {
     let client = Client::try_from(config).expect("a client");
     let namespaces = Api::<Namespace>::all(client);
     assert!(namespaces.get_opt("default").await.expect("asked").is_some());
-    let told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching");
+    let events = namespaces.watch(&WatchParams::default(), "0").await.expect("watching");
     server.stop();
     // The watch ends with the server, regardless of its timeout.
-    let _told: Vec<_> = told.collect().await;
+    let _events: Vec<_> = events.collect().await;
     assert!(matches!(serving.await, Ok(Ok(()))));
 }

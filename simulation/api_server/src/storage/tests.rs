@@ -133,8 +133,8 @@ proptest! {
             } else {
                 prop_assert_eq!(notes(&read.unwrap()), expected);
                 // The later changes lead to the latest state.
-                let told = storage.changes(&pods(), revision, u64::MAX, usize::MAX).unwrap();
-                let revisions: Vec<_> = told.iter().map(|it| it.revision()).collect();
+                let changes = storage.changes(&pods(), revision, u64::MAX, usize::MAX).unwrap();
+                let revisions: Vec<_> = changes.iter().map(|it| it.revision()).collect();
                 prop_assert_eq!(revisions, (revision + 1..=storage.revision()).collect::<Vec<_>>());
             }
         }
@@ -162,9 +162,9 @@ fn compaction_drops_only_older_history() {
     assert_eq!(storage.changes(&pods(), 2, 9, 9).unwrap_err(), forgotten);
     assert_eq!(storage.changes(&pods(), 3, 9, 9).unwrap().len(), 1);
     storage.compact(2);
-    assert_eq!(storage.floor(), 3, "the floor never sinks");
+    assert_eq!(storage.floor(), 3, "the floor never decreases");
     storage.compact(100);
-    assert_eq!(storage.floor(), 4, "nor is it above the present");
+    assert_eq!(storage.floor(), 4, "the floor is never above the revision");
     assert_eq!(notes(&storage.read(&pods(), Some(4)).unwrap()).len(), 3);
 }
 
@@ -176,8 +176,8 @@ fn changes_are_returned_in_order_in_batches_per_collection() {
         create(&storage, &nodes(), name);
     }
     let revisions = |after, through, most| {
-        let told = storage.changes(&pods(), after, through, most).unwrap();
-        told.iter().map(|it| it.revision()).collect::<Vec<_>>()
+        let changes = storage.changes(&pods(), after, through, most).unwrap();
+        changes.iter().map(|it| it.revision()).collect::<Vec<_>>()
     };
     assert_eq!(revisions(1, 9, 9), [2, 4, 6, 8]);
     assert_eq!(revisions(1, 9, 2), [2, 4]);
@@ -194,7 +194,10 @@ fn readers_share_the_bytes_encoded_once() {
     let one = storage.changes(&pods(), 2, 3, 9).unwrap();
     let two = storage.changes(&pods(), 2, 3, 9).unwrap();
     assert!(Arc::ptr_eq(one[0].now(), &held));
-    assert!(Arc::ptr_eq(&one[0].leaving(), &two[0].leaving()), "also of what is made only when asked for");
+    assert!(
+        Arc::ptr_eq(&one[0].leaving(), &two[0].leaving()),
+        "the state created on first use is shared, too"
+    );
     assert_eq!(one[0].leaving().value["metadata"]["resourceVersion"], "3");
     assert_eq!(one[0].leaving().value["note"], 1);
 }
@@ -253,8 +256,8 @@ fn restored_storage_continues_from_the_snapshot() {
     assert!(matches!(restored.read(&pods(), Some(4)), Err(StorageError::Compacted { asked: 4, floor: 5 })));
     assert_eq!(put(&restored, "a", 2), 6);
     restored.snapshot_to(&path).unwrap();
-    assert_eq!(restore(&path).unwrap().revision(), 6, "a snapshot replaces the one before");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "and leaves nothing beside");
+    assert_eq!(restore(&path).unwrap().revision(), 6, "a snapshot replaces the previous one");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
 }
 
 #[test]
@@ -272,8 +275,8 @@ fn restore_undoes_later_writes_and_assigns_their_revisions_again() {
     assert_eq!(storage.revision(), backup);
     assert!(observer.is_closed() && !storage.observe(Some(&pods())).is_closed());
     assert_eq!(put(&storage, "a", 3), undone);
-    let told = storage.changes(&pods(), backup, undone, 10).unwrap();
-    assert_eq!(told.iter().map(|it| it.revision()).collect::<Vec<_>>(), [undone]);
+    let changes = storage.changes(&pods(), backup, undone, 10).unwrap();
+    assert_eq!(changes.iter().map(|it| it.revision()).collect::<Vec<_>>(), [undone]);
     assert!(matches!(storage.restore(undone + 1), Err(StorageError::Future { .. })));
     assert!(matches!(storage.restore(backup - 1), Err(StorageError::Compacted { .. })));
 }
@@ -300,9 +303,9 @@ fn invalid_snapshot_files_are_rejected_and_named() {
     ];
     for (text, why) in cases {
         fs::write(&path, &text).unwrap();
-        let told = restore(&path).unwrap_err().to_string();
-        assert!(told.contains(why), "{told:?} does not say {why:?}, of {text:?}");
-        assert!(told.contains("objects"), "{told:?} does not name the file");
+        let message = restore(&path).unwrap_err().to_string();
+        assert!(message.contains(why), "{message:?} does not contain {why:?}, for {text:?}");
+        assert!(message.contains("objects"), "{message:?} does not name the file");
     }
 }
 

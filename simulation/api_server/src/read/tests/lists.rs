@@ -290,7 +290,11 @@ async fn lag_of_frozen_view_is_bounded_by_limit_and_history() {
     for _ in 0..3 {
         world.put("a", &json!({}));
     }
-    assert_eq!((world.view.revision(), world.storage.revision()), (3, 7), "only four writes are kept");
+    assert_eq!(
+        (world.view.revision(), world.storage.revision()),
+        (3, 7),
+        "the history keeps only four writes"
+    );
     assert_eq!(listed(&world, &options("0", "", 0)).revision, 3);
 }
 

@@ -25,7 +25,7 @@ fn list_watch(resource_version: &str) -> WatchOptions {
     }
 }
 
-fn told(event: WatchEvent) -> String {
+fn describe(event: WatchEvent) -> String {
     let object = |it: &Stored| {
         assert_eq!(it.value["metadata"]["resourceVersion"], it.revision.to_string());
         format!("{}@{}", it.key.name, it.revision)
@@ -44,7 +44,7 @@ fn told(event: WatchEvent) -> String {
 fn now(events: &mut Events) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(next) = events.next().now_or_never() {
-        all.push(next.map_or_else(|| "end".to_owned(), told));
+        all.push(next.map_or_else(|| "end".to_owned(), describe));
         if all.last().is_some_and(|it| it == "end") {
             break;
         }
@@ -63,7 +63,7 @@ impl World {
         let until = start + Duration::from_secs(seconds);
         while let Ok(next) = self.env.timeout(until - self.env.now(), events.next()).await {
             let at = (self.env.now() - start).as_secs();
-            all.push((at, next.map_or_else(|| "end".to_owned(), told)));
+            all.push((at, next.map_or_else(|| "end".to_owned(), describe)));
             if all.last().is_some_and(|(_, it)| it == "end") {
                 break;
             }
@@ -152,7 +152,7 @@ async fn deselected_object_is_delivered_in_its_last_selected_state() {
     world.put("a", &json!({"tier": "x"}));
     world.put("a", &json!({"tier": "y"}));
     let _added = events.next().await;
-    let Some(WatchEvent::Deleted(last)) = events.next().await else { panic!("it was not told as deleted") };
+    let Some(WatchEvent::Deleted(last)) = events.next().await else { panic!("the event is not DELETED") };
     assert_eq!((last.revision, &last.value["metadata"]["labels"]["tier"]), (3, &json!("x")));
     assert!(std::str::from_utf8(&last.bytes).unwrap().contains(r#""resourceVersion":"3""#));
 }
@@ -384,7 +384,7 @@ async fn watches_share_the_bytes_of_objects() {
     for events in &mut watches {
         let (added, deleted) = (events.next().await, events.next().await);
         let (Some(WatchEvent::Added(added)), Some(WatchEvent::Deleted(deleted))) = (added, deleted) else {
-            panic!("something else was told");
+            panic!("the events are not ADDED and DELETED");
         };
         bytes.push((added.bytes.as_ptr(), deleted.bytes.as_ptr()));
     }
@@ -400,14 +400,14 @@ impl Cache {
         Cache(listed.items.iter().map(|it| (it.key.clone(), it.revision)).collect())
     }
 
-    fn hear(&mut self, event: WatchEvent) {
-        let (told, known) = match event {
+    fn apply(&mut self, event: WatchEvent) {
+        let (consistent, known) = match event {
             WatchEvent::Added(it) => (self.0.insert(it.key.clone(), it.revision).is_none(), Some(it)),
             WatchEvent::Modified(it) => (self.0.insert(it.key.clone(), it.revision).is_some(), Some(it)),
             WatchEvent::Deleted(it) => (self.0.remove(&it.key).is_some(), Some(it)),
             _ => (false, None),
         };
-        assert!(told, "{known:?} was told as what it is not");
+        assert!(consistent, "the event type does not match {known:?}");
     }
 }
 
@@ -438,7 +438,7 @@ proptest! {
                 };
                 if let (true, Some((cache, events))) = (heard, &mut following) {
                     while let Some(Some(event)) = events.next().now_or_never() {
-                        cache.hear(event);
+                        cache.apply(event);
                     }
                     assert_eq!(cache.0, Cache::of(&listed()).0);
                 }

@@ -334,13 +334,13 @@ fn too_deeply_nested_object_is_rejected_by_every_write() {
             world.patch(path, "changes", PatchKind::Json, add),
             world.update(path, updated),
         ];
-        for (way, told) in tried.into_iter().enumerate() {
-            match told {
+        for (way, outcome) in tried.into_iter().enumerate() {
+            match outcome {
                 Ok(written) => assert_eq!((&written["data"], refused), (&data, 0), "{way}: {depth}"),
                 // A rejected JSON patch never produces an object.
                 Err(status) => match (way, status.code, status.reason) {
                     (3, 422, "Invalid") if depth > 126 => {}
-                    told => assert_eq!(told, (way, 400, "BadRequest"), "{depth}"),
+                    outcome => assert_eq!(outcome, (way, 400, "BadRequest"), "{depth}"),
                 },
             }
         }

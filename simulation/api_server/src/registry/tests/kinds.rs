@@ -1,11 +1,11 @@
 use super::*;
 
 /// Returns the errors for a body, as `field: message` for each cause.
-fn told(world: &World, path: &str, body: Value) -> Vec<String> {
+fn causes(world: &World, path: &str, body: Value) -> Vec<String> {
     let refused = world.create(path, body).unwrap_err();
     assert_eq!(refused.code, 422, "{}", refused.message);
-    let causes = refused.details.map(|it| it.causes).unwrap_or_default();
-    causes.into_iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
+    let found = refused.details.map(|it| it.causes).unwrap_or_default();
+    found.into_iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn invalid_pod_is_rejected_per_field() {
         "spec.containers[1].name: Duplicate value: \"c\"",
         "spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\"",
     ];
-    assert_eq!(told(&world, "pods", body), expected);
+    assert_eq!(causes(&world, "pods", body), expected);
 }
 
 #[test]
@@ -126,17 +126,17 @@ fn invalid_workloads_are_rejected_per_field() {
         "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
         "spec.template.metadata.labels: Invalid value: {\"app\":\"b\"}: `selector` does not match template `labels`",
     ];
-    assert_eq!(told(&world, "apps/v1/replicasets", body), expected);
+    assert_eq!(causes(&world, "apps/v1/replicasets", body), expected);
     let mut body = replica_set("a");
     body["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
     let expected =
         "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"";
-    assert_eq!(told(&world, "apps/v1/replicasets", body), [expected]);
+    assert_eq!(causes(&world, "apps/v1/replicasets", body), [expected]);
     let mut body = replica_set("a");
     body["spec"]["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}});
     let expected =
         "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0";
-    assert_eq!(told(&world, "apps/v1/deployments", body), [expected]);
+    assert_eq!(causes(&world, "apps/v1/deployments", body), [expected]);
     let status = json!({"replicas": 1, "readyReplicas": 2});
     world.made("apps/v1/replicasets", replica_set("a"));
     let mut object = world.get("apps/v1/replicasets", "a").unwrap();
@@ -187,7 +187,7 @@ fn job_selects_its_own_pods() {
     let mut body = job("b");
     body["spec"]["template"]["spec"]["restartPolicy"].take();
     let expected = "spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"";
-    assert_eq!(told(&world, "batch/v1/jobs", body), [expected]);
+    assert_eq!(causes(&world, "batch/v1/jobs", body), [expected]);
 }
 
 #[test]
@@ -211,12 +211,12 @@ fn cron_job_requires_schedule_and_short_name() {
     let body = |name: &str, schedule: &str| json!({"metadata": {"name": name}, "spec": {"schedule": schedule, "jobTemplate": {"spec": job("x")["spec"]}}});
     let made = world.made("batch/v1/cronjobs", body("a", "*/5 * * * *"));
     assert_eq!(part(&made, "/spec/concurrencyPolicy"), "Allow");
-    let told = told(&world, "batch/v1/cronjobs", body(&"b".repeat(53), "every day"));
+    let causes = causes(&world, "batch/v1/cronjobs", body(&"b".repeat(53), "every day"));
     assert_eq!(
-        told[0],
+        causes[0],
         "spec.schedule: Invalid value: \"every day\": expected exactly 5 fields, found 2: [every day]"
     );
-    assert!(told[1].ends_with("must be no more than 52 characters"));
+    assert!(causes[1].ends_with("must be no more than 52 characters"));
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn claim_is_protected_and_bound_once() {
     let bind = |name| json!({"spec": {"volumeName": name}});
     assert!(world.patch("persistentvolumeclaims", "a", PatchKind::Merge, bind("v")).is_ok());
     assert!(world.patch("persistentvolumeclaims", "a", PatchKind::Merge, bind("w")).is_err());
-    let told = told(&world, "persistentvolumeclaims", json!({"metadata": {"name": "b"}, "spec": {}}));
-    assert_eq!(told[0], "spec.accessModes: Required value: at least 1 access mode is required");
-    assert_eq!(told[1], "spec.resources[storage]: Required value");
+    let causes = causes(&world, "persistentvolumeclaims", json!({"metadata": {"name": "b"}, "spec": {}}));
+    assert_eq!(causes[0], "spec.accessModes: Required value: at least 1 access mode is required");
+    assert_eq!(causes[1], "spec.resources[storage]: Required value");
 }
 
 #[test]
