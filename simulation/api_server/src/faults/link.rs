@@ -181,7 +181,7 @@ impl LinkEndpoint {
                 Err(*silently)
             }
             (_, DeliveryOutcome::Refused(status)) => {
-                self.struck(sent.id, format!("refused with {} {}", status.code, status.reason));
+                self.struck(sent.id, format!("rejected with {} {}", status.code, status.reason));
                 Ok(refusals::response(status))
             }
             (Way::TimedOut, _) => {
@@ -204,10 +204,10 @@ impl LinkEndpoint {
                 lose(silently, answer);
             }
             DeliveryOutcome::RefusedAfter(status) => {
-                self.struck(sent.id, format!("took effect and is answered with {}", status.code));
+                self.struck(sent.id, format!("took effect; answered with {}", status.code));
                 drop(answer.send(Ok(refusals::response(&status))));
             }
-            _ if self.is_cut_off() => self.struck(sent.id, "answered into a partition"),
+            _ if self.is_cut_off() => self.struck(sent.id, "response lost in a partition"),
             // The receiver is gone if the sender has timed out.
             _ => drop(answer.send(Ok(response))),
         }

@@ -538,7 +538,7 @@ async fn equal_seed_reproduces_history_and_removed_fault_changes_no_other() {
     assert_eq!(history(3, both()).await, history(3, both()).await);
     assert_ne!(history(3, both()).await, history(4, both()).await);
     let struck = |lines: String| -> Vec<String> {
-        let refused = lines.lines().filter(|line| line.contains("refused with 503"));
+        let refused = lines.lines().filter(|line| line.contains("rejected with 503"));
         refused.filter_map(|line| line.split('#').nth(1).map(str::to_owned)).collect()
     };
     let (together, alone) = (struck(history(3, both()).await), struck(history(3, vec![unavailable]).await));

@@ -189,7 +189,7 @@ impl FaultyWatch {
         if head.kind == "BOOKMARK" {
             let ends_list = contains(&frame, END_BOOKMARK);
             if if ends_list { treatment.no_end_bookmark } else { treatment.no_bookmarks } {
-                return self.line.struck(self.id, "a bookmark is left out");
+                return self.line.struck(self.id, "bookmark omitted");
             }
         }
         if treatment.coalesced && head.kind == "DELETED" && self.forget(&head) {
@@ -199,7 +199,7 @@ impl FaultyWatch {
             return;
         }
         if treatment.twice {
-            self.line.struck(self.id, "an event comes twice");
+            self.line.struck(self.id, "event duplicated");
             self.send(StreamItem::Event(frame.clone(), head.clone()), treatment.late);
         }
         self.send(StreamItem::Event(frame, head), treatment.late);
@@ -212,7 +212,7 @@ impl FaultyWatch {
             same(cargo) && matches!(cargo, StreamItem::Event(_, head) if head.kind == "ADDED")
         });
         if added {
-            self.line.struck(self.id, "an object came and went unseen");
+            self.line.struck(self.id, "object added and deleted unseen");
             self.under_way.retain(|(_, cargo)| !same(cargo));
         }
         added
