@@ -1,4 +1,4 @@
-//! Conditions of a status: lists in which each type stands once at most.
+//! Conditions of a status: lists that contain each condition type at most once.
 
 use k8s_openapi::{
     api::{
@@ -13,27 +13,26 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time},
 };
 
-/// What the many condition types have in common.
+/// Accessors that all condition types have in common.
 pub trait Condition: Clone + PartialEq {
-    /// What the condition is about: `Ready`, `Progressing`.
+    /// Returns the type of the condition: `Ready`, `Progressing`.
     fn of_type(&self) -> &str;
-    /// `True`, `False` or `Unknown`.
+    /// Returns the status: `True`, `False` or `Unknown`.
     fn status(&self) -> &str;
-    /// When the status last changed, where the type records it.
+    /// Returns the time of the last status change; `None` if the condition type does not record it.
     fn last_transition(&self) -> Option<&Time>;
-    /// Records when the status last changed; `None` says nothing is known.
+    /// Sets the time of the last status change; `None` means unknown.
     fn set_last_transition(&mut self, at: Option<Time>);
 }
 
-/// The condition of a type.
+/// Returns the condition of this type.
 pub fn find<'a, C: Condition>(conditions: &'a [C], of_type: &str) -> Option<&'a C> {
     conditions.iter().find(|condition| condition.of_type() == of_type)
 }
 
-/// Puts a condition instead of the one of its type, or at the end, and says whether anything changed.
+/// Replaces the condition of the same type, or appends the condition. Returns whether anything changed.
 ///
-/// The time of the last transition is kept when the status stays what it was: a new reason or message is no
-/// transition.
+/// The time of the last transition is kept while the status is unchanged: a new reason or message is not a transition.
 pub fn set<C: Condition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
     let Some(present) = conditions.iter_mut().find(|present| present.of_type() == condition.of_type()) else {
         conditions.push(condition);
@@ -47,9 +46,9 @@ pub fn set<C: Condition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
     changed
 }
 
-/// Like [`set`], for common conditions, of which each says which generation of the object it is about: a condition about
-/// an older generation than the present one changes nothing. An object that was created again with an old status keeps the
-/// condition until its generation catches up.
+/// Like [`set`], for the common condition type, which records the generation that it describes. A condition for an
+/// older generation than the present condition is ignored. If an object is recreated with an old status, the old
+/// condition stays until the generation of the new object reaches it.
 pub fn set_condition(conditions: &mut Vec<MetaCondition>, condition: MetaCondition) -> bool {
     let is_newer =
         |present: &MetaCondition| match (present.observed_generation, condition.observed_generation) {
@@ -63,16 +62,16 @@ pub fn set_condition(conditions: &mut Vec<MetaCondition>, condition: MetaConditi
 /// The status of a condition.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// Nobody can say.
+    /// The state of the condition cannot be determined.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// The status as objects carry it.
+    /// Returns the status in the format of the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -88,7 +87,7 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// Takes away the condition of a type, and says whether there was one.
+/// Removes the condition of this type. Returns whether the condition was present.
 pub fn remove<C: Condition>(conditions: &mut Vec<C>, of_type: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|condition| condition.of_type() != of_type);
@@ -128,7 +127,7 @@ conditions![
     StatefulSetCondition,
 ];
 
-/// The common condition always carries a transition time; setting none leaves it as it is.
+/// The common condition always has a transition time; setting `None` leaves it unchanged.
 impl Condition for MetaCondition {
     fn of_type(&self) -> &str {
         &self.type_
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn type_stands_once() {
+    fn condition_type_occurs_once() {
         let mut conditions = Vec::new();
         assert!(set(&mut conditions, ready("False", "Starting", 1)));
         assert!(set(&mut conditions, ready("True", "Started", 2)));
@@ -171,7 +170,7 @@ mod tests {
 
     // parity: create-or-update
     #[test]
-    fn setting_what_already_stands_changes_nothing() {
+    fn setting_an_equal_condition_changes_nothing() {
         let mut conditions = vec![ready("True", "Started", 1)];
         assert!(!set(&mut conditions, ready("True", "Started", 9)));
         assert_eq!(conditions, [ready("True", "Started", 1)]);
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_about_an_older_generation_changes_nothing() {
+    fn condition_of_older_generation_changes_nothing() {
         let about = |generation: Option<i64>, status: ConditionStatus| MetaCondition {
             type_: "Ready".into(),
             status: status.as_str().into(),
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_says_whether_there_was_one() {
+    fn remove_returns_whether_condition_was_present() {
         let mut conditions = vec![ready("True", "Started", 1)];
         assert!(!remove(&mut conditions, "Initialized"));
         assert!(remove(&mut conditions, "Ready"));

@@ -3,11 +3,11 @@
 use serde::Serialize;
 use serde_json::Value;
 
-/// The JSON value of an object, by way of its bytes. `serde_json::to_value` is another serializer, which would compile the
-/// code of every kind a second time.
+/// Returns the JSON value of an object by serializing it to bytes and parsing them. `serde_json::to_value` is a
+/// separate serializer, so the serialization code of every kind would be compiled a second time.
 ///
 /// # Errors
-/// When the object is no JSON.
+/// If the object cannot be serialized as JSON.
 pub fn value(object: &impl Serialize) -> serde_json::Result<Value> {
     serde_json::from_slice(&serde_json::to_vec(object)?)
 }

@@ -1,13 +1,13 @@
-//! The name under which an object is cached, queued and logged.
+//! Object keys: the namespace and name used in caches, queues and logs.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use kube::core::ObjectMeta;
 
-/// Namespace and name of an object: unique among the objects of one resource at one moment.
+/// Namespace and name of an object. At any time a key identifies at most one object of a resource.
 ///
-/// An object deleted and created again has the same key and another [`Uid`](crate::Uid). Cloning copies two
-/// pointers. Ordered by namespace, then name; objects without a namespace come first.
+/// An object that is deleted and recreated has the same key and a different [`Uid`](crate::Uid). Cloning copies two
+/// pointers. Keys are ordered by namespace, then by name; keys without a namespace come first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
@@ -15,34 +15,34 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// The key of a namespaced object.
+    /// Creates the key of a namespaced object.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
         Self { namespace: Some(namespace.into()), name: name.into() }
     }
 
-    /// The key of a cluster-scoped object.
+    /// Creates the key of a cluster-scoped object.
     pub fn cluster(name: &str) -> Self {
         Self { namespace: None, name: name.into() }
     }
 
-    /// A key from an optional namespace; an empty namespace means none, as it does on the wire.
+    /// Creates a key from an optional namespace. As in the API, an empty namespace means no namespace.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         Self { namespace: namespace.filter(|it| !it.is_empty()).map(Into::into), name: name.into() }
     }
 
-    /// The key of the object this metadata belongs to.
+    /// Creates the key of the object this metadata belongs to.
     ///
-    /// Metadata that never came from a server may lack a name; the key's name is then empty.
+    /// Metadata that was not read from a server can lack a name; the key's name is then empty.
     pub fn of(meta: &ObjectMeta) -> Self {
         Self::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
     }
 
-    /// The namespace; `None` for cluster-scoped objects.
+    /// Returns the namespace; `None` for cluster-scoped objects.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -58,7 +58,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// The same as `Display`: keys stand in log lines, where quotes and field names are noise.
+/// The same as `Display`: quotes and field names would only add noise to log lines.
 impl fmt::Debug for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -81,7 +81,7 @@ impl FromStr for ObjectKey {
     }
 }
 
-/// The text is neither `name` nor `namespace/name`.
+/// Error for a text that is neither `name` nor `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an object key: write `name` or `namespace/name`")]
 pub struct ParseObjectKeyError(String);
@@ -99,14 +99,14 @@ mod tests {
 
     // parity: keys-namespace-name-object
     #[test]
-    fn text_that_is_no_key_is_refused() {
+    fn malformed_key_text_is_rejected() {
         for text in ["", "/", "a/", "/a", "a/b/c"] {
             assert!(text.parse::<ObjectKey>().is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn cluster_scoped_keys_come_before_namespaced_ones() {
+    fn cluster_scoped_keys_sort_before_namespaced_keys() {
         assert!(ObjectKey::cluster("z") < ObjectKey::namespaced("a", "a"));
         assert!(ObjectKey::namespaced("a", "z") < ObjectKey::namespaced("b", "a"));
     }

@@ -1,21 +1,21 @@
-//! Which kind of object, as a value at run time.
+//! Resource kinds as values at run time.
 
 use std::{borrow::Cow, fmt};
 
 use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 
-/// Whether the objects of a resource live in namespaces.
+/// Scope of a resource: namespaced or cluster-scoped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Every object lives in a namespace.
+    /// Every object is in a namespace.
     Namespaced,
-    /// Objects belong to the cluster.
+    /// Objects are cluster-scoped.
     Cluster,
 }
 
-/// A scope known at compile time: k8s-openapi's markers, as values.
+/// A scope known at compile time, for k8s-openapi's marker types.
 pub trait Scoped {
-    /// The scope this marker stands for.
+    /// The scope that this marker represents.
     const SCOPE: Scope;
 }
 
@@ -27,23 +27,23 @@ impl Scoped for ClusterResourceScope {
     const SCOPE: Scope = Scope::Cluster;
 }
 
-/// Everything needed to address the objects of one resource.
+/// Group, version, kind, resource name and scope of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceKind {
     /// The API group; empty for the core group.
     pub group: Cow<'static, str>,
     /// The version within the group.
     pub version: Cow<'static, str>,
-    /// The kind, in the singular and in capitals: `ReplicaSet`.
+    /// The kind, singular and in upper camel case: `ReplicaSet`.
     pub kind: Cow<'static, str>,
-    /// The resource in paths and roles: `replicasets`.
+    /// The resource name used in URL paths and RBAC rules: `replicasets`.
     pub plural: Cow<'static, str>,
-    /// Whether its objects live in namespaces.
+    /// Scope of the objects.
     pub scope: Scope,
 }
 
 impl ResourceKind {
-    /// The kind of a Rust type.
+    /// Returns the kind of a Rust type.
     pub fn of<K>() -> Self
     where
         K: Resource<DynamicType = ()>,
@@ -58,7 +58,7 @@ impl ResourceKind {
         }
     }
 
-    /// `apiVersion` as objects carry it: `v1`, `apps/v1`.
+    /// Returns the `apiVersion` of the objects: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         match self.group.as_ref() {
             "" => self.version.to_string(),
@@ -66,12 +66,12 @@ impl ResourceKind {
         }
     }
 
-    /// Group and resource, without the version.
+    /// Returns the group and resource, without the version.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.plural.clone() }
     }
 
-    /// The path of the collection, in one namespace or over all of them.
+    /// Returns the URL path of the collection, in one namespace or across all namespaces.
     ///
     /// A namespace is ignored for cluster-scoped kinds.
     pub fn url_path(&self, namespace: Option<&str>) -> String {
@@ -86,7 +86,7 @@ impl ResourceKind {
     }
 }
 
-/// `replicasets.v1.apps`, as users write it on command lines.
+/// The format that users write on command lines: `replicasets.v1.apps`.
 impl fmt::Display for ResourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.as_ref() {
@@ -96,7 +96,7 @@ impl fmt::Display for ResourceKind {
     }
 }
 
-/// A resource in whatever version: what roles, metrics and version comparisons are about.
+/// A resource without a version, as RBAC rules, metrics and resource version comparisons refer to it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     /// The API group; empty for the core group.
@@ -106,13 +106,13 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// `resource` of `group`.
+    /// Creates a value for `resource` of `group`.
     pub fn new(group: impl Into<Cow<'static, str>>, resource: impl Into<Cow<'static, str>>) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
 }
 
-/// `replicasets.apps`, or `pods` in the core group.
+/// The format is `replicasets.apps`, or `pods` for the core group.
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.as_ref() {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kind_is_read_off_its_type() {
+    fn kind_is_derived_from_the_type() {
         let kind = ResourceKind::of::<ReplicaSet>();
         assert_eq!(
             (kind.group.as_ref(), kind.version.as_ref(), kind.kind.as_ref()),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_follow_group_and_scope() {
+    fn url_paths_depend_on_group_and_scope() {
         let (sets, pods, nodes) =
             (ResourceKind::of::<ReplicaSet>(), ResourceKind::of::<Pod>(), ResourceKind::of::<Node>());
         assert_eq!(sets.url_path(Some("web")), "/apis/apps/v1/namespaces/web/replicasets");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn core_group_has_no_name_in_print() {
+    fn core_group_is_omitted_in_display() {
         assert_eq!(ResourceKind::of::<ReplicaSet>().group_resource().to_string(), "replicasets.apps");
         assert_eq!(ResourceKind::of::<Pod>().group_resource().to_string(), "pods");
         assert_eq!(ResourceKind::of::<Pod>().to_string(), "pods.v1");

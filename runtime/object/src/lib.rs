@@ -1,16 +1,16 @@
-//! What every layer means by a Kubernetes object: key, version, metadata, owner, selector, condition,
-//! verb and rule, what a request is about, what a shard is, and how bytes become one.
+//! The object model that all layers share: keys, versions, metadata, owners, selectors, conditions, verbs, RBAC rules,
+//! request classification, shards, and decoding from bytes.
 //!
 //! Guarantees:
-//! - Nothing here does I/O, reads a clock or starts a task: every function is a function of its arguments.
-//! - Resource versions have one order, and one that is not a number has none ([`ResourceVersion`]).
-//! - A timestamp made by [`time`] equals the one the API server sends back ([`time::seconds`], [`time::micros`]).
-//! - Lists and watch frames are split without decoding the objects in them ([`wire`]), so that one object that
-//!   cannot be decoded never hides its neighbors.
-//! - Every object is in exactly one shard of a division ([`shard`]).
-//! - What an informer keeps is chosen by a [`Representation`], never by a blanket rule over Rust types.
+//! - This crate does no I/O, reads no clock and starts no task. The result of a function depends only on its arguments.
+//! - Resource versions have one order. A version that is not a number is not comparable ([`ResourceVersion`]).
+//! - A timestamp created by [`time`] equals the one that the API server returns ([`time::seconds`], [`time::micros`]).
+//! - Lists and watch frames are split without decoding the objects ([`wire`]). An object that cannot be decoded does
+//!   not affect the other objects.
+//! - Every object is in exactly one shard of a shard map ([`shard`]).
+//! - A [`Representation`] selects the parts of an object that an informer keeps. No rule applies to all Rust types.
 //!
-//! It refuses to know about clients, caches and queues; they know about it.
+//! This crate does not depend on clients, caches or queues.
 
 pub mod condition;
 pub mod json;
@@ -27,7 +27,7 @@ mod verb;
 mod version;
 pub mod wire;
 
-/// What API servers answer when they refuse, and what an ERROR frame of a watch carries.
+/// The error response of an API server, also carried by ERROR frames of a watch.
 pub use kube::core::Status;
 
 pub use self::{

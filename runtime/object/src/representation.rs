@@ -1,4 +1,4 @@
-//! Which type the objects of an informer have, and how they are decoded.
+//! Representations: the Rust types that informers decode objects into, and their decoders.
 
 use std::{any::TypeId, fmt, marker::PhantomData};
 
@@ -10,67 +10,68 @@ use crate::{ResourceKind, Scoped, wire::reason_without_values};
 
 /// Decodes the bytes of one object.
 ///
-/// One writer of a store owns a decoder, so a decoder can hold an interner, a template or a scratch buffer.
+/// Each writer of a store has its own decoder, so a decoder can hold an interner, a template or a scratch buffer.
 pub trait Decoder: Send + 'static {
     /// The type of the decoded object.
     type Object;
 
-    /// Decodes one object: an item of a list, or the object of a watch frame. Items of lists can lack
-    /// `apiVersion` and `kind`.
+    /// Decodes one object: an item of a list, or the object of a watch frame. Items of lists can lack `apiVersion` and
+    /// `kind`.
     ///
     /// # Errors
     ///
-    /// When the bytes are not such an object. The decoder stays usable.
+    /// If the bytes are not an object of this kind. The decoder stays usable.
     fn decode(&mut self, raw: &Bytes) -> Result<Self::Object, DecodeError>;
 
-    /// Keeps `managedFields` from here on. Does nothing by default: a decoder drops them, or keeps only the fields
-    /// that it was made for.
+    /// Keeps `managedFields` in objects that are decoded later. The default implementation does nothing: such a decoder
+    /// drops the fields, or keeps only the fields it is written for.
     fn keep_managed_fields(&mut self) {}
 }
 
 /// The type that an informer decodes the objects of a kind into.
 ///
-/// There is no implementation for all types at once: kinds known only at run time, and metadata alone, are
-/// representations too. Stores, handlers, index functions and listers use `Object` alone.
+/// No blanket implementation exists, because kinds known only at run time and metadata-only objects are representations
+/// too. Stores, handlers, index functions and listers use only `Object`.
 pub trait Representation: Send + Sync + 'static {
-    /// The type of the objects. Readers and handlers get it as `Arc<Object>`.
+    /// The type of the objects. Readers and handlers receive it as `Arc<Object>`.
     type Object: Resource + Send + Sync + 'static;
-    /// Decodes the objects.
+    /// The decoder for the objects.
     type Decoder: Decoder<Object = Self::Object>;
 
-    /// The kind of the objects.
+    /// Returns the kind of the objects.
     fn kind(&self) -> ResourceKind;
 
-    /// A decoder, for one writer.
+    /// Creates a decoder for one writer.
     fn decoder(&self) -> Self::Decoder;
 
-    /// How much of each object the server has to send. A server can send more, and the decoder must accept that.
+    /// Returns the part of each object that the server has to send. A server can send more, and the decoder must accept
+    /// that.
     fn extent(&self) -> Projection {
         Projection::Full
     }
 
-    /// Identifies the representation; together with the kind it identifies an informer.
+    /// Returns the type ID of the representation. Together with the kind it identifies an informer.
     fn identity() -> TypeId {
         TypeId::of::<Self>()
     }
 }
 
-/// How much of each object a reader needs to be sent.
+/// The part of each object that a reader needs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Projection {
-    /// All of it.
+    /// The full object.
     #[default]
     Full,
-    /// Its metadata: a small part of a typical object, and all that garbage collectors and counters look at.
+    /// Only the metadata: a small part of a typical object, and sufficient for garbage collectors and counters.
     Metadata,
 }
 
-/// The whole object as its Rust type. `managedFields` are dropped when decoding, unless the decoder is told
-/// to [keep](Decoder::keep_managed_fields) them: hardly anybody reads them, and they are a third of a typical object.
+/// The full object as its Rust type. `managedFields` are dropped unless the decoder is configured to
+/// [keep](Decoder::keep_managed_fields) them: few readers need them, and they take a third of a typical object.
 pub struct Typed<K>(PhantomData<fn() -> K>);
 
 impl<K> Typed<K> {
-    /// The representation.
+    /// Creates the representation.
     pub const fn new() -> Self {
         Self(PhantomData)
     }
@@ -113,14 +114,14 @@ where
     }
 }
 
-/// Decodes the objects of the representations of this crate.
+/// Decoder for the representations in this crate.
 pub struct ObjectDecoder<T> {
     types: TypeMeta,
     keeps_managed_fields: bool,
     read: ReadObject<T>,
 }
 
-/// Reads an object. Items of lists lack the types that are given.
+/// A function that decodes an object. It adds the given type metadata to list items that lack it.
 type ReadObject<T> = fn(&[u8], &TypeMeta) -> serde_json::Result<T>;
 
 impl<T> ObjectDecoder<T> {
@@ -162,7 +163,7 @@ pub struct Dynamic {
 }
 
 impl Dynamic {
-    /// Objects of this kind.
+    /// Creates a representation for objects of this kind.
     pub const fn new(kind: ResourceKind) -> Self {
         Self { kind }
     }
@@ -185,8 +186,8 @@ impl Representation for Dynamic {
     }
 }
 
-/// Nothing but the metadata of objects of any kind, as kube's `PartialObjectMeta`. The server is asked to send
-/// no more than that. `managedFields` are dropped unless kept, and `apiVersion` and `kind` are those of the objects.
+/// The metadata of objects of any kind, as kube's `PartialObjectMeta`. Requests ask the server for metadata only.
+/// `managedFields` are dropped unless kept; `apiVersion` and `kind` are those of the full objects.
 ///
 /// # Examples
 ///
@@ -205,7 +206,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The metadata of objects of this kind.
+    /// Creates a representation for the metadata of objects of this kind.
     pub const fn new(kind: ResourceKind) -> Self {
         Self { kind }
     }
@@ -231,27 +232,27 @@ impl Representation for Metadata {
     }
 }
 
-/// What is read of an object; the rest is passed over.
+/// The only field that is decoded; other fields are ignored.
 #[derive(Deserialize)]
 struct MetadataOnly {
     metadata: ObjectMeta,
 }
 
-/// Decodes the metadata of an object, without `managedFields`: what can be known of an object that cannot be decoded as
-/// its type. `None` if the metadata cannot be decoded either.
+/// Decodes the metadata of an object, without `managedFields`. Used for objects that cannot be decoded as their type.
+/// Returns `None` if the metadata cannot be decoded either.
 pub fn metadata(raw: &[u8]) -> Option<ObjectMeta> {
     let MetadataOnly { mut metadata } = serde_json::from_slice(raw).ok()?;
     metadata.managed_fields = None;
     Some(metadata)
 }
 
-/// The bytes are not an object of the requested kind.
+/// Error for bytes that are not an object of the requested kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no {kind}: {reason}")]
+#[error("cannot decode {kind}: {reason}")]
 pub struct DecodeError {
     /// The requested kind.
     pub kind: String,
-    /// The reason: for JSON the finding of the reader, with line and column.
+    /// The reason. For JSON it contains the error of the parser with line and column.
     pub reason: String,
 }
 
@@ -285,7 +286,7 @@ mod tests {
 
     // parity: default-transform
     #[test]
-    fn managed_fields_are_kept_by_a_decoder_that_was_asked_to() {
+    fn managed_fields_are_kept_when_configured() {
         let mut typed = Typed::<Pod>::new().decoder();
         typed.keep_managed_fields();
         assert_eq!(
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn head_of_what_is_stored_is_the_head_on_the_wire() {
+    fn object_header_is_equal_for_stored_and_wire_form() {
         let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
         assert_eq!(ObjectHeader::of(&typed.metadata), crate::wire::object_header(POD.as_bytes()).unwrap());
         for word in ["", "0"] {
@@ -316,7 +317,7 @@ mod tests {
 
     // parity: objects-gvk-populated
     #[test]
-    fn item_without_its_kind_gets_it_back() {
+    fn decoder_fills_in_missing_type_of_list_item() {
         let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
         let types = dynamic.types.clone().unwrap();
         assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("v1", "Pod"));
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_read_off_whole_objects_and_off_partial_ones_and_bears_the_kind_of_the_object() {
+    fn metadata_decodes_from_full_and_partial_objects() {
         let partial = POD.replace(
             "\"metadata\"",
             "\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\"",
@@ -342,15 +343,15 @@ mod tests {
             );
         }
         let error = Metadata::new(ResourceKind::of::<Pod>()).decoder().decode(&"{}".into()).unwrap_err();
-        assert!(error.to_string().starts_with("this is no Pod: "), "{error}");
+        assert!(error.to_string().starts_with("cannot decode Pod: "), "{error}");
     }
 
     #[test]
-    fn broken_object_is_refused_by_name_and_the_decoder_goes_on() {
+    fn decode_error_names_kind_and_decoder_stays_usable() {
         let mut decoder = Typed::<Pod>::new().decoder();
         let error =
             decoder.decode(&r#"{"metadata":{"name":"a"},"spec":{"containers":7}}"#.into()).unwrap_err();
-        assert!(error.to_string().starts_with("this is no Pod: "), "{error}");
+        assert!(error.to_string().starts_with("cannot decode Pod: "), "{error}");
         assert!(decoder.decode(&POD.into()).is_ok());
     }
 
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn representations_of_different_types_are_told_apart() {
+    fn identities_of_representations_differ() {
         assert_ne!(Typed::<Pod>::identity(), Dynamic::identity());
     }
 }

@@ -1,10 +1,10 @@
-//! What a request is about: verb, resource and name, read off its method, path and query.
+//! Classification of requests: derives verb, resource and name from method, path and query.
 //!
-//! The rules are the API server's own, so that a client's metrics, fences and declarations speak of the same thing as
-//! an authorizer and an audit log. Three readings are ours:
-//! - A namespace does not lie in itself: `namespaces/web` has the name `web` and no namespace, as its object.
-//! - A selector of fields does not give a collection a name.
-//! - What is no watch below the old `watch/` paths is not about objects; nobody serves it.
+//! The rules are those of the API server, so metrics, fences and declared verbs of a client use the same terms as the
+//! authorizer and the audit log. Three rules differ:
+//! - A namespace is not in a namespace: `namespaces/web` has the name `web` and no namespace, like the object itself.
+//! - A field selector does not give a collection a name.
+//! - A request below the old `watch/` paths that is not a watch is not a resource request; no server supports it.
 
 use std::borrow::Cow;
 
@@ -13,28 +13,28 @@ use percent_encoding::percent_decode_str;
 
 use crate::{GroupResource, Verb};
 
-/// A request, as the API server would classify it.
+/// A request as the API server classifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestInfo {
-    /// About objects.
+    /// A request for objects.
     Resource(ResourceRequest),
-    /// About something else: `/healthz`, `/version`, discovery.
+    /// Any other request: `/healthz`, `/version`, discovery.
     Other {
-        /// Whether the method may change something.
+        /// Whether the method can change state.
         mutating: bool,
     },
 }
 
-/// A request about objects.
+/// A request for objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRequest {
-    /// What is done.
+    /// The verb.
     pub verb: Verb,
-    /// To what.
+    /// The parsed path.
     pub path: ResourcePath,
 }
 
-/// A path below `/api/{version}` or `/apis/{group}/{version}`, taken apart.
+/// A parsed path below `/api/{version}` or `/apis/{group}/{version}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePath {
     /// The API group; empty for the core group.
@@ -45,14 +45,13 @@ pub struct ResourcePath {
     pub resource: String,
     /// The subresource: `status`, `scale`, `token`.
     pub subresource: Option<String>,
-    /// The namespace; `None` for objects of the cluster and for requests over all namespaces.
+    /// The namespace; `None` for cluster-scoped objects and for requests across all namespaces.
     pub namespace: Option<String>,
-    /// The object's name; `None` for collections, and for creates other than of subresources.
+    /// The object's name; `None` for collections, and for create requests except those of subresources.
     pub name: Option<String>,
-    /// Whether there is nothing but watches here, as `/api/v1/watch/pods` is an old way to write
-    /// `/api/v1/pods?watch=true`.
+    /// Whether the path supports only watches. `/api/v1/watch/pods` is the old form of `/api/v1/pods?watch=true`.
     pub only_watches: bool,
-    /// Whether something follows the subresource, as below `proxy`.
+    /// Whether path segments follow the subresource, as below `proxy`.
     pub goes_on: bool,
 }
 
@@ -64,7 +63,7 @@ impl RequestInfo {
         about.map_or_else(|| RequestInfo::Other { mutating: is_mutating(method) }, RequestInfo::Resource)
     }
 
-    /// The request about objects, if it is one.
+    /// Returns the request for objects; `None` for other requests.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match self {
             RequestInfo::Resource(resource) => Some(resource),
@@ -72,7 +71,7 @@ impl RequestInfo {
         }
     }
 
-    /// Whether the request may change the cluster. Methods nobody knows count as changing it.
+    /// Returns whether the request can change the cluster. Unknown methods count as mutating.
     pub fn is_mutating(&self) -> bool {
         match self {
             RequestInfo::Resource(request) => request.verb.is_mutating(),
@@ -80,14 +79,14 @@ impl RequestInfo {
         }
     }
 
-    /// Whether the request follows changes, and so lasts for minutes.
+    /// Returns whether the request is a watch, which lasts for minutes.
     pub fn is_watch(&self) -> bool {
         self.resource().is_some_and(|request| request.verb == Verb::Watch)
     }
 }
 
 impl ResourcePath {
-    /// What a path leads to, if it leads to objects.
+    /// Parses a path. Returns `None` if it does not lead to objects.
     pub fn parse(path: &str) -> Option<Self> {
         let path = decoded(path);
         let parts: Vec<&str> = path.split('/').collect();
@@ -114,7 +113,7 @@ impl ResourcePath {
         })
     }
 
-    /// What a request with that method does there. `None`: no such thing is done with objects.
+    /// Returns the verb of a request with this method. `None` if the method does not apply to objects.
     pub fn verb(&self, method: &Method, watch: bool) -> Option<Verb> {
         let named = self.name.is_some();
         match method.as_str() {
@@ -132,12 +131,12 @@ impl ResourcePath {
         }
     }
 
-    /// Group and resource, without version and subresource.
+    /// Returns the group and resource, without version and subresource.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(self.group.clone(), self.resource.clone())
     }
 
-    /// The resource as roles name it: `pods`, `pods/status`.
+    /// Returns the resource as RBAC rules name it: `pods`, `pods/status`.
     pub fn resource_in_roles(&self) -> String {
         match &self.subresource {
             Some(subresource) => format!("{}/{subresource}", self.resource),
@@ -146,8 +145,8 @@ impl ResourcePath {
     }
 }
 
-/// A path without escapes and without slashes at its ends. What was an escaped slash separates like any other: the
-/// API server looks at paths only after it has decoded them.
+/// Decodes percent escapes and removes slashes at both ends. An escaped slash separates segments like any other slash,
+/// because the API server decodes paths before it parses them.
 pub fn decoded(path: &str) -> Cow<'_, str> {
     match percent_decode_str(path).decode_utf8_lossy() {
         Cow::Borrowed(path) => Cow::Borrowed(path.trim_matches('/')),
@@ -155,18 +154,18 @@ pub fn decoded(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// The value of a query parameter, decoded; the first one counts.
+/// Returns the decoded value of a query parameter. If the parameter is repeated, the first value counts.
 pub fn parameter<'a>(query: Option<&'a str>, name: &str) -> Option<Cow<'a, str>> {
     let mut pairs = form_urlencoded::parse(query?.as_bytes());
     pairs.find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-/// Whether a method may change something. Those nobody knows may.
+/// Returns whether a method can change state. Unknown methods count as mutating.
 pub fn is_mutating(method: &Method) -> bool {
     ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-/// `namespaces/web/pods` is about pods in `web`; `namespaces/web` and its subresources are about the namespace.
+/// `namespaces/web/pods` refers to pods in `web`; `namespaces/web` and its subresources refer to the namespace.
 fn split_namespace<'p, 'a>(parts: &'p [&'a str]) -> (Option<&'a str>, &'p [&'a str]) {
     match parts {
         ["namespaces", _, "status" | "finalize", ..] => (None, parts),
@@ -177,7 +176,7 @@ fn split_namespace<'p, 'a>(parts: &'p [&'a str]) -> (Option<&'a str>, &'p [&'a s
     }
 }
 
-/// Booleans are never wrong: only `0` and `false` mean no.
+/// Like the API server, accepts any value: only `0` and `false` disable the watch.
 fn asks_to_watch(query: Option<&str>) -> bool {
     parameter(query, "watch").is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
@@ -186,7 +185,7 @@ fn asks_to_watch(query: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    /// `verb group/version/resource/subresource namespace/name`, with `-` for what is absent.
+    /// Formats a request as `verb group/version/resource/subresource namespace/name`, with `-` for absent parts.
     fn describe(method: &str, uri: &str) -> String {
         let (path, query) = uri.split_once('?').map_or((uri, None), |(path, query)| (path, Some(query)));
         let info = RequestInfo::classify(&method.parse().unwrap(), path, query);
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn collections_and_objects_of_the_core_group_are_told_apart() {
+    fn core_group_collections_and_objects_are_distinguished() {
         check(&[
             ("GET", "/api/v1/pods", "list /v1/pods/- -/-"),
             ("GET", "/api/v1/pods/", "list /v1/pods/- -/-"),
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn named_groups_stand_before_their_version() {
+    fn named_group_precedes_its_version() {
         check(&[
             ("GET", "/apis/apps/v1/replicasets?limit=500", "list apps/v1/replicasets/- -/-"),
             ("POST", "/apis/example.com/v1alpha1/widgets", "create example.com/v1alpha1/widgets/- -/-"),
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_collection_is_watched_by_parameter() {
+    fn watch_parameter_applies_only_to_collections() {
         check(&[
             ("GET", "/api/v1/pods?watch=true", "watch /v1/pods/- -/-"),
             ("GET", "/api/v1/pods?watch=1&resourceVersion=7", "watch /v1/pods/- -/-"),
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn below_the_old_watch_paths_everything_is_a_watch() {
+    fn requests_below_old_watch_paths_are_watches() {
         check(&[
             ("GET", "/api/v1/watch/pods", "watch /v1/pods/- -/-"),
             ("GET", "/api/v1/watch/pods?watch=false", "watch /v1/pods/- -/-"),
@@ -265,7 +264,7 @@ mod tests {
             ("HEAD", "/apis/apps/v1/watch/namespaces/a/deployments/b", "watch apps/v1/deployments/- a/b"),
             ("POST", "/api/v1/watch/pods", "other mutating=true"),
             ("DELETE", "/api/v1/watch/namespaces/web", "other mutating=true"),
-            // Nothing to watch: a resource that happens to be called so.
+            // No resource to watch follows, so `watch` is itself parsed as the resource.
             ("GET", "/api/v1/watch", "list /v1/watch/- -/-"),
         ]);
     }
@@ -291,19 +290,19 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_proxy_is_not_ours_to_read() {
+    fn path_after_proxy_is_not_parsed() {
         check(&[
             ("GET", "/api/v1/namespaces/web/services/a/proxy", "get /v1/services/proxy web/a"),
             ("POST", "/api/v1/namespaces/web/services/a/proxy/b/c", "create /v1/services/proxy web/a and on"),
             ("GET", "/api/v1/nodes/n1/proxy/metrics", "get /v1/nodes/proxy -/n1 and on"),
             ("GET", "/api/v1/nodes/n1/proxy/a%2Fb", "get /v1/nodes/proxy -/n1 and on"),
-            // The prefix of old, which nobody serves any more.
+            // The old proxy prefix, which servers no longer support.
             ("GET", "/api/v1/proxy/nodes/n1", "get /v1/proxy/n1 -/nodes"),
         ]);
     }
 
     #[test]
-    fn namespace_is_an_object_and_a_place() {
+    fn namespace_can_be_object_or_scope() {
         check(&[
             ("GET", "/api/v1/namespaces", "list /v1/namespaces/- -/-"),
             ("GET", "/api/v1/namespaces?watch=true", "watch /v1/namespaces/- -/-"),
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_undone_before_a_path_is_taken_apart() {
+    fn escapes_are_decoded_before_path_is_split() {
         check(&[
             (
                 "GET",
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_about_objects_is_judged_by_its_method() {
+    fn non_resource_request_is_mutating_by_method() {
         let not_objects = [
             "",
             "/",
@@ -362,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn roles_name_subresources_with_a_slash() {
+    fn subresource_in_roles_has_a_slash() {
         let in_roles = |path| ResourcePath::parse(path).map(|path| path.resource_in_roles());
         assert_eq!(in_roles("/api/v1/namespaces/web/pods/a/status").as_deref(), Some("pods/status"));
         assert_eq!(in_roles("/api/v1/namespaces/web/pods/a").as_deref(), Some("pods"));
     }
 
     #[test]
-    fn first_parameter_of_a_name_counts() {
+    fn first_value_of_repeated_parameter_counts() {
         assert_eq!(parameter(Some("a=1&b=&a=2&c"), "a").as_deref(), Some("1"));
         assert_eq!(parameter(Some("a=1&b=&c"), "c").as_deref(), Some(""));
         assert_eq!(parameter(Some("a=x%3Dy+z"), "a").as_deref(), Some("x=y z"));

@@ -1,8 +1,8 @@
-//! Which labels are meant.
+//! Label selectors.
 //!
-//! A thin face over kube's selector, which has no word for "nothing" and takes any expression as it comes. Here
-//! an expression the API server would refuse is refused, and a selector that selects nothing still selects
-//! nothing when it is written into a request.
+//! A thin wrapper around kube's selector, which cannot represent "nothing" and does not validate expressions. This
+//! selector rejects expressions that the API server would reject. A selector that selects nothing also selects nothing
+//! when it is sent in a request.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -20,15 +20,14 @@ enum Matching {
 }
 
 impl LabelSelector {
-    /// The selector an API object carries. An empty one selects everything.
+    /// Converts the selector of an API object. An empty selector selects everything.
     ///
-    /// A selector that is *absent* selects nothing in most places of the API; callers say
-    /// [`LabelSelector::nothing`] there.
+    /// In most API fields an *absent* selector selects nothing; callers use [`LabelSelector::nothing`] there.
     ///
     /// # Errors
     ///
-    /// When an operator is unknown, has values where it takes none or none where it needs some, or when a key or
-    /// value is not one a label can have.
+    /// If an operator is unknown, has values although it takes none or lacks required values, or if a key or value is
+    /// not a valid label key or value.
     pub fn from_api(selector: &v1::LabelSelector) -> Result<Self, SelectorError> {
         let equalities = selector.match_labels.iter().flatten().map(equality);
         let requirements = selector.match_expressions.iter().flatten().map(requirement);
@@ -36,23 +35,23 @@ impl LabelSelector {
         Ok(Self(Matching::All(expressions.into_iter().collect())))
     }
 
-    /// The labels of a Service's or ReplicationController's selector, all of which must be there. An empty map
-    /// selects everything.
+    /// Creates a selector from the map of a Service or ReplicationController; an object must have all labels. An empty
+    /// map selects everything.
     pub fn from_map(labels: &BTreeMap<String, String>) -> Self {
         Self(Matching::All(labels.clone().into_iter().collect()))
     }
 
-    /// Selects every object.
+    /// Creates a selector that selects every object.
     pub fn everything() -> Self {
         Self(Matching::All(Selector::default()))
     }
 
-    /// Selects no object.
+    /// Creates a selector that selects no object.
     pub fn nothing() -> Self {
         Self(Matching::Nothing)
     }
 
-    /// Whether an object with these labels is selected.
+    /// Returns whether an object with these labels is selected.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         match &self.0 {
             Matching::Nothing => false,
@@ -60,7 +59,7 @@ impl LabelSelector {
         }
     }
 
-    /// Whether an object without or with these labels is selected, as metadata holds them.
+    /// Returns whether an object with these labels is selected; `None` means no labels.
     pub fn matches_optional(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
         match labels {
             Some(labels) => self.matches(labels),
@@ -68,7 +67,7 @@ impl LabelSelector {
         }
     }
 
-    /// Whether nothing is asked for, and so everything selected.
+    /// Returns whether the selector has no requirements, so that it selects everything.
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Matching::Nothing => false,
@@ -77,7 +76,7 @@ impl LabelSelector {
     }
 }
 
-/// As `labelSelector=` takes it. Nothing is written as a contradiction: the empty text would select everything.
+/// The format of the parameter `labelSelector=`. Nothing is written as a contradiction: empty text selects everything.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -87,14 +86,14 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-/// A selector that API servers would refuse.
+/// Reason why API servers would reject a selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectorError {
     /// The operator is none of `In`, `NotIn`, `Exists` and `DoesNotExist`.
     #[error("{operator:?} is not an operator of label selectors")]
     Operator {
-        /// The operator as written.
+        /// The operator of the expression.
         operator: String,
     },
     /// `In` and `NotIn` need values.
@@ -113,10 +112,10 @@ pub enum SelectorError {
         /// `Exists` or `DoesNotExist`.
         operator: String,
     },
-    /// No label can have this key.
+    /// The key is not a valid label key.
     #[error("{0:?} is not a label key")]
     Key(String),
-    /// No label can have this value.
+    /// The value is not a valid label value.
     #[error("{0:?} is not a label value")]
     Value(String),
 }
@@ -143,9 +142,9 @@ fn requirement(written: &v1::LabelSelectorRequirement) -> Result<Expression, Sel
     }
 }
 
-/// The API's longest label name and value, in bytes.
+/// Maximum length of the name of a label key, and of a label value, in bytes.
 const MAX_NAME: usize = 63;
-/// The API's longest prefix of a label key, in bytes.
+/// Maximum length of the prefix of a label key, in bytes.
 const MAX_PREFIX: usize = 253;
 
 fn check_key(key: &str) -> Result<(), SelectorError> {
@@ -216,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_never_written_as_everything() {
+    fn selector_of_nothing_is_not_formatted_as_empty() {
         assert_eq!(LabelSelector::everything().to_string(), "");
         assert_eq!(LabelSelector::nothing().to_string(), "nothing,!nothing");
     }
 
     #[test]
-    fn expressions_match_as_the_api_server_matches() {
+    fn expressions_match_like_the_api_server() {
         let (front, back, bare) = (labels(&[("tier", "front")]), labels(&[("tier", "back")]), labels(&[]));
         let cases = [
             ("In", &["front", "side"][..], [true, false, false]),
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_api_servers_refuse_is_refused() {
+    fn invalid_selectors_are_rejected_like_upstream() {
         let refused = |selector: &v1::LabelSelector| LabelSelector::from_api(selector).unwrap_err();
         assert!(matches!(refused(&expression("a", "Near", &[])), SelectorError::Operator { .. }));
         assert!(matches!(refused(&expression("a", "In", &[])), SelectorError::NoValues { .. }));

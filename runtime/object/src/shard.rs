@@ -1,15 +1,14 @@
-//! What a shard is: a part of all objects, told by a hash, so that replicas can share the work.
+//! Shards: parts of all objects, assigned by a hash, so that replicas can share the work.
 //!
-//! Hashes are FNV-1a of 64 bits, of an object's namespace, or of its uid where the kind has no namespaces, because
-//! that is what an API server can filter by ([`selector`]). A shard owns [`HashRanges`] of the ring of hashes, and a
-//! [`ShardMap`] says which.
+//! The hash is 64-bit FNV-1a of the namespace, or of the UID for cluster-scoped kinds, because API servers can filter
+//! by it ([`selector`]). A shard owns [`HashRanges`] of the hash ring; a [`ShardMap`] assigns them.
 //!
 //! Guarantees:
-//! - A division covers the ring exactly once: every hash has one shard, whatever namespaces will come.
-//! - What is written is read back as it was: ranges and divisions.
-//! - The same namespaces with the same weights are divided in the same way, everywhere.
+//! - A shard map covers the ring exactly once: every hash has one shard, including hashes of future namespaces.
+//! - Ranges and shard maps survive formatting and parsing unchanged.
+//! - The same namespaces with the same weights produce the same shard map on every replica.
 //!
-//! It refuses to know who owns a shard, and for how long.
+//! This module does not track which replica owns a shard.
 
 use std::fmt;
 
@@ -23,7 +22,7 @@ pub use self::{
     shard_map::{HeavyNamespace, ParseShardMapError, ShardMap},
 };
 
-/// One shard of a [`ShardMap`]. The first is zero.
+/// Number of a shard in a [`ShardMap`], starting at zero.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 
@@ -33,21 +32,21 @@ impl fmt::Display for ShardId {
     }
 }
 
-/// Where a namespace or a uid lies on the ring: FNV-1a of 64 bits, as API servers compute it.
+/// Returns the position of a namespace or UID on the ring: 64-bit FNV-1a, as API servers compute it.
 pub const fn hash(text: &str) -> u64 {
     let bytes = text.as_bytes();
     let (mut hash, mut at) = (OFFSET_BASIS, 0);
     while at < bytes.len() {
-        // A byte always fits.
+        // A cast of `u8` to `u64` is lossless; `From` is not const.
         hash = (hash ^ bytes[at] as u64).wrapping_mul(PRIME);
         at += 1;
     }
     hash
 }
 
-/// FNV's offset basis for 64 bits.
+/// The 64-bit FNV offset basis.
 const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-/// FNV's prime for 64 bits.
+/// The 64-bit FNV prime.
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
 #[cfg(test)]
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_the_fnv_specification() {
+    fn hash_matches_fnv_specification() {
         assert_eq!(hash(""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(hash("a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(hash("foobar"), 0x8594_4171_f739_67e8);

@@ -1,13 +1,13 @@
-//! The identity of an object over its whole life.
+//! The identity of an object during its lifetime.
 
 use std::{fmt, sync::Arc};
 
-/// The server-given identity of one object: another object of the same name has another.
+/// The identity that the server assigns to an object. A recreated object with the same name has a different UID.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Arc<str>);
 
 impl Uid {
-    /// The identity as the API server wrote it.
+    /// Returns the identity as the API server wrote it.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,25 +1,25 @@
-//! What may be done to a resource, in the words of the API server's authorizer.
+//! Verbs and RBAC rules, with the names of the API server's authorizer.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
 
-/// What a request does to a resource, as roles and admission name it.
+/// The verb of a request, as RBAC rules and admission name it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Read one object.
+    /// Reads one object.
     Get,
-    /// Read a collection.
+    /// Reads a collection.
     List,
-    /// Follow a collection or one object.
+    /// Watches a collection or one object.
     Watch,
-    /// Make a new object.
+    /// Creates an object.
     Create,
-    /// Replace an object.
+    /// Replaces an object.
     Update,
-    /// Change parts of an object; server-side apply too.
+    /// Changes parts of an object, including with server-side apply.
     Patch,
-    /// Remove one object.
+    /// Deletes one object.
     Delete,
-    /// Remove every object that a selector matches.
+    /// Deletes every object that a selector matches.
     DeleteCollection,
 }
 
@@ -36,7 +36,7 @@ impl Verb {
         Verb::DeleteCollection,
     ];
 
-    /// The verb as roles write it.
+    /// Returns the verb as RBAC rules write it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -50,7 +50,7 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes the cluster.
+    /// Returns whether the verb changes the cluster.
     pub const fn is_mutating(self) -> bool {
         match self {
             Verb::Get | Verb::List | Verb::Watch => false,
@@ -73,24 +73,24 @@ impl FromStr for Verb {
     }
 }
 
-/// The text names no verb.
+/// Error for a text that is not a verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a verb: get, list, watch, create, update, patch, delete or deletecollection")]
 pub struct ParseVerbError(String);
 
-/// One line of a role: what may be done to one resource of one group.
+/// One RBAC rule: the permitted verbs for one resource of one group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// The API group; empty for the core group.
     pub group: Cow<'static, str>,
-    /// The plural resource, with its subresource where one is meant: `pods`, `pods/status`.
+    /// The plural resource, with the subresource if the rule is for one: `pods`, `pods/status`.
     pub resource: Cow<'static, str>,
-    /// What may be done.
+    /// The permitted verbs.
     pub verbs: BTreeSet<Verb>,
 }
 
 impl Rule {
-    /// A rule for `resource` of `group`.
+    /// Creates a rule for `resource` of `group`.
     pub fn new(
         group: impl Into<Cow<'static, str>>,
         resource: impl Into<Cow<'static, str>>,
@@ -99,12 +99,12 @@ impl Rule {
         Self { group: group.into(), resource: resource.into(), verbs: verbs.into_iter().collect() }
     }
 
-    /// Whether this rule permits `verb` on `resource` (with its subresource) of `group`.
+    /// Returns whether this rule permits `verb` on `resource` (with its subresource) of `group`.
     pub fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool {
         self.group == group && self.resource == resource && self.verbs.contains(&verb)
     }
 
-    /// The rule as one item of a role's `rules`, to be pasted there.
+    /// Returns the rule in YAML, as one item of a role's `rules`.
     pub fn to_yaml(&self) -> String {
         let Rule { group, resource, verbs } = self;
         let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn rule_is_written_as_it_is_pasted_into_a_role() {
+    fn rule_yaml_can_be_pasted_into_a_role() {
         let rule = Rule::new("apps", "deployments/status", [Verb::Watch, Verb::List]);
         let item = r#"- { apiGroups: ["apps"], resources: ["deployments/status"], verbs: [list, watch] }"#;
         assert_eq!(rule.to_yaml(), item);
     }
 
     #[test]
-    fn rule_for_a_resource_says_nothing_about_its_subresources() {
+    fn rule_for_resource_does_not_cover_subresources() {
         let rule = Rule::new("", "pods", [Verb::Get, Verb::Patch]);
         assert!(rule.permits(Verb::Patch, "", "pods"));
         assert!(!rule.permits(Verb::Patch, "", "pods/status"));

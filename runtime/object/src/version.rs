@@ -4,37 +4,37 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 
 /// The version of an object or of a collection, as the API server wrote it.
 ///
-/// Two versions of *one* group and resource are ordered by length, then by digits, which is the order of the
-/// numbers they spell, at any length. A version that is not a positive number without leading zeros is not
-/// comparable: it equals itself and stands in no order to any other. `"0"` ("any version") and `""` ("the
-/// newest") are words of requests, never versions of anything, and are not comparable either.
+/// Two versions of the *same* group and resource are compared by length, then by digits. This is numeric order for
+/// numbers of any length. A version that is not a positive number without leading zeros is not comparable: it equals
+/// only itself and has no order. `"0"` ("any version") and `""` ("the newest") occur only in requests and are not
+/// comparable either.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ResourceVersion(Arc<str>);
 
 impl ResourceVersion {
-    /// Takes the version as it stands, comparable or not.
+    /// Creates a version from this text, comparable or not.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// The version of something that a server told; none if all it told is a word of requests, from which no watch may
-    /// continue: it would begin anywhere.
+    /// Creates a version from a server response. Returns `None` for `""` and `"0"`: a watch that continues from these
+    /// would start at an arbitrary version.
     pub(crate) fn from_response(text: &str) -> Option<Self> {
         (!matches!(text, "" | "0")).then(|| Self::new(text))
     }
 
-    /// The version as the API server wrote it.
+    /// Returns the version as the API server wrote it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this version stands in an order to others.
+    /// Returns whether this version can be compared with others.
     pub fn is_comparable(&self) -> bool {
         let digits = self.0.as_bytes();
         digits.first().is_some_and(|first| *first != b'0') && digits.iter().all(u8::is_ascii_digit)
     }
 
-    /// Whether a store at this version already holds everything up to `wanted`; `None` when nobody can say.
+    /// Returns whether a store at this version contains all changes up to `wanted`; `None` if they are not comparable.
     pub fn reached(&self, wanted: &ResourceVersion) -> Option<bool> {
         self.partial_cmp(wanted).map(Ordering::is_ge)
     }
@@ -77,13 +77,13 @@ mod tests {
     proptest! {
         // parity: versions-compared-length-then
         #[test]
-        fn versions_are_ordered_as_the_numbers_they_spell(a in 1u128.., b in 1u128..) {
+        fn versions_are_ordered_numerically(a in 1u128.., b in 1u128..) {
             prop_assert_eq!(version(&a.to_string()).partial_cmp(&version(&b.to_string())), Some(a.cmp(&b)));
         }
 
         // parity: versions-compared-length-then
         #[test]
-        fn order_does_not_end_where_integers_do(digits in "[1-9][0-9]{40,80}") {
+        fn versions_beyond_integer_range_are_ordered(digits in "[1-9][0-9]{40,80}") {
             let longer = format!("{digits}0");
             prop_assert!(version(&digits) < version(&longer));
             prop_assert_eq!(version(&digits).reached(&version(&longer)), Some(false));
@@ -91,7 +91,7 @@ mod tests {
         }
 
         #[test]
-        fn malformed_version_stands_in_no_order(malformed in "(0[0-9]*|[0-9]*[a-z. +-][0-9]*|)", number in 1u64..) {
+        fn malformed_version_is_not_comparable(malformed in "(0[0-9]*|[0-9]*[a-z. +-][0-9]*|)", number in 1u64..) {
             let (malformed, number) = (version(&malformed), version(&number.to_string()));
             prop_assert!(!malformed.is_comparable());
             prop_assert_eq!(malformed.partial_cmp(&number), None);

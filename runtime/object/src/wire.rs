@@ -1,16 +1,16 @@
-//! How bytes become lists, watch frames and statuses, without becoming objects.
+//! Splits bytes into lists, watch frames and statuses, without decoding the objects.
 //!
 //! Guarantees:
-//! - The items of a list and the objects of frames are slices of what was received: nothing in them is decoded,
-//!   so none of them can fail its neighbors.
-//! - [`object_header`] reads key, identity and version of an object, and takes nothing else from it. All of the object has to be
-//!   JSON, and to say each of these once.
-//! - [`peek_header`] says the same of every object that has a head, and stops where it has seen enough. It is for objects
-//!   that are to be left out: what is wrong with the rest of them is not for us to judge.
-//! - The format is told by the first bytes of a body or stream, never by a header. JSON is read; protobuf is
-//!   recognized and refused by name.
-//! - Frames do not depend on how the stream was cut into chunks, and their size is bounded.
-//! - What objects hold appears in no error and no `Debug` output: it may be a Secret.
+//! - List items and objects of frames are slices of the received bytes. They are not decoded, so one item cannot fail
+//!   the others.
+//! - [`object_header`] reads only the key, UID and version of an object. The whole object must be valid JSON and
+//!   contain each of these fields at most once.
+//! - [`peek_header`] returns the same header for every object that has one, and stops as soon as it is complete. Use it
+//!   for objects that are discarded: it does not validate the rest.
+//! - The first bytes of a body or stream determine its format, not a header. JSON is supported; protobuf is detected
+//!   and rejected with its own error.
+//! - Frames do not depend on the chunk boundaries of the stream, and their size is limited.
+//! - Errors and `Debug` output do not contain the content of objects, because an object can be a Secret.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,37 +30,37 @@ pub use self::{
     status::status,
 };
 
-/// Bytes that are not what the API's wire format says they should be.
+/// Error for bytes that do not have the API's wire format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The body or stream is protobuf. JSON is asked for, so this is a server or proxy that ignores `Accept`.
-    #[error("the server answered in protobuf although JSON was asked for")]
+    /// The body or stream is protobuf. The client requests JSON, so a server or proxy ignores `Accept`.
+    #[error("cannot decode the response: the server sent protobuf instead of the requested JSON")]
     ProtobufUnsupported,
-    /// Neither JSON nor protobuf; a proxy's error page, usually.
+    /// Neither JSON nor protobuf; usually the error page of a proxy.
     #[error("expected JSON, got {excerpt:?}")]
     NotJson {
-        /// How the bytes begin.
+        /// The first characters of the body.
         excerpt: String,
     },
-    /// JSON, but not of the shape that was expected.
+    /// JSON with an unexpected structure.
     #[error("malformed {what}: {reason}")]
     Malformed {
-        /// What was being read.
+        /// The item that was parsed.
         what: &'static str,
-        /// What the JSON reader found, with line and column.
+        /// The error of the JSON parser, with line and column.
         reason: String,
     },
-    /// A watch frame beyond the bound; what follows it on the stream cannot be read any more.
+    /// A watch frame above the size limit. The rest of the stream cannot be read.
     #[error("a watch frame is longer than {limit} bytes")]
     FrameTooLarge {
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// The stream ended inside a frame.
-    #[error("the watch ended {bytes} bytes into a frame")]
+    #[error("the watch stream ended inside a frame, after {bytes} bytes of it")]
     Truncated {
-        /// How much of the frame had arrived.
+        /// The number of bytes of the frame that had arrived.
         bytes: usize,
     },
 }
@@ -71,7 +71,7 @@ impl WireError {
     }
 }
 
-/// What the JSON reader found, without the texts it found it in: they may be a Secret's, and errors are logged.
+/// Formats an error of the JSON parser without quoted values: they can be from a Secret, and errors are logged.
 pub(crate) fn reason_without_values(error: &serde_json::Error) -> String {
     let reason = error.to_string();
     match (reason.find('"'), reason.rfind('"')) {
@@ -82,10 +82,10 @@ pub(crate) fn reason_without_values(error: &serde_json::Error) -> String {
     }
 }
 
-/// How protobuf bodies begin.
+/// The first bytes of protobuf bodies.
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
-/// Checks that a body starts as JSON objects do.
+/// Checks that a body starts like a JSON object.
 fn expect_json(body: &[u8]) -> Result<(), WireError> {
     match body.trim_ascii_start() {
         [b'{', ..] => Ok(()),
@@ -94,7 +94,7 @@ fn expect_json(body: &[u8]) -> Result<(), WireError> {
     }
 }
 
-/// What is read of a JSON object and of nothing else: of an array, serde's derived readers take the fields in turn.
+/// A value that is decoded only from a JSON object. Serde's derived implementations also accept arrays.
 struct OfObject<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OfObject<T> {
@@ -115,7 +115,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OfObject<PhantomData<T>> {
     }
 }
 
-/// The first characters of what may be text, for people to read.
+/// Returns the first characters of bytes that might be text, for messages.
 fn excerpt(bytes: &[u8], longest: usize) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(longest)]);
     let tail = if bytes.len() > longest { "..." } else { "" };

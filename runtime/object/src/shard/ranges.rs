@@ -1,75 +1,75 @@
-//! Parts of the ring of hashes.
+//! Ranges of the hash ring.
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 /// One past the last hash: 2^64.
 pub(super) const RING: u128 = 1 << 64;
 
-/// The hashes from a start up to, and without, an end. Never empty.
+/// The hashes from `start` (inclusive) to `end` (exclusive). Never empty.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashRange {
     start: u64,
-    /// Above the start, and at most 2^64.
+    /// Greater than the start, and at most 2^64.
     end: u128,
 }
 
 impl HashRange {
-    /// Every hash there is.
+    /// All hashes.
     pub const WHOLE: Self = Self { start: 0, end: RING };
 
-    /// The hashes from `start` up to, and without, `end`, which may be 2^64. None if there is no such hash.
+    /// Creates the range from `start` (inclusive) to `end` (exclusive, at most 2^64). Returns `None` if it is empty.
     pub const fn new(start: u64, end: u128) -> Option<Self> {
         if (start as u128) < end && end <= RING { Some(Self { start, end }) } else { None }
     }
 
-    /// The first hash of the range.
+    /// Returns the first hash of the range.
     pub const fn start(self) -> u64 {
         self.start
     }
 
-    /// One past the last hash of the range; 2^64 if that is the last of all.
+    /// Returns the exclusive end of the range; 2^64 if the range contains the last hash.
     pub const fn end(self) -> u128 {
         self.end
     }
 
-    /// Whether the hash lies in the range.
+    /// Returns whether the range contains the hash.
     pub fn contains(self, hash: u64) -> bool {
         hash >= self.start && u128::from(hash) < self.end
     }
 
-    /// How many hashes the range holds.
+    /// Returns the number of hashes in the range.
     pub const fn width(self) -> u128 {
         self.end - self.start as u128
     }
 }
 
-/// A part of the ring of hashes, in as few ranges as can be: ascending, disjoint and never touching.
+/// A part of the hash ring as a minimal list of ranges: ascending, disjoint and not adjacent.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashRanges(Vec<HashRange>);
 
 impl HashRanges {
-    /// No hash at all.
+    /// Returns ranges without any hash.
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Every hash there is.
+    /// Returns ranges that contain all hashes.
     pub fn whole() -> Self {
         Self(vec![HashRange::WHOLE])
     }
 
-    /// Whether there is no hash in them.
+    /// Returns whether the ranges contain no hash.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the hash is in them.
+    /// Returns whether the ranges contain the hash.
     pub fn contains(&self, hash: u64) -> bool {
         let at_or_before = self.0.partition_point(|range| range.start <= hash);
         at_or_before > 0 && self.0[at_or_before - 1].contains(hash)
     }
 
-    /// Whether some hash is in both.
+    /// Returns whether any hash is in both.
     pub fn overlaps(&self, other: &HashRanges) -> bool {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(one), Some(another)) = (ours.peek(), theirs.peek()) {
@@ -84,18 +84,18 @@ impl HashRanges {
         false
     }
 
-    /// What is in either.
+    /// Returns the hashes that are in either.
     #[must_use]
     pub fn union(&self, other: &HashRanges) -> HashRanges {
         self.iter().chain(other.iter()).collect()
     }
 
-    /// The ranges, ascending.
+    /// Returns the ranges in ascending order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = HashRange> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many hashes are in them, up to 2^64.
+    /// Returns the number of hashes in the ranges, at most 2^64.
     pub fn width(&self) -> u128 {
         self.iter().map(HashRange::width).sum()
     }
@@ -107,7 +107,7 @@ impl From<HashRange> for HashRanges {
     }
 }
 
-/// In any order, and overlapping as they like.
+/// Accepts ranges in any order, including overlapping ranges.
 impl FromIterator<HashRange> for HashRanges {
     fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
         let mut sorted: Vec<HashRange> = ranges.into_iter().collect();
@@ -123,7 +123,7 @@ impl FromIterator<HashRange> for HashRanges {
     }
 }
 
-/// `0x` and 16 digits for both ends, and `0x10000000000000000` for 2^64.
+/// The format is `0x` and 16 digits for both bounds, and `0x10000000000000000` for 2^64.
 impl fmt::Display for HashRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}-{:#018x}", self.start, self.end)
@@ -136,7 +136,7 @@ impl fmt::Debug for HashRange {
     }
 }
 
-/// The ranges with a comma between them; nothing for no hash at all.
+/// The ranges are separated by commas; no hashes are formatted as the empty string.
 impl fmt::Display for HashRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, range) in self.0.iter().enumerate() {
@@ -183,7 +183,7 @@ impl FromStr for HashRanges {
     }
 }
 
-/// Parses a bound as API servers write it: 16 lower-case digits after `0x`, or 2^64.
+/// Parses a bound in the format of API servers: `0x` and 16 lowercase hex digits, or 2^64.
 pub fn parse_bound(text: &str) -> Option<u128> {
     let digits = text.strip_prefix("0x")?;
     let written_so = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
@@ -194,20 +194,20 @@ pub fn parse_bound(text: &str) -> Option<u128> {
     }
 }
 
-/// A text that names no ranges.
+/// Error for a text that is not a list of hash ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseHashRangesError {
     /// Not two bounds with a dash between them.
     #[error(
-        "{0:?} is not a range of hashes: 0x and 16 lower-case hex digits, a dash, and the same again (or 0x10000000000000000)"
+        "{0:?} is not a hash range: write <start>-<end>, each as 0x and 16 lowercase hex digits (or 0x10000000000000000)"
     )]
     Malformed(String),
-    /// The end is not above the start.
-    #[error("{0:?} is not a range of hashes: its end is not above its start")]
+    /// The end is not greater than the start.
+    #[error("{0:?} is not a hash range: its end is not greater than its start")]
     Empty(String),
-    /// The ranges overlap, touch, or are not in ascending order.
-    #[error("{0:?} are not ranges of hashes: they must ascend, with hashes between them")]
+    /// The ranges overlap, are adjacent, or are not in ascending order.
+    #[error("{0:?} are not hash ranges: they must be ascending, disjoint and not adjacent")]
     Order(String),
 }
 
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     fn any_range() -> impl Strategy<Value = HashRange> {
-        // Few distinct bounds, so that ranges touch and overlap, and some at the ring's ends.
+        // Few distinct bounds, so that ranges are often adjacent or overlap, and some are at the ends of the ring.
         (0u64..8, 1u128..9)
             .prop_map(|(start, width)| (start << 61, (u128::from(start) + width).min(8) << 61))
             .prop_filter_map("not empty", |(start, end)| HashRange::new(start, end))
@@ -230,38 +230,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_read_back_as_they_were_written(ranges in any_ranges()) {
+        fn hash_ranges_survive_formatting_and_parsing(ranges in any_ranges()) {
             prop_assert_eq!(ranges.to_string().parse::<HashRanges>().unwrap(), ranges);
         }
 
         #[test]
-        fn union_holds_what_either_holds(one in any_ranges(), other in any_ranges(), hash: u64) {
+        fn union_contains_hashes_of_either_side(one in any_ranges(), other in any_ranges(), hash: u64) {
             prop_assert_eq!(one.union(&other).contains(hash), one.contains(hash) || other.contains(hash));
         }
 
         #[test]
-        fn ranges_overlap_if_they_have_a_hash_in_common(one in any_ranges(), other in any_ranges()) {
+        fn ranges_overlap_when_they_share_a_hash(one in any_ranges(), other in any_ranges()) {
             let common = (0u64..8).any(|at| one.contains(at << 61) && other.contains(at << 61));
             prop_assert_eq!(one.overlaps(&other), common);
             prop_assert_eq!(other.overlaps(&one), common);
         }
 
         #[test]
-        fn neighbours_become_one_range(one in any_ranges()) {
+        fn adjacent_ranges_are_merged(one in any_ranges()) {
             let touching = one.0.windows(2).any(|pair| pair[0].end >= u128::from(pair[1].start));
             prop_assert!(!touching, "{one:?}");
         }
     }
 
     #[test]
-    fn last_hash_is_in_the_range_that_ends_at_the_end_of_the_ring() {
+    fn range_to_end_of_ring_contains_last_hash() {
         let upper = HashRange::new(1 << 63, RING).unwrap();
         assert!(upper.contains(u64::MAX) && !upper.contains((1 << 63) - 1));
         assert_eq!(upper.to_string(), "0x8000000000000000-0x10000000000000000");
     }
 
     #[test]
-    fn what_is_not_written_as_ranges_are_is_refused() {
+    fn malformed_hash_ranges_are_rejected() {
         let parsed = |text: &str| text.parse::<HashRanges>().unwrap_err();
         let malformed = [
             "0x0-0x1",

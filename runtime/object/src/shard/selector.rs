@@ -1,19 +1,19 @@
-//! How a part of the ring is requested: the query parameter `shardSelector` of lists and watches.
+//! The query parameter `shardSelector` of lists and watches, which selects a part of the ring.
 
 use super::ranges::{HashRange, HashRanges};
 use crate::Scope;
 
-/// The field whose hash assigns an object to a shard. A selector has one field.
+/// The field whose hash assigns an object to a shard. A selector uses one field.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShardField {
-    /// The namespace: an object and what it owns are then in one shard.
+    /// The namespace, so that an object and its dependents are in the same shard.
     Namespace,
-    /// The uid, for kinds without namespaces.
+    /// The UID, for cluster-scoped kinds.
     Uid,
 }
 
 impl ShardField {
-    /// That of a kind.
+    /// Returns the field for kinds of this scope.
     pub const fn of(scope: Scope) -> Self {
         match scope {
             Scope::Namespaced => ShardField::Namespace,
@@ -21,7 +21,7 @@ impl ShardField {
         }
     }
 
-    /// The field as selectors write it.
+    /// Returns the name of the field in selectors.
     pub const fn as_str(self) -> &'static str {
         match self {
             ShardField::Namespace => "object.metadata.namespace",
@@ -30,8 +30,8 @@ impl ShardField {
     }
 }
 
-/// Returns the selector of these ranges as API servers write it. `None` if there are none: an empty selector would select
-/// everything.
+/// Formats a selector for these ranges as API servers write it. Returns `None` if there are no ranges, because an empty
+/// selector selects everything.
 pub fn selector(field: ShardField, ranges: &HashRanges) -> Option<String> {
     let field = field.as_str();
     let call =
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_asked_for_in_the_words_of_api_servers() {
+    fn shard_selector_has_upstream_format() {
         let upper = HashRanges::from(HashRange::new(1 << 63, 1 << 64).unwrap());
         assert_eq!(
             selector(ShardField::Uid, &upper).unwrap(),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn no_selector_is_made_of_no_ranges_since_it_would_select_everything() {
+    fn shard_selector_is_none_without_ranges() {
         assert_eq!(selector(ShardField::Namespace, &HashRanges::none()), None);
     }
 }

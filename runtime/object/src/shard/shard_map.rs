@@ -1,4 +1,4 @@
-//! Which shard owns which part of the ring.
+//! The assignment of hash ranges to shards.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16, str::FromStr};
 
@@ -7,38 +7,39 @@ use super::{
     ranges::{HashRange, HashRanges, ParseHashRangesError, RING},
 };
 
-/// Every hash of the ring given to exactly one shard, and every shard given some.
+/// A map that assigns every hash of the ring to exactly one shard. Every shard has at least one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMap {
-    /// By shard, none empty.
+    /// The ranges by shard; none is empty.
     shards: Vec<HashRanges>,
-    /// Every range by its start, with its shard. The first starts at zero.
+    /// The start and shard of every range. The first start is zero.
     starts: Vec<(u64, ShardId)>,
 }
 
-/// A namespace that no division can balance: it alone is more than one shard's fair share.
+/// A namespace that no shard map can balance: its weight exceeds one shard's fair share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeavyNamespace {
     /// The namespace.
     pub name: String,
-    /// What it weighs.
+    /// The weight of the namespace.
     pub weight: u64,
-    /// What every shard would weigh if weight could be cut anywhere, rounded up.
+    /// The weight of each shard if weight could be divided at any point, rounded up.
     pub fair_share: u64,
 }
 
 impl ShardMap {
-    /// Ranges of equal width: for uids, which spread evenly, and for namespaces as long as none has been seen.
+    /// Creates ranges of equal width: for UIDs, which are distributed evenly, and for namespaces until the first are
+    /// known.
     ///
-    /// Namespaces of one pattern hardly differ in the high bits of their hashes, so this balances them badly.
+    /// Namespaces with a common name pattern have similar high hash bits, so equal ranges balance them badly.
     pub fn even(shards: NonZeroU16) -> Self {
         Self::at_cuts(spread(0, RING, u128::from(shards.get()) - 1))
     }
 
-    /// Ranges of nearly equal weight over these namespaces, and which of them are too heavy for that.
+    /// Creates ranges of nearly equal weight over these namespaces. Also returns the namespaces that are too heavy.
     ///
-    /// Cuts lie in the middle between neighbors by hash, so that new namespaces fall on either side. No shard weighs
-    /// more than a fair share and the heaviest namespace together. A namespace weighs at least one: it exists.
+    /// A boundary lies in the middle between neighboring hashes, so that new namespaces fall on either side. No shard
+    /// weighs more than the sum of a fair share and the heaviest namespace. A namespace weighs at least one.
     pub fn weighted(shards: NonZeroU16, weights: &BTreeMap<String, u64>) -> (Self, Vec<HeavyNamespace>) {
         let mut by_hash: BTreeMap<u64, u128> = BTreeMap::new();
         for (name, weight) in weights {
@@ -55,35 +56,35 @@ impl ShardMap {
         (Self::at_cuts(cuts(shards, &by_hash, total)), heavy.collect())
     }
 
-    /// What a shard owns; nothing if there is no such shard.
+    /// Returns the ranges of a shard; no ranges if the shard does not exist.
     pub fn ranges(&self, shard: ShardId) -> &HashRanges {
         const NOTHING: &HashRanges = &HashRanges::none();
         self.shards.get(usize::from(shard.0)).unwrap_or(NOTHING)
     }
 
-    /// Whose a hash is.
+    /// Returns the shard of a hash.
     pub fn shard_of(&self, hash: u64) -> ShardId {
         let after = self.starts.partition_point(|(start, _)| *start <= hash);
-        // The first range starts at zero, so there is always one at or before.
+        // The first range starts at zero, so at least one range starts at or before the hash.
         self.starts[after.saturating_sub(1)].1
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub fn len(&self) -> NonZeroU16 {
         u16::try_from(self.shards.len()).ok().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN)
     }
 
-    /// Never: there is always a shard. Here because there is a length.
+    /// Returns `false`: at least one shard exists. Clippy requires this method next to `len`.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Every shard with what it owns, in order.
+    /// Returns every shard with its ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = (ShardId, &HashRanges)> {
         (0..).map(ShardId).zip(&self.shards)
     }
 
-    /// One range per shard, cut at these places, which ascend strictly.
+    /// Creates one range per shard with these boundaries, which must be strictly ascending.
     fn at_cuts(cuts: Vec<u64>) -> Self {
         let ends = cuts.iter().copied().map(u128::from).chain([RING]);
         let starts = [0].into_iter().chain(cuts.iter().copied());
@@ -101,7 +102,7 @@ impl ShardMap {
     }
 }
 
-/// Where to cut so that every shard weighs about the same.
+/// Returns boundaries that give every shard about the same weight.
 fn cuts(shards: NonZeroU16, by_hash: &BTreeMap<u64, u128>, total: u128) -> Vec<u64> {
     let shards = u128::from(shards.get());
     let gaps = gaps(by_hash);
@@ -113,13 +114,13 @@ fn cuts(shards: NonZeroU16, by_hash: &BTreeMap<u64, u128>, total: u128) -> Vec<u
     ascending(cuts.collect())
 }
 
-/// A place between two neighbors, where a cut separates no namespace from itself.
+/// A gap between two neighboring hashes; a boundary in it does not split a namespace.
 struct CutPoint {
-    /// The hash below, or zero.
+    /// The hash before the gap, or zero.
     from: u64,
-    /// The hash above, or 2^64.
+    /// The hash after the gap, or 2^64.
     to: u128,
-    /// What lies below it.
+    /// The total weight of the hashes before the gap.
     weight: u128,
 }
 
@@ -134,7 +135,7 @@ fn gaps(by_hash: &BTreeMap<u64, u128>) -> Vec<CutPoint> {
     gaps
 }
 
-/// The gap where `cut` in `shards` parts of the weight lie below, as nearly as can be; the wider of two.
+/// Returns the gap whose lower weight is closest to `cut / shards` of the total; the wider gap if two are equal.
 fn nearest(gaps: &[CutPoint], cut: u128, shards: u128, total: u128) -> usize {
     let wanted = total * cut;
     let above = gaps.partition_point(|gap| gap.weight * shards < wanted).min(gaps.len() - 1);
@@ -146,14 +147,15 @@ fn nearest(gaps: &[CutPoint], cut: u128, shards: u128, total: u128) -> usize {
     if judged(below) <= judged(above) { below } else { above }
 }
 
-/// So many cuts with equal distances from each other and from both ends.
+/// Returns boundaries at equal distances from each other and from both ends.
 fn spread(from: u64, to: u128, cuts: u128) -> Vec<u64> {
     let width = to - u128::from(from);
     let place = |cut: u128| u128::from(from) + width * cut / (cuts + 1);
     (1..=cuts).filter_map(|cut| u64::try_from(place(cut)).ok()).collect()
 }
 
-/// The same cuts, moved as little as it takes to leave a hash between them: neighbors by hash may lie side by side.
+/// Moves the boundaries as little as possible so that at least one hash lies between them. Hashes of two namespaces can
+/// be adjacent.
 fn ascending(mut cuts: Vec<u64>) -> Vec<u64> {
     let mut least = 1;
     for cut in &mut cuts {
@@ -168,7 +170,7 @@ fn ascending(mut cuts: Vec<u64>) -> Vec<u64> {
     cuts
 }
 
-/// The ranges of each shard, with a semicolon between shards.
+/// The ranges of the shards are separated by semicolons.
 impl fmt::Display for ShardMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, ranges) in self.shards.iter().enumerate() {
@@ -203,33 +205,33 @@ impl FromStr for ShardMap {
     }
 }
 
-/// A text that is no division of the ring.
+/// Error for a text that is not a shard map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseShardMapError {
-    /// What should be a shard's ranges is not.
+    /// The ranges of a shard cannot be parsed.
     #[error(transparent)]
     Ranges(#[from] ParseHashRangesError),
-    /// A shard owns nothing.
-    #[error("shard {shard} of the division owns nothing")]
+    /// A shard has no ranges.
+    #[error("invalid shard map: shard {shard} has no ranges")]
     Empty {
-        /// Which.
+        /// The shard.
         shard: usize,
     },
-    /// More shards than there may be.
-    #[error("a division into {shards} shards: there may be 65535")]
+    /// The map has too many shards.
+    #[error("invalid shard map: {shards} shards; use at most 65535")]
     TooMany {
-        /// How many.
+        /// The number of shards.
         shards: usize,
     },
-    /// Hashes before this range belong to nobody, or its first hashes to two shards.
-    #[error("the division covers not every hash exactly once: see where {range} begins")]
+    /// Hashes before this range belong to no shard, or its first hashes belong to two.
+    #[error("invalid shard map: gap or overlap at the start of {range}")]
     NotOnce {
-        /// The first such range.
+        /// The first range after a gap or overlap.
         range: HashRange,
     },
-    /// The last hashes belong to nobody.
-    #[error("the division covers not every hash: its last range must end at 0x10000000000000000")]
+    /// The last hashes belong to no shard.
+    #[error("invalid shard map: the last range must end at 0x10000000000000000")]
     Short,
 }
 
@@ -272,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn division_covers_the_ring_exactly_once(division in any_division(), hash: u64) {
+        fn shard_map_covers_ring_exactly_once(division in any_division(), hash: u64) {
             let mut all: Vec<_> = division.iter().flat_map(|(_, ranges)| ranges.iter()).collect();
             all.sort_unstable();
             prop_assert_eq!((all[0].start(), all[all.len() - 1].end()), (0, RING));
@@ -283,18 +285,18 @@ mod tests {
         }
 
         #[test]
-        fn every_shard_owns_something(division in any_division()) {
+        fn every_shard_has_a_range(division in any_division()) {
             prop_assert!(division.iter().all(|(_, ranges)| !ranges.is_empty()));
         }
 
         #[test]
-        fn division_is_read_back_as_it_was_written(division in any_division()) {
+        fn shard_map_survives_formatting_and_parsing(division in any_division()) {
             prop_assert_eq!(division.to_string().parse::<ShardMap>().unwrap(), division);
         }
 
         // parity: shards-divides-ring-hashes
         #[test]
-        fn no_shard_outweighs_a_fair_share_by_more_than_the_heaviest_namespace(
+        fn shard_weight_is_at_most_fair_share_plus_heaviest_namespace(
             number in 1u16..20, weights in any_weights(),
         ) {
             let (division, _) = ShardMap::weighted(shards(number), &weights);
@@ -307,7 +309,7 @@ mod tests {
 
         // parity: shards-divides-ring-hashes
         #[test]
-        fn namespace_is_reported_exactly_if_it_outweighs_a_fair_share(
+        fn namespace_is_reported_when_heavier_than_fair_share(
             number in 1u16..20, weights in any_weights(),
         ) {
             let (_, heavy) = ShardMap::weighted(shards(number), &weights);
@@ -320,7 +322,7 @@ mod tests {
         }
 
         #[test]
-        fn cuts_keep_away_from_the_namespaces_beside_them(number in 2u16..20, weights in any_weights()) {
+        fn boundaries_keep_distance_from_adjacent_namespaces(number in 2u16..20, weights in any_weights()) {
             prop_assume!(weights.len() >= usize::from(number));
             let (division, _) = ShardMap::weighted(shards(number), &weights);
             let hashes: std::collections::BTreeSet<u64> = weights.keys().map(|name| hash(name)).collect();
@@ -336,7 +338,7 @@ mod tests {
 
     // parity: shards-divides-ring-hashes
     #[test]
-    fn tenants_numbered_in_a_row_are_balanced_by_weight_and_not_by_equal_ranges() {
+    fn numbered_tenants_are_balanced_by_weight_not_range_width() {
         let tenants = tenants();
         let (weighted, heavy) = ShardMap::weighted(shards(4), &tenants);
         assert_eq!((loads(&weighted, &tenants), heavy), (vec![25; 4], vec![]));
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_heavier_than_a_fair_share_is_named_and_stays_in_one_piece() {
+    fn heavy_namespace_is_reported_and_not_split() {
         let mut weights = tenants();
         weights.insert("whale".into(), 900);
         let (division, heavy) = ShardMap::weighted(shards(4), &weights);
@@ -353,18 +355,18 @@ mod tests {
     }
 
     #[test]
-    fn where_no_namespace_was_seen_the_ranges_are_even() {
+    fn shard_ranges_are_even_without_namespaces() {
         let (weighted, heavy) = ShardMap::weighted(shards(4), &BTreeMap::new());
         assert_eq!((weighted, heavy), (ShardMap::even(shards(4)), vec![]));
     }
 
     #[test]
-    fn neighbours_that_lie_side_by_side_leave_every_shard_something() {
+    fn adjacent_hashes_leave_every_shard_a_range() {
         assert_eq!(ascending(vec![0, 0, 5, 5, u64::MAX, u64::MAX]), [1, 2, 5, 6, u64::MAX - 1, u64::MAX]);
     }
 
     #[test]
-    fn what_does_not_cover_the_ring_exactly_once_is_refused() {
+    fn shard_map_with_gap_or_overlap_is_rejected() {
         let parsed = |text: &str| text.parse::<ShardMap>().unwrap_err();
         let (lower, upper) =
             ("0x0000000000000000-0x8000000000000000", "0x8000000000000000-0x10000000000000000");

@@ -1,4 +1,4 @@
-//! Watch streams, cut into frames.
+//! Splits watch streams into frames.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -10,29 +10,29 @@ use serde_json::value::RawValue;
 use super::{OfObject, PROTOBUF_MAGIC, WireError, excerpt, object_header, status};
 use crate::ResourceVersion;
 
-/// One event of a watch, its object not decoded.
+/// One event of a watch. The object is not decoded.
 #[derive(Clone, PartialEq)]
 pub enum Frame {
     /// The object is new to the watch.
     Added(Bytes),
     /// The object changed.
     Modified(Bytes),
-    /// The object is gone, or left the selection; this is its last state, at the version of the deletion.
+    /// The object was deleted or left the selection. It has its last state, at the version of the deletion.
     Deleted(Bytes),
-    /// Nothing the watch would show happened up to this version.
+    /// All events up to this version have been sent.
     Bookmark {
         /// The version.
         version: ResourceVersion,
-        /// Whether this closes the initial list of a streaming list.
+        /// Whether this bookmark ends the initial list of a streaming list.
         initial_events_end: bool,
     },
-    /// The server ends the watch; 410 means that its version is no longer kept.
+    /// The server ends the watch. Code 410 means that the requested version has expired.
     Error(Box<Status>),
-    /// Of a type that the API does not know, or not yet; what is about the objects comes in the others.
+    /// An event type that is unknown. Changes of objects have the other types.
     Unknown(Box<str>),
 }
 
-/// Names the object and shows nothing else of it.
+/// Prints only the header of the object.
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut change = |name: &str, raw: &Bytes| match object_header(raw) {
@@ -54,9 +54,9 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// Cuts a watch stream, fed in any chunks, into frames.
+/// Splits a watch stream, received in chunks of any size, into frames.
 ///
-/// After an error the rest of the stream means nothing: drop both.
+/// After an error, drop the decoder and the rest of the stream.
 ///
 /// # Examples
 ///
@@ -73,23 +73,23 @@ impl fmt::Debug for Frame {
 /// ```
 pub struct FrameDecoder {
     limit: usize,
-    /// The beginning of a frame whose end has not come.
+    /// The start of a frame that is not complete yet.
     partial: BytesMut,
-    /// What came after it, not looked at yet.
+    /// The received bytes after it, not parsed yet.
     chunk: Bytes,
     started: bool,
 }
 
 impl FrameDecoder {
-    /// The default bound of a frame: ten times what etcd stores of one object by default, 1.5 MiB.
+    /// The default size limit of a frame: ten times etcd's default limit of 1.5 MiB for one object.
     pub const DEFAULT_LIMIT: usize = 16 * 1024 * 1024;
 
-    /// A decoder that refuses frames longer than `limit` bytes, their newline not counted.
+    /// Creates a decoder that rejects frames longer than `limit` bytes, without their newline.
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, partial: BytesMut::new(), chunk: Bytes::new(), started: false }
     }
 
-    /// Takes the next chunk of the stream.
+    /// Adds the next chunk of the stream.
     pub fn feed(&mut self, chunk: Bytes) {
         if self.chunk.is_empty() {
             self.chunk = chunk;
@@ -101,12 +101,12 @@ impl FrameDecoder {
         }
     }
 
-    /// The next frame, or `None` until more is fed.
+    /// Returns the next frame; `None` if more chunks are needed.
     ///
     /// # Errors
     ///
-    /// When the stream is not a JSON watch, or the frame is malformed or too long.
-    #[allow(clippy::should_implement_trait)] // It is fed between calls, so its end is not the end.
+    /// If the stream is not a JSON watch, or the frame is malformed or too long.
+    #[allow(clippy::should_implement_trait)] // `None` is not the end: the caller feeds chunks between calls.
     pub fn next(&mut self) -> Result<Option<Frame>, WireError> {
         while let Some(line) = self.line()? {
             if !line.trim_ascii().is_empty() {
@@ -120,14 +120,14 @@ impl FrameDecoder {
     ///
     /// # Errors
     ///
-    /// When it ended inside one.
+    /// If the stream ended inside a frame.
     pub fn finish(&self) -> Result<(), WireError> {
         let bytes = self.partial.len() + self.chunk.len();
         let blank = self.partial.trim_ascii().is_empty() && self.chunk.trim_ascii().is_empty();
         if blank { Ok(()) } else { Err(WireError::Truncated { bytes }) }
     }
 
-    /// The next whole line, without its newline: a slice of the chunk where the line lies within one.
+    /// Returns the next complete line without its newline. It is a slice of the chunk if one chunk contains the line.
     fn line(&mut self) -> Result<Option<Bytes>, WireError> {
         if !self.started && !self.starts()? {
             return Ok(None);
@@ -146,8 +146,8 @@ impl FrameDecoder {
         Ok(Some(std::mem::take(&mut self.partial).freeze()))
     }
 
-    /// Whether the stream is known to be JSON: its first bytes that are not blank tell the format of all of it. As
-    /// long as they may begin either format, they wait.
+    /// Returns whether the stream is known to be JSON. The first bytes that are not blank determine the format; while
+    /// they are ambiguous, they are kept.
     fn starts(&mut self) -> Result<bool, WireError> {
         let blank = self.chunk.len() - self.chunk.trim_ascii_start().len();
         self.chunk.advance(blank);
@@ -157,7 +157,7 @@ impl FrameDecoder {
                 self.started = true;
                 Ok(true)
             }
-            // Protobuf frames carry their length first, in four bytes of which the highest is always zero here.
+            // Protobuf frames start with a four-byte length, whose highest byte is always zero here.
             Some(0) => Err(WireError::ProtobufUnsupported),
             Some(_) if self.chunk.starts_with(PROTOBUF_MAGIC) => Err(WireError::ProtobufUnsupported),
             Some(_) if PROTOBUF_MAGIC.starts_with(&self.chunk) => Ok(false),
@@ -197,7 +197,7 @@ struct RawFrame<'a> {
     object: &'a RawValue,
 }
 
-/// How much of the name of an unknown type is kept, in bytes.
+/// The maximum length of the recorded name of an unknown type, in bytes.
 const MAX_TYPE: usize = 40;
 
 fn frame(line: &Bytes) -> Result<Frame, WireError> {
@@ -229,7 +229,7 @@ struct RawBookmarkMeta<'a> {
     annotations: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
 }
 
-/// The annotation with which a streaming list says that everything there was has been sent.
+/// The annotation that marks the end of the initial list in a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 fn bookmark(object: &[u8]) -> Result<Frame, WireError> {
@@ -240,7 +240,7 @@ fn bookmark(object: &[u8]) -> Result<Frame, WireError> {
     Ok(Frame::Bookmark {
         version: version.ok_or_else(|| WireError::Malformed {
             what: "bookmark",
-            reason: "it has no version, so it marks nothing".into(),
+            reason: "it has no resource version".into(),
         })?,
         initial_events_end: end.is_some_and(|value| value == "true"),
     })
@@ -288,7 +288,7 @@ mod tests {
     proptest! {
         // parity: event-type
         #[test]
-        fn any_chunking_gives_the_same_frames(
+        fn frames_do_not_depend_on_chunking(
             frames in proptest::collection::vec(any_frame(), 0..8),
             cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..20),
             hasty in any::<bool>(),
@@ -311,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn frame_is_refused_exactly_when_it_is_longer_than_the_bound(excess in 0..3usize, cut in any::<proptest::sample::Index>()) {
+        fn frame_is_rejected_when_longer_than_limit(excess in 0..3usize, cut in any::<proptest::sample::Index>()) {
             let line = line("ADDED", &object("a"));
             let mut decoder = FrameDecoder::with_limit(line.len() - 2 + 1 - excess.min(1));
             let cut = cut.index(line.len());
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_the_initial_events_is_marked() {
+    fn end_of_initial_events_is_marked() {
         let mut decoder = FrameDecoder::default();
         let end = r#"{"kind":"Pod","metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
         decoder.feed(line("BOOKMARK", end).into());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn error_frame_gives_its_status() {
+    fn error_frame_contains_its_status() {
         let mut decoder = FrameDecoder::default();
         decoder.feed(
             line(
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_of_unknown_type_is_named_and_does_not_end_the_stream() {
+    fn unknown_frame_type_is_reported_and_stream_continues() {
         let mut decoder = FrameDecoder::default();
         decoder.feed((line("RENAMED", "{}") + &line("ADDED", &object("a"))).into());
         let frames = read(&mut decoder);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_frames_are_refused() {
+    fn malformed_frames_are_rejected() {
         for text in ["{\"type\":\"ADDED\"}\n", "{\"type\":\"ADDED\",\"object\":{}\n", "{}\n"] {
             assert!(matches!(read_error(text), WireError::Malformed { what: "watch frame", .. }), "{text}");
         }
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_is_not_json_is_told_by_its_first_bytes() {
+    fn stream_that_is_not_json_is_detected_by_first_bytes() {
         assert_eq!(read_error("\0\0\u{1}\u{2}"), WireError::ProtobufUnsupported);
         assert_eq!(read_error("k8s\0"), WireError::ProtobufUnsupported);
         assert_eq!(
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn format_is_told_however_its_first_bytes_are_cut() {
+    fn format_is_detected_for_any_chunking() {
         for (stream, expected) in [
             ("\r\n k8s\0\n", Err(WireError::ProtobufUnsupported)),
             ("k8\n", Err(WireError::NotJson { excerpt: String::new() })),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn array_is_no_frame_and_no_bookmark() {
+    fn array_is_neither_frame_nor_bookmark() {
         let text = line("ADDED", "{}") + "[\"ADDED\",{}]\n";
         let mut decoder = FrameDecoder::default();
         decoder.feed(text.into());
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_objects_hold_is_not_printed() {
+    fn frame_debug_output_hides_object_content() {
         let mut decoder = FrameDecoder::default();
         decoder.feed(line("ADDED", r#"{"metadata":{"name":"a"},"data":"s3cr3t"}"#).into());
         decoder.feed("{\"type\":\"ADDED\",\"object\":{\"data\":\"s3cr3t".into());
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_ends_inside_a_frame_says_so() {
+    fn stream_that_ends_inside_a_frame_is_an_error() {
         let mut decoder = FrameDecoder::default();
         decoder.feed("{\"type\":\"ADD".into());
         assert_eq!(decoder.next(), Ok(None));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_object_in_a_sound_frame_still_has_a_head() {
+    fn broken_object_in_valid_frame_has_header() {
         let mut decoder = FrameDecoder::default();
         decoder.feed(
             line(

@@ -1,4 +1,4 @@
-//! Splitting lists, and reading the heads of objects.
+//! Splits lists, and reads object headers.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,19 +11,20 @@ use kube::core::ObjectMeta;
 use super::{OfObject, WireError, expect_json};
 use crate::{ObjectKey, ResourceVersion, Uid};
 
-/// What can be said about an object without decoding it: enough to quarantine, to delete and to choose a shard.
+/// The fields of an object that are known without decoding it. They are sufficient to isolate or delete the object and
+/// to select its shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectHeader {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Its identity, where it carries a readable one.
+    /// The UID, if it is readable.
     pub uid: Option<Uid>,
-    /// Its version, where it carries a readable one; `"0"` and `""` are none.
+    /// The resource version, if it is readable; `"0"` and `""` count as absent.
     pub version: Option<ResourceVersion>,
 }
 
 impl ObjectHeader {
-    /// The head of an object with this metadata. It equals what [`object_header`] reads from the bytes of that object.
+    /// Creates a header from metadata. It equals the header that [`object_header`] reads from the bytes of the object.
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
             key: ObjectKey::of(meta),
@@ -33,11 +34,11 @@ impl ObjectHeader {
     }
 }
 
-/// Reads the head of one object. Fields that are no text count as absent, whatever else is wrong with them.
+/// Reads the header of one object. Fields that are not strings count as absent.
 ///
 /// # Errors
 ///
-/// When the bytes are not a JSON object, or name no object.
+/// If the bytes are not a JSON object, or the object has no name.
 pub fn object_header(raw: &[u8]) -> Result<ObjectHeader, WireError> {
     expect_json(raw)?;
     let object: RawObject<'_> =
@@ -45,7 +46,7 @@ pub fn object_header(raw: &[u8]) -> Result<ObjectHeader, WireError> {
     head_of(object.metadata.map(|OfObject(meta)| meta).unwrap_or_default())
 }
 
-/// What metadata says of the object.
+/// Converts metadata to a header.
 pub(super) fn head_of(meta: RawMeta<'_>) -> Result<ObjectHeader, WireError> {
     let name = text(meta.name).filter(|name| !name.is_empty());
     let name =
@@ -57,20 +58,20 @@ pub(super) fn head_of(meta: RawMeta<'_>) -> Result<ObjectHeader, WireError> {
     })
 }
 
-/// One page of a list, cut into items that are not decoded.
+/// One page of a list, split into items that are not decoded.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RawList {
     /// The version of the collection.
     pub version: Option<ResourceVersion>,
-    /// Where the next page begins; `None` on the last.
+    /// The token of the next page; `None` on the last page.
     pub continue_token: Option<String>,
-    /// How many items follow on later pages, where the server says so.
+    /// The number of items on later pages, if the server reports it.
     pub remaining: Option<u64>,
     /// The objects, as slices of the body. They lack `apiVersion` and `kind`, except those of custom resources.
     pub items: Vec<Bytes>,
 }
 
-/// Counts the items and shows none of them.
+/// Prints the number of items instead of the items.
 impl fmt::Debug for RawList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RawList")
@@ -82,11 +83,11 @@ impl fmt::Debug for RawList {
     }
 }
 
-/// Cuts the body of a list into its items.
+/// Splits the body of a list into its items.
 ///
 /// # Errors
 ///
-/// When the body is not a JSON list. Items that are JSON but no objects are passed on: one that cannot be
+/// If the body is not a JSON list. Items that are valid JSON but not objects are returned: one item that cannot be
 /// decoded must not fail the others.
 pub fn list(body: Bytes) -> Result<RawList, WireError> {
     expect_json(&body)?;
@@ -103,7 +104,7 @@ pub fn list(body: Bytes) -> Result<RawList, WireError> {
     })
 }
 
-/// The text a JSON value spells, if it is text.
+/// Returns the string in a JSON value, if it is a string.
 fn text(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
     raw.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok()).map(|text| text.0)
 }
@@ -138,7 +139,7 @@ struct RawPage<'a> {
     items: Option<Items<'a>>,
 }
 
-/// The items; Go writes an empty slice it never touched as `null`.
+/// The items; Go writes a nil slice as `null`.
 struct Items<'a>(Vec<&'a RawValue>);
 
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Items<'de>>, D::Error> {
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_is_cut_where_its_items_begin_and_end() {
+    fn list_is_split_at_item_boundaries() {
         let body = Bytes::from_static(
             br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"42","continue":"tok","remainingItemCount":3},
                "items":[{"metadata":{"name":"a"}} , {"metadata":{"name":"b"},"spec":"]}"} ]}"#,
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn item_that_is_no_object_fails_nobody() {
+    fn item_that_is_not_an_object_does_not_fail_the_list() {
         let page = list(Bytes::from_static(
             br#"{"metadata":{"resourceVersion":"1"},"items":[7,{"metadata":{"name":"a"}}]}"#,
         ))
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn items_may_be_null_but_not_missing() {
+    fn list_items_can_be_null_but_not_missing() {
         assert_eq!(list(Bytes::from_static(br#"{"metadata":{},"items":null}"#)).unwrap(), RawList::default());
         let error = list(Bytes::from_static(br#"{"kind":"Status","metadata":{}}"#)).unwrap_err();
         assert!(matches!(error, WireError::Malformed { what: "list", .. }), "{error}");
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn format_is_told_by_the_first_bytes() {
+    fn list_format_is_detected_by_first_bytes() {
         assert_eq!(list(Bytes::from_static(b"k8s\0\n\x0a")), Err(WireError::ProtobufUnsupported));
         assert_eq!(object_header(b"k8s\0\n\x0a"), Err(WireError::ProtobufUnsupported));
         let page = list(Bytes::from_static(b"<html>502 Bad Gateway</html>"));
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn head_is_read_whatever_the_body_holds() {
+    fn object_header_is_read_regardless_of_body() {
         let raw = br#"{"spec":{"containers":7},"metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"9","labels":3},"status":[]}"#;
         let head = object_header(raw).unwrap();
         assert_eq!(head.key, ObjectKey::namespaced("n", "ab"));
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_fields_of_a_head_count_as_absent() {
+    fn unreadable_header_fields_count_as_absent() {
         let head =
             object_header(br#"{"metadata":{"name":"a","namespace":null,"uid":7,"resourceVersion":{}}}"#)
                 .unwrap();
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_requests_are_no_versions_of_anything() {
+    fn request_only_versions_are_not_object_versions() {
         for word in ["", "0"] {
             let raw = format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{word}"}}}}"#);
             assert_eq!(object_header(raw.as_bytes()).unwrap().version, None, "{word:?}");
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_objects_hold_is_not_printed() {
+    fn list_debug_output_hides_object_content() {
         let page = list(Bytes::from_static(br#"{"metadata":{},"items":[{"data":"s3cr3t"}]}"#)).unwrap();
         let error = list(Bytes::from_static(br#"{"metadata":"s3cr3t","items":[]}"#)).unwrap_err();
         let printed = format!("{page:?} {error} {error:?}");
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn object_without_a_name_has_no_head() {
+    fn object_without_name_has_no_header() {
         for raw in [
             "{}",
             r#"{"metadata":null}"#,

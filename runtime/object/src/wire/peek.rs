@@ -1,4 +1,4 @@
-//! Heads of objects that are probably somebody else's.
+//! Headers of objects that are likely to be discarded, for example those of other shards.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use serde_json::value::RawValue;
 
 use super::list::{ObjectHeader, RawMeta, head_of};
 
-/// The head of an object as its beginning tells it: nothing is read beyond the metadata, and of that nothing beyond the
-/// last of name, namespace, uid and version. Servers write these first, so that of most objects a few hundred bytes are
-/// looked at, however long they are.
+/// Returns the header of an object from its first bytes. Reading stops after the metadata, or as soon as name,
+/// namespace, UID and version are known. Servers write these first, so usually only a few hundred bytes are read.
 ///
-/// Of what [`object_header`](super::object_header) can read it says the same. It says so, too, of an object whose rest is broken: what is
-/// about to be kept is to be read with that. None if the beginning does not tell.
+/// If [`object_header`](super::object_header) succeeds, the result is the same. This function also succeeds for objects
+/// that are malformed later, so read objects that are kept with [`object_header`](super::object_header). Returns `None`
+/// if the first bytes are not sufficient.
 pub fn peek_header(raw: &[u8]) -> Option<ObjectHeader> {
     let mut look = HeaderScan::default();
     let mut reader = serde_json::Deserializer::from_slice(raw);
-    // Who stops before the end is told that something is left.
+    // Stopping early is reported as an error, because input remains.
     let _left = ObjectVisitor(&mut look).deserialize(&mut reader);
     look.complete.then(|| head_of(look.meta).ok()).flatten()
 }
 
-/// What has been seen so far.
+/// The fields read so far.
 #[derive(Default)]
 struct HeaderScan<'a> {
     meta: RawMeta<'a>,
-    /// Whether there is no more to be seen.
+    /// Whether no further field is needed.
     complete: bool,
 }
 
@@ -52,11 +52,11 @@ enum MetaField {
 /// Reads an object up to its metadata.
 struct ObjectVisitor<'look, 'a>(&'look mut HeaderScan<'a>);
 
-/// Reads metadata as far as it must.
+/// Reads metadata until the header is complete.
 struct MetadataVisitor<'look, 'a>(&'look mut HeaderScan<'a>);
 
 impl<'a> HeaderScan<'a> {
-    /// Takes a field; false if it was there before, which nobody can make sense of.
+    /// Stores a field. Returns `false` if the field occurs twice, which makes the object ambiguous.
     fn take(&mut self, field: &MetaField, value: Option<&'a RawValue>) -> bool {
         let RawMeta { name, namespace, uid, resource_version } = &mut self.meta;
         let slot = match field {
@@ -140,7 +140,7 @@ mod tests {
     use crate::wire::object_header;
     use crate::{ObjectKey, ResourceVersion};
 
-    /// As a server writes a Pod: the fields in this order.
+    /// The start of a Pod, with the fields in the order in which a server writes them.
     const BEGINNING: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","generateName":"w","namespace":"shop","uid":"u","resourceVersion":"9","#;
 
     fn any_value() -> impl Strategy<Value = Value> {
@@ -161,7 +161,7 @@ mod tests {
         })
     }
 
-    /// In the order in which they are, and some twice.
+    /// Formats the fields in the given order, including duplicates.
     fn written(fields: &[(&str, String)]) -> String {
         let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name:?}: {value}")).collect();
         format!("{{ {} }}", fields.join(","))
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn beginning_says_what_the_whole_says_wherever_the_whole_says_anything(
+        fn peeked_header_equals_full_header(
             meta in any_fields(&["name", "namespace", "uid", "resourceVersion", "labels", "annotations", "name"]),
             rest in any_fields(&["kind", "spec", "status", "metadata"]),
             at: prop::sample::Index,
@@ -187,16 +187,16 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_read_beyond_what_was_to_be_found(rest in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn peek_reads_nothing_after_complete_header(rest in proptest::collection::vec(any::<u8>(), 0..40)) {
             let raw = [BEGINNING.as_bytes(), &rest].concat();
-            let head = peek_header(&raw).expect("all that there is to find");
+            let head = peek_header(&raw).expect("the beginning contains all header fields");
             prop_assert_eq!(head.key, ObjectKey::namespaced("shop", "web"));
             prop_assert_eq!((head.uid, head.version), (Some("u".into()), Some(ResourceVersion::new("9"))));
         }
     }
 
     #[test]
-    fn beginning_that_does_not_tell_says_nothing() {
+    fn peek_returns_none_when_beginning_is_insufficient() {
         let broken = [
             "",
             "k8s\0",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn object_of_the_cluster_is_told_by_where_its_metadata_ends() {
+    fn cluster_scoped_header_ends_with_its_metadata() {
         let raw = br#"{"metadata":{"name":"a","uid":"u","resourceVersion":"9","labels":{}},"spec":"#;
         assert_eq!(peek_header(raw).map(|head| head.key), Some(ObjectKey::cluster("a")));
     }

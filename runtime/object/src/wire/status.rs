@@ -1,4 +1,4 @@
-//! Refusals, in whatever form they come.
+//! Error responses, in JSON or plain text.
 
 use kube::core::{
     Status,
@@ -7,35 +7,34 @@ use kube::core::{
 
 use super::{OfObject, PROTOBUF_MAGIC, excerpt};
 
-/// How much of a plain-text refusal is kept, in bytes: enough for a proxy's sentence, not for its whole page.
+/// The maximum length of a plain-text error that is kept, in bytes: enough for a sentence of a proxy, not for its page.
 const MAX_TEXT: usize = 1024;
 
-/// The status in the body of a refused request; always one, whatever the body is.
+/// Returns the status in the body of an error response. Every body results in a status.
 ///
-/// Code and message are filled in where the body leaves them out. Plain text becomes the message, with the
-/// reason that goes with the code.
+/// Missing code and message are filled in. Plain text is used as the message, with the reason that matches the code.
 pub fn status(code: u16, body: &[u8]) -> Status {
     let mut status = from_json(body).unwrap_or_else(|| from_text(code, body));
     if status.code == 0 {
         status.code = code;
     }
     if status.message.is_empty() {
-        status.message = format!("the server answered {code} without saying why");
+        status.message = format!("the server returned {code} without a message");
     }
     status
 }
 
 fn from_json(body: &[u8]) -> Option<Status> {
     let OfObject(status): OfObject<Status> = serde_json::from_slice(body).ok()?;
-    // Every field is optional, so any JSON object reads as a status; one that says nothing is none.
+    // Every field is optional, so any JSON object decodes as a status; without these fields it is not one.
     (status.status.is_some() || !status.reason.is_empty() || status.code != 0).then_some(status)
 }
 
 fn from_text(code: u16, body: &[u8]) -> Status {
     let message = if body.starts_with(PROTOBUF_MAGIC) {
-        format!("the server answered {code} in protobuf, which was not asked for")
+        format!("the server returned {code} in protobuf, which was not requested")
     } else {
-        // A proxy's page has many lines.
+        // An error page of a proxy has many lines.
         excerpt(body, MAX_TEXT).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     Status {
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_status_is_read_as_it_is() {
+    fn json_status_is_returned_unchanged() {
         let body = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"gone","reason":"Expired","code":410}"#;
         let status = status(410, body);
         assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (410, "Expired", "gone"));
@@ -88,18 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn page_of_text_is_cut() {
+    fn long_plain_text_status_is_truncated() {
         assert_eq!(status(502, &[b'x'; 5000]).message.len(), MAX_TEXT + "...".len());
     }
 
     #[test]
-    fn array_is_no_status() {
+    fn array_body_is_not_a_status() {
         let status = status(404, br#"[{},{},"Success","text"]"#);
         assert_eq!((status.code, status.message.as_str()), (404, r#"[{},{},"Success","text"]"#));
     }
 
     #[test]
-    fn body_that_says_nothing_still_gives_a_status() {
+    fn body_without_reason_results_in_a_status() {
         for body in [&b""[..], b"{}", b"null"] {
             assert!(!status(503, body).message.is_empty());
             assert_eq!(status(503, body).code, 503);
