@@ -1,4 +1,4 @@
-//! Families by name: those of the table, registered at the start, and those that controllers add.
+//! Metric families by name: the built-in families, registered at start, and the families that controllers add.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,14 +15,15 @@ use crate::names::{self, Buckets, FamilyDescriptor, MetricType};
 /// The families of one registry.
 ///
 /// # Panics
-/// Every method panics on a family that does not fit: the table is constant, and a test registers all of it.
+/// Every method panics if a family conflicts with a registered one. The built-in table is constant, and a test
+/// registers all of it.
 #[derive(Debug)]
 pub(crate) struct Families {
     registry: Registry,
     by_name: Mutex<BTreeMap<String, Vector>>,
 }
 
-/// The children of one family.
+/// The metrics of one family, one per combination of label values.
 #[derive(Clone, Debug)]
 enum Vector {
     Counter(IntCounterVec),
@@ -31,12 +32,12 @@ enum Vector {
     FloatGauge(GaugeVec),
     Histogram(HistogramVec),
 }
-
+/// The labels of a custom family with their values.
 /// Labels of a custom family with their values.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Families {
-    /// Returns a registry with every family of the table in it.
+    /// Creates a registry that contains every built-in family.
     pub(crate) fn new() -> Self {
         let families = Self { registry: Registry::new(), by_name: Mutex::default() };
         for family in names::ALL {
@@ -132,7 +133,7 @@ impl Families {
 
     fn custom(&self, name: &str, make: impl FnOnce() -> prometheus::Result<Vector>) -> Vector {
         let is_in_table = names::ALL.iter().any(|family| family.name == name);
-        assert!(!is_in_table, "the metric {name} is a family of the table; choose another name");
+        assert!(!is_in_table, "cannot register metric {name}: it is a built-in family; choose another name");
         self.find_or_register(name, make)
     }
 
@@ -145,7 +146,7 @@ impl Families {
             self.registry.register(vector.collector())?;
             Ok(vector)
         });
-        let vector = registered.unwrap_or_else(|error| panic!("the metric {name} does not fit: {error}"));
+        let vector = registered.unwrap_or_else(|error| panic!("cannot register metric {name}: {error}"));
         by_name.insert(name.to_owned(), vector.clone());
         vector
     }
@@ -177,21 +178,21 @@ impl Vector {
     }
 
     fn contradicts(&self, name: &str) -> ! {
-        panic!("the metric {name} exists with another kind: {self:?}")
+        panic!("metric {name} is already registered with another type: {self:?}")
     }
 }
 
-/// The upper bounds that `buckets` stands for.
+/// Returns the upper bounds of `buckets`.
 pub(crate) fn bounds(buckets: Buckets) -> Vec<f64> {
     match buckets {
         Buckets::Fixed(bounds) => bounds.to_vec(),
         Buckets::Exponential { start, factor, count } => exponential_buckets(start, factor, count)
-            .unwrap_or_else(|error| panic!("the buckets {buckets:?} do not fit: {error}")),
+            .unwrap_or_else(|error| panic!("invalid buckets {buckets:?}: {error}")),
     }
 }
 
 fn child<C>(name: &str, found: prometheus::Result<C>) -> C {
-    found.unwrap_or_else(|error| panic!("the metric {name} exists with other labels: {error}"))
+    found.unwrap_or_else(|error| panic!("metric {name} is already registered with other labels: {error}"))
 }
 
 fn keys<'a>(labels: &[(&'a str, &str)]) -> Vec<&'a str> {

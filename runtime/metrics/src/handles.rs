@@ -1,6 +1,7 @@
-//! Handles: structs of children resolved once, so that an operation costs an atomic and no label look-up.
+//! Handles: structs of metrics whose labels are resolved once, so that an operation costs one atomic instruction and no
+//! label lookup.
 //!
-//! Two handles of the same labels share their children.
+//! Handles with the same labels share their metrics.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,50 +14,51 @@ use crate::Hooks;
 use crate::families::Families;
 use crate::names;
 
-/// The `name` label of informers: upstream puts the name of the process's informer factory here.
+/// The `name` label of informers: upstream uses the name of the process's informer factory.
 const INFORMER_FACTORY: &str = "windlass";
 
-/// How many priorities of a queue have a label of their own, and the label of the others: controller-runtime's.
+/// Maximum number of priorities per queue that have a separate label value, and the label value of all others. Both are
+/// those of controller-runtime.
 const MAX_PRIORITIES: usize = 25;
 const OTHER_PRIORITIES: &str = "exceeded_cardinality_limit";
 
-/// How many of a resource version's digits a float holds exactly.
+/// Number of digits of a resource version that a float represents exactly.
 const EXACT_DIGITS: usize = 15;
 
-/// One work queue's metrics.
+/// Metrics of one work queue.
 #[derive(Clone)]
 pub struct WorkqueueMetrics {
-    /// Keys waiting, including those to be run again after their worker is done.
+    /// Queued keys, including keys in progress that must be processed again.
     pub depth: IntGauge,
-    /// Keys taken in.
+    /// Keys added.
     pub adds: IntCounter,
-    /// Seconds between add and get.
+    /// Seconds from add to get.
     pub queue_duration: Histogram,
-    /// Seconds between get and done.
+    /// Seconds from get to done.
     pub work_duration: Histogram,
-    /// Seconds for which the keys held now have been held, summed. Set it in a hook: see
+    /// Sum of the processing times of all keys in progress, in seconds. Set it in a hook: see
     /// [`WorkqueueMetrics::on_gather`].
     pub unfinished_work: Gauge,
-    /// Seconds for which the key held longest has been held.
+    /// Longest processing time of a key in progress, in seconds.
     pub longest_running: Gauge,
-    /// Adds that asked for a delay.
+    /// Keys added with a delay.
     pub retries: IntCounter,
     by_priority: PriorityDepths,
     hooks: Arc<Hooks>,
 }
 
-/// Keys by priority, for one queue.
+/// The number of keys by priority, for one queue.
 #[derive(Clone)]
 struct PriorityDepths {
     queue: Arc<str>,
     depths: IntGaugeVec,
-    /// What is shown, so that a priority nobody uses any more goes back to zero.
+    /// The exported priorities, so that a priority that is no longer used is reset to zero.
     shown: Arc<Mutex<BTreeSet<i32>>>,
 }
 
 impl WorkqueueMetrics {
-    /// Shows how many keys are ready with each priority; other priorities are shown as zero. Of a queue that uses
-    /// more than 25 only the first 25 have a label of their own, as in controller-runtime.
+    /// Exports the number of ready keys by priority; other priorities are set to zero. If a queue uses more than 25
+    /// priorities, only the first 25 have a separate label value, as in controller-runtime.
     pub fn show_depths(&self, depths: impl Iterator<Item = (i32, usize)>) {
         let PriorityDepths { queue, depths: family, shown } = &self.by_priority;
         let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,8 +80,8 @@ impl WorkqueueMetrics {
         }
     }
 
-    /// As [`Metrics::on_gather`](crate::Metrics::on_gather): the ages of what is held now are only worth computing
-    /// when somebody looks. The hook lives as long as the registry, so it should hold its queue weakly.
+    /// Like [`Metrics::on_gather`](crate::Metrics::on_gather): the processing times are only computed when metrics are
+    /// gathered. The hook lives as long as the registry, so it should hold a weak reference to its queue.
     pub fn on_gather(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.hooks.add(hook);
     }
@@ -112,8 +114,8 @@ impl WorkqueueMetrics {
     }
 }
 
-/// One identity's requests to the API server. Codes and resources are open sets, so here children are looked up per
-/// request: next to a network round trip that is nothing.
+/// Metrics of the requests that one identity sends to the API server. Codes and resources are open sets, so labels are
+/// looked up per request; this cost is negligible next to a network round trip.
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
     identity: Arc<str>,
@@ -138,9 +140,9 @@ impl RequestMetrics {
 
     /// Counts one request and its duration.
     ///
-    /// `verb` is the Kubernetes verb in lower case (`get`, `list`, `deletecollection`, ...); the HTTP method that
-    /// upstream's families show follows from it. `resource` is the plural with its subresource (`pods/status`).
-    /// `code` is the status code, or `<error>` when no response came, as upstream writes it.
+    /// `verb` is the Kubernetes verb in lowercase (`get`, `list`, `deletecollection`, ...); the HTTP method in
+    /// upstream's families is derived from it. `resource` is the plural with its subresource (`pods/status`). `code` is
+    /// the status code, or `<error>` if there was no response, as in upstream.
     pub fn observe(&self, verb: &str, resource: &str, code: &str, host: &str, elapsed: Duration) {
         let method = http_method(verb);
         self.requests.with_label_values(&[code, method, host]).inc();
@@ -148,18 +150,18 @@ impl RequestMetrics {
         self.by_identity.with_label_values(&[verb, resource, code, &*self.identity]).inc();
     }
 
-    /// Notes how long a request waited in the client's own limiter.
+    /// Records the time that a request waited in the client's rate limiter.
     pub fn limited(&self, verb: &str, host: &str, waited: Duration) {
         self.limited.with_label_values(&[http_method(verb), host]).observe(waited.as_secs_f64());
     }
 
-    /// Counts a request that is sent again because the attempt before it met `code`.
+    /// Counts a request that is repeated because the previous attempt returned `code`.
     pub fn retried(&self, verb: &str, code: &str, host: &str) {
         self.retries.with_label_values(&[code, http_method(verb), host]).inc();
     }
 }
 
-/// The HTTP method that carries a Kubernetes verb.
+/// Returns the HTTP method of a Kubernetes verb.
 fn http_method(verb: &str) -> &'static str {
     match verb {
         "create" => "POST",
@@ -170,12 +172,12 @@ fn http_method(verb: &str) -> &'static str {
     }
 }
 
-/// One lease's metrics.
+/// Metrics of one election Lease.
 #[derive(Clone, Debug)]
 pub struct ElectionMetrics {
-    /// 1 while this process holds the lease.
+    /// 1 while this process holds the Lease.
     pub master_status: IntGauge,
-    /// Renewals that had to read the lease first.
+    /// Renewals that had to read the Lease first.
     pub slowpath: IntCounter,
 }
 
@@ -188,18 +190,18 @@ impl ElectionMetrics {
     }
 }
 
-/// The metrics of one election of shards.
+/// Metrics of one shard election.
 #[derive(Clone, Debug)]
 pub struct ShardMetrics {
-    /// Shards held here.
+    /// Shards that this process holds.
     pub held: IntGauge,
-    /// Live members, as far as is known here.
+    /// Live members that this process knows.
     pub members: IntGauge,
-    /// The number of the plan.
+    /// Generation of the shard map.
     pub generation: IntGauge,
-    /// Namespaces that are heavier than a fair share.
+    /// Namespaces that exceed a fair share.
     pub heavy: IntGauge,
-    /// Seconds from the word to give a shard up until its lease was given back.
+    /// Seconds from the stop request for a shard until the release of its Lease.
     pub hand_over: Histogram,
 }
 
@@ -216,16 +218,16 @@ impl ShardMetrics {
     }
 }
 
-/// One informer's metrics. Informers of one resource with different selections share them.
+/// Metrics of one informer. Informers of the same resource with different selectors share them.
 #[derive(Clone, Debug)]
 pub struct InformerMetrics {
     /// Objects in the store.
     pub objects: IntGauge,
-    /// Deltas between watch and store.
+    /// Deltas queued between watch and store.
     pub queued_items: IntGauge,
-    /// The last digits of the store's version; see [`InformerMetrics::reached`].
+    /// The last digits of the resource version of the store; see [`InformerMetrics::reached`].
     pub store_resource_version: Gauge,
-    /// Full lists taken.
+    /// Full lists from the API server.
     pub lists: IntCounter,
     /// Watches started.
     pub watches: IntCounter,
@@ -233,23 +235,23 @@ pub struct InformerMetrics {
     pub list_errors: IntCounter,
     /// Watches that failed.
     pub watch_errors: IntCounter,
-    /// Objects put in quarantine.
+    /// Objects that were isolated because they could not be decoded.
     pub decode_failures: IntCounter,
     /// Panics caught in handlers.
     pub handler_panics: IntCounter,
-    /// Handlers of every event that were ended because they fell behind by more than their bound.
+    /// Handlers with `EveryEvent` delivery that were removed because their backlog exceeded its limit.
     pub handler_overflows: IntCounter,
-    /// Wire bytes of the objects in the store, if the informer has a budget of them.
+    /// Wire size of the objects in the store, if the informer has a byte budget.
     pub bytes: IntGauge,
-    /// Lists and watches that were given up for the budget.
+    /// Lists and watches that were stopped because of the budget.
     pub over_budget: IntCounter,
-    /// Seconds from leaving the queue until the handlers are told.
+    /// Seconds from leaving the queue until the handlers have received the event.
     pub processing_latency: Histogram,
 }
 
 impl InformerMetrics {
-    /// Notes the resource version that the store has reached, by as many of its last digits as a float holds. A
-    /// version that is no number leaves the gauge as it is.
+    /// Records the resource version of the store, with as many of its last digits as a float represents exactly. A
+    /// version that is not a number leaves the gauge unchanged.
     pub fn reached(&self, version: &str) {
         let last = version.len().saturating_sub(EXACT_DIGITS);
         if let Some(Ok(digits)) = version.get(last..).map(str::parse::<u64>) {
@@ -279,43 +281,43 @@ impl InformerMetrics {
     }
 }
 
-/// One controller's metrics.
+/// Metrics of one controller.
 #[derive(Clone, Debug)]
 pub struct ReconcileMetrics {
-    /// Reconciles, by how they ended.
+    /// Reconciles by result.
     pub total: ReconcileResults,
-    /// Seconds a reconcile takes.
+    /// Duration of a reconcile in seconds.
     pub duration: Histogram,
-    /// Workers that are reconciling now.
+    /// Workers with a reconcile in progress.
     pub active_workers: IntGauge,
-    /// Workers there are.
+    /// Number of workers.
     pub max_concurrent: IntGauge,
     /// Panics caught.
     pub panics: IntCounter,
-    /// Reconciles dropped because they took too long.
+    /// Reconciles dropped because of a timeout.
     pub timeouts: IntCounter,
-    /// Keys that rest because their reconcile panicked too often in a row.
+    /// Keys in quarantine because their reconcile panicked repeatedly.
     pub quarantined: IntGauge,
-    /// Keys that are not reconciled because their own object cannot be decoded.
+    /// Keys that are not reconciled because their object cannot be decoded.
     pub undecodable: IntGauge,
-    /// Reconciles put off because the cache was older than the controller's own last write.
+    /// Reconciles delayed because the cache did not yet contain the controller's last write.
     pub stale_skips: IntCounter,
-    /// Writes that changed nothing.
+    /// Writes that did not change the object.
     pub noop_writes: IntCounter,
 }
 
-/// How reconciles ended.
+/// Reconciles by result.
 #[derive(Clone, Debug)]
 pub struct ReconcileResults {
-    /// Done.
+    /// Success.
     pub success: IntCounter,
     /// A retryable error.
     pub error: IntCounter,
-    /// To be run again, with the limiter's delay.
+    /// A requeue with the delay of the rate limiter.
     pub requeue: IntCounter,
-    /// To be run again after a delay the controller chose.
+    /// A requeue after a delay that the controller chose.
     pub requeue_after: IntCounter,
-    /// An error that no retry would mend.
+    /// A permanent error that is not retried.
     pub terminal: IntCounter,
     /// A panic.
     pub panic: IntCounter,
@@ -347,16 +349,16 @@ impl ReconcileMetrics {
     }
 }
 
-/// The metrics of events for users.
+/// Metrics of Event objects.
 #[derive(Clone, Debug)]
 pub struct EventMetrics {
     /// Events recorded.
     pub recorded: IntCounter,
     /// Events the API server accepted.
     pub sent: IntCounter,
-    /// Events never sent.
+    /// Events that were not sent.
     pub dropped: IntCounter,
-    /// Events the API server did not accept.
+    /// Events that the API server rejected.
     pub failed: IntCounter,
 }
 
@@ -372,10 +374,11 @@ impl EventMetrics {
     }
 }
 
-/// The metrics of the process as a whole.
+/// Metrics of the whole process.
 #[derive(Clone, Debug)]
 pub struct ManagerMetrics {
-    /// How many tasks live. Set it when the metrics are gathered: see [`Metrics::on_gather`](crate::Metrics::on_gather).
+    /// Number of running tasks. Set it when the metrics are gathered: see
+    /// [`Metrics::on_gather`](crate::Metrics::on_gather).
     pub tasks: IntGauge,
     running: IntGaugeVec,
     healthcheck: IntGaugeVec,
@@ -383,7 +386,7 @@ pub struct ManagerMetrics {
     features: IntGaugeVec,
 }
 
-/// One health check's metrics, for one endpoint.
+/// Metrics of one health check at one endpoint.
 #[derive(Clone, Debug)]
 pub struct HealthcheckMetrics {
     latest: IntGauge,
@@ -403,17 +406,18 @@ impl ManagerMetrics {
         }
     }
 
-    /// The gauge that is 1 while `controller` runs in `manager`.
+    /// Returns the gauge that is 1 while `controller` runs in `manager`.
     pub fn running(&self, controller: &str, manager: &str) -> IntGauge {
         self.running.with_label_values(&[controller, manager])
     }
 
-    /// The gauge that is 1 while the feature of this name is on; `stage` is how finished it is, as upstream writes it.
+    /// Returns the gauge that is 1 while the feature with this name is enabled. `stage` is its maturity, as upstream
+    /// writes it.
     pub fn feature(&self, name: &str, stage: &str) -> IntGauge {
         self.features.with_label_values(&[name, stage])
     }
 
-    /// The metrics of the health check `name` at the endpoint `kind`: `healthz`, `livez` or `readyz`.
+    /// Returns the metrics of the health check `name` at the endpoint `kind`: `healthz`, `livez` or `readyz`.
     pub fn healthcheck(&self, name: &str, kind: &str) -> HealthcheckMetrics {
         HealthcheckMetrics {
             latest: self.healthcheck.with_label_values(&[name, kind]),
@@ -424,45 +428,45 @@ impl ManagerMetrics {
 }
 
 impl HealthcheckMetrics {
-    /// Notes one result.
+    /// Records one result.
     pub fn observe(&self, healthy: bool) {
         self.latest.set(i64::from(healthy));
         if healthy { self.success.inc() } else { self.error.inc() }
     }
 }
 
-/// The metrics of the admin server.
+/// Metrics of the admin server.
 #[derive(Clone, Debug)]
 pub struct AdminMetrics {
     requests: IntCounterVec,
-    /// Connections that are open.
+    /// Open connections.
     pub connections: IntGauge,
-    /// Connections that were closed to make room.
+    /// Connections closed because the limit was reached.
     pub shed: IntCounter,
-    /// Reviews of whose a token is.
+    /// TokenReviews.
     pub token_reviews: ReviewMetrics,
-    /// Reviews of who may read a path.
+    /// SubjectAccessReviews.
     pub access_reviews: ReviewMetrics,
-    /// Certificates that replaced the one before.
+    /// Serving certificates that replaced the previous one.
     pub certificate_replaced: IntCounter,
-    /// Certificates that could not be used.
+    /// Serving certificates that were rejected.
     pub certificate_refused: IntCounter,
 }
 
-/// The metrics of one kind of review.
+/// Metrics of one type of review.
 #[derive(Clone, Debug)]
 pub struct ReviewMetrics {
-    /// Answers that were remembered.
+    /// Reviews answered from the cache.
     pub remembered: IntCounter,
-    /// Reviews that said yes.
+    /// Reviews with the result authenticated or allowed.
     pub granted: IntCounter,
-    /// Reviews that said no.
+    /// Reviews with the result not authenticated or denied.
     pub refused: IntCounter,
-    /// Reviews that did not come about.
+    /// Reviews that failed without a result.
     pub failed: IntCounter,
-    /// Questions that were not asked because too many were.
+    /// Reviews that were rejected because too many were in progress.
     pub busy: IntCounter,
-    /// Seconds that a review takes.
+    /// Duration of a review in seconds.
     pub duration: Histogram,
 }
 
@@ -490,17 +494,16 @@ impl AdminMetrics {
         }
     }
 
-    /// The requests that `page` answered with `code`. Pages are a bounded set; whoever asks for others is answered by
-    /// none.
+    /// Returns the counter of requests to the endpoint `page` with status `code`. Unknown paths must share one value.
     pub fn requests(&self, page: &str, code: &str) -> IntCounter {
         self.requests.with_label_values(&[page, code])
     }
 }
 
-/// The metrics of the ReplicaSet controller that upstream exports.
+/// Metrics of the ReplicaSet controller that upstream exports.
 #[derive(Clone, Debug)]
 pub struct ReplicaSetMetrics {
-    /// The age of a chosen Pod over that of the youngest.
+    /// Ratio of the age of a Pod chosen for deletion to the age of the youngest Pod.
     pub sorting_deletion_age_ratio: Histogram,
 }
 

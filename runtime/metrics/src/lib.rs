@@ -1,13 +1,13 @@
-//! Every metric name, help and unit in one table; one registry value per manager.
+//! Metrics: one table of all names, help texts and units, and one registry per manager.
 //!
 //! Guarantees:
-//! - [`names`] is the only place where a family of this project is named, and every family in it has a handle.
-//! - What upstream's controller manager exports keeps upstream's name and labels.
-//! - Handles hold resolved children: an operation costs an atomic and no label look-up (requests excepted).
-//! - Two [`Metrics`] values in one process are independent.
+//! - [`names`] is the only module that names built-in metric families, and every family in it has a handle.
+//! - Metrics that upstream's controller manager also exports have upstream's names and labels.
+//! - Handles hold resolved labels: an operation costs one atomic instruction and no label lookup (except for requests).
+//! - [`Metrics`] values in one process are independent.
 //!
-//! What it refuses: a global registry, and names made up at the place of use. A controller with its own family
-//! registers it through [`Metrics::custom_counter`] and its siblings.
+//! There is no global registry, and no metric name outside of the table. A controller registers a custom family with
+//! [`Metrics::custom_counter`], [`Metrics::custom_gauge`] or [`Metrics::custom_histogram`].
 
 mod families;
 mod handles;
@@ -32,7 +32,7 @@ pub use crate::handles::{
 
 use crate::families::Families;
 
-/// One manager's metrics. Cloning is cheap and yields the same registry.
+/// Metrics of one manager. Cloning is cheap and refers to the same registry.
 #[derive(Clone)]
 pub struct Metrics {
     inner: Arc<Inner>,
@@ -47,12 +47,12 @@ struct Inner {
     hooks: Arc<Hooks>,
 }
 
-/// What runs before metrics are gathered, in registration order.
+/// The hooks that run before metrics are gathered, in registration order.
 #[derive(Default)]
 pub(crate) struct Hooks(Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>);
 
 impl Metrics {
-    /// An empty registry with every family of the table in it.
+    /// Creates a registry that contains every built-in family, all without values.
     #[expect(clippy::new_without_default, reason = "a registry is made on purpose, once per manager")]
     pub fn new() -> Metrics {
         let families = Families::new();
@@ -67,16 +67,16 @@ impl Metrics {
         Metrics { inner: Arc::new(inner) }
     }
 
-    /// Everything in Prometheus' text format, after the hooks have run and the process has been looked at.
+    /// Runs the hooks, updates the process metrics and returns all metrics in the Prometheus text format.
     pub fn encode(&self) -> String {
         self.inner.hooks.run();
         process::refresh(&self.inner.families);
         let families = self.inner.families.gather();
-        // A registry yields whole families only, and a String takes whatever is written to it.
+        // The registry returns only complete families, and writing to a `String` cannot fail.
         TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
     }
 
-    /// The families of [`names::SLI_FAMILIES`] alone, in the same format. No hook runs for them.
+    /// Returns only the families of [`names::SLI_FAMILIES`], in the same format. Does not run the hooks.
     pub fn encode_slis(&self) -> String {
         let shown = |name: &str| names::SLI_FAMILIES.iter().any(|family| family.name == name);
         let mut families = self.inner.families.gather();
@@ -84,86 +84,86 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
     }
 
-    /// Runs `hook` before each gathering, for gauges that are only worth computing when somebody looks.
+    /// Runs `hook` each time metrics are gathered, for gauges that should only be computed on demand.
     ///
-    /// The hook lives as long as the registry: hold what it reads weakly.
+    /// The hook lives as long as the registry, so it should hold weak references.
     pub fn on_gather(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.inner.hooks.add(hook);
     }
 
-    /// The metrics of the work queue `name`.
+    /// Returns the metrics of the work queue `name`.
     pub fn workqueue(&self, name: &str) -> WorkqueueMetrics {
         WorkqueueMetrics::new(&self.inner.families, name, Arc::clone(&self.inner.hooks))
     }
 
-    /// The metrics of the requests that `identity` sends to the API server.
+    /// Returns the metrics of the requests that `identity` sends to the API server.
     pub fn requests(&self, identity: &str) -> RequestMetrics {
         RequestMetrics::new(&self.inner.families, identity)
     }
 
-    /// The metrics of the election for the lease `lease`.
+    /// Returns the metrics of the election for the lease `lease`.
     pub fn election(&self, lease: &str) -> ElectionMetrics {
         ElectionMetrics::new(&self.inner.families, lease)
     }
 
-    /// The metrics of the election of the shards whose leases begin with `name`.
+    /// Returns the metrics of the shard election whose Leases have the name prefix `name`.
     pub fn shards(&self, name: &str) -> ShardMetrics {
         ShardMetrics::new(&self.inner.families, name)
     }
 
-    /// The metrics of the informer for one resource; `group` is empty for the core group.
+    /// Returns the metrics of the informer for one resource; `group` is empty for the core group.
     pub fn informer(&self, group: &str, version: &str, resource: &str) -> InformerMetrics {
         InformerMetrics::new(&self.inner.families, group, version, resource)
     }
 
-    /// The metrics of `controller`'s workers.
+    /// Returns the metrics of the workers of `controller`.
     pub fn reconcile(&self, controller: &str) -> ReconcileMetrics {
         ReconcileMetrics::new(&self.inner.families, controller)
     }
 
-    /// The metrics of events for users.
+    /// Returns the metrics of Event objects.
     pub fn events(&self) -> EventMetrics {
         self.inner.events.clone()
     }
 
-    /// The metrics of the process as a whole: which controllers run, and how its health checks end.
+    /// Returns the metrics of the whole process: running controllers and health checks.
     pub fn manager(&self) -> ManagerMetrics {
         self.inner.manager.clone()
     }
 
-    /// The metrics of the admin server.
+    /// Returns the metrics of the admin server.
     pub fn admin(&self) -> AdminMetrics {
         self.inner.admin.clone()
     }
 
-    /// The metrics of the ReplicaSet controller.
+    /// Returns the metrics of the ReplicaSet controller.
     pub fn replicaset(&self) -> ReplicaSetMetrics {
         self.inner.replicaset.clone()
     }
 
-    /// A counter of a controller's own, with the given labels and their values; made once, shared afterwards. The
-    /// name should end with `_total`.
+    /// Returns a custom counter with the given labels and values. The counter is created by the first call and shared
+    /// by later calls. Its name should end with `_total`.
     ///
     /// # Panics
-    /// If Prometheus does not allow the name or a label, or if the name exists with another kind, other labels or in
-    /// the table.
+    /// If the name or a label is not valid in Prometheus, or if the name is a built-in family or is already registered
+    /// with another type or other labels.
     pub fn custom_counter(&self, name: &str, help: &str, labels: &[(&str, &str)]) -> IntCounter {
         self.inner.families.custom_counter(name, help, labels)
     }
 
-    /// A gauge of a controller's own, as [`Metrics::custom_counter`].
+    /// Returns a custom gauge, like [`Metrics::custom_counter`].
     ///
     /// # Panics
-    /// As [`Metrics::custom_counter`].
+    /// Like [`Metrics::custom_counter`].
     pub fn custom_gauge(&self, name: &str, help: &str, labels: &[(&str, &str)]) -> IntGauge {
         self.inner.families.custom_gauge(name, help, labels)
     }
 
-    /// A histogram of a controller's own with the given upper bounds, as [`Metrics::custom_counter`]. The name should end
+    /// Returns a custom histogram with the given upper bounds, like [`Metrics::custom_counter`]. Its name should end
     /// with its unit.
     ///
     /// # Panics
-    /// As [`Metrics::custom_counter`], and if the bounds do not rise.
+    /// Like [`Metrics::custom_counter`], and if the bounds are not ascending.
     pub fn custom_histogram(
         &self,
         name: &str,
@@ -180,7 +180,7 @@ impl Hooks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(hook.into());
     }
 
-    /// Runs the hooks outside the lock, so that a hook may add another.
+    /// Runs the hooks without the lock, so that a hook can add another hook.
     fn run(&self) {
         let hooks = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for hook in hooks {

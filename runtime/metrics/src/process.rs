@@ -1,6 +1,6 @@
-//! What the kernel says about this process, read from `/proc` when somebody looks.
+//! Process metrics from the kernel, read from `/proc` when metrics are gathered.
 //!
-//! Where there is no `/proc`, the families are absent rather than zero.
+//! On systems without `/proc` the families have no values instead of zeros.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::families::Families;
 use crate::names;
 
-/// The fields of `/proc/self/stat` that are wanted.
+/// The required fields of `/proc/self/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,
@@ -19,14 +19,14 @@ struct Stat {
     resident_pages: i64,
 }
 
-/// Reads the kernel's numbers. One that cannot be read keeps its last value.
+/// Reads the values from the kernel. A value that cannot be read is unchanged.
 pub(crate) fn refresh(families: &Families) {
     if let Some(stat) = read("/proc/self/stat").as_deref().and_then(Stat::parse) {
         show(families, &stat);
     }
     let set = |family, value: Option<i64>| families.gauge(family, &[]).set(value.unwrap_or(i64::MAX));
     if let Ok(descriptors) = fs::read_dir("/proc/self/fd") {
-        // The look itself holds one descriptor open.
+        // Reading the directory itself opens one descriptor.
         set(&names::PROCESS_OPEN_FDS, i64::try_from(descriptors.count().saturating_sub(1)).ok());
     }
     if let Some(limit) = getrlimit(Resource::Nofile).current {
@@ -38,7 +38,7 @@ fn show(families: &Families, stat: &Stat) {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     let page = i64::try_from(rustix::param::page_size()).unwrap_or(i64::MAX);
     let cpu = families.float_counter(&names::PROCESS_CPU);
-    // Two gathers at once may read in one order and write in the other; a counter only goes forward.
+    // Concurrent gathers can read in one order and write in the other; the counter must not decrease.
     cpu.inc_by((stat.cpu_ticks as f64 / ticks_per_second - cpu.get()).max(0.0));
     families.gauge(&names::PROCESS_THREADS, &[]).set(stat.threads);
     families.gauge(&names::PROCESS_VIRTUAL, &[]).set(stat.virtual_bytes);
@@ -50,11 +50,11 @@ fn show(families: &Families, stat: &Stat) {
 }
 
 impl Stat {
-    /// Reads proc(5)'s line. The second field is the command in parentheses and may hold anything, parentheses and
-    /// spaces too, so counting starts behind the last one.
+    /// Parses a line as described in proc(5). The second field is the command in parentheses and can contain any
+    /// character, including parentheses and spaces, so parsing starts after the last closing parenthesis.
     fn parse(line: &str) -> Option<Stat> {
         let fields: Vec<&str> = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
-        // proc(5) numbers fields from 1, and the first behind the command is number 3.
+        // proc(5) numbers fields from 1, and the first field after the command is number 3.
         let field = |number: usize| fields.get(number - 3).copied();
         let (user, system): (u64, u64) = (field(14)?.parse().ok()?, field(15)?.parse().ok()?);
         Some(Stat {
@@ -67,7 +67,7 @@ impl Stat {
     }
 }
 
-/// When the machine booted, in seconds since the Unix epoch, from `/proc/stat`.
+/// Returns the boot time of the machine in seconds since the Unix epoch, from `/proc/stat`.
 fn boot_seconds(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_with_parentheses_and_spaces_does_not_shift_the_fields() {
+    fn stat_fields_are_parsed_for_command_with_parentheses() {
         let line = "7 (a ) b) S 1 7 7 0 -1 4194304 9 0 0 0 120 34 0 0 20 0 5 0 9000 123456 789 0 0";
         let stat = Stat {
             cpu_ticks: 154,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_time_is_found_among_other_lines() {
+    fn boot_time_is_parsed_from_proc_stat() {
         assert_eq!(boot_seconds("cpu 1 2\nbtime 1700000000\nprocesses 3\n"), Some(1_700_000_000));
         assert_eq!(boot_seconds("cpu 1 2\n"), None);
     }

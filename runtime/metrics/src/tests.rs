@@ -1,4 +1,4 @@
-//! The table's rules and the registry's guarantees.
+//! Tests for the rules of the table and the guarantees of the registry.
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
@@ -10,7 +10,7 @@ use crate::Metrics;
 use crate::families::bounds;
 use crate::names::{self, FamilyDescriptor, MetricType, MetricUnit};
 
-/// One of every handle, each moved once, so that every family shows.
+/// Creates every handle and updates each once, so that every family is exported.
 fn all_moved() -> Metrics {
     let metrics = Metrics::new();
     metrics.workqueue("replicaset").show_depths([(0, 2)].into_iter());
@@ -34,7 +34,7 @@ fn families() -> impl Iterator<Item = &'static FamilyDescriptor> {
 }
 
 #[test]
-fn every_family_in_the_table_has_a_handle_and_shows() {
+fn every_built_in_family_has_a_handle_and_is_exported() {
     let text = all_moved().encode();
     for family in families() {
         assert!(text.contains(&format!("# HELP {} ", family.name)), "{} is missing", family.name);
@@ -52,7 +52,7 @@ fn every_exported_family_is_in_the_table() {
 
 // parity: metrics-slis
 #[test]
-fn service_levels_are_those_two_families_alone() {
+fn slis_contain_exactly_two_families() {
     let text = all_moved().encode_slis();
     let shown: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
@@ -60,13 +60,13 @@ fn service_levels_are_those_two_families_alone() {
 }
 
 #[test]
-fn no_name_stands_twice() {
+fn metric_names_are_unique() {
     let distinct: BTreeSet<&str> = families().map(|family| family.name).collect();
     assert_eq!(distinct.len(), names::ALL.len());
 }
 
 #[test]
-fn every_family_has_a_sentence_of_help() {
+fn metric_help_is_one_sentence() {
     for family in families() {
         let first = family.help.chars().next();
         assert!(first.is_some_and(char::is_uppercase) && family.help.ends_with('.'), "{}", family.name);
@@ -74,7 +74,7 @@ fn every_family_has_a_sentence_of_help() {
 }
 
 #[test]
-fn every_name_ends_with_its_unit_and_counters_with_total() {
+fn metric_names_end_with_unit_and_counters_with_total() {
     for family in families() {
         let counter = matches!(family.kind, MetricType::Counter | MetricType::FloatCounter);
         assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
@@ -87,7 +87,7 @@ fn every_name_ends_with_its_unit_and_counters_with_total() {
 }
 
 #[test]
-fn every_histograms_bounds_rise() {
+fn histogram_bounds_are_ascending() {
     for family in families() {
         if let MetricType::Histogram(buckets) = family.kind {
             assert!(bounds(buckets).is_sorted_by(|low, high| low < high), "{}", family.name);
@@ -97,7 +97,7 @@ fn every_histograms_bounds_rise() {
 
 // parity: metrics-name, no-metrics
 #[test]
-fn upstreams_queue_families_carry_upstreams_names_label_and_buckets() {
+fn queue_metrics_have_upstream_names_label_and_buckets() {
     let metrics = Metrics::new();
     let queue = metrics.workqueue("replicaset");
     queue.adds.inc();
@@ -127,7 +127,7 @@ fn upstreams_queue_families_carry_upstreams_names_label_and_buckets() {
 }
 
 #[test]
-fn depth_by_priority_shows_what_is_there_and_stops_at_twenty_five_labels() {
+fn priority_depth_is_exported_for_at_most_25_priorities() {
     let metrics = Metrics::new();
     let queue = metrics.workqueue("q");
     let shows = |line: &str| {
@@ -148,7 +148,7 @@ fn depth_by_priority_shows_what_is_there_and_stops_at_twenty_five_labels() {
 
 // parity: rest-client
 #[test]
-fn request_is_counted_as_upstream_counts_it_and_by_identity() {
+fn request_is_counted_by_upstream_labels_and_by_identity() {
     let metrics = Metrics::new();
     let requests = metrics.requests("endpoint-controller");
     requests.observe("deletecollection", "pods", "200", "h", Duration::from_millis(30));
@@ -170,7 +170,7 @@ fn request_is_counted_as_upstream_counts_it_and_by_identity() {
 
 // parity: several-clusters
 #[test]
-fn two_registries_in_one_process_are_independent() {
+fn metrics_registries_are_independent() {
     let (first, second) = (Metrics::new(), Metrics::new());
     first.workqueue("a").adds.inc();
     assert_eq!(second.workqueue("a").adds.get(), 0);
@@ -178,7 +178,7 @@ fn two_registries_in_one_process_are_independent() {
 }
 
 #[test]
-fn handles_of_the_same_labels_share_their_children() {
+fn handles_with_equal_labels_share_metrics() {
     let metrics = Metrics::new();
     metrics.reconcile("a").total.success.inc();
     assert_eq!(metrics.clone().reconcile("a").total.success.get(), 1);
@@ -186,7 +186,7 @@ fn handles_of_the_same_labels_share_their_children() {
 }
 
 #[test]
-fn hooks_run_before_each_gathering_in_order_and_may_add_hooks() {
+fn gather_hooks_run_in_order_and_can_add_hooks() {
     let metrics = Metrics::new();
     let (runs, gauge) = (Arc::new(AtomicUsize::new(0)), metrics.workqueue("a").unfinished_work);
     let inner: Weak<AtomicUsize> = Arc::downgrade(&runs);
@@ -207,7 +207,7 @@ fn hooks_run_before_each_gathering_in_order_and_may_add_hooks() {
 }
 
 #[test]
-fn process_shows_what_the_kernel_says() {
+fn process_metrics_match_the_kernel() {
     let metrics = Metrics::new();
     let value = |name: &str| -> f64 {
         let text = metrics.encode();
@@ -224,7 +224,7 @@ fn process_shows_what_the_kernel_says() {
 
 // parity: new-informer-name
 #[test]
-fn stores_version_shows_its_last_fifteen_digits() {
+fn store_version_gauge_has_last_15_digits() {
     let metrics = Metrics::new();
     let informer = metrics.informer("", "v1", "pods");
     informer.reached("12345");
@@ -238,7 +238,7 @@ fn stores_version_shows_its_last_fifteen_digits() {
 }
 
 #[test]
-fn health_checks_latest_result_and_its_history_show() {
+fn health_check_exports_latest_result_and_history() {
     let metrics = Metrics::new();
     let check = metrics.manager().healthcheck("leaderElection", "healthz");
     check.observe(true);
@@ -253,7 +253,7 @@ fn health_checks_latest_result_and_its_history_show() {
 }
 
 #[test]
-fn custom_family_is_made_once_and_shared() {
+fn custom_family_is_registered_once_and_shared() {
     let metrics = Metrics::new();
     let changes =
         |operation| metrics.custom_counter("x_changes_total", "Changes.", &[("operation", operation)]);
@@ -270,16 +270,16 @@ fn custom_family_is_made_once_and_shared() {
 }
 
 #[test]
-fn custom_family_that_contradicts_another_is_refused() {
+fn conflicting_custom_family_is_rejected() {
     let refused = |f: fn(&Metrics)| {
         let metrics = Metrics::new();
         metrics.custom_counter("x_total", "X.", &[("a", "1")]);
         catch_unwind(std::panic::AssertUnwindSafe(|| f(&metrics))).is_err()
     };
-    assert!(refused(|metrics| drop(metrics.custom_gauge("x_total", "X.", &[]))), "another kind");
+    assert!(refused(|metrics| drop(metrics.custom_gauge("x_total", "X.", &[]))), "another type");
     assert!(refused(|metrics| drop(metrics.custom_counter("x_total", "X.", &[]))), "other labels");
-    assert!(refused(|metrics| drop(metrics.custom_gauge("workqueue_depth", "X.", &[]))), "in the table");
+    assert!(refused(|metrics| drop(metrics.custom_gauge("workqueue_depth", "X.", &[]))), "built-in");
     let same = |metrics: &Metrics| drop(metrics.custom_gauge("workqueue_depth", "X.", &[("name", "q")]));
-    assert!(refused(same), "in the table with the same labels");
+    assert!(refused(same), "built-in with the same labels");
     assert!(refused(|metrics| drop(metrics.custom_gauge("not a name", "X.", &[]))), "illegal");
 }
