@@ -1,8 +1,8 @@
-//! Readings, sleeps and wall time: the machine's own, or tokio's paused clock seen through an integer rate.
+//! Clock readings, sleeps and wall time: those of the machine, or tokio's paused clock with an integer rate.
 //!
-//! True time is what tokio's timer counts, in whole milliseconds. Local time is what the instance believes:
-//! `floor(true * numerator / denominator)`. A sleep is turned back with `ceil` and then rounded up to the timer's
-//! grid, because a floored deadline would be early nearly always.
+//! True time is the time of tokio's timer, in whole milliseconds. Local time is the reading of the instance:
+//! `floor(true * numerator / denominator)`. The deadline of a sleep is converted back with `ceil` and rounded up to the
+//! timer's resolution, because a floored deadline would usually be early.
 
 use std::future::pending;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Instant;
 
-/// The wall time at a virtual clock's origin: 2026-01-01T00:00:00Z, in seconds of the Unix epoch.
+/// The wall time at the origin of a virtual clock: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.
 const VIRTUAL_EPOCH_SECONDS: i64 = 1_767_225_600;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 const NANOS_PER_MILLISECOND: u128 = 1_000_000;
 
-/// The clock that also runs while the machine sleeps. Miri knows none, and interprets programs on a machine that never does.
+/// A clock that advances while the machine sleeps. Miri does not support it, and interprets programs on a machine that
+/// does not sleep.
 const BOOT_CLOCK: ClockId = if cfg!(miri) { ClockId::Monotonic } else { ClockId::Boottime };
 
-/// Longest single wait asked of tokio's timer; longer sleeps wait in several steps. A year is inside its wheel.
+/// Maximum duration of one timer of tokio; longer sleeps use several. One year is within the range of its timer wheel.
 const MAX_STEP: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[derive(Copy, Clone, Debug)]
@@ -30,7 +31,7 @@ pub(crate) enum Clock {
     Virtual { origin: tokio::time::Instant, rate: Rate, wall_offset: SignedDuration },
 }
 
-/// Local time over true time.
+/// Ratio of local time to true time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     numerator: u32,
@@ -53,10 +54,10 @@ impl Clock {
     pub(crate) fn with_rate(self, numerator: u32, denominator: u32) -> Clock {
         assert!(
             numerator > 0 && denominator > 0,
-            "a clock's rate {numerator}/{denominator} must be positive"
+            "invalid clock rate {numerator}/{denominator}: both numbers must be positive"
         );
         match self {
-            Clock::System => panic!("the system clock has no rate to set"),
+            Clock::System => panic!("cannot set the rate of the system clock"),
             Clock::Virtual { origin, wall_offset, .. } => {
                 Clock::Virtual { origin, rate: Rate { numerator, denominator }, wall_offset }
             }
@@ -65,7 +66,7 @@ impl Clock {
 
     pub(crate) fn with_wall_offset(self, wall_offset: SignedDuration) -> Clock {
         match self {
-            Clock::System => panic!("the system clock has no wall offset to set"),
+            Clock::System => panic!("cannot set the wall offset of the system clock"),
             Clock::Virtual { origin, rate, .. } => Clock::Virtual { origin, rate, wall_offset },
         }
     }
@@ -89,8 +90,8 @@ impl Clock {
     }
 
     pub(crate) async fn sleep_until(self, at: Instant) {
-        // The reading decides, not the timer: the machine may have slept, a step may have been cut short, and
-        // tokio's clock counts something else than ours.
+        // The reading decides, not the timer: the machine can have slept, the step can have been shortened, and tokio's
+        // clock differs from this one.
         while self.now() < at {
             match self.next_step(at) {
                 Some(wake) => tokio::time::sleep_until(wake).await,
@@ -99,7 +100,7 @@ impl Clock {
         }
     }
 
-    /// When tokio's timer is to wake a sleep that lasts until `at`, or `None` if `at` never comes.
+    /// Returns the time at which tokio's timer must fire for a sleep until `at`; `None` if `at` is never reached.
     fn next_step(self, at: Instant) -> Option<tokio::time::Instant> {
         let now = tokio::time::Instant::now();
         let wake = match self {
@@ -114,20 +115,20 @@ impl Clock {
 }
 
 impl Rate {
-    /// The local reading at a true time: rounded down.
+    /// Returns the local reading at a true time, rounded down.
     fn local(self, true_time: Duration) -> Duration {
         let nanos = true_time.as_nanos() * u128::from(self.numerator) / u128::from(self.denominator);
         from_nanos(nanos).unwrap_or(Duration::MAX)
     }
 
-    /// The first true time at which the local reading is `at`: rounded up. `None` beyond representable time.
+    /// Returns the first true time at which the local reading is `at`, rounded up. `None` if it is not representable.
     fn true_time(self, at: Instant) -> Option<Duration> {
         let scaled = at.since_origin().as_nanos() * u128::from(self.denominator);
         from_nanos(scaled.div_ceil(u128::from(self.numerator)))
     }
 }
 
-/// `duration` rounded up to the grid on which tokio's timer fires. `None` beyond representable time.
+/// Rounds `duration` up to the resolution of tokio's timer. Returns `None` if the result is not representable.
 fn whole_milliseconds(duration: Duration) -> Option<Duration> {
     from_nanos(duration.as_nanos().div_ceil(NANOS_PER_MILLISECOND) * NANOS_PER_MILLISECOND)
 }
@@ -138,12 +139,12 @@ fn from_nanos(nanos: u128) -> Option<Duration> {
     Some(Duration::new(seconds, rest))
 }
 
-/// Time since the machine booted, including the time it slept: a leader that slept through its lease must notice.
+/// Returns the time since boot, including sleep: a leader must notice that it slept past the end of its lease.
 fn boot_time() -> Duration {
     Duration::try_from(clock_gettime(BOOT_CLOCK)).unwrap_or(Duration::ZERO)
 }
 
-/// Saturates at the ends of the calendar.
+/// Returns the wall time of a virtual clock. Saturates at the limits of `Timestamp`.
 fn virtual_wall(now: Instant, offset: SignedDuration) -> Timestamp {
     let elapsed = SignedDuration::try_from(now.since_origin()).unwrap_or(SignedDuration::MAX);
     let since_epoch =
@@ -160,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn true_time_of_a_deadline_is_the_first_at_which_the_local_clock_has_reached_it(
+        fn true_time_of_deadline_is_first_time_local_clock_reaches_it(
             numerator in 1u32.., denominator in 1u32.., nanos in 1u64..,
         ) {
             let rate = Rate { numerator, denominator };
@@ -173,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn grid_is_reached_from_below(nanos: u64) {
+        fn rounding_to_timer_grid_never_rounds_down(nanos: u64) {
             let exact = Duration::from_nanos(nanos);
             let rounded = whole_milliseconds(exact).expect("within representable time");
             prop_assert!(rounded >= exact && rounded - exact < Duration::from_millis(1));

@@ -1,8 +1,8 @@
-//! Its own thread for tasks that nothing else may delay.
+//! A dedicated thread for tasks that other tasks must not delay.
 //!
-//! Tasks of one runtime share its threads: where all of them run code that never awaits, no other task gets a turn and
-//! no timer fires. What must be done in time whatever else continues (renewing a lease, above all) is therefore put
-//! aside. Under virtual time there is one thread, and aside is where everybody is.
+//! Tasks of one runtime share its threads. If all threads run code that does not yield, no other task is polled and no
+//! timer fires. Time-critical tasks, above all lease renewal, therefore run on a dedicated thread with its own runtime.
+//! Virtual time has one thread for everything.
 
 use std::fmt;
 use std::future::Future;
@@ -15,26 +15,26 @@ use tokio::sync::Notify;
 use crate::Env;
 use crate::tasks::Task;
 
-/// A place for tasks next to those of the runtime. Clones are the same place; it is given up with the last of them, and
-/// what still runs there is then dropped where it stands.
+/// A runtime on a dedicated thread. Clones refer to the same thread. When the last clone is dropped, the thread stops
+/// and its remaining tasks are dropped.
 #[derive(Clone)]
 pub struct DedicatedRuntime {
     env: Env,
     thread: Option<Arc<Thread>>,
 }
 
-/// A thread with a runtime, which ends when this is dropped.
+/// A thread with a runtime. Dropping this value stops the thread.
 struct Thread {
     runtime: Handle,
     end: Arc<Notify>,
 }
 
 impl Env {
-    /// A thread called `name` for tasks that the load of all others must not delay; under virtual time the runtime that
-    /// everything runs in.
+    /// Starts a thread called `name` for tasks that other tasks must not delay. Under virtual time, returns the current
+    /// runtime instead.
     ///
     /// # Errors
-    /// When the operating system grants no thread, or what its timers and sockets need.
+    /// If the operating system cannot create the thread, or its timer and I/O driver.
     pub fn dedicated_runtime(&self, name: &str) -> io::Result<DedicatedRuntime> {
         let thread = if self.clock.is_virtual() { None } else { Some(Arc::new(Thread::start(name)?)) };
         Ok(DedicatedRuntime { env: self.clone(), thread })
@@ -42,10 +42,10 @@ impl Env {
 }
 
 impl DedicatedRuntime {
-    /// Like [`Env::spawn`], on this thread.
+    /// Like [`Env::spawn`], but on the dedicated thread.
     ///
     /// # Panics
-    /// Under virtual time, outside a tokio runtime.
+    /// Under virtual time, outside of a tokio runtime.
     pub fn spawn<F>(&self, name: impl Into<String>, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,
@@ -54,7 +54,7 @@ impl DedicatedRuntime {
         self.enter(|| self.env.spawn(name, future))
     }
 
-    /// Calls `make`, and what it spawns runs on this thread: a client that keeps its own task, for instance.
+    /// Calls `make` inside the dedicated runtime, so that tasks it spawns run there, for example a client's own task.
     pub fn enter<T>(&self, make: impl FnOnce() -> T) -> T {
         let _inside = self.thread.as_ref().map(|thread| thread.runtime.enter());
         make()
@@ -74,14 +74,14 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // Kept for the thread if it has not begun to wait.
+        // The permit is stored if the thread does not wait yet.
         self.end.notify_one();
     }
 }
 
 impl fmt::Debug for DedicatedRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aside").field("own_thread", &self.thread.is_some()).finish_non_exhaustive()
+        f.debug_struct("DedicatedRuntime").field("own_thread", &self.thread.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     // parity: renewals-next-workers-scheduler
     #[tokio::test(flavor = "current_thread")]
-    async fn task_aside_has_its_turns_and_timers_while_the_runtime_is_blocked() {
+    async fn dedicated_runtime_polls_tasks_and_timers_while_main_is_blocked() {
         let env = Env::system("aside");
         let aside = env.dedicated_runtime("aside").expect("a thread");
         let done = Arc::new(AtomicBool::new(false));
@@ -105,10 +105,13 @@ mod tests {
             }
             told.store(true, Ordering::Release);
         });
-        // Never awaits, so that nothing else runs here.
+        // Never yields, so that the main runtime polls no other task.
         let begun = env.now();
         while !done.load(Ordering::Acquire) {
-            assert!(env.now().saturating_duration_since(begun) < Duration::from_secs(60), "it has no turn");
+            assert!(
+                env.now().saturating_duration_since(begun) < Duration::from_secs(60),
+                "the dedicated task is not polled"
+            );
             std::hint::spin_loop();
         }
         assert_eq!(task.await, Ok(()));
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn what_is_still_aside_when_the_place_is_given_up_is_dropped_and_ends_like_any_task() {
+    async fn dropping_dedicated_runtime_aborts_its_tasks() {
         let env = Env::system("aside");
         let aside = env.dedicated_runtime("aside").expect("a thread");
         let task = aside.spawn("for ever", std::future::pending::<()>());
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn under_virtual_time_aside_is_where_everybody_is() {
+    async fn dedicated_runtime_is_current_runtime_under_virtual_time() {
         let env = Env::virtual_time(1);
         let aside = env.dedicated_runtime("aside").expect("no thread is needed");
         assert!(aside.thread.is_none());

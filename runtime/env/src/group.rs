@@ -1,4 +1,4 @@
-//! Tasks that end together.
+//! Groups of tasks that are stopped together.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,9 @@ use tokio::task::AbortHandle;
 use crate::watch_channel::{Receiver, channel};
 use crate::{Env, Task};
 
-/// Tasks that are aborted together and waited for together. Clones are the same group.
+/// A group of tasks that can be aborted together and awaited together. Clones refer to the same group.
 ///
-/// Dropping a group does nothing: its tasks are tracked by their [`Env`] like all others.
+/// Dropping a group has no effect: its [`Env`] tracks the tasks like all others.
 #[derive(Clone, Debug)]
 pub struct TaskGroup {
     env: Env,
@@ -26,17 +26,17 @@ struct Members {
 #[derive(Clone, Debug)]
 struct Member {
     abort: Option<AbortHandle>,
-    /// Closed when the task has ended.
+    /// Closed when the task has completed.
     end: Receiver<()>,
 }
 
 impl TaskGroup {
-    /// A group without tasks, whose tasks are tasks of `env`.
+    /// Creates an empty group. Its tasks are tasks of `env`.
     pub fn new(env: Env) -> Self {
         Self { env, members: Arc::default() }
     }
 
-    /// Spawns a task of this group. It never runs if the group was [aborted](Self::abort).
+    /// Spawns a task in this group. The task does not run if the group is already [aborted](Self::abort).
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -46,7 +46,7 @@ impl TaskGroup {
     {
         let (running, end) = channel(());
         let body = async move {
-            // Dropped with the task, however it ends.
+            // Dropped with the task, including after an abort or a panic.
             let _running = running;
             task.await
         };
@@ -54,7 +54,7 @@ impl TaskGroup {
         members.running.retain(|member| !member.end.is_closed());
         if members.is_aborted {
             drop(members);
-            // The body is dropped here, unpolled and under no lock.
+            // The body is dropped here, without a poll and without the lock.
             drop(body);
             let never = self.env.spawn(name, std::future::pending());
             never.abort();
@@ -65,28 +65,28 @@ impl TaskGroup {
         task
     }
 
-    /// Stops every task at its next await. None that is spawned later runs.
+    /// Aborts every task at its next await point. Tasks that are spawned later do not run.
     pub fn abort(&self) {
         let mut members = self.members();
         members.is_aborted = true;
         members.running.iter().filter_map(|member| member.abort.as_ref()).for_each(AbortHandle::abort);
     }
 
-    /// Waits until no task of the group runs, those included that its tasks spawn.
+    /// Waits until no task of the group runs, including tasks that its tasks spawn.
     ///
     /// # Cancel safety
-    /// May be dropped and called again.
+    /// Cancel safe.
     pub async fn ended(&self) {
         loop {
             let last = self.members().running.last().map(|member| member.end.clone());
             let Some(mut end) = last else { return };
-            // Nothing is ever published: the cell closes.
+            // No value is ever sent: the wait ends when the channel closes.
             let _closed = end.wait_for(|()| false).await;
             self.members().running.retain(|member| !member.end.is_closed());
         }
     }
 
-    /// Makes the tasks of `aborted`, a group that was [aborted](Self::abort), tasks of this group as well.
+    /// Adds the tasks of `aborted`, a group that was [aborted](Self::abort), to this group.
     pub fn adopt(&self, aborted: &TaskGroup) {
         let mut running = aborted.members().running.clone();
         let mut members = self.members();

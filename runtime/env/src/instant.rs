@@ -1,42 +1,42 @@
-//! A point on one Env's clock.
+//! A point in time on the clock of one Env.
 
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A point on an Env's clock, as the time since that clock's origin. Arithmetic saturates and never panics.
+/// A point in time on an Env's clock, as the duration since that clock's origin. Arithmetic saturates and never panics.
 ///
-/// Instants of different clocks are not comparable, and no type keeps them apart: an instant stays with its Env.
+/// Instants of different clocks are not comparable, but the type does not prevent it. Use an instant only with its Env.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// The origin: the boot of the machine, or the birth of the virtual clock.
+    /// The origin: the boot of the machine, or the creation of the virtual clock.
     pub const ORIGIN: Instant = Instant(Duration::ZERO);
 
-    /// A deadline that never comes: sleeping until it arms no timer.
+    /// A deadline that is never reached: sleeping until it arms no timer.
     pub const NEVER: Instant = Instant(Duration::MAX);
 
     pub(crate) const fn from_origin(elapsed: Duration) -> Instant {
         Instant(elapsed)
     }
 
-    /// The time between the clock's origin and this point.
+    /// Returns the duration since the clock's origin.
     pub const fn since_origin(self) -> Duration {
         self.0
     }
 
-    /// The time from `earlier` to here, or zero if `earlier` is later.
+    /// Returns the duration since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn saturating_duration_since(self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This point moved later by `duration`, or `None` past the end of representable time.
+    /// Returns this instant plus `duration`, or `None` if the result is not representable.
     pub fn checked_add(self, duration: Duration) -> Option<Instant> {
         self.0.checked_add(duration).map(Instant)
     }
 
-    /// This point moved earlier by `duration`, or `None` before the origin.
+    /// Returns this instant minus `duration`, or `None` if the result is before the origin.
     pub fn checked_sub(self, duration: Duration) -> Option<Instant> {
         self.0.checked_sub(duration).map(Instant)
     }
@@ -69,7 +69,7 @@ impl Sub<Duration> for Instant {
 impl Sub<Instant> for Instant {
     type Output = Duration;
 
-    /// As [`Instant::saturating_duration_since`].
+    /// Like [`Instant::saturating_duration_since`].
     fn sub(self, earlier: Instant) -> Duration {
         self.saturating_duration_since(earlier)
     }

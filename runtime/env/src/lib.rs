@@ -1,24 +1,23 @@
-//! The only door to clocks, timers, wall time, randomness and tasks.
+//! Access to clocks, timers, wall time, randomness and tasks. Other crates use them only through this crate.
 //!
-//! An [`Env`] is a cheap value handed down through constructors, one per running instance and incarnation. Code
-//! that reaches the world only through it runs unchanged on a real machine and inside a simulation, where one seed
-//! replays one history.
+//! An [`Env`] is a cheap value that constructors pass on, one per running instance and incarnation. Code that uses only
+//! its `Env` runs unchanged on a real machine and in a simulation, where one seed replays one history.
 //!
 //! Guarantees (`docs/guarantees.md` lists conditions, limits and tests):
-//! - No sleep ends early in local time, whatever the rate of the clock.
-//! - The system clock also runs while the machine sleeps, so a deadline that passed meanwhile has passed.
-//! - A stream of random numbers depends on its own name only: draws on one stream never shift another.
+//! - A sleep never ends early in local time, at any rate of the clock.
+//! - The system clock advances while the machine sleeps, so deadlines can pass during sleep.
+//! - A stream of random numbers depends only on its own name: a draw from one stream does not affect other streams.
 //! - Every task is tracked by name from `spawn` until its destructors have run.
-//! - While an instance is [paused](Env::pause) no task of it is polled, and time continues; what woke them meanwhile is not
-//!   lost.
-//! - While an instance is [suspended](Env::suspend) its monotonic clock does not advance either; its wall time does.
-//! - [`Env::kill`] first closes the gate, then stops tasks in the order they were spawned; nothing spawned later runs.
-//! - What is put [aside](Env::aside) has its turns and timers on time, whatever the load of all other tasks.
-//! - A panicking task takes down nothing else, and its message is returned.
-//! - Whoever waits, for a cell or for the end of tasks, wakes in registration order.
+//! - While an instance is [paused](Env::pause), its tasks are not polled and time advances. Wakeups during the pause
+//!   are not lost.
+//! - While an instance is [suspended](Env::suspend), its monotonic clock does not advance either. Its wall time does.
+//! - [`Env::kill`] first rejects new tasks, then aborts tasks in spawn order. Tasks spawned later never run.
+//! - Tasks on a [dedicated runtime](Env::dedicated_runtime) are polled on time, regardless of the load of other tasks.
+//! - A panic in a task does not affect other tasks, and its message is returned.
+//! - Futures that wait for a channel or for the end of tasks wake in registration order.
 //!
-//! What it refuses: global state (two Envs in one process know nothing of each other), detached tasks, and any
-//! order that comes from a randomly seeded hash.
+//! There is no global state (two Envs in one process are independent), no detached task, and no iteration order that
+//! depends on a randomly seeded hash.
 
 mod clock;
 mod dedicated_runtime;
@@ -59,12 +58,12 @@ use crate::standstill::Standstill;
 use crate::tasks::Tasks;
 use crate::wall_steps::WallSteps;
 
-/// The time limit of [`Env::timeout`] passed before the future completed.
+/// Error of [`Env::timeout`]: the time limit passed before the future completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time limit passed")]
 pub struct Elapsed;
 
-/// One instance's door to time, chance and tasks. Cloning is cheap and yields the same door.
+/// Access to time, randomness and tasks for one instance. Cloning is cheap and refers to the same instance.
 #[derive(Clone)]
 pub struct Env {
     clock: Clock,
@@ -84,62 +83,63 @@ struct Identity {
 }
 
 impl Env {
-    /// The machine's own: `CLOCK_BOOTTIME`, its wall time, and randomness seeded by the operating system.
+    /// Creates an Env for the machine: `CLOCK_BOOTTIME`, system wall time, and randomness seeded by the operating
+    /// system.
     ///
     /// # Panics
-    /// If the operating system hands out no random bytes, which a kernel that has booted does not do.
+    /// If the operating system returns no random bytes, which does not happen on a booted kernel.
     pub fn system(instance: &str) -> Env {
         Env::build(Clock::system(), rng::operating_system_seed(), instance, 0)
     }
 
-    /// Time over tokio's clock, which a test runs paused, with randomness and wall time that follow from `seed`.
+    /// Creates an Env on tokio's clock, which tests pause. Randomness and wall time depend only on `seed`.
     ///
-    /// Time starts at zero when this is called. The wall time starts at 2026-01-01T00:00:00Z and advances with the
-    /// clock. Call it inside the runtime whose clock is meant: outside of one, readings do not follow the pause.
+    /// Time starts at zero at this call. The wall time starts at 2026-01-01T00:00:00Z and advances with the clock. Call
+    /// this inside the runtime whose clock is used: outside of a runtime, readings do not follow its pause.
     pub fn virtual_time(seed: u64) -> Env {
         Env::build(Clock::virtual_time(), seed, "main", 0)
     }
 
-    /// The same Env with a clock that runs `numerator / denominator` times as fast as true time.
+    /// Returns this Env with a clock that runs `numerator / denominator` times as fast as true time.
     ///
-    /// The rate acts on readings and on sleeps alike, counted from the clock's origin.
+    /// The rate applies to readings and sleeps, counted from the clock's origin.
     ///
     /// # Panics
-    /// On the system clock, whose rate is not ours to set, and if either number is zero.
+    /// On the system clock, whose rate cannot be set, and if either number is zero.
     #[must_use]
     pub fn with_rate(self, numerator: u32, denominator: u32) -> Env {
         Env { clock: self.clock.with_rate(numerator, denominator), ..self }
     }
 
-    /// The same Env with its wall time set off by `offset`. [`Env::now`] and timers are untouched.
+    /// Returns this Env with its wall time shifted by `offset`. [`Env::now`] and timers are not affected.
     ///
     /// # Panics
-    /// On the system clock, whose wall time is not ours to set.
+    /// On the system clock, whose wall time cannot be set.
     #[must_use]
     pub fn with_wall_offset(self, offset: SignedDuration) -> Env {
         let (wall_steps, standstill) = (WallSteps::default(), Standstill::default());
         Env { clock: self.clock.with_wall_offset(offset), wall_steps, standstill, ..self }
     }
 
-    /// Steps this machine's wall time by `by`, for every clone and every later incarnation, as an operator or a time
-    /// service does. [`Env::now`] and timers are untouched.
+    /// Steps the wall time of this machine by `by`, for every clone and every later incarnation, like an operator or a
+    /// time service. [`Env::now`] and timers are not affected.
     ///
     /// # Panics
-    /// On the system clock, whose wall time is not ours to set.
+    /// On the system clock, whose wall time cannot be set.
     pub fn step_wall(&self, by: SignedDuration) {
-        assert!(self.clock.is_virtual(), "the system clock's wall time is not ours to step");
+        assert!(self.clock.is_virtual(), "cannot step the wall time of the system clock");
         self.wall_steps.step(by);
     }
 
-    /// The same Env, and every incarnation made of it, with its tasks' polls counted by `poll_monitor`.
+    /// Returns this Env with a monitor that counts the polls of its tasks and of those of later incarnations.
     #[must_use]
     pub fn with_poll_monitor(self, vigil: &PollMonitor) -> Env {
         let tasks = Arc::new(Tasks::under(Some(vigil.clone())));
         Env { vigil: Some(vigil.clone()), tasks, ..self }
     }
 
-    /// A fresh Env of the same world for the `n`th life of `instance`: the same clock, rate and wall offset, but
-    /// its own tasks, its own gate and its own streams.
+    /// Returns an Env for incarnation `n` of `instance`, with the same clock, rate and wall offset, but separate tasks
+    /// and random streams.
     #[must_use]
     pub fn with_incarnation(&self, instance: &str, n: u64) -> Env {
         let tasks = Arc::new(Tasks::under(self.vigil.clone()));
@@ -148,32 +148,33 @@ impl Env {
         Env { tasks, wall_steps, standstill, vigil, ..Env::build(self.clock, self.seed, instance, n) }
     }
 
-    /// Which life of its instance this is.
+    /// Returns the number of this incarnation.
     pub fn incarnation(&self) -> u64 {
         self.identity.incarnation
     }
 
-    /// The name this instance was given.
+    /// Returns the name of this instance.
     pub fn instance(&self) -> &str {
         &self.identity.instance
     }
 
-    /// The local monotonic time.
+    /// Returns the local monotonic time.
     pub fn now(&self) -> Instant {
         let now = self.clock.now();
         if self.clock.is_virtual() { now - self.standstill.total() } else { now }
     }
 
-    /// The wall time: for timestamps that people and other machines read, never for measuring or for deadlines.
+    /// Returns the wall time. Use it for timestamps that people and other machines read, not for durations or
+    /// deadlines.
     pub fn wall(&self) -> Timestamp {
         let wall = self.clock.wall();
         let steps = self.wall_steps.total();
-        // Saturates at the ends of the calendar.
+        // Saturates at the limits of `Timestamp`.
         let end = if steps.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
         if steps.is_zero() { wall } else { wall.checked_add(steps).unwrap_or(end) }
     }
 
-    /// Completes once `duration` of local time has passed since this call, never earlier.
+    /// Completes after `duration` of local time since this call, never earlier.
     ///
     /// # Cancel safety
     /// Dropping the future disarms the timer.
@@ -181,9 +182,9 @@ impl Env {
         self.sleep_until(self.now() + duration)
     }
 
-    /// Completes once [`Env::now`] has reached `at`, never earlier, and without waiting if it already has.
+    /// Completes when [`Env::now`] reaches `at`, never earlier. Completes immediately if it already has.
     ///
-    /// A deadline too far away to be told from never (such as `now + Duration::MAX`) never comes, and arms no timer.
+    /// A deadline that is not representable (such as `now + Duration::MAX`) is never reached, and arms no timer.
     ///
     /// # Cancel safety
     /// Dropping the future disarms the timer.
@@ -191,14 +192,14 @@ impl Env {
         self.standstill.clone().sleep_until(self.clock, at)
     }
 
-    /// The output of `future`, if it completes within `limit` of local time. A future that is ready when the limit
-    /// passes still wins.
+    /// Returns the output of `future` if it completes within `limit` of local time. A future that is ready when the
+    /// limit passes still succeeds.
     ///
     /// # Errors
-    /// [`Elapsed`] when the limit passed first; `future` is dropped.
+    /// [`Elapsed`] if the limit passed first; `future` is dropped.
     ///
     /// # Cancel safety
-    /// As that of `future`.
+    /// Same as `future`.
     pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
         let sleep = self.sleep(limit);
         match future::select(pin!(future), pin!(sleep)).await {
@@ -207,40 +208,40 @@ impl Env {
         }
     }
 
-    /// The stream of random numbers called `name`.
+    /// Returns the random stream called `name`.
     ///
     /// # Panics
-    /// If this Env has already handed out `name`: two owners of one stream would draw the same numbers.
+    /// If this Env has already returned `name`: two owners of one stream would generate the same numbers.
     pub fn rng(&self, name: &str) -> Rng {
         let fresh = self.streams.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
-        assert!(fresh, "the random stream {name:?} is taken twice in {self:?}");
+        assert!(fresh, "random stream {name:?} already has an owner in {self:?}");
         Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, name)
     }
 
-    /// Forgets that the stream called `name` was handed out: its owner is gone, and the name takes no room any more. Who
-    /// takes it again draws the same numbers again, so names of things that come back had better not.
+    /// Releases the name of a random stream whose owner was dropped, to free its memory. The next owner generates the
+    /// same numbers again, so do not release names that can be reused.
     pub fn release_rng(&self, name: &str) {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// How many streams of random numbers have owners.
+    /// Returns the number of random streams that have owners.
     pub fn rng_stream_count(&self) -> usize {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// A seed for hash tables whose keys strangers choose: on a real machine nobody can guess it, in a simulation the
-    /// same seed yields the same. Any number of tables may share a name.
+    /// Returns a seed for hash tables whose keys are untrusted input. It is unpredictable on a real machine and depends
+    /// only on the seed in a simulation. Several tables can share a name.
     pub fn hash_seed(&self, name: &str) -> u64 {
         let name = format!("hash seed of {name}");
         Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, &name).next_u64()
     }
 
-    /// Runs `future` as its own task, tracked as `name` until its destructors have run.
+    /// Spawns `future` as a task, tracked as `name` until its destructors have run.
     ///
-    /// After [`Env::kill`] the future is dropped unpolled and the [`Task`] says [`TaskError::Aborted`].
+    /// After [`Env::kill`] the future is dropped without a poll and the [`Task`] returns [`TaskError::Aborted`].
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside of a tokio runtime.
     pub fn spawn<F>(&self, name: impl Into<String>, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,
@@ -249,51 +250,52 @@ impl Env {
         Tasks::spawn(&self.tasks, name.into(), future)
     }
 
-    /// Whether [`Env::kill`] has not been called.
+    /// Returns `true` until [`Env::kill`] is called.
     pub fn alive(&self) -> bool {
         self.tasks.open()
     }
 
-    /// Stops this instance as a crash would: closes the gate, then aborts every task in spawn order.
+    /// Stops this instance like a crash: rejects new tasks, then aborts every task in spawn order.
     ///
-    /// No aborted task is polled again, save the one that calls this, which runs to its next await. Destructors run
-    /// before virtual time moves. Calling it twice is calling it once.
+    /// An aborted task is not polled again, except the task that calls this, which runs to its next await point.
+    /// Destructors run before virtual time advances. Further calls have no effect.
     pub fn kill(&self) {
         self.tasks.kill();
     }
 
-    /// Stops this instance as SIGSTOP does, until what this returns is dropped, and with it every other pause: no task of
-    /// it is polled meanwhile, not even to see a timer, while clocks continue and others can spawn, wake and
-    /// [kill](Env::kill). Whoever was woken in that time then has its turn, in the order of the first waking. A task
-    /// that calls this itself runs on to its next await.
+    /// Stops this instance like SIGSTOP, until the returned value and every other pause are dropped. Its tasks are not
+    /// polled, not even for timers. Clocks advance, and other instances can spawn, wake and [kill](Env::kill) its
+    /// tasks. After the pause, woken tasks are polled in the order of their first wakeup. A task that calls this itself
+    /// runs to its next await point.
     ///
     /// # Panics
-    /// On the system clock: a real process is stopped by its machine.
+    /// On the system clock: only the operating system can stop a real process.
     pub fn pause(&self) -> Pause {
-        assert!(self.clock.is_virtual(), "a real process is stopped by its machine");
+        assert!(self.clock.is_virtual(), "cannot pause a real process: use virtual time");
         Tasks::pause(&self.tasks)
     }
 
-    /// Suspends this instance as a hypervisor does that pauses its machine, until the returned value is dropped. As
-    /// [`pause`](Self::pause), and afterwards [`Env::now`] and timers continue where they stopped, in this life and
-    /// every later one, while the wall time has advanced. An instance that is killed meanwhile leaves its clock running.
+    /// Suspends this instance like a hypervisor that pauses its machine, until the returned value is dropped. Like
+    /// [`pause`](Self::pause), but [`Env::now`] and timers also stop and continue from the same reading, in this and
+    /// every later incarnation, while the wall time advances. If the instance is killed during the suspension, its
+    /// clock is not changed.
     ///
     /// # Panics
-    /// On the system clock: a real machine is suspended by its hypervisor.
+    /// On the system clock: only a hypervisor can suspend a real machine.
     pub fn suspend(&self) -> Suspension {
-        assert!(self.clock.is_virtual(), "a real machine is suspended by its hypervisor");
+        assert!(self.clock.is_virtual(), "cannot suspend a real machine: use virtual time");
         Suspension::new(self.clock, self.standstill.clone(), &self.tasks)
     }
 
-    /// The names of the living tasks, in spawn order.
+    /// Returns the names of the running tasks, in spawn order.
     pub fn tasks(&self) -> Vec<String> {
         self.tasks.names()
     }
 
-    /// Completes when no task of this Env lives. Never completes inside one of its own tasks.
+    /// Waits until this Env has no running task. Never completes inside a task of this Env.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Cancel safe.
     pub async fn wait_for_tasks(&self) {
         self.tasks.ended().await;
     }
@@ -313,7 +315,7 @@ impl Env {
 }
 
 impl fmt::Debug for Env {
-    /// Leaves the seed out: on a real machine it is what every identifier follows from.
+    /// Omits the seed: on a real machine every identifier depends on it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Env")
             .field("instance", &self.identity.instance)

@@ -1,22 +1,22 @@
-//! Counting polls, so that tasks which keep a simulation busy without letting its time continue are found out.
+//! Counts polls to detect tasks that keep a simulation busy without letting virtual time advance.
 //!
-//! Paused time moves only when every task waits. A task that is always ready, or two that wake each other, freeze it,
-//! and nothing that waits for a timer would ever notice: a vigil does, after a million polls at one virtual moment. A
-//! poll that never returns is for another thread to see: [`PollMonitor::polled`] stands still then, and
-//! [`PollMonitor::polling`] names the task.
+//! Paused time advances only when every task waits. A task that is always ready, or two tasks that wake each other,
+//! stop it, and no timer would ever report this. The monitor reports it after a million polls without an advance. A
+//! poll that never returns must be detected from another thread: [`PollMonitor::polled`] then stays constant, and
+//! [`PollMonitor::polling`] returns the task.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::watch_channel::{Receiver, Sender, channel};
 
-/// Polls at one virtual moment that are still taken for work. The busiest moment of a sound simulation, thousands of
-/// objects told to a dozen caches, takes some ten thousands.
+/// Number of polls at one virtual time that are still considered progress. The busiest point of a valid simulation,
+/// thousands of objects delivered to a dozen caches, takes some ten thousand.
 const LIMIT: u64 = 1_000_000;
 
-/// How often the clock is looked at: reading it at each poll would cost more than many a poll.
+/// Number of polls between readings of the clock: reading it at every poll would cost more than most polls.
 const LOOK_INTERVAL: u64 = 1024;
 
-/// Counts the polls of all tasks of the Envs that are [under](crate::Env::under) it. Clones are one vigil.
+/// Counts the polls of all tasks whose Env has this [monitor](crate::Env::with_poll_monitor). Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct PollMonitor {
     counts: Arc<Mutex<Counts>>,
@@ -26,34 +26,34 @@ pub struct PollMonitor {
 #[derive(Debug)]
 struct Counts {
     polls: u64,
-    /// The clock when it was last looked at, and the count of polls at its last move.
+    /// The last reading of the clock, and the poll count at its last change.
     at: tokio::time::Instant,
     moved: u64,
     task: Option<Arc<str>>,
 }
 
 impl PollMonitor {
-    /// A vigil over the runtime this is called in.
+    /// Creates a monitor for the current runtime.
     pub fn new() -> Self {
         let counts = Counts { polls: 0, at: tokio::time::Instant::now(), moved: 0, task: None };
         PollMonitor { counts: Arc::new(Mutex::new(counts)), frozen: channel(None).0 }
     }
 
-    /// How many polls there were.
+    /// Returns the number of polls.
     pub fn polled(&self) -> u64 {
         self.lock().polls
     }
 
-    /// The task that was polled last.
+    /// Returns the name of the task that was polled last.
     pub fn polling(&self) -> Option<Arc<str>> {
         self.lock().task.clone()
     }
 
-    /// Completes with the name of the task that was polled last, once there were a million polls without virtual time
-    /// continuing.
+    /// Waits until there were a million polls without an advance of virtual time. Returns the task that was polled
+    /// last.
     ///
     /// # Cancel safety
-    /// May be dropped and called again.
+    /// Cancel safe.
     pub async fn livelocked(&self) -> Arc<str> {
         let mut observer: Receiver<Option<Arc<str>>> = self.frozen.subscribe();
         match observer.wait_for(Option::is_some).await {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn task_that_freezes_time_is_named() {
+    async fn poll_monitor_names_task_that_stops_virtual_time() {
         let vigil = PollMonitor::new();
         let env = Env::virtual_time(1).with_poll_monitor(&vigil).with_incarnation("a", 0);
         let idle = env.spawn("idle", env.sleep(std::time::Duration::from_secs(3600)));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_lets_time_go_on_is_left_alone() {
+    async fn poll_monitor_ignores_work_that_lets_time_advance() {
         let vigil = PollMonitor::new();
         let env = Env::virtual_time(1).with_poll_monitor(&vigil);
         let ticking = env.clone();

@@ -1,6 +1,6 @@
-//! The total time of a machine's suspensions, shared by all incarnations of the instance on it.
+//! Total suspension time of a machine, shared by all incarnations of the instance on it.
 //!
-//! A hypervisor that pauses a machine stops its monotonic clock, and sets the wall clock forward afterwards.
+//! When a hypervisor pauses a machine, its monotonic clock stops, and its wall clock is set forward afterwards.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Standstill(Arc<Mutex<Counted>>);
 #[derive(Debug, Default)]
 struct Counted {
     total: Duration,
-    /// The reading of the running clock up to which suspensions are counted: two that overlap are counted once.
+    /// The clock reading up to which suspensions are counted, so that overlapping suspensions are counted once.
     until: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Standstill {
         counted.until = counted.until.max(until);
     }
 
-    /// Waits until the clock without its standstills reads `at`. A suspension meanwhile moves the deadline.
+    /// Waits until the clock without suspensions reads `at`. A suspension during the wait moves the deadline.
     pub(crate) async fn sleep_until(self, clock: Clock, at: Instant) {
         loop {
             let before = self.total();
@@ -43,7 +43,7 @@ impl Standstill {
     }
 }
 
-/// An instance is suspended for as long as this lives; see [`Env::suspend`](crate::Env::suspend).
+/// Keeps an instance suspended until it is dropped; see [`Env::suspend`](crate::Env::suspend).
 #[must_use = "a suspension ends when it is dropped"]
 #[derive(Debug)]
 pub struct Suspension {
@@ -64,7 +64,7 @@ impl Suspension {
 
 impl Drop for Suspension {
     fn drop(&mut self) {
-        // A later incarnation was not suspended, and its clock must not run back.
+        // A later incarnation was not suspended, and its clock must not move back.
         if self.tasks.open() {
             self.standstill.add(self.begun, self.clock.now());
         }

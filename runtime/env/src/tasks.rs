@@ -1,4 +1,4 @@
-//! Tasks under their names, and the gate that closes behind them.
+//! Named tasks of an Env, and their shutdown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,19 +14,19 @@ use crate::panics::{self, catch_panic};
 use crate::poll_monitor::PollMonitor;
 use crate::waiters::{WaiterId, Waiters, wake_all};
 
-/// Why a task has no output.
+/// The reason why a task has no output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
-    /// It panicked, with this message.
+    /// The task panicked with this message.
     #[error("the task panicked: {0}")]
     Panicked(String),
-    /// It was aborted, or its Env had been killed before it could run.
+    /// The task was aborted, or its Env was killed before the task could run.
     #[error("the task was aborted")]
     Aborted,
 }
 
-/// A handle on a spawned task, and a future of its outcome. Dropping it neither stops the task nor ends
-/// its tracking: a panic is logged under the task's name in any case.
+/// A handle to a spawned task, and a future of its result. Dropping the handle neither stops the task nor ends its
+/// tracking; a panic is still logged with the task's name.
 pub struct Task<T> {
     handle: Option<JoinHandle<Result<T, String>>>,
 }
@@ -36,11 +36,11 @@ pub struct Task<T> {
 pub(crate) struct Tasks {
     state: Mutex<State>,
     vigil: Option<PollMonitor>,
-    /// How many pauses continue. Apart from the state, since every poll of every task asks.
+    /// Number of active pauses. Not part of the state, because every poll of every task reads it.
     pauses: AtomicUsize,
 }
 
-/// An instance stands still for as long as this lives; see [`Env::pause`](crate::Env::pause).
+/// Keeps an instance paused until it is dropped; see [`Env::pause`](crate::Env::pause).
 #[must_use = "a pause ends when it is dropped"]
 #[derive(Debug)]
 pub struct Pause {
@@ -60,15 +60,15 @@ struct State {
 #[derive(Debug)]
 struct TaskRecord {
     name: String,
-    /// Absent for the instant between entering the table and reaching the runtime.
+    /// `None` until the task is spawned in the runtime.
     abort: Option<AbortHandle>,
 }
 
-/// A task's body, then its entry in the table: the fields drop in this order, so that a task counts as living until
-/// its destructors have run.
+/// The body of a task, then its registration. Fields drop in this order, so that the task is tracked until its
+/// destructors have run.
 struct Tracked<F> {
     body: Pin<Box<F>>,
-    /// Who counts the polls, and under which name; in a simulation only.
+    /// The monitor that counts the polls, and the task name for it; only in a simulation.
     watched: Option<(PollMonitor, Arc<str>)>,
     entry: TaskRegistration,
 }
@@ -76,12 +76,12 @@ struct Tracked<F> {
 struct TaskRegistration {
     tasks: Arc<Tasks>,
     id: u64,
-    /// Where it waits for the end of a pause.
+    /// The position in the list of tasks that wait for the end of a pause.
     held: Option<WaiterId>,
 }
 
 impl<T> Task<T> {
-    /// Stops the task at its next await. One that has already ended keeps its outcome.
+    /// Aborts the task at its next await point. A task that has already completed keeps its result.
     pub fn abort(&self) {
         if let Some(handle) = &self.handle {
             handle.abort();
@@ -92,7 +92,7 @@ impl<T> Task<T> {
         self.handle.as_ref().map(JoinHandle::abort_handle)
     }
 
-    /// Whether the task has ended, one way or another.
+    /// Returns whether the task has completed, panicked or been aborted.
     pub fn is_finished(&self) -> bool {
         self.handle.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -105,7 +105,7 @@ impl<T> Future for Task<T> {
         let Some(handle) = &mut self.handle else { return Poll::Ready(Err(TaskError::Aborted)) };
         Poll::Ready(match ready!(Pin::new(handle).poll(cx)) {
             Ok(outcome) => outcome.map_err(TaskError::Panicked),
-            // A panic can still reach the runtime from a destructor.
+            // A panic in a destructor can still reach the runtime.
             Err(error) => Err(match error.try_into_panic() {
                 Ok(payload) => TaskError::Panicked(panics::message(payload.as_ref())),
                 Err(_cancelled) => TaskError::Aborted,
@@ -150,7 +150,7 @@ impl Tasks {
             state.killed = true;
             state.living.values().filter_map(|living| living.abort.clone()).collect()
         };
-        // Outside the lock: an aborted task may be dropped here and now, and its entry takes the lock.
+        // Without the lock: an aborted task can be dropped immediately, and its registration takes the lock.
         for abort in aborts {
             abort.abort();
         }
@@ -165,7 +165,7 @@ impl Tasks {
         self.pauses.load(Ordering::Relaxed) > 0
     }
 
-    /// One pause less; with the last, whoever was woken meanwhile has its turn.
+    /// Ends one pause. After the last pause, tasks woken during it are polled.
     fn resume(&self) {
         if self.pauses.fetch_sub(1, Ordering::Relaxed) == 1 {
             let wakers = self.lock().held.take();
@@ -182,7 +182,7 @@ impl Tasks {
         poll_fn(|cx| wait.poll(cx)).await;
     }
 
-    /// A place in the table, or `None` when the gate is closed.
+    /// Registers a task and returns its number; `None` after the Env was killed.
     fn enter(&self, name: String) -> Option<u64> {
         let mut state = self.lock();
         if state.killed {
@@ -218,17 +218,17 @@ impl Tasks {
         wake_all(wakers);
     }
 
-    /// No user code runs under this lock, so poison cannot mean a broken table.
+    /// Ignores poisoning: no user code runs under this lock, so the table is always consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The output of `future`; a panic is reported under the task's name even when nobody awaits the handle.
+/// Returns the output of `future`. A panic is logged with the task's name even if the handle is not awaited.
 async fn reporting<F: Future>(name: String, future: F) -> Result<F::Output, String> {
     let outcome = catch_panic(future).await;
     if let Err(message) = &outcome {
-        tracing::error!(task = name, message, "a task panicked");
+        tracing::error!(task = name, message, "task panicked");
     }
     outcome
 }
@@ -248,14 +248,14 @@ impl<F: Future> Future for Tracked<F> {
 }
 
 impl TaskRegistration {
-    /// Whether a pause continues. If so, the task is woken when it ends.
+    /// Returns whether a pause is active. If so, the task is woken when it ends.
     fn is_held(&mut self, cx: &Context<'_>) -> bool {
         if !self.tasks.paused() {
             self.held = None;
             return false;
         }
         let mut state = self.tasks.lock();
-        // Once more under the lock, or a pause that ends this moment would wake everybody else.
+        // Check again under the lock: a pause that ends now has already taken the wakers.
         let held = self.tasks.paused();
         if held {
             state.held.register(&mut self.held, cx.waker());

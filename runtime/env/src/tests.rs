@@ -1,4 +1,4 @@
-//! The guarantees, one test each.
+//! One test per guarantee.
 
 mod threads;
 
@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use crate::watch_channel::{RecvError, channel};
 use crate::{Elapsed, Env, Instant, TaskError, catch_panic, catch_panic_sync};
 
-/// What happened, in the order in which it did.
+/// Recorded events, in order.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<Vec<String>>>);
 
@@ -26,7 +26,7 @@ impl Journal {
     }
 }
 
-/// Notes its name when it is dropped.
+/// Records its name when it is dropped.
 struct Noting(Journal, String);
 
 impl Drop for Noting {
@@ -50,7 +50,7 @@ mod time {
 
     proptest! {
         #[test]
-        fn no_sleep_ends_early_or_a_millisecond_late_under_any_rate(
+        fn sleep_is_neither_early_nor_a_millisecond_late_at_any_rate(
             numerator in 1u32..2_000_000, denominator in 1u32..2_000_000,
             naps in prop::collection::vec(0u64..30_000_000_000, 1..20),
         ) {
@@ -66,14 +66,14 @@ mod time {
                     // One nanosecond for the floored reading, one millisecond for the timer's grid.
                     let wanted = (nap.as_nanos() + 1) * u128::from(denominator) / u128::from(numerator);
                     assert!(slept.as_nanos() <= wanted + 1_000_001, "slept {slept:?} for {wanted} ns");
-                    assert_eq!(slept.as_nanos() % 1_000_000, 0, "true time left its grid");
+                    assert_eq!(slept.as_nanos() % 1_000_000, 0, "true time is not a whole millisecond");
                 }
             });
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fast_clock_reads_more_and_wakes_sooner() {
+    async fn fast_clock_reads_more_and_wakes_earlier() {
         let true_time = Env::virtual_time(1);
         let fast = Env::virtual_time(1).with_rate(3, 2);
         fast.sleep(ms(3_000)).await;
@@ -82,7 +82,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn past_deadline_and_a_zero_sleep_return_without_moving_time() {
+    async fn past_deadline_and_zero_sleep_return_without_advancing_time() {
         let env = Env::virtual_time(1);
         env.sleep(ms(5)).await;
         let before = env.now();
@@ -92,7 +92,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sleep_counts_from_its_call_and_not_from_its_first_poll() {
+    async fn sleep_starts_at_the_call_not_at_the_first_poll() {
         let env = Env::virtual_time(1);
         let sleep = env.sleep(ms(10));
         env.sleep(ms(8)).await;
@@ -101,7 +101,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn never_never_comes() {
+    async fn sleep_until_never_does_not_complete() {
         let env = Env::virtual_time(1).with_rate(2, 3);
         for never in [Instant::NEVER, env.now() + Duration::MAX] {
             let waited = env.timeout(Duration::from_secs(200 * 365 * 86_400), env.sleep_until(never)).await;
@@ -110,7 +110,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sleep_of_many_years_is_as_long_as_it_says() {
+    async fn sleep_of_many_years_has_the_full_length() {
         let env = Env::virtual_time(1);
         let years = Duration::from_secs(7 * 365 * 86_400);
         env.sleep(years).await;
@@ -118,7 +118,7 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn timeout_yields_the_output_or_elapses_on_time() {
+    async fn timeout_returns_output_or_elapses_on_time() {
         let env = Env::virtual_time(1);
         assert_eq!(env.timeout(ms(10), async { 7 }).await, Ok(7));
         assert_eq!(env.timeout(Duration::ZERO, async { 7 }).await, Ok(7), "a ready future beats the limit");
@@ -127,17 +127,17 @@ mod time {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wall_time_starts_at_a_fixed_date_and_follows_the_clock_and_its_offset() {
+    async fn wall_time_starts_at_fixed_date_and_follows_clock_and_offset() {
         let env = Env::virtual_time(1);
         let shifted = env.clone().with_wall_offset(SignedDuration::from_secs(-60));
         env.sleep(ms(1_500)).await;
         assert_eq!(env.wall().to_string(), "2026-01-01T00:00:01.5Z");
         assert_eq!(shifted.wall().to_string(), "2025-12-31T23:59:01.5Z");
-        assert_eq!(shifted.now(), env.now(), "an offset touches wall time only");
+        assert_eq!(shifted.now(), env.now(), "an offset affects only wall time");
     }
 
     #[tokio::test]
-    async fn system_clock_never_runs_back_and_its_sleeps_are_never_early() {
+    async fn system_clock_is_monotonic_and_sleeps_are_never_early() {
         let env = Env::system("a");
         let deadline = env.now() + ms(3);
         env.sleep_until(deadline).await;
@@ -147,7 +147,7 @@ mod time {
     }
 
     #[test]
-    fn system_clock_refuses_a_rate_an_offset_and_a_pause() {
+    fn system_clock_rejects_rate_offset_and_pause() {
         assert!(catch_panic_sync(|| Env::system("a").with_rate(1, 2)).is_err());
         assert!(catch_panic_sync(|| drop(Env::system("a").pause())).is_err());
         assert!(catch_panic_sync(|| Env::system("a").with_wall_offset(SignedDuration::ZERO)).is_err());
@@ -173,7 +173,7 @@ mod chance {
     }
 
     #[test]
-    fn draws_on_one_stream_do_not_shift_another() {
+    fn draw_from_one_stream_does_not_affect_another() {
         let quiet = Env::virtual_time(7);
         let expected = draws(&mut quiet.rng("b"));
 
@@ -187,7 +187,7 @@ mod chance {
     }
 
     #[test]
-    fn seed_instance_incarnation_and_name_each_make_another_stream() {
+    fn seed_instance_incarnation_and_name_select_the_stream() {
         let env = Env::virtual_time(7);
         let streams = [
             env.rng("a"),
@@ -202,9 +202,9 @@ mod chance {
         assert_eq!(distinct.len(), 6);
     }
 
-    /// Replays recorded against one release must mean the same in the next.
+    /// A replay recorded with one release must produce the same history in the next.
     #[test]
-    fn seed_means_the_same_for_ever() {
+    fn seed_produces_the_same_numbers_in_every_release() {
         let mut rng = Env::virtual_time(42).rng("a");
         assert_eq!(rng.next_u64(), PINNED.0);
         assert_eq!(rng.identifier(), PINNED.1);
@@ -213,16 +213,16 @@ mod chance {
     const PINNED: (u64, &str) = (12_827_737_812_701_317_359, "0513638a-9a9e-4916-86cf-db6ca2f39d1f");
 
     #[test]
-    fn name_taken_twice_panics_and_names_it() {
+    fn duplicate_stream_name_panics_with_the_name() {
         let env = Env::virtual_time(7);
         let _taken = env.rng("backoff");
-        let refusal = catch_panic_sync(|| env.clone().rng("backoff")).expect_err("taken twice");
+        let refusal = catch_panic_sync(|| env.clone().rng("backoff")).expect_err("the second owner panics");
         assert!(refusal.contains("backoff"), "{refusal}");
         let _other_life = env.with_incarnation("main", 1).rng("backoff");
     }
 
     #[test]
-    fn stream_that_is_forgotten_takes_no_room_and_may_be_taken_again() {
+    fn released_stream_frees_memory_and_can_be_taken_again() {
         let env = Env::virtual_time(7);
         let first = draws(&mut env.rng("backoff"));
         assert_eq!(env.rng_stream_count(), 1);
@@ -231,13 +231,13 @@ mod chance {
     }
 
     #[test]
-    fn two_systems_draw_differently() {
+    fn system_envs_draw_different_numbers() {
         assert_ne!(draws(&mut Env::system("a").rng("x")), draws(&mut Env::system("a").rng("x")));
     }
 
     proptest! {
         #[test]
-        fn every_draw_stays_in_its_range(seed: u64, n in 1u64.., lo in 0u64..1 << 40, span in 0u64..1 << 40) {
+        fn draws_are_within_their_range(seed: u64, n in 1u64.., lo in 0u64..1 << 40, span in 0u64..1 << 40) {
             let mut rng = Env::virtual_time(seed).rng("x");
             let (lo, hi) = (Duration::from_nanos(lo), Duration::from_nanos(lo + span));
             for _ in 0..16 {
@@ -254,7 +254,7 @@ mod chance {
     }
 
     #[test]
-    fn small_ranges_are_drawn_evenly() {
+    fn small_ranges_are_drawn_uniformly() {
         let mut rng = Env::virtual_time(3).rng("dice");
         let mut faces = [0u32; 6];
         for _ in 0..60_000 {
@@ -264,7 +264,7 @@ mod chance {
     }
 
     #[test]
-    fn identifier_has_the_shape_of_a_version_4_uuid() {
+    fn identifier_has_format_of_version_4_uuid() {
         let mut rng = Env::virtual_time(3).rng("id");
         let (first, second) = (rng.identifier(), rng.identifier());
         assert_ne!(first, second);
@@ -278,7 +278,7 @@ mod tasks {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn task_is_tracked_by_name_in_spawn_order_until_it_ends() {
+    async fn task_is_tracked_by_name_in_spawn_order_until_completion() {
         let env = Env::virtual_time(1);
         let slow = env.spawn("slow", env.sleep(ms(20)));
         let fast = env.spawn("fast", env.sleep(ms(10)));
@@ -290,7 +290,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn dropping_the_handle_neither_stops_nor_untracks() {
+    async fn dropping_the_handle_neither_stops_nor_untracks_task() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
         drop(env.spawn("a", {
             let (env, journal) = (env.clone(), journal.clone());
@@ -305,7 +305,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn panic_returns_its_message_and_others_live() {
+    async fn panic_message_is_returned_and_other_tasks_continue() {
         let env = Env::virtual_time(1);
         let other = env.spawn("other", {
             let env = env.clone();
@@ -320,7 +320,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn aborted_task_says_so() {
+    async fn aborted_task_returns_aborted_error() {
         let env = Env::virtual_time(1);
         let task = env.spawn("a", std::future::pending::<()>());
         task.abort();
@@ -328,7 +328,7 @@ mod tasks {
         assert!(env.tasks().is_empty() && env.alive());
     }
 
-    /// Notes the time at each of three timers.
+    /// Records the time at each of three timers.
     fn ticking(env: &Env, journal: &Journal, name: &'static str, every: u64) -> crate::Task<()> {
         let (env, journal) = (env.clone(), journal.clone());
         env.clone().spawn(name, async move {
@@ -340,7 +340,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_runs_during_a_pause_and_what_was_woken_meanwhile_is_late_and_not_lost() {
+    async fn paused_instance_runs_late_without_losing_wakeups() {
         let (world, journal) = (Env::virtual_time(1), Journal::default());
         let (one, other) = (world.with_incarnation("one", 0), world.with_incarnation("other", 0));
         let slow = ticking(&one, &journal, "slow", 20);
@@ -351,17 +351,17 @@ mod tasks {
         world.sleep(ms(45)).await;
         drop(pause);
         world.sleep(ms(50)).await;
-        assert_eq!(journal.lines(), ["other 15", "other 30", "other 45"], "pauses do not end one another");
+        assert_eq!(journal.lines(), ["other 15", "other 30", "other 45"], "one pause does not end another");
         drop(again);
         for task in [slow, fast, third] {
             assert_eq!(task.await, Ok(()));
         }
         let late = ["fast 100", "slow 100", "fast 110", "slow 120", "fast 120", "slow 140"];
-        assert_eq!(journal.lines()[3..], late, "clocks went on, and who was woken first is first");
+        assert_eq!(journal.lines()[3..], late, "the clock advances, and tasks run in wakeup order");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn paused_instance_can_be_killed_and_what_is_spawned_into_it_waits() {
+    async fn paused_instance_can_be_killed_and_defers_new_tasks() {
         let (world, journal) = (Env::virtual_time(1), Journal::default());
         let env = world.with_incarnation("one", 0);
         let pause = env.pause();
@@ -385,7 +385,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn kill_stops_tasks_in_spawn_order_before_time_moves() {
+    async fn kill_aborts_tasks_in_spawn_order_before_time_advances() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
         let tasks: Vec<_> = ["a", "b", "c"].iter().map(|name| dropping(&env, &journal, name)).collect();
         env.sleep(ms(10)).await;
@@ -399,7 +399,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_spawned_after_kill_ever_runs() {
+    async fn task_spawned_after_kill_never_runs() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
         env.kill();
         assert!(!env.alive());
@@ -413,7 +413,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn task_that_kills_its_own_env_finds_the_gate_closed_at_once() {
+    async fn task_that_kills_its_env_cannot_spawn_afterwards() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
         let task = env.spawn("self", {
             let (env, journal) = (env.clone(), journal.clone());
@@ -430,7 +430,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn incarnation_lives_and_dies_by_itself_on_the_same_clock() {
+    async fn incarnations_are_independent_on_the_same_clock() {
         let env = Env::virtual_time(1).with_rate(2, 1);
         let first = env.with_incarnation("a", 1);
         let second = env.with_incarnation("a", 2);
@@ -442,7 +442,7 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tasks_ended_wakes_in_registration_order() {
+    async fn wait_for_tasks_wakes_in_registration_order() {
         let (env, watchers, journal) = (Env::virtual_time(1), Env::virtual_time(2), Journal::default());
         let task = env.spawn("work", env.sleep(ms(5)));
         for name in ["c", "a", "b"] {
@@ -459,12 +459,12 @@ mod tasks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn with_no_task_there_is_nothing_to_wait_for() {
+    async fn wait_for_tasks_returns_immediately_without_tasks() {
         Env::virtual_time(1).wait_for_tasks().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn destructor_counts_as_part_of_its_task() {
+    async fn task_is_tracked_until_its_destructor_has_run() {
         struct Looks(Env, Journal);
         impl Drop for Looks {
             fn drop(&mut self) {
@@ -486,7 +486,7 @@ mod tasks {
     }
 
     #[test]
-    fn spawn_into_a_runtime_that_is_going_down_leaves_no_trace() {
+    fn spawn_during_runtime_shutdown_leaves_no_task() {
         struct Spawns(Env);
         impl Drop for Spawns {
             fn drop(&mut self) {
@@ -511,7 +511,7 @@ mod tasks {
     }
 
     #[tokio::test]
-    async fn caught_panic_is_a_value() {
+    async fn caught_panic_is_returned_as_error() {
         assert_eq!(catch_panic(async { 1 }).await, Ok(1));
         assert_eq!(catch_panic(async { panic!("one") as u8 }).await, Err("one".to_owned()));
         assert_eq!(catch_panic_sync(|| -> u8 { panic!("{}", "two") }), Err("two".to_owned()));
@@ -524,7 +524,7 @@ mod cells {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn observers_wake_in_registration_order_time_and_again() {
+    async fn receivers_wake_in_registration_order() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
         let (publisher, observer) = channel(0);
         for name in ["c", "a", "d", "b"] {
@@ -549,7 +549,7 @@ mod cells {
     }
 
     #[tokio::test]
-    async fn current_value_counts_as_seen_and_only_the_newest_is_told() {
+    async fn current_value_counts_as_seen_and_only_newest_is_returned() {
         let (publisher, mut observer) = channel(0);
         publisher.set(1);
         publisher.set(2);
@@ -558,12 +558,12 @@ mod cells {
         let mut late = publisher.subscribe();
         publisher.send_modify(|value| *value += 1);
         assert_eq!(late.changed().await, Ok(3));
-        assert_eq!(observer.clone().changed().await, Ok(3), "a clone has seen what its original has");
+        assert_eq!(observer.clone().changed().await, Ok(3), "a clone has seen the same value");
         assert_eq!(publisher.get(), 3);
     }
 
     #[tokio::test]
-    async fn last_value_is_told_before_the_closing() {
+    async fn last_value_is_returned_before_the_channel_closes() {
         let (publisher, mut observer) = channel(0);
         let second = publisher.clone();
         drop(publisher);
@@ -573,12 +573,12 @@ mod cells {
         assert!(observer.is_closed());
         assert_eq!(observer.changed().await, Ok(1));
         assert_eq!(observer.changed().await, Err(RecvError));
-        assert_eq!(observer.wait_for(|value| *value == 1).await, Ok(1), "what is there needs no publisher");
+        assert_eq!(observer.wait_for(|value| *value == 1).await, Ok(1), "the current value needs no sender");
         assert_eq!(observer.wait_for(|value| *value == 2).await, Err(RecvError));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wait_until_passes_over_what_is_not_wanted() {
+    async fn wait_for_skips_values_that_do_not_match() {
         let env = Env::virtual_time(1);
         let (publisher, mut observer) = channel(0);
         let task = env.spawn("wait", async move { observer.wait_for(|value| *value >= 2).await });
@@ -591,7 +591,7 @@ mod cells {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cancelled_wait_has_seen_nothing() {
+    async fn canceled_wait_does_not_mark_value_as_seen() {
         let env = Env::virtual_time(1);
         let (publisher, mut observer) = channel(0);
         assert_eq!(env.timeout(ms(1), observer.changed()).await, Err(Elapsed));
@@ -600,7 +600,7 @@ mod cells {
     }
 
     #[tokio::test]
-    async fn panic_inside_an_update_leaves_the_cell_usable() {
+    async fn panic_in_send_modify_leaves_channel_usable() {
         let (publisher, observer) = channel(0);
         assert!(catch_panic_sync(|| publisher.send_modify(|_| panic!("oops"))).is_err());
         publisher.set(5);
@@ -612,7 +612,7 @@ mod wall_steps {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn step_moves_one_machines_wall_time_and_outlives_its_processes() {
+    async fn wall_step_affects_one_machine_and_later_incarnations() {
         let world = Env::virtual_time(1);
         let machine = world.clone().with_wall_offset(jiff::SignedDuration::ZERO);
         let (first, begun) = (machine.with_incarnation("a", 0), world.wall());
@@ -621,7 +621,7 @@ mod wall_steps {
         for env in [&first, &second, &machine] {
             assert_eq!(begun.duration_since(env.wall()), jiff::SignedDuration::from_secs(90));
         }
-        assert_eq!(world.wall(), begun, "another machine's");
+        assert_eq!(world.wall(), begun, "wall time of another machine");
         assert_eq!((second.incarnation(), second.now()), (1, world.now()));
     }
 }
@@ -630,7 +630,7 @@ mod suspensions {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn suspension_stops_monotonic_clock_and_timers_but_not_wall_time() {
+    async fn suspension_stops_monotonic_clock_and_timers_not_wall_time() {
         let world = Env::virtual_time(1);
         let env = world.clone().with_wall_offset(jiff::SignedDuration::ZERO).with_incarnation("a", 0);
         let wall = env.wall();
@@ -642,21 +642,21 @@ mod suspensions {
             }
         });
         world.sleep(ms(4_000)).await;
-        // Suspensions that overlap are counted once.
+        // Overlapping suspensions are counted once.
         let (first, second) = (env.suspend(), env.suspend());
         world.sleep(ms(60_000)).await;
         drop(first);
         world.sleep(ms(30_000)).await;
         drop(second);
         assert_eq!(env.now().since_origin(), ms(4_000));
-        assert_eq!(env.with_incarnation("a", 1).now(), env.now(), "of later lives on this machine");
+        assert_eq!(env.with_incarnation("a", 1).now(), env.now(), "later incarnations on this machine");
         assert_eq!(env.wall().duration_since(wall), jiff::SignedDuration::from_secs(94));
         assert_eq!(nap.await, Ok(ms(10_000)));
         assert_eq!(world.now().since_origin(), ms(100_000));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn suspension_of_a_killed_life_does_not_move_the_clock_back() {
+    async fn suspension_of_killed_incarnation_does_not_move_clock_back() {
         let world = Env::virtual_time(1);
         let suspension = world.suspend();
         world.sleep(ms(1_000)).await;

@@ -1,9 +1,9 @@
-//! Wakers in registration order: whoever asked first is woken first, whatever a hash or an address says.
+//! Wakers in registration order: the first to register is woken first, independent of hashes and addresses.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// A place in a [`Waiters`] list. Kept by the waiting future between polls.
+/// A position in a [`Waiters`] list. The waiting future keeps it between polls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterId(u64);
 
@@ -14,7 +14,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Registers `waker`, at the place already held if there is one.
+    /// Registers `waker`, at its present position if it has one.
     pub(crate) fn register(&mut self, place: &mut Option<WaiterId>, waker: &Waker) {
         let place = *place.get_or_insert_with(|| {
             self.next += 1;
@@ -29,13 +29,13 @@ impl Waiters {
         }
     }
 
-    /// Everyone who waits, in registration order, to be woken once the lock around this list is released.
+    /// Removes and returns all wakers in registration order. Wake them after the lock around this list is released.
     pub(crate) fn take(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.wakers).into_values().collect()
     }
 }
 
-/// Wakes in the given order. Call it without holding a lock: a waker may run code of its own.
+/// Wakes in the given order. Call this without holding a lock: a waker can run arbitrary code.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
         waker.wake();

@@ -1,4 +1,4 @@
-//! By how much a machine's wall time has been stepped, shared by all lives of the instance on it.
+//! Total steps of a machine's wall time, shared by all incarnations of the instance on it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,7 +1,7 @@
-//! A watch cell: one current value, any number of publishers and observers, wakes in registration order.
+//! A watch channel: one current value, any number of senders and receivers, wakeups in registration order.
 //!
-//! What `tokio::sync::watch` does, save that its wake order draws on tokio's own random numbers, which would make a
-//! simulation unrepeatable. A cell holds only the latest value: an observer that was slow sees the newest, not each.
+//! Replaces `tokio::sync::watch`, whose wakeup order uses tokio's own random numbers and would make simulations
+//! unrepeatable. The channel holds only the latest value: a slow receiver skips intermediate values.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 
 use crate::waiters::{WaiterId, Waiters, wake_all};
 
-/// Every publisher is gone and nothing unseen is left.
+/// Error: every sender was dropped and the receiver has seen the last value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("every publisher of the cell is gone")]
+#[error("channel closed: every sender was dropped")]
 pub struct RecvError;
 
-/// A cell holding `initial`, which the returned observer counts as seen.
+/// Creates a channel with the value `initial`, which counts as seen by the returned receiver.
 pub fn channel<T: Clone + Send + Sync + 'static>(initial: T) -> (Sender<T>, Receiver<T>) {
     let state = State { value: initial, version: 0, publishers: 1, waiters: Waiters::default() };
     let publisher = Sender { shared: Arc::new(Shared { state: Mutex::new(state) }) };
@@ -23,12 +23,12 @@ pub fn channel<T: Clone + Send + Sync + 'static>(initial: T) -> (Sender<T>, Rece
     (publisher, observer)
 }
 
-/// Sets the value. The cell closes when the last clone is dropped.
+/// Sets the value. The channel closes when the last clone is dropped.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// Reads the value and waits for new ones. A clone has seen what the original has seen.
+/// Reads the value and waits for new ones. A clone has seen the same value as the original.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     seen: u64,
@@ -40,30 +40,30 @@ struct Shared<T> {
 
 struct State<T> {
     value: T,
-    /// How many times the value has been set.
+    /// Number of times that the value has been set.
     version: u64,
     publishers: usize,
     waiters: Waiters,
 }
 
 impl<T: Clone + Send + Sync + 'static> Sender<T> {
-    /// Sets the value and wakes every waiting observer, also when it equals the old one.
+    /// Sets the value and wakes every waiting receiver, even if the value is equal to the previous one.
     pub fn set(&self, value: T) {
-        // The old value is dropped after the lock is released: its destructor may look at this cell.
+        // The old value is dropped after the lock is released: its destructor can access this channel.
         let _old = self.change(|held| std::mem::replace(held, value));
     }
 
-    /// Changes the value in place and wakes every waiting observer. `change` must not touch this cell.
+    /// Modifies the value in place and wakes every waiting receiver. `change` must not access this channel.
     pub fn send_modify(&self, change: impl FnOnce(&mut T)) {
         self.change(change);
     }
 
-    /// The current value.
+    /// Returns the current value.
     pub fn get(&self) -> T {
         self.shared.lock().value.clone()
     }
 
-    /// A new observer, which counts the current value as seen.
+    /// Creates a receiver. The current value counts as seen.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver { seen: self.shared.lock().version, shared: Arc::clone(&self.shared) }
     }
@@ -81,20 +81,20 @@ impl<T: Clone + Send + Sync + 'static> Sender<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Receiver<T> {
-    /// The current value. Does not count as having seen it: [`Receiver::changed`] still returns it.
+    /// Returns the current value without marking it as seen: [`Receiver::changed`] still returns it.
     pub fn get(&self) -> T {
         self.shared.lock().value.clone()
     }
 
-    /// Whether every publisher is gone.
+    /// Returns whether every sender was dropped.
     pub fn is_closed(&self) -> bool {
         self.shared.lock().publishers == 0
     }
 
-    /// The newest value, once there is one this observer has not seen; at once if there already is.
+    /// Waits for a value that this receiver has not seen and returns the latest. Returns immediately if there is one.
     ///
     /// # Errors
-    /// [`RecvError`] when every publisher is gone and the last value has been seen.
+    /// [`RecvError`] if every sender was dropped and the last value has been seen.
     ///
     /// # Cancel safety
     /// A value counts as seen only when it is returned.
@@ -103,12 +103,12 @@ impl<T: Clone + Send + Sync + 'static> Receiver<T> {
         self.wait(|state| state.version > seen).await
     }
 
-    /// The current value if `wanted` accepts it, else the first newest value that it does.
+    /// Returns the current value if `wanted` accepts it, otherwise the next value that it accepts.
     ///
-    /// Values set in quick succession may be skipped, as everywhere in a cell. `wanted` must not touch this cell.
+    /// Values that are set in quick succession can be skipped. `wanted` must not access this channel.
     ///
     /// # Errors
-    /// [`RecvError`] when every publisher is gone and the last value is not wanted.
+    /// [`RecvError`] if every sender was dropped and `wanted` rejects the last value.
     ///
     /// # Cancel safety
     /// A value counts as seen only when it is returned.
@@ -126,13 +126,13 @@ impl<T: Clone + Send + Sync + 'static> Receiver<T> {
 }
 
 impl<T> Shared<T> {
-    /// A panic in a user's closure leaves a value of the user's making; the cell around it is intact.
+    /// Ignores poisoning: a panic in a user's closure can affect the value, but not the channel.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One wait for one observer; withdraws its waker when dropped.
+/// One wait of one receiver. Removes its waker when dropped.
 struct Wait<'a, T> {
     shared: &'a Shared<T>,
     place: Option<WaiterId>,
@@ -188,12 +188,12 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher").field("version", &self.shared.lock().version).finish_non_exhaustive()
+        f.debug_struct("Sender").field("version", &self.shared.lock().version).finish_non_exhaustive()
     }
 }
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Receiver").field("seen", &self.seen).finish_non_exhaustive()
     }
 }

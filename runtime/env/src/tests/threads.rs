@@ -1,5 +1,5 @@
-//! Cells and tasks between threads. `cargo xtask miri` interprets these tests: it objects to a race, to memory that is
-//! used after it was freed, and to a wakeup that is lost, after which every thread waits.
+//! Channels and tasks across threads. `cargo xtask miri` interprets these tests. It detects data races, use after free
+//! and lost wakeups, after which every thread waits.
 
 use std::future::pending;
 use std::sync::{
@@ -13,23 +13,23 @@ use tokio::task::yield_now;
 use crate::watch_channel::channel;
 use crate::{Env, TaskError};
 
-/// How often each thread does what it does. An interpreter takes a thousand times as long; it is to see many orders of a
-/// few steps and not one order of many.
+/// Number of iterations of each thread. Miri is a thousand times slower; it should explore many orders of a few steps
+/// instead of one order of many.
 const ROUNDS: u32 = if cfg!(miri) { 6 } else { 5_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
+/// Turns a hang into a failure. No test depends on speed; under Miri, time advances with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 /// Runs `future` on this thread.
 fn run<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let env = Env::virtual_time(1);
-    runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
+    runtime.block_on(env.timeout(LIMIT, future)).expect("every wakeup arrives within the limit")
 }
 
 #[test]
-fn observers_on_other_threads_see_values_in_order_up_to_the_last_and_then_the_end() {
-    // What is written before a value is set is seen with it: only the cell puts these in order.
+fn receivers_on_other_threads_see_ordered_values_and_the_end() {
+    // Only the channel orders these writes: data written before `set` must be visible with the value.
     let (written, (publisher, observer)) = ([AtomicU32::new(0), AtomicU32::new(0)], channel([0; 2]));
     std::thread::scope(|scope| {
         for (which, written) in written.iter().enumerate() {
@@ -53,7 +53,10 @@ fn observers_on_other_threads_see_values_in_order_up_to_the_last_and_then_the_en
                             "{told:?}"
                         );
                         for (told, written) in told.iter().zip(written) {
-                            assert!(written.load(Ordering::Relaxed) >= *told, "the value came first");
+                            assert!(
+                                written.load(Ordering::Relaxed) >= *told,
+                                "data written before the value is visible with it"
+                            );
                         }
                         seen = told;
                     }
@@ -65,7 +68,7 @@ fn observers_on_other_threads_see_values_in_order_up_to_the_last_and_then_the_en
 }
 
 #[test]
-fn kill_ends_the_tasks_of_every_thread_and_whoever_waits_for_that_is_told() {
+fn kill_ends_tasks_of_every_thread_and_wakes_waiters() {
     let (env, begun) = (Env::virtual_time(1), Barrier::new(3));
     std::thread::scope(|scope| {
         for _ in 0..2 {
