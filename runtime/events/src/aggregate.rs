@@ -1,4 +1,4 @@
-//! Combining events that differ in words alone. Pure.
+//! Combines events that differ only in their note. Pure functions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use windlass_env::Instant;
 use crate::lru::Lru;
 use crate::subject::RegardingKey;
 
-/// From this many different notes on, one Event stands for all further ones.
+/// Number of different notes from which one Event represents all later notes.
 const DISTINCT: usize = 10;
 
-/// Notes further apart than this have nothing to do with each other.
+/// Notes that are further apart than this are not combined.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// What events have in common that differ in their note alone.
+/// The fields that events must share to be combined: all except the note.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AggregateKey {
     pub(crate) subject: RegardingKey,
@@ -24,7 +24,7 @@ pub(crate) struct AggregateKey {
     pub(crate) related: Option<RegardingKey>,
 }
 
-/// Which notes were seen of each theme.
+/// The recent notes of each aggregate key.
 #[derive(Debug)]
 pub(crate) struct Aggregator {
     themes: Lru<AggregateKey, AggregateRecord>,
@@ -41,7 +41,7 @@ impl Aggregator {
         Self { themes: Lru::new(capacity) }
     }
 
-    /// Takes in one more note, and says whether its event is to be combined with others of its theme.
+    /// Records a note. Returns whether its event must be combined with other events of the same key.
     pub(crate) fn combines(&mut self, theme: &AggregateKey, note: &str, now: Instant) -> bool {
         self.themes.forget_oldest_while(|notes| now.saturating_duration_since(notes.last) > INTERVAL);
         let notes = self.themes.touch(theme, || AggregateRecord { distinct: BTreeSet::new(), last: now });
@@ -50,13 +50,13 @@ impl Aggregator {
         if notes.distinct.len() < DISTINCT {
             return false;
         }
-        // One short of the threshold: the next new note combines too, and memory stays bounded.
+        // Keep one note fewer than the threshold: the next new note is combined too, and memory stays bounded.
         notes.distinct.pop_first();
         true
     }
 }
 
-/// The note of an Event that stands for many. These words are the ones that tools look for.
+/// Returns the note of a combined Event. Tools look for this text.
 pub(crate) fn combined_note(note: &str) -> String {
     format!("(combined from similar events): {note}")
 }
@@ -79,7 +79,7 @@ mod tests {
         let start = Env::virtual_time(1).now();
         for number in 0..9 {
             assert!(!aggregator.combines(&theme, &format!("pod {number}"), start));
-            assert!(!aggregator.combines(&theme, "pod 0", start), "a repeat is not a new note");
+            assert!(!aggregator.combines(&theme, "pod 0", start), "a repeated note is not a new note");
         }
         assert!(aggregator.combines(&theme, "pod 9", start));
         assert!(aggregator.combines(&theme, "pod 10", start + INTERVAL));
@@ -88,7 +88,7 @@ mod tests {
 
     // parity: memories-4096-entries
     #[tokio::test(start_paused = true)]
-    async fn theme_of_which_nothing_was_said_for_ten_minutes_is_forgotten() {
+    async fn aggregate_key_without_events_for_ten_minutes_is_evicted() {
         let mut aggregator = Aggregator::new(9);
         let start = Env::virtual_time(1).now();
         aggregator.combines(&theme("Created"), "one", start);

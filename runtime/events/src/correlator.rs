@@ -1,8 +1,8 @@
-//! From what happened to what to send: a new Event, a higher count, or nothing. Pure.
+//! Decides what to send for a recorded event: a new Event, a higher count, or nothing. Pure functions.
 //!
-//! In order: events that differ in words alone are [combined](crate::aggregate), repeats are counted, and what exceeds
-//! the object's share is [muted](crate::spam). A muted repeat is counted all the same, so that the next one sent
-//! tells the true number.
+//! Events that differ only in their note are [combined](crate::aggregate) first. Repeats are counted next. Events above
+//! the limit of their object are [dropped](crate::spam) last. A dropped repeat is still counted, so that the next one
+//! that is sent contains the correct count.
 
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -17,32 +17,32 @@ use crate::recorder::PendingEvent;
 use crate::spam::SpamFilter;
 use crate::subject::RegardingKey;
 
-/// How many entries each memory of repetition keeps by default. Upstream's number.
+/// Default number of entries in each cache, as in client-go.
 pub(crate) const CAPACITY: usize = 4096;
 
-/// Where Events about objects without a namespace live.
+/// Namespace of Events for cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// What to send.
+/// The decision for one recorded event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CorrelateResult {
-    /// A new Event.
+    /// Create a new Event.
     Create(Box<Event>),
-    /// A change to an Event sent before, and the whole of it in case it is gone by now.
+    /// Patch an Event that was sent before. `whole` is the complete Event, in case it was deleted.
     Patch { body: serde_json::Value, whole: Box<Event> },
-    /// Nothing.
+    /// Send nothing.
     Drop,
 }
 
-/// What repeats of one Event have in common.
+/// The fields that repeats of one Event share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct EventKey {
     theme: AggregateKey,
-    /// Note and field path; nothing for an Event that stands for many, whichever part of the object they are about.
+    /// Note and field path; `None` for a combined Event, which can refer to any part of the object.
     own: Option<(String, Option<String>)>,
 }
 
-/// The Event that repeats are counted on.
+/// The Event whose count repeats increase.
 #[derive(Clone, Debug)]
 struct LoggedEvent {
     name: String,
@@ -50,7 +50,7 @@ struct LoggedEvent {
     at: Time,
 }
 
-/// Remembers what one component has new.
+/// Correlates the events of one component.
 #[derive(Debug)]
 pub(crate) struct Correlator {
     component: String,
@@ -60,7 +60,7 @@ pub(crate) struct Correlator {
 }
 
 impl Correlator {
-    /// Each of its memories keeps so many entries.
+    /// Creates a correlator whose caches keep `capacity` entries each.
     pub(crate) fn new(component: &str, capacity: usize) -> Self {
         Self {
             component: component.to_owned(),
@@ -70,12 +70,12 @@ impl Correlator {
         }
     }
 
-    /// Whose events these are.
+    /// Returns the name of the component.
     pub(crate) fn component(&self) -> &str {
         &self.component
     }
 
-    /// What to send of this occurrence, handled at `now`.
+    /// Returns what to send for this event, handled at `now`.
     pub(crate) fn correlate(&mut self, mut occurrence: PendingEvent, now: Instant) -> CorrelateResult {
         let key = self.key(&mut occurrence, now);
         let first = self.count(&key, &occurrence);
@@ -90,7 +90,7 @@ impl Correlator {
         }
     }
 
-    /// What this occurrence repeats; rewrites its note if it is combined with others.
+    /// Returns the key of this event. Rewrites the note if the event is combined with others.
     fn key(&mut self, occurrence: &mut PendingEvent, now: Instant) -> EventKey {
         let theme = AggregateKey {
             subject: RegardingKey::of(&occurrence.regarding),
@@ -145,7 +145,7 @@ fn event(component: &str, occurrence: PendingEvent, first: &LoggedEvent) -> Even
     }
 }
 
-/// What a repeat changes.
+/// Returns the fields that a repeat changes, as a patch.
 fn patch(event: &Event) -> serde_json::Value {
     json!({ "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message })
 }
@@ -169,7 +169,7 @@ mod tests {
 
     // parity: object-without-namespace-default
     #[tokio::test(start_paused = true)]
-    async fn first_event_is_created_in_the_default_namespace_if_its_object_has_none() {
+    async fn event_for_cluster_scoped_object_is_in_default_namespace() {
         let env = Env::virtual_time(1);
         let verdict =
             Correlator::new("tester", CAPACITY).correlate(occurrence(&env, "web.1", "one"), env.now());
@@ -183,7 +183,7 @@ mod tests {
 
     // parity: event-logger
     #[tokio::test(start_paused = true)]
-    async fn repeat_changes_count_time_and_note_of_the_first_and_nothing_else() {
+    async fn repeat_changes_only_count_time_and_note() {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         correlator.correlate(occurrence(&env, "web.1", "one"), env.now());
@@ -198,7 +198,7 @@ mod tests {
 
     // parity: annotated-eventf
     #[tokio::test(start_paused = true)]
-    async fn event_has_action_related_object_and_annotations_if_given() {
+    async fn event_contains_optional_action_related_object_and_annotations() {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         let mut send = |occurrence| match correlator.correlate(occurrence, env.now()) {
@@ -218,7 +218,7 @@ mod tests {
 
     // parity: event-aggregator, tools-events-action
     #[tokio::test(start_paused = true)]
-    async fn events_are_combined_only_if_action_and_related_object_match() {
+    async fn events_are_combined_only_for_equal_action_and_related_object() {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         let mut send = |number: u32, change: fn(&mut NewEvent)| {
@@ -238,12 +238,12 @@ mod tests {
         assert_eq!(send(10, |event| event.related = Some(named("pod"))).message.as_deref(), Some("pod 10"));
         let combined = send(11, |_| {});
         assert_eq!(combined.message.as_deref(), Some("(combined from similar events): pod 11"));
-        assert_eq!(combined.metadata.annotations, None, "they describe one of the notes only");
+        assert_eq!(combined.metadata.annotations, None, "annotations describe only one of the notes");
     }
 
     // parity: event-aggregator
     #[tokio::test(start_paused = true)]
-    async fn many_notes_of_one_reason_end_up_in_one_event() {
+    async fn events_with_many_notes_are_combined_into_one() {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         let mut send = |number: u32| {
@@ -253,7 +253,7 @@ mod tests {
         for number in 0..9 {
             assert!(matches!(send(number), CorrelateResult::Create(_)));
         }
-        let CorrelateResult::Create(tenth) = send(9) else { panic!("the tenth begins a combined event") };
+        let CorrelateResult::Create(tenth) = send(9) else { panic!("the tenth starts a combined event") };
         assert_eq!(tenth.message.as_deref(), Some("(combined from similar events): pod 9"));
         let CorrelateResult::Patch { whole, .. } = send(10) else { panic!("the eleventh is counted on it") };
         assert_eq!((whole.metadata.name.as_deref(), whole.count), (Some("web.9"), Some(2)));
@@ -261,7 +261,7 @@ mod tests {
 
     // parity: event-source-object-spam-filter, spam-filter-counts-filtered
     #[tokio::test(start_paused = true)]
-    async fn muted_repeat_is_counted_all_the_same() {
+    async fn dropped_repeat_is_still_counted() {
         let env = Env::virtual_time(1);
         let mut correlator = Correlator::new("tester", CAPACITY);
         let verdicts: Vec<_> =

@@ -1,22 +1,23 @@
-//! Telling users what happened: a bounded recorder that never blocks a reconcile.
+//! Records Kubernetes Events, with a bounded recorder that never blocks a reconcile.
 //!
-//! A [`Recorder`] takes what happened to an object; a [`Sink`] turns it into `v1` Events on the API server. Between
-//! them lies a queue of a thousand.
+//! A [`Recorder`] accepts events; a [`Sink`] sends them as `v1` Events to the API server. The queue between them holds
+//! 1000 events.
 //!
 //! # Guarantees
 //!
-//! - Recording never waits and never fails: where the queue is full, the event is dropped and counted.
-//! - An event that says the same of the same object again raises the count of the first one, instead of becoming one
-//!   more object. Many that differ in words alone are combined, and an object about which a component will not stop
-//!   talking is muted ([`Sink`] gives the numbers).
-//! - What the API server refuses is not sent again; what did not reach it is tried for about two minutes.
-//! - On stop, what is queued is still sent, within five seconds. What is left is counted as dropped.
-//! - What is kept in order to recognize repetition is bounded, and what can decide nothing any more is forgotten.
+//! - Recording never waits and never fails. If the queue is full, the event is dropped and counted.
+//! - A repeated event increases the count of the first Event instead of creating another object. Events that differ
+//!   only in their note are combined. If a component records too many events for one object, further events are dropped
+//!   ([`Sink`] describes the limits).
+//! - An event that the API server rejects is not sent again. If the server is unreachable, the event is retried for
+//!   about two minutes.
+//! - On stop, queued events are still sent, for up to five seconds. The remaining events are counted as dropped.
+//! - The caches for correlation are bounded, and entries that have expired are evicted.
 //!
-//! # What it refuses
+//! # Limits
 //!
-//! Events are best effort: nothing may depend on one arriving. There is no way to learn whether one did, except for
-//! tests, which record into a [`CapturedEvents`].
+//! Events are best effort, so no logic must depend on their delivery. There is no delivery report. Tests can record
+//! into [`CapturedEvents`]. tests, which record into a [`CapturedEvents`].
 
 mod aggregate;
 mod correlator;

@@ -1,9 +1,9 @@
-//! A map that forgets what was used longest ago. Knows nothing of events.
+//! A map that evicts the least recently used entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// At most `capacity` entries; making one more forgets the one not touched for longest.
+/// A map with at most `capacity` entries. Adding another entry evicts the least recently used one.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     capacity: usize,
@@ -23,7 +23,7 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         Self { capacity, touches: 0, entries: BTreeMap::new(), order: BTreeMap::new() }
     }
 
-    /// The value under this key, made if there is none.
+    /// Returns the value of this key and marks it as used. Creates the value if it is missing.
     pub(crate) fn touch(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         self.touches += 1;
         let touched = self.touches;
@@ -40,7 +40,7 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         &mut entry.value
     }
 
-    /// Forgets the entry not touched for longest while it means nothing any more, and then the next.
+    /// Evicts the least recently used entries as long as they are obsolete.
     pub(crate) fn forget_oldest_while(&mut self, meaningless: impl Fn(&V) -> bool) {
         while self.oldest().is_some_and(&meaningless) {
             self.forget_oldest();
@@ -70,20 +70,20 @@ mod tests {
 
     // parity: memories-4096-entries
     #[test]
-    fn entry_not_touched_for_longest_is_forgotten() {
+    fn least_recently_used_entry_is_evicted() {
         let mut lru = Lru::new(2);
         *lru.touch(&"a", || 0) = 1;
         *lru.touch(&"b", || 0) = 2;
         assert_eq!(*lru.touch(&"a", || 0), 1);
         lru.touch(&"c", || 3);
         assert_eq!(*lru.touch(&"a", || 0), 1);
-        assert_eq!(*lru.touch(&"b", || 9), 9, "b was forgotten");
+        assert_eq!(*lru.touch(&"b", || 9), 9, "b was evicted");
         assert_eq!(lru.entries.len(), 2);
         assert_eq!(lru.order.len(), 2);
     }
 
     #[test]
-    fn what_means_nothing_any_more_is_forgotten_from_the_oldest_on() {
+    fn obsolete_entries_are_evicted_oldest_first() {
         let mut lru = Lru::new(9);
         for key in ["a", "b", "c", "d"] {
             lru.touch(&key, || key);

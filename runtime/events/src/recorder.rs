@@ -1,4 +1,4 @@
-//! The recording side: describes events and queues them without waiting.
+//! The recorder, which creates events and queues them without waiting.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -12,19 +12,19 @@ use tokio::sync::mpsc;
 use windlass_env::{Env, Rng};
 use windlass_metrics::EventMetrics;
 
-/// An event to [record](Recorder::publish) with more than a reason and a note.
+/// An event with optional fields, for [`Recorder::publish`].
 ///
-/// Events about one object that differ in their note alone are combined from the tenth note on; the combined Event has
-/// no annotations. A repeat changes count, time and note of the first Event, so its annotations are those of the first.
+/// If events for one object differ only in their note, they are combined from the tenth note on; the combined Event has
+/// no annotations. A repeat changes count, time and note of the first Event and keeps its annotations.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NewEvent {
     pub(crate) type_: &'static str,
-    /// The reason for machines, short and in UpperCamelCase.
+    /// A short reason in UpperCamelCase, for programs.
     pub reason: String,
-    /// A sentence for people.
+    /// A sentence for users.
     pub note: String,
-    /// The action that was taken or failed, for machines. `None` unless set, as in upstream's controllers.
+    /// The action that succeeded or failed, for programs. `None` unless set, as in upstream's controllers.
     pub action: Option<String>,
     /// A second object, for example the one that the controller created.
     pub related: Option<ObjectReference>,
@@ -33,12 +33,12 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// Returns an event of type `Normal`: nothing is wrong.
+    /// Creates an event of type `Normal`.
     pub fn normal(reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self::new("Normal", reason.into(), note.into())
     }
 
-    /// Returns an event of type `Warning`: something requires attention.
+    /// Creates an event of type `Warning`, for conditions that require attention.
     pub fn warning(reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self::new("Warning", reason.into(), note.into())
     }
@@ -53,7 +53,7 @@ impl NewEvent {
     }
 }
 
-/// Takes events. Cloning is cheap; all clones share one queue.
+/// Accepts events. Cloning is cheap; all clones share one queue.
 #[derive(Clone)]
 pub struct Recorder {
     destination: Destination,
@@ -66,7 +66,7 @@ enum Destination {
     Nowhere,
 }
 
-/// The recording end of the queue to a sink.
+/// The sending end of the queue to a sink.
 struct Queue {
     env: Env,
     sender: mpsc::Sender<PendingEvent>,
@@ -75,14 +75,14 @@ struct Queue {
     metrics: EventMetrics,
 }
 
-/// Something that happened, on its way to the sink.
+/// A recorded event that is queued for the sink.
 #[derive(Debug)]
 pub(crate) struct PendingEvent {
-    /// What the Event is called if it becomes one.
+    /// The name for the Event, if a new one is created.
     pub(crate) name: String,
     pub(crate) regarding: ObjectReference,
     pub(crate) event: NewEvent,
-    /// When it happened, by the wall clock.
+    /// The time of the event, by the wall clock.
     pub(crate) at: Timestamp,
 }
 
@@ -98,30 +98,30 @@ impl Recorder {
         Self { destination: Destination::Sink(Arc::new(queue)) }
     }
 
-    /// A recorder whose events go nowhere.
+    /// Creates a recorder that discards all events.
     pub fn discarding() -> Self {
         Self { destination: Destination::Nowhere }
     }
 
-    /// A recorder whose events a test reads from the log.
+    /// Creates a recorder for tests. The returned log contains its events.
     pub fn capturing() -> (Self, CapturedEvents) {
         let log = CapturedEvents::default();
         (Self { destination: Destination::Log(log.clone()) }, log)
     }
 
-    /// Records that `regarding` is in order, with a reason for machines and a note for people.
+    /// Records an event of type `Normal` for `regarding`, with a reason for programs and a note for users.
     ///
-    /// Never waits. If the queue is full, the event is dropped and counted. So it is with the other methods.
+    /// Never waits. If the queue is full, the event is dropped and counted. This also applies to the other methods.
     pub fn normal(&self, regarding: &impl Resource<DynamicType = ()>, reason: &str, note: impl Display) {
         self.record(reference(regarding), NewEvent::normal(reason, note.to_string()));
     }
 
-    /// Records that `regarding` requires attention, as [`normal`](Self::normal) does.
+    /// Records an event of type `Warning` for `regarding`, like [`normal`](Self::normal).
     pub fn warning(&self, regarding: &impl Resource<DynamicType = ()>, reason: &str, note: impl Display) {
         self.record(reference(regarding), NewEvent::warning(reason, note.to_string()));
     }
 
-    /// Records an event with all its fields about any object, also one that the caller has not read.
+    /// Records an event with all its fields for any object, including an object that the caller has not read.
     pub fn publish(&self, regarding: &ObjectReference, event: &NewEvent) {
         self.record(regarding.clone(), event.clone());
     }
@@ -152,11 +152,11 @@ impl Queue {
         }
     }
 
-    /// Counts each event dropped, and tells of the first of a row.
+    /// Counts each dropped event, and logs the first of a series.
     fn drop_event(&self, refused: &mpsc::error::TrySendError<PendingEvent>) {
         self.metrics.dropped.inc();
         if !self.overflowing.swap(true, Ordering::Relaxed) {
-            tracing::warn!(why = %refused, "dropping events until there is room");
+            tracing::warn!(why = %refused, "event queue full; dropping events");
         }
     }
 }
@@ -172,10 +172,10 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// Names of Events: the object's, a dot, and the time in nanoseconds as hexadecimal digits.
+/// Generates Event names: the name of the object, a dot, and the time in nanoseconds as hexadecimal digits.
 struct EventNameGenerator {
     rng: Rng,
-    /// Sets recorders apart that read the same coarse clock; less than a millisecond.
+    /// Distinguishes recorders that read the same coarse clock; less than a millisecond.
     offset: i128,
     last: i128,
 }
@@ -188,8 +188,8 @@ impl EventNameGenerator {
         Self { rng, offset, last: 0 }
     }
 
-    /// A name not given before, even if the clock stands still. An object whose name could not begin that of an
-    /// Event gets a random one.
+    /// Returns a name that was not returned before, even if the clock does not advance. Returns a random name if the
+    /// name of the object is not a valid prefix for an Event name.
     fn next(&mut self, regarding: &ObjectReference, at: Timestamp) -> String {
         self.last = (at.as_nanosecond() + self.offset).max(self.last + 1);
         let name = format!("{}.{:x}", regarding.name.as_deref().unwrap_or(""), self.last);
@@ -197,7 +197,7 @@ impl EventNameGenerator {
     }
 }
 
-/// Whether the API accepts this as the name of an object.
+/// Returns whether the API accepts this text as an object name.
 fn is_dns_subdomain(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let label = |label: &str| {
@@ -206,14 +206,14 @@ fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// The events of a [capturing](Recorder::capturing) recorder.
+/// The events of a recorder that was created with [`Recorder::capturing`].
 #[derive(Clone, Debug, Default)]
 pub struct CapturedEvents(Arc<Mutex<Vec<CapturedEvent>>>);
 
-/// An event with its object.
+/// A recorded event and its object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapturedEvent {
-    /// The object that the event is about.
+    /// The object of the event.
     pub regarding: ObjectReference,
     /// The event.
     pub event: NewEvent,
@@ -242,7 +242,7 @@ mod tests {
 
     // parity: generate-event-name
     #[tokio::test(start_paused = true)]
-    async fn names_differ_even_if_the_clock_stands_still() {
+    async fn event_names_differ_when_clock_does_not_advance() {
         let env = Env::virtual_time(1);
         let mut names = EventNameGenerator::new(env.rng("names"));
         let first = names.next(&named("web"), env.wall());
@@ -256,7 +256,7 @@ mod tests {
 
     // parity: generate-event-name
     #[tokio::test(start_paused = true)]
-    async fn object_whose_name_no_event_may_have_gets_a_random_one() {
+    async fn object_with_invalid_event_name_prefix_gets_random_name() {
         let env = Env::virtual_time(1);
         let mut names = EventNameGenerator::new(env.rng("names"));
         let long = "a".repeat(250);

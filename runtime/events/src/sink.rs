@@ -1,4 +1,4 @@
-//! The side that talks to the API server.
+//! The sink, which sends events to the API server.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use windlass_metrics::{EventMetrics, Metrics};
 use crate::correlator::{CAPACITY, CorrelateResult, Correlator};
 use crate::recorder::{PendingEvent, Recorder};
 
-/// Events that may wait to be sent. Upstream's number: enough for a burst, and little to lose.
+/// Capacity of the event queue, as in client-go: sufficient for a burst, and little to lose.
 const QUEUED: usize = 1000;
 
-/// How often an event is tried that does not reach the API server.
+/// Maximum number of attempts to send an event to an unreachable API server.
 const TRIES: u32 = 12;
 
-/// Pause between tries. The first is shortened at random, so that clients that failed together do not return so.
+/// Delay between attempts. The first delay is a random part of it, so that clients do not retry at the same time.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How long what is queued is still sent after the stop.
+/// Time to send queued events after the stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Returns a recorder for this component, and the sink that must [run](Sink::run) for its events to arrive. Random numbers
-/// come from `stream`, which is the component's name unless `env` has several recorders of the component.
+/// Creates a recorder for this component and its sink. Events are sent only while the sink [runs](Sink::run). Random
+/// numbers come from `stream`, which is the component's name unless `env` has several recorders of the component.
 ///
 /// # Panics
 ///
-/// If `env` has a recorder of the same stream.
+/// If `env` already has a recorder with the same stream.
 pub fn recorder(env: Env, stream: &str, component: &str, metrics: &Metrics) -> (Recorder, Sink) {
     let metrics = metrics.events();
     let (sender, receiver) = mpsc::channel(QUEUED);
@@ -43,48 +43,47 @@ pub fn recorder(env: Env, stream: &str, component: &str, metrics: &Metrics) -> (
     (Recorder::queueing(env, sender, names, metrics), sink)
 }
 
-/// Sends recorded events to the API server, one after the other.
+/// Sends recorded events to the API server, one at a time.
 ///
-/// A repeat of the same event patches the count of the first. The tenth different note of one reason about one object, with
-/// one action and one related object, within ten minutes begins one Event that stands for all further ones. Of one type
-/// about one object 25 events pass at once, then one in five minutes. Of each the last 4096 are remembered, unless
-/// [`with_cache_size`](Self::with_cache_size) says otherwise.
+/// A repeated event patches the count of the first Event. Events are combined if they have the same object, reason,
+/// action and related object: the tenth different note within ten minutes starts one Event that represents all later
+/// notes. For each object and event type, 25 events pass immediately and then one every five minutes. Each cache keeps
+/// 4096 entries unless [`with_cache_size`](Self::with_cache_size) sets another size.
 pub struct Sink {
     env: Env,
     receiver: mpsc::Receiver<PendingEvent>,
     correlator: Correlator,
     rng: Rng,
     metrics: EventMetrics,
-    /// Whether an event was taken from the queue and its fate is open.
+    /// Whether an event was dequeued and its outcome is not known yet.
     in_hand: bool,
 }
 
-/// How one try ended.
+/// The outcome of one attempt.
 enum SendOutcome {
     Sent,
-    /// The server, or we ourselves, refused it, and would again.
+    /// The server or this client rejected the event, and would reject it again.
     Refused(kube::Error),
-    /// Its namespace is going away, and takes its events with it.
+    /// The event need not be sent: the correlator dropped it, or its namespace is terminating.
     NamespaceTerminating,
-    /// It may not have arrived.
+    /// The event might not have arrived.
     Unreachable(kube::Error),
 }
 
 impl Sink {
-    /// The same sink, which remembers so many events of each sort in order to recognize repetition. What was said before
-    /// is forgotten. At least one is remembered.
+    /// Returns this sink with caches of `entries` entries each (at least one). Present entries are discarded.
     #[must_use]
     pub fn with_cache_size(self, entries: usize) -> Self {
         let correlator = Correlator::new(self.correlator.component(), entries);
         Self { correlator, ..self }
     }
 
-    /// Sends events until `stop`, then what is still queued, for at most five seconds. Ends earlier if every recorder
-    /// is gone.
+    /// Sends events until `stop` is canceled, then the queued events for up to five seconds. Returns earlier if every
+    /// recorder was dropped.
     ///
     /// # Cancel safety
     ///
-    /// None: dropping the future loses what is queued. Use `stop`.
+    /// Not cancel safe: dropping the future loses queued events. Use `stop`.
     pub async fn run(mut self, client: kube::Client, stop: CancellationToken) {
         let (env, stopped) = (self.env.clone(), stop.clone());
         let drained_too_long = async move {
@@ -106,7 +105,7 @@ impl Sink {
         }
     }
 
-    /// The next event to send: after the stop only what was queued before.
+    /// Returns the next event to send. After the stop, returns only events that were queued before it.
     async fn next(&mut self, stop: &CancellationToken) -> Option<PendingEvent> {
         tokio::select! {
             biased;
@@ -116,7 +115,7 @@ impl Sink {
         self.receiver.recv().await
     }
 
-    /// Sends one event, trying again while the server cannot be reached; after the stop there is one last try.
+    /// Sends one event and retries while the server is unreachable. After the stop, there is one last attempt.
     async fn deliver(&mut self, client: &kube::Client, occurrence: PendingEvent, stop: &CancellationToken) {
         let verdict = self.correlator.correlate(occurrence, self.env.now());
         for tried in 1..=TRIES {
@@ -127,10 +126,10 @@ impl Sink {
                 SendOutcome::Unreachable(error) => error,
             };
             if tried == TRIES || stop.is_cancelled() {
-                tracing::error!(error = one_line(&failure), tried, "giving up on an event");
+                tracing::error!(error = one_line(&failure), tried, "event not sent; dropping it");
                 return self.metrics.failed.inc();
             }
-            tracing::debug!(error = one_line(&failure), "an event did not reach the API server");
+            tracing::debug!(error = one_line(&failure), "API server unreachable; retrying event");
             self.pause(tried, stop).await;
         }
     }
@@ -148,20 +147,20 @@ impl Sink {
         self.metrics.failed.inc();
         match error {
             kube::Error::Api(status) if status.is_already_exists() => {
-                tracing::debug!(%error, "an event of this name exists");
+                tracing::debug!(%error, "event already exists");
             }
-            error => tracing::error!(error = one_line_with_rule(error), "an event was refused"),
+            error => tracing::error!(error = one_line_with_rule(error), "event rejected"),
         }
     }
 
-    /// Counts what there was no time for.
+    /// Counts the events that were not sent in time.
     fn abandon(&mut self) {
         let mut dropped = u64::from(self.in_hand);
         while self.receiver.try_recv().is_ok() {
             dropped += 1;
         }
         self.metrics.dropped.inc_by(dropped);
-        tracing::warn!(dropped, "events were left unsent at shutdown");
+        tracing::warn!(dropped, "events dropped at shutdown");
     }
 }
 
@@ -185,7 +184,7 @@ async fn create(client: &kube::Client, event: &Event) -> kube::Result<()> {
     api(client, event).create(&PostParams::default(), event).await.map(drop)
 }
 
-/// Raises the count; creates the Event again, with that count, if it has expired or was deleted.
+/// Patches the count. If the Event has expired or was deleted, creates it again with that count.
 async fn patch(client: &kube::Client, body: &serde_json::Value, whole: &Event) -> kube::Result<()> {
     let name = whole.metadata.name.as_deref().unwrap_or_default();
     match api(client, whole).patch(name, &PatchParams::default(), &Patch::Strategic(body)).await {
@@ -203,8 +202,8 @@ fn is_namespace_terminating(status: &Status) -> bool {
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-/// Whether the failure lies on the way to the server. A closed fence, or a verb that was not declared, is on our side
-/// of it, and will not pass.
+/// Returns whether the failure occurred between client and server. A closed fence or an undeclared verb is a local
+/// failure, and a retry would not help.
 fn may_not_have_arrived(error: &kube::Error) -> bool {
     match error {
         kube::Error::Service(_) => {

@@ -1,4 +1,4 @@
-//! Muting a component that will not stop talking about one object. Pure.
+//! Limits the events of a component for one object. Pure functions.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use windlass_env::Instant;
 use crate::lru::Lru;
 use crate::subject::RegardingKey;
 
-/// Events that may come at once about one object.
+/// Number of events for one object that can be sent in a burst.
 const BURST: u32 = 25;
 
-/// Time in which one more may come.
+/// Time until one more event can be sent.
 const REFILL: Duration = Duration::from_secs(300);
 
-/// One bucket of tokens per object and type.
+/// One token bucket per object and event type.
 #[derive(Debug)]
 pub(crate) struct SpamFilter {
     buckets: Lru<(RegardingKey, &'static str), Bucket>,
@@ -30,9 +30,9 @@ impl SpamFilter {
         Self { buckets: Lru::new(capacity) }
     }
 
-    /// Whether one more event of this type about this object may be sent now.
+    /// Returns whether an event of this type for this object can be sent now.
     pub(crate) fn admits(&mut self, subject: &RegardingKey, type_: &'static str, now: Instant) -> bool {
-        // A full bucket is what a new one is.
+        // A full bucket is equal to a new one, so it can be evicted.
         self.buckets.forget_oldest_while(|bucket| bucket.tokens_at(now) == BURST);
         let key = (subject.clone(), type_);
         self.buckets.touch(&key, || Bucket { tokens: BURST, refilled: now }).take(now)
@@ -61,7 +61,7 @@ mod tests {
 
     // parity: event-source-object-spam-filter
     #[tokio::test(start_paused = true)]
-    async fn twenty_five_events_pass_at_once_and_then_one_in_five_minutes() {
+    async fn twenty_five_events_pass_then_one_every_five_minutes() {
         let (mut filter, subject) = (SpamFilter::new(9), RegardingKey::default());
         let start = Env::virtual_time(1).now();
         let mut passing = |at| (0..40).filter(|_| filter.admits(&subject, "Normal", at)).count();
@@ -70,12 +70,12 @@ mod tests {
         assert_eq!(passing(start + Duration::from_secs(300)), 1);
         assert_eq!(passing(start + Duration::from_secs(900)), 2);
         assert_eq!(passing(start + Duration::from_secs(1_000_000)), 25);
-        assert!(filter.admits(&subject, "Warning", start), "another type has a bucket of its own");
+        assert!(filter.admits(&subject, "Warning", start), "another type has a separate bucket");
     }
 
     // parity: memories-4096-entries
     #[tokio::test(start_paused = true)]
-    async fn bucket_that_is_full_again_is_forgotten() {
+    async fn refilled_bucket_is_evicted() {
         let mut filter = SpamFilter::new(9);
         let about = |name: &str| RegardingKey::named(name);
         let start = Env::virtual_time(1).now();
@@ -83,11 +83,11 @@ mod tests {
         filter.admits(&about("shop"), "Normal", start + Duration::from_secs(1));
         let refilled = start + REFILL;
         filter.admits(&about("shop"), "Normal", refilled);
-        assert_eq!(filter.buckets.len(), 1, "one of web was filled again");
+        assert_eq!(filter.buckets.len(), 1, "the bucket of web was refilled");
         for _ in 0..3 {
             filter.admits(&about("shop"), "Normal", refilled);
         }
         filter.admits(&about("web"), "Normal", refilled + REFILL);
-        assert_eq!(filter.buckets.len(), 2, "one of shop was not");
+        assert_eq!(filter.buckets.len(), 2, "the bucket of shop was not refilled");
     }
 }

@@ -1,8 +1,8 @@
-//! Which object an Event is about.
+//! The key of the object that an Event is about.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
-/// The object an event is about, without the version, which differs between repeats.
+/// Identifies the object of an event, without the resource version, which differs between repeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RegardingKey {
     api_version: Option<String>,

@@ -1,4 +1,4 @@
-//! Recorder and sink together, against a server that only knows Events, in virtual time.
+//! Tests of recorder and sink together, in virtual time, with a server that supports only Events.
 
 mod upstream;
 
@@ -19,7 +19,7 @@ use windlass_metrics::{EventMetrics, Metrics};
 
 use crate::{NewEvent, Recorder, Sink, recorder};
 
-/// What the server does with the next request, instead of serving it.
+/// The reaction of the server to the next request.
 #[derive(Clone, Debug)]
 enum Mood {
     Unreachable,
@@ -76,7 +76,7 @@ impl EventServer {
     }
 }
 
-/// An Event as the server answers it; a patch says too little to be one.
+/// Returns an Event as the server would return it; a patch alone is incomplete.
 fn stored(mut event: Value) -> Value {
     event["apiVersion"] = json!("v1");
     event["kind"] = json!("Event");
@@ -100,7 +100,7 @@ fn answer(object: &Value) -> Response<Full<Bytes>> {
     answer
 }
 
-/// A recorder and its sink, not yet running.
+/// A recorder and its sink, which is not running yet.
 struct Rig {
     env: Env,
     recorder: Recorder,
@@ -134,7 +134,7 @@ impl Rig {
         self.recorder.publish(&regarding, &NewEvent::normal("Told", note));
     }
 
-    /// Recorded, sent, dropped, failed.
+    /// Returns the numbers of recorded, sent, dropped and failed events.
     fn counts(&self) -> (u64, u64, u64, u64) {
         let metrics = &self.metrics;
         (metrics.recorded.get(), metrics.sent.get(), metrics.dropped.get(), metrics.failed.get())
@@ -147,7 +147,7 @@ fn seconds(seconds: u64) -> Duration {
 
 // parity: new-broadcaster, recorder-awaited
 #[tokio::test(start_paused = true)]
-async fn full_queue_drops_and_counts_and_makes_nobody_wait() {
+async fn full_queue_drops_and_counts_events_without_waiting() {
     let rig = Rig::new();
     for number in 0..1003 {
         rig.say(&format!("{number}"));
@@ -157,7 +157,7 @@ async fn full_queue_drops_and_counts_and_makes_nobody_wait() {
 
 // parity: new-recorder, event-logger
 #[tokio::test(start_paused = true)]
-async fn repeat_becomes_a_patch_of_the_count() {
+async fn repeated_event_patches_the_count() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.say("hello");
@@ -182,7 +182,7 @@ async fn repeat_becomes_a_patch_of_the_count() {
 
 // parity: event-expired-created-again
 #[tokio::test(start_paused = true)]
-async fn repeat_of_an_event_that_is_gone_is_created_with_its_count() {
+async fn repeat_of_deleted_event_is_created_with_its_count() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.server.lock().gone = true;
@@ -199,7 +199,7 @@ async fn repeat_of_an_event_that_is_gone_is_created_with_its_count() {
 
 // parity: twelve-tries-10-s
 #[tokio::test(start_paused = true)]
-async fn what_the_server_refuses_is_not_sent_again() {
+async fn rejected_event_is_not_sent_again() {
     for status in [refusal(403, "Forbidden"), refusal(500, "InternalError"), refusal(409, "AlreadyExists")] {
         let mut rig = Rig::new();
         let _sink = rig.run();
@@ -213,7 +213,7 @@ async fn what_the_server_refuses_is_not_sent_again() {
 
 // parity: twelve-tries-10-s
 #[tokio::test(start_paused = true)]
-async fn event_in_a_namespace_that_is_going_away_is_dropped_without_a_failure() {
+async fn event_in_terminating_namespace_is_dropped_without_failure() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     let mut status = refusal(403, "Forbidden");
@@ -227,14 +227,14 @@ async fn event_in_a_namespace_that_is_going_away_is_dropped_without_a_failure() 
 
 // parity: twelve-tries-10-s
 #[tokio::test(start_paused = true)]
-async fn event_that_does_not_arrive_is_tried_twelve_times() {
+async fn unreachable_server_is_tried_twelve_times_per_event() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.server.lock().moods.extend(std::iter::repeat_n(Mood::Unreachable, 12));
     rig.say("lost");
     rig.say("arrives");
     rig.env.sleep(seconds(99)).await;
-    assert_eq!(rig.counts(), (2, 0, 0, 0), "ten pauses of ten seconds follow the first");
+    assert_eq!(rig.counts(), (2, 0, 0, 0), "ten delays of ten seconds follow the first");
     rig.env.sleep(seconds(12)).await;
     assert_eq!(rig.server.requests().len(), 13);
     assert_eq!(rig.counts(), (2, 1, 0, 1));
@@ -242,14 +242,14 @@ async fn event_that_does_not_arrive_is_tried_twelve_times() {
 
 // parity: shutdown-more
 #[tokio::test(start_paused = true)]
-async fn what_is_queued_at_the_stop_is_still_sent_and_what_comes_later_dropped() {
+async fn queued_events_are_sent_after_stop_and_later_events_dropped() {
     let mut rig = Rig::new();
     for number in 0..20 {
         rig.say(&format!("{number}"));
     }
     rig.stop.cancel();
     let sink = rig.run();
-    sink.await.expect("the sink ends");
+    sink.await.expect("the sink stops");
     rig.say("too late");
     assert_eq!(rig.server.requests().len(), 20);
     assert_eq!(rig.counts(), (21, 20, 1, 0));
@@ -257,7 +257,7 @@ async fn what_is_queued_at_the_stop_is_still_sent_and_what_comes_later_dropped()
 
 // parity: shutdown-more
 #[tokio::test(start_paused = true)]
-async fn stop_cuts_the_pause_short_and_grants_each_event_one_try() {
+async fn stop_ends_the_delay_and_allows_one_attempt_per_event() {
     let mut rig = Rig::new();
     let sink = rig.run();
     rig.server.lock().always = Some(Mood::Unreachable);
@@ -266,7 +266,7 @@ async fn stop_cuts_the_pause_short_and_grants_each_event_one_try() {
     rig.env.sleep(seconds(30)).await;
     let (tried, stopped) = (rig.server.requests().len(), rig.env.now());
     rig.stop.cancel();
-    sink.await.expect("the sink ends");
+    sink.await.expect("the sink stops");
     assert_eq!(rig.env.now(), stopped);
     assert_eq!(rig.server.requests().len(), tried + 2);
     assert_eq!(rig.counts(), (2, 0, 0, 2));
@@ -274,7 +274,7 @@ async fn stop_cuts_the_pause_short_and_grants_each_event_one_try() {
 
 // parity: shutdown-more
 #[tokio::test(start_paused = true)]
-async fn draining_ends_after_five_seconds_whatever_the_server_does() {
+async fn draining_is_limited_to_five_seconds() {
     let mut rig = Rig::new();
     let sink = rig.run();
     rig.server.lock().always = Some(Mood::Silent);
@@ -284,17 +284,17 @@ async fn draining_ends_after_five_seconds_whatever_the_server_does() {
     rig.env.sleep(seconds(1)).await;
     let stopped = rig.env.now();
     rig.stop.cancel();
-    sink.await.expect("the sink ends");
+    sink.await.expect("the sink stops");
     assert_eq!(rig.env.now() - stopped, seconds(5));
-    assert_eq!(rig.counts(), (4, 0, 4, 0), "the one in hand and the three behind it");
+    assert_eq!(rig.counts(), (4, 0, 4, 0), "the event in progress and three queued events");
 }
 
 #[tokio::test(start_paused = true)]
-async fn sink_ends_when_nobody_can_record_any_more() {
+async fn sink_stops_when_every_recorder_is_dropped() {
     let mut rig = Rig::new();
     let sink = rig.run();
     rig.say("hello");
     rig.recorder = Recorder::discarding();
-    sink.await.expect("the sink ends");
+    sink.await.expect("the sink stops");
     assert_eq!(rig.server.requests().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! What client-go's tests of its correlator demand, as properties: counting, combining, muting.
+//! The requirements of client-go's correlator tests, as properties: counting, combining, dropping.
 
 use k8s_openapi::api::core::v1::Event;
 use windlass_env::Instant;
@@ -7,28 +7,28 @@ use super::*;
 use crate::correlator::{CAPACITY, CorrelateResult, Correlator};
 use crate::recorder::PendingEvent;
 
-/// An event about a container of a pod, as client-go's tests make theirs.
+/// An event for a container of a Pod, as in client-go's tests.
 #[derive(Clone, Debug)]
-struct Said {
+struct TestEvent {
     pod: String,
     container: &'static str,
     reason: String,
     note: String,
 }
 
-fn said(reason: &str, note: &str) -> Said {
+fn test_event(reason: &str, note: &str) -> TestEvent {
     let (reason, note) = (reason.to_owned(), note.to_owned());
-    Said { pod: "my-pod".to_owned(), container: "mycontainer", reason, note }
+    TestEvent { pod: "my-pod".to_owned(), container: "mycontainer", reason, note }
 }
 
-/// So many events that differ in their note alone.
-fn similar(count: usize, said: &Said) -> Vec<Said> {
-    (0..count).map(|number| Said { note: format!("{number}-{}", said.note), ..said.clone() }).collect()
+/// Returns `count` events that differ only in their note.
+fn similar(count: usize, said: &TestEvent) -> Vec<TestEvent> {
+    (0..count).map(|number| TestEvent { note: format!("{number}-{}", said.note), ..said.clone() }).collect()
 }
 
-/// What became of the last of several events.
+/// The outcome for the last of several events.
 #[derive(Clone, Debug, PartialEq)]
-enum Became {
+enum Outcome {
     /// A new Event with this note.
     New(String),
     /// The count of an Event with this note.
@@ -36,15 +36,15 @@ enum Became {
     Nothing,
 }
 
-/// A correlator over time, which passes between any two events.
-struct Listener {
+/// A correlator with a clock that advances between two events.
+struct TimedCorrelator {
     correlator: Correlator,
     at: Instant,
     interval: Duration,
     heard: usize,
 }
 
-impl Listener {
+impl TimedCorrelator {
     fn new(interval: u64) -> Self {
         Self {
             correlator: Correlator::new("kubelet", CAPACITY),
@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    fn hear(&mut self, said: &Said) -> CorrelateResult {
+    fn correlate(&mut self, said: &TestEvent) -> CorrelateResult {
         self.at += self.interval;
         self.heard += 1;
         let regarding = ObjectReference {
@@ -76,104 +76,99 @@ impl Listener {
     }
 }
 
-fn became(verdict: CorrelateResult) -> Became {
-    let told = |event: &Event| event.message.clone().unwrap_or_default();
+fn outcome(verdict: CorrelateResult) -> Outcome {
+    let note = |event: &Event| event.message.clone().unwrap_or_default();
     match verdict {
         CorrelateResult::Create(event) => {
             assert_eq!(event.count, Some(1));
-            Became::New(told(&event))
+            Outcome::New(note(&event))
         }
         CorrelateResult::Patch { body, whole } => {
             assert_eq!((&body["count"], &body["message"]), (&json!(whole.count), &json!(whole.message)));
-            Became::Count(whole.count.unwrap_or_default(), told(&whole))
+            Outcome::Count(whole.count.unwrap_or_default(), note(&whole))
         }
-        CorrelateResult::Drop => Became::Nothing,
+        CorrelateResult::Drop => Outcome::Nothing,
     }
 }
 
 // parity: order-combine-count-mute
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_an_event_depends_on_those_before_it_as_upstreams_table_says() {
-    let new = |note: &str| Became::New(note.to_owned());
-    let (first, duplicate) = (said("first", "i am first"), said("duplicate", "me again"));
-    let unique = said("unique", "snowflake");
-    let alike = Said { container: "container1", ..said("similar", "similar message") };
-    let of_another = Said { container: "container2", ..alike.clone() };
-    let strangers = (0..30).map(|number| {
+async fn event_outcome_follows_upstream_table() {
+    let new = |note: &str| Outcome::New(note.to_owned());
+    let (first, duplicate) = (test_event("first", "i am first"), test_event("duplicate", "me again"));
+    let unique = test_event("unique", "snowflake");
+    let alike = TestEvent { container: "container1", ..test_event("similar", "similar message") };
+    let of_another = TestEvent { container: "container2", ..alike.clone() };
+    let others = (0..30).map(|number| {
         let (pod, reason) = (format!("pod-{number}"), format!("reason-{number}"));
-        Said { pod, reason, ..said("", &format!("message-{number}")) }
+        TestEvent { pod, reason, ..test_event("", &format!("message-{number}")) }
     });
     let combined = "(combined from similar events): similar message";
     let table = [
         ("one event", vec![], &first, 5, new("i am first")),
+        ("a repeat is counted", vec![duplicate.clone()], &duplicate, 5, Outcome::Count(2, "me again".into())),
         (
-            "the same again is counted",
-            vec![duplicate.clone()],
-            &duplicate,
-            5,
-            Became::Count(2, "me again".into()),
-        ),
-        (
-            "the same is counted however often it comes, and never combined",
+            "many repeats are counted and never combined",
             vec![duplicate.clone(); 10],
             &duplicate,
             30,
-            Became::Count(11, "me again".into()),
+            Outcome::Count(11, "me again".into()),
         ),
-        ("the same too often is spam", vec![duplicate.clone(); 26], &duplicate, 1, Became::Nothing),
-        ("others do not matter", strangers.collect(), &unique, 5, new("snowflake")),
-        ("the tenth of its kind stands for many", similar(9, &alike), &alike, 5, new(combined)),
+        ("too many repeats are dropped", vec![duplicate.clone(); 26], &duplicate, 1, Outcome::Nothing),
+        ("events of other objects have no effect", others.collect(), &unique, 5, new("snowflake")),
+        ("the tenth similar event starts a combined event", similar(9, &alike), &alike, 5, new(combined)),
         (
-            "the eleventh is counted on the tenth",
+            "the eleventh is counted on the combined event",
             similar(10, &alike),
             &alike,
             5,
-            Became::Count(2, combined.into()),
+            Outcome::Count(2, combined.into()),
         ),
-        ("another container's is another", vec![of_another], &alike, 5, new("similar message")),
-        ("what came long ago does not count", similar(9, &alike), &alike, 601, new("similar message")),
+        ("an event of another container is separate", vec![of_another], &alike, 5, new("similar message")),
+        ("old events are not combined", similar(9, &alike), &alike, 601, new("similar message")),
     ];
     for (name, before, last, interval, expected) in table {
-        let mut listener = Listener::new(interval);
+        let mut correlator = TimedCorrelator::new(interval);
         for said in &before {
-            listener.hear(said);
+            correlator.correlate(said);
         }
-        assert_eq!(became(listener.hear(last)), expected, "{name}");
+        assert_eq!(outcome(correlator.correlate(last)), expected, "{name}");
     }
 }
 
 // parity: event-aggregator
 #[tokio::test(start_paused = true)]
-async fn events_about_several_parts_of_an_object_are_combined_into_one() {
-    let mut listener = Listener::new(5);
-    let of = |container, number| Said { container, ..said("similar", &format!("message {number}")) };
+async fn events_for_several_containers_are_combined() {
+    let mut correlator = TimedCorrelator::new(5);
+    let of =
+        |container, number| TestEvent { container, ..test_event("similar", &format!("message {number}")) };
     for number in 0..9 {
-        listener.hear(&of("container1", number));
+        correlator.correlate(&of("container1", number));
     }
-    assert!(matches!(became(listener.hear(&of("container1", 9))), Became::New(_)));
+    assert!(matches!(outcome(correlator.correlate(&of("container1", 9))), Outcome::New(_)));
     let note = "(combined from similar events): message 10".to_owned();
-    assert_eq!(became(listener.hear(&of("container2", 10))), Became::Count(2, note));
+    assert_eq!(outcome(correlator.correlate(&of("container2", 10))), Outcome::Count(2, note));
 }
 
 // parity: event-aggregator
 #[tokio::test(start_paused = true)]
-async fn only_what_differs_in_its_note_alone_is_combined() {
-    let mut listener = Listener::new(5);
-    for said in similar(12, &said("end-of-world", "it was fun")) {
-        listener.hear(&said);
+async fn events_with_another_reason_are_not_combined() {
+    let mut correlator = TimedCorrelator::new(5);
+    for said in similar(12, &test_event("end-of-world", "it was fun")) {
+        correlator.correlate(&said);
     }
-    let other = said("nevermind", "it was a bug");
-    assert_eq!(became(listener.hear(&other)), Became::New("it was a bug".to_owned()));
+    let other = test_event("nevermind", "it was a bug");
+    assert_eq!(outcome(correlator.correlate(&other)), Outcome::New("it was a bug".to_owned()));
 }
 
 // parity: event-source-object-spam-filter
 #[tokio::test(start_paused = true)]
-async fn object_has_one_share_of_events_for_all_reasons_together() {
-    let mut listener = Listener::new(1);
+async fn event_limit_of_object_covers_all_reasons() {
+    let mut correlator = TimedCorrelator::new(1);
     for number in 0..25 {
-        listener.hear(&said(&format!("reason-{number}"), "i am first"));
+        correlator.correlate(&test_event(&format!("reason-{number}"), "i am first"));
     }
-    assert_eq!(became(listener.hear(&said("another reason", "me again"))), Became::Nothing);
-    let stranger = Said { pod: "another".to_owned(), ..said("reason", "me too") };
-    assert_eq!(became(listener.hear(&stranger)), Became::New("me too".to_owned()));
+    assert_eq!(outcome(correlator.correlate(&test_event("another reason", "me again"))), Outcome::Nothing);
+    let other_pod = TestEvent { pod: "another".to_owned(), ..test_event("reason", "me too") };
+    assert_eq!(outcome(correlator.correlate(&other_pod)), Outcome::New("me too".to_owned()));
 }
