@@ -1,4 +1,4 @@
-//! The whole answer to one request of a kube client.
+//! Requests through a kube client that return the complete response.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -6,13 +6,13 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use windlass_object::{Status, wire};
 
-/// Sends a request; returns the answer with its complete body.
+/// Sends a request and returns the response with its complete body.
 ///
 /// # Errors
-/// As [`Client::send`]; an answer without success is [`kube::Error::Api`].
+/// Like [`Client::send`]; an error status is returned as [`kube::Error::Api`].
 ///
 /// # Cancel safety
-/// The server may have received the request of a dropped future.
+/// The server might have received the request of a dropped future.
 pub async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Response<Bytes>> {
     let (head, body) = client.send(request.map(Into::into)).await?.into_parts();
     let body = body.collect().await?.to_bytes();
@@ -22,10 +22,10 @@ pub async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Re
     Err(kube::Error::Api(wire::status(head.status.as_u16(), &body).boxed()))
 }
 
-/// Makes `None` of the answer that the server has no object of that name.
+/// Converts a response that the named object does not exist into `None`.
 ///
 /// # Errors
-/// Other failures, as they are.
+/// All other errors, unchanged.
 pub fn found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
@@ -33,8 +33,8 @@ pub fn found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     }
 }
 
-/// Returns whether the server says that it has no object of that name. A page that says 404, of a proxy or for a path that
-/// is not served, names no object.
+/// Returns whether the server reports that the named object does not exist. Other 404 responses, from a proxy or for a
+/// path that is not served, name no object.
 pub fn is_not_found(status: &Status) -> bool {
     let names = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     status.code == 404 && status.reason == "NotFound" && names
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_that_names_an_object_means_not_found() {
+    fn only_404_that_names_an_object_means_not_found() {
         let status = |body: &[u8]| wire::status(404, body);
         let details = r#""details":{"name":"web","kind":"pods"}"#;
         let head = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404"#;

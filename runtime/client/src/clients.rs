@@ -1,4 +1,4 @@
-//! Who sends requests, under which name and within which budget.
+//! The clients of a process, by identity: each identity has its own user agent and rate limit.
 
 use std::{
     collections::BTreeMap,
@@ -49,13 +49,13 @@ use crate::{
     },
 };
 
-/// Makes every client of a process: one identity per controller, one for informers, one for the election.
+/// Creates all clients of a process: one identity per controller, one for informers, one for the election.
 ///
-/// Each identity has its own budget and user agent. All but the election share the refreshed credentials of the process
-/// and its connections, unless [`ClientOptions::identities`] gives each controller its own account; these then share
-/// connections that nobody's certificate has opened. Making one connects nowhere.
+/// Each identity has its own rate limit and user agent. All identities except the election share the credentials and
+/// connections of the process, unless [`ClientOptions::identities`] gives each controller its own ServiceAccount.
+/// Controllers with ServiceAccounts share connections without a client certificate. Creating a client does not connect.
 ///
-/// The process must have installed a rustls `CryptoProvider` before a client for an `https` server is made.
+/// The process must install a rustls `CryptoProvider` before it creates a client for an `https` server.
 #[derive(Clone)]
 pub struct Clients {
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ struct Shared {
     metrics: Metrics,
     fence: Arc<dyn Fence>,
     credentials: ProcessCredentials,
-    /// Those of the election's clients.
+    /// Credentials of the election's clients.
     election: Mutex<Vec<ProcessCredentials>>,
     wires: Transports,
     health: Next,
@@ -77,16 +77,16 @@ struct Shared {
     reachability: Reachability,
 }
 
-/// Where requests go.
+/// The destination of requests.
 enum Transports {
-    /// To the server: this pool, and one more for the election.
+    /// The server: this pool, and a separate pool for the election.
     Pool {
-        /// For the process, whose certificate may be what opens them.
+        /// For requests of the process, whose client certificate can authenticate the connections.
         process: Arc<dyn Wire>,
-        /// For accounts. The same as the other where there are none.
+        /// For requests of ServiceAccounts. The same pool if identities are shared.
         anonymous: Arc<dyn Wire>,
     },
-    /// Into a service of the caller's.
+    /// A service that the caller provides.
     Service(Arc<dyn Wire>),
 }
 
@@ -114,43 +114,43 @@ impl Transports {
     }
 }
 
-/// Whose credentials an identity has.
+/// The kind of credentials that an identity uses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum IdentityKind {
-    /// The process's.
+    /// The credentials of the process.
     Process,
-    /// Its own.
+    /// The tokens of the controller's own ServiceAccount.
     Account,
 }
 
-/// What adds credentials to a request.
+/// The credentials that are added to a request.
 enum Credentials<'a> {
-    /// kube's layer for those of the process; none if it has none, or only a certificate.
+    /// kube's layer for the credentials of the process. It adds nothing if there are none, or only a certificate.
     Process(&'a ProcessCredentials),
-    /// The tokens of an account.
+    /// The tokens of a ServiceAccount.
     Account(Bearer),
 }
 
-/// The identity whose requests are the informers'.
+/// The identity of the informers' requests.
 const INFORMERS: &str = "shared-informers";
-/// The identity whose requests are the election's.
+/// The identity of the election's requests.
 const ELECTION: &str = "leader-election";
-/// The identity that asks who may read what the process shows.
+/// The identity that sends access reviews for the admin server.
 const REVIEWS: &str = "admin-server";
-/// The identity that asks for the accounts and tokens of the others.
+/// The identity that requests ServiceAccounts and tokens for other identities.
 const ACCOUNTS: &str = "service-accounts";
-/// How long one request for an account or a token may take, at most. Well below what the request that needs it has.
+/// Time limit of a request for an account or a token. Well below the time limit of the request that needs the token.
 const ACCOUNTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Clients {
-    /// Clients of the cluster that `config` describes. Its credentials are read, or its plugin run, here.
+    /// Creates clients for the cluster in `config`. This call reads the credentials, or runs the credential plugin.
     ///
-    /// kube's own timeouts and retries in `config` are not used: a retried create may create twice.
+    /// kube's timeouts and retries in `config` are not used: repeating a create could create a second object.
     ///
     /// # Errors
     ///
-    /// When credentials, certificates, proxy, user agent or limits cannot be used, when no namespace can be called as the
-    /// one of the service accounts, or when no `CryptoProvider` is installed.
+    /// If credentials, certificates, proxy, user agent or limits cannot be used, if the namespace of the service
+    /// accounts is not a valid name, or if no `CryptoProvider` is installed.
     pub fn new(
         env: Env,
         config: Config,
@@ -164,12 +164,12 @@ impl Clients {
         Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 
-    /// Clients whose requests go into a service instead of over the network: an API server in the process, or a
-    /// test's. `base_uri` is what the service is told it is called.
+    /// Creates clients that send requests to a service instead of the network: an API server in this process or a test
+    /// server. `base_uri` is the base of the request URIs.
     ///
     /// # Errors
     ///
-    /// When the user agent or the limits cannot be used, or no namespace can be called as the one of the service accounts.
+    /// If the user agent or the limits cannot be used, or if the namespace of the service accounts is not a valid name.
     pub fn from_service<S, B>(
         env: Env,
         service: S,
@@ -191,7 +191,7 @@ impl Clients {
         Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 
-    /// Returns the namespace of requests that name none: the Pod's in a cluster, the context's outside.
+    /// Returns the default namespace: the Pod's namespace in a cluster, otherwise that of the context.
     pub fn default_namespace(&self) -> &str {
         &self.shared.config.default_namespace
     }
@@ -239,27 +239,27 @@ impl Clients {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// From now on no worker waits: a request that can leave at once still does, and one that would have to wait for
-    /// the limiter, for a place on the wire or for a busy server fails at once with
-    /// [`DrainingError`](crate::DrainingError), those that wait already among them. What is on the wire is answered.
+    /// Stops all waits of workers. A request that can be sent immediately is still sent. A request that waits, or would
+    /// have to wait, for the rate limiter, for a permit or for a busy server fails with
+    /// [`DrainingError`](crate::DrainingError). Requests in flight complete.
     ///
-    /// Only clients of [`ControllerClients::worker`] are concerned; events, informers, election and health continue. This
-    /// is for good: a process that worked once more would make its clients again.
+    /// This affects only clients of [`ControllerClients::worker`]; events, informers, election and health continue. It
+    /// cannot be undone: a process that resumes work must create new clients.
     pub fn drain(&self) {
         self.shared.draining.set(true);
     }
 
-    /// The clients of one controller. Whoever asks for the same name shares one budget, and one account where
-    /// controllers have accounts ([`ClientOptions::identities`]): the ServiceAccount of that name.
+    /// Returns the clients of one controller. Callers with the same name share one rate limit. If controllers have
+    /// ServiceAccounts ([`ClientOptions::identities`]), they also share the ServiceAccount of that name.
     ///
     /// # Errors
     ///
-    /// When the name cannot be part of a user agent, or be an account's.
+    /// If the name is not valid in a user agent, or as the name of a ServiceAccount.
     ///
     /// # Panics
     ///
-    /// Where controllers have accounts: when other `Clients` over the same environment have made clients of this name.
-    /// Both would draw the same random numbers.
+    /// If controllers have ServiceAccounts and other `Clients` with the same environment have created clients of this
+    /// name. Both would use the same random numbers.
     pub fn for_controller(&self, name: &str) -> Result<ControllerClients, ClientError> {
         let whose = match self.shared.options.identities {
             Identities::Shared => IdentityKind::Process,
@@ -279,12 +279,13 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Lists and watches for informers, standby or leading. Lists have a budget of their own; watches start at once. A 429
-    /// is returned to the informer, which waits as long as it says and stays visible while it does.
+    /// Returns a client for the lists and watches of informers, before and during leadership. Lists have a separate
+    /// rate limit; watches start immediately. A 429 is returned to the informer, which waits as requested and reports
+    /// its state while it does.
     ///
     /// # Errors
     ///
-    /// When the user agent cannot be used.
+    /// If the user agent cannot be used.
     ///
     /// # Panics
     ///
@@ -295,13 +296,13 @@ impl Clients {
         Ok(RawClient::new(clients.client(), self.shared.env.clone()).with_reachability(reachability))
     }
 
-    /// A client that neither fence nor limiter can hold back, on connections of its own and with credentials that it
-    /// refreshes itself: renewing a lease must not wait behind the work that the lease permits, not even for a token
-    /// that a worker has begun to refresh. Credentials are read, or their plugin run, once more here.
+    /// Returns a client without fence and rate limiter, with separate connections and separately refreshed credentials.
+    /// Lease renewal must not wait behind the work that the Lease permits, not even for a token that a worker has begun
+    /// to refresh. This call reads the credentials, or runs their plugin, again.
     ///
     /// # Errors
     ///
-    /// When credentials or certificates cannot be used any more.
+    /// If credentials or certificates can no longer be used.
     ///
     /// # Panics
     ///
@@ -318,12 +319,12 @@ impl Clients {
         Ok(self.shared.clients(ELECTION, unlimited).client())
     }
 
-    /// A client for reviews of who may read this process's pages: with the credentials of the process, without fence,
-    /// and with its own budget, so that strangers who try tokens hold up nobody else.
+    /// Returns a client for access reviews of the admin server. It uses the credentials of the process, has no fence,
+    /// and has a separate rate limit, so that unauthenticated requests cannot delay other requests.
     ///
     /// # Errors
     ///
-    /// When the user agent cannot be used.
+    /// If the user agent cannot be used.
     ///
     /// # Panics
     ///
@@ -336,14 +337,14 @@ impl Clients {
         Ok(self.shared.clients(REVIEWS, limited).client())
     }
 
-    /// Returns why requests of the process or of its election are not authenticated, until one is again: credentials
-    /// that cannot be renewed, or that the server rejects.
+    /// Returns the reason why requests of the process or of its election are not authenticated: credentials that cannot
+    /// be renewed, or that the server rejects. Returns `None` once a request is authenticated again.
     pub fn credentials_error(&self) -> Option<CredentialsError> {
         let election = self.shared.election.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::once(&self.shared.credentials).chain(election.iter()).find_map(ProcessCredentials::problem)
     }
 
-    /// A client for `/healthz` and its like, without limit or fence.
+    /// Returns a client for health endpoints such as `/healthz`, without rate limit and fence.
     ///
     /// # Panics
     ///
@@ -354,7 +355,7 @@ impl Clients {
 }
 
 impl Shared {
-    /// The part of a stack that every identity has, with its credentials, behind the fence.
+    /// Returns the inner stack of an identity: its credentials, behind the fence.
     fn fenced(&self, name: &str, whose: IdentityKind) -> Result<Next, ClientError> {
         let (within, wire) = (self.options.request_timeout, self.wires.of(whose));
         let fence = Some(Arc::clone(&self.fence));
@@ -368,7 +369,7 @@ impl Shared {
         }
     }
 
-    /// The same for the process itself, where leadership is not asked for.
+    /// Returns the inner stack of the process without a fence, for requests that do not require leadership.
     fn unfenced(
         &self,
         name: &str,
@@ -396,7 +397,7 @@ impl Shared {
         Ok(before(Sense(self.reachability.clone()), bounded))
     }
 
-    /// The tokens of a controller's account.
+    /// Returns the tokens of a controller's ServiceAccount.
     fn tokens(&self, namespace: &str, name: &str) -> Result<TokenCache, ClientError> {
         let within = self.options.request_timeout.min(ACCOUNTS_TIMEOUT);
         let root =
@@ -407,7 +408,7 @@ impl Shared {
         Ok(TokenCache::new(self.env.clone(), account, rng))
     }
 
-    /// What keeps an identity from asking too much of the server.
+    /// Adds the limits of an identity: concurrency, rate, and retries for a busy server.
     fn limited(&self, name: &str, inner: Next) -> Next {
         let bounded = before(ConcurrencyLimit::new(self.env.clone()), inner);
         let limiter = RequestLimiter::new(self.env.clone(), self.options.qps, self.options.burst);
@@ -443,13 +444,13 @@ impl Shared {
     }
 }
 
-/// Where a server is, without the name and password that its URL may hold.
+/// Returns host and port of a server, without the user name and password that its URL can contain.
 fn host_and_port(server: &Uri) -> String {
     let host = server.host().unwrap_or_default();
     server.port_u16().map_or_else(|| host.into(), |port| format!("{host}:{port}"))
 }
 
-/// The configuration with a user agent among its headers.
+/// Returns the configuration with a user agent header.
 fn identified(config: &Config, user_agent: &str) -> Result<Config, ClientError> {
     let value = HeaderValue::from_str(user_agent).map_err(|_| ClientError::UserAgent(user_agent.into()))?;
     let mut config = config.clone();
@@ -458,7 +459,7 @@ fn identified(config: &Config, user_agent: &str) -> Result<Config, ClientError> 
     Ok(config)
 }
 
-/// Where the server is, who asks, and as whom.
+/// Adds base URI, extra headers and credentials to a stack.
 fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Result<Next, ClientError> {
     let headers = config.extra_headers_layer().map_err(ClientError::Headers)?;
     let next = over(headers.layer(StackService(next)));
@@ -469,52 +470,52 @@ fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Resul
     Ok(over(ServiceBuilder::new().layer(config.base_uri_layer()).service(StackService(next))))
 }
 
-/// The clients of one identity: they share a budget, a user agent, a fence and connections.
+/// The clients of one identity, with a common rate limit, user agent, fence and connections.
 #[derive(Clone)]
 pub struct ControllerClients {
     name: Arc<str>,
     namespace: Arc<str>,
     count: MetricsMiddleware,
     inner: Next,
-    /// What these clients write behind; `None` for the fence of all.
+    /// The fence of these clients; `None` for the common fence.
     fence: Option<Arc<dyn Fence>>,
-    /// Closed when these clients write no more; `None` for clients that write as long as the process does.
+    /// Closed when these clients must not write any longer; `None` for clients without such a limit.
     turn: Option<Receiver<()>>,
     open: OpenWrites,
     options: RequestOptions,
-    /// What each request carries to the wire.
+    /// Extensions that are added to each request.
     tags: Extensions,
     draining: Receiver<bool>,
 }
 
 impl ControllerClients {
-    /// The identity's name.
+    /// Returns the identity's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same identity, whose clients write behind `fence` and not behind the one of all [`Clients`].
+    /// Returns this identity with `fence` instead of the fence of all [`Clients`].
     #[must_use]
     pub fn with_fence(&self, fence: Arc<dyn Fence>) -> Self {
         Self { fence: Some(fence), ..self.clone() }
     }
 
-    /// The same identity, whose clients write until `turn` is closed. A write that is under way then is dropped when its
-    /// task is next polled; until then it is among `open`. Reads are not concerned.
+    /// Returns this identity with clients that can write until `turn` is closed. A write in flight is dropped when its
+    /// task is next polled; until then it is listed in `open`. Reads are not affected.
     #[must_use]
     pub fn during(&self, turn: Receiver<()>, open: OpenWrites) -> Self {
         Self { turn: Some(turn), open, ..self.clone() }
     }
 
-    /// The same identity, whose clients send requests with these options. An option that is not set keeps its value, so a dry
-    /// run stays one. The log of a [`worker`](Self::worker) records no dry run.
+    /// Returns this identity with clients that use these options. Options that are not set keep their value, so a dry
+    /// run cannot be disabled. The log of a [`worker`](Self::worker) does not record dry runs.
     #[must_use]
     pub fn with(&self, options: RequestOptions) -> Self {
         Self { options: options.over(self.options), ..self.clone() }
     }
 
-    /// The same identity, whose requests carry `tag` in their extensions, for observers of the wire. It replaces a tag of
-    /// the same type.
+    /// Returns this identity with `tag` in the extensions of its requests, for observers of the connection. Replaces a
+    /// tag of the same type.
     #[must_use]
     pub fn tagged<T: Clone + Send + Sync + 'static>(&self, tag: T) -> Self {
         let mut tags = self.tags.clone();
@@ -522,13 +523,13 @@ impl ControllerClients {
         Self { tags, ..self.clone() }
     }
 
-    /// The options of its clients.
+    /// Returns the options of these clients.
     pub fn options(&self) -> RequestOptions {
         self.options
     }
 
-    /// A client whose writes nobody keeps a log of, and that [`Clients::drain`] leaves alone: for events, which are
-    /// still to be sent when the work is over.
+    /// Returns a client without a write log that [`Clients::drain`] does not affect: for Events, which are still sent
+    /// when the work is complete.
     ///
     /// # Panics
     ///
@@ -537,7 +538,7 @@ impl ControllerClients {
         self.over(Arc::clone(&self.inner))
     }
 
-    /// As [`client`](Self::client), but whatever was not declared is refused.
+    /// Like [`client`](Self::client), but rejects requests that were not declared.
     ///
     /// # Panics
     ///
@@ -546,9 +547,9 @@ impl ControllerClients {
         self.over(before(Declared(declared), Arc::clone(&self.inner)))
     }
 
-    /// A client for one worker: its writes are told to `log`, and with `declared` whatever was not declared is
-    /// refused. Everything sent with it or with a clone of it is logged, from whatever task. It no longer waits after
-    /// [`Clients::drain`].
+    /// Returns a client for one worker. Its writes are recorded in `log`; with `declared`, requests that were not
+    /// declared are rejected. All requests of this client and its clones are logged, in any task. It does not wait
+    /// after [`Clients::drain`].
     ///
     /// # Panics
     ///
@@ -577,7 +578,7 @@ impl ControllerClients {
     }
 }
 
-/// Names the server and nothing else: the configuration holds secrets.
+/// Prints only the server: the configuration contains secrets.
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.shared.config.cluster_url.host();

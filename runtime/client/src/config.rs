@@ -1,9 +1,9 @@
-//! Where the cluster is, and who we are to it.
+//! Loads the configuration of the cluster: its address and the credentials for it.
 //!
-//! [`load_config`] uses a file only where one is named, as kube-controller-manager does: a program that starts in a shell with
-//! some other cluster's `KUBECONFIG` must not start working there. [`infer_config`] looks where operators' developers
-//! expect it, and says where it found the cluster. Errors name the file and the remedy on one line, and never quote the file, which
-//! holds secrets.
+//! [`load_config`] uses a kubeconfig only if it is named explicitly, like kube-controller-manager: a program must not
+//! start in another cluster because `KUBECONFIG` is set in a shell. [`infer_config`] searches the locations that
+//! developers of operators expect, and returns the location. Errors name the file and the remedy on one line, and never
+//! quote the file, because it contains secrets.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use kube::{
 
 use crate::error::one_line;
 
-/// Loads the configuration of the cluster: from the named file, or else from the Pod this process runs in.
+/// Loads the configuration of the cluster from the named file, or else from the Pod that this process runs in.
 ///
-/// `master` overrides the server's address. Without a file it stands alone: no credentials are sent to it.
+/// `master` overrides the address of the server. Without a file, `master` is used without credentials.
 ///
-/// The result holds secrets; it is never to be logged whole.
+/// The result contains secrets: do not log it.
 ///
 /// # Errors
 ///
-/// When the file is missing, unreadable or incomplete, when `master` is no address, or when neither was given and
+/// If the file is missing, unreadable or incomplete, if `master` is not a valid address, or if neither is given and
 /// the process does not run in a Pod.
 pub async fn load_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config, ConfigError> {
     let server = master.filter(|address| !address.is_empty()).map(server).transpose()?;
@@ -39,27 +39,27 @@ pub async fn load_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Res
     }
 }
 
-/// A cluster, and where its configuration was found. The configuration holds secrets.
+/// A cluster configuration and its source. The configuration contains secrets.
 #[derive(Clone)]
 pub struct Cluster {
     /// The configuration.
     pub config: Config,
-    /// Where it was found.
+    /// The source of the configuration.
     pub source: ClusterSource,
 }
 
-/// Where the configuration of a cluster was found.
+/// The source of a cluster configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterSource {
-    /// In this file, under this context.
+    /// A kubeconfig file.
     File {
         /// The file.
         path: PathBuf,
-        /// Its current context.
+        /// The current context of the file.
         context: String,
     },
-    /// In the Pod that the process runs in.
+    /// The service account of the Pod that the process runs in.
     Pod,
 }
 
@@ -78,17 +78,17 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Finds the cluster: in the named file, else in the file of `$KUBECONFIG`, else in the Pod that the process runs in, else in
-/// `~/.kube/config`. This is controller-runtime's order: in a Pod, a home directory is not looked at.
+/// Finds the cluster in the named file, else in the files of `$KUBECONFIG`, else in the Pod that the process runs in,
+/// else in `~/.kube/config`. This is the order of controller-runtime: in a Pod, the home directory is not searched.
 ///
 /// # Errors
-/// When the first of them that exists cannot be used, or when none exists.
+/// If the first existing source cannot be used, or if none exists.
 pub async fn infer_config(kubeconfig: Option<&Path>) -> Result<Cluster, ConfigError> {
     let env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     infer(kubeconfig, env("KUBECONFIG"), env("HOME"), Config::incluster).await
 }
 
-/// [`infer_config`] with what it takes from the process.
+/// Implements [`infer_config`]; the parameters replace the environment of the process.
 async fn infer(
     named: Option<&Path>,
     variable: Option<PathBuf>,
@@ -115,8 +115,8 @@ async fn infer(
     }
 }
 
-/// The cluster of these files, which are merged as kubectl does: the first that names something wins, and of several
-/// files those that do not exist are skipped.
+/// Returns the cluster of these files, merged as in kubectl: for each name the first definition is used, and if there
+/// are several files, missing files are skipped.
 async fn in_files(mut paths: Vec<PathBuf>) -> Result<Cluster, ConfigError> {
     if paths.len() > 1 {
         let existing: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
@@ -134,16 +134,16 @@ async fn in_files(mut paths: Vec<PathBuf>) -> Result<Cluster, ConfigError> {
     Ok(Cluster { config, source: ClusterSource::File { path, context } })
 }
 
-/// The configuration of the cluster could not be loaded.
+/// Error while loading the configuration of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is no such file, or it may not be read.
+    /// The file does not exist or is not readable.
     #[error("cannot read kubeconfig {}: {reason}; name a readable file with --kubeconfig", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         reason: String,
     },
     /// The file is not the YAML of a kubeconfig.
@@ -151,41 +151,41 @@ pub enum ConfigError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Line and column, where known.
+        /// Line and column, if known.
         place: Option<String>,
     },
-    /// The file names no current context, or names things that it does not hold.
-    #[error("kubeconfig {} is incomplete: {reason}; `kubectl config view` shows what it holds", path.display())]
+    /// The file has no current context, or refers to entries that it does not contain.
+    #[error("kubeconfig {} is incomplete: {reason}; `kubectl config view` shows its content", path.display())]
     Incomplete {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
     /// No file was named, and the process does not run in a Pod, or its Pod mounts no token.
     #[error(
-        "no --kubeconfig was given and this is no Pod with a service account ({reason}): give one of the two"
+        "no --kubeconfig is set and no service account of a Pod is available ({reason}); set --kubeconfig or run in a Pod"
     )]
     NoCluster {
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
-    /// There is no file, and the process does not run in a Pod.
+    /// No file exists, and the process does not run in a Pod.
     #[error(
         "no cluster: there is no --kubeconfig, no $KUBECONFIG, no service account of a Pod ({reason}) and no ~/.kube/config; \
          name a file with --kubeconfig"
     )]
     Nowhere {
-        /// What a Pod would have.
+        /// The part of a Pod's configuration that is missing.
         reason: String,
     },
-    /// The server's address is none.
-    #[error("--master {0:?} is no address of a server: write https://host:port")]
+    /// The address of the server is not valid.
+    #[error("--master {0:?} is not a valid server address: write https://host:port")]
     Master(String),
-    /// The server's address holds a name or a password. It would show up wherever the address does, and is not used
-    /// for anything.
+    /// The address of the server contains a user name or password. These would be visible wherever the address is
+    /// printed, and are not used.
     #[error(
-        "the server's address must not hold a name or password: write https://host:port, and name the user in the kubeconfig"
+        "the server address contains a user name or password; write https://host:port and set the user in the kubeconfig"
     )]
     Userinfo,
 }
@@ -195,7 +195,7 @@ fn at(place: Option<&str>) -> String {
 }
 
 fn server(address: &str) -> Result<Uri, ConfigError> {
-    // Asked of the text, so that an address that is wrong in other ways is not quoted with its password.
+    // Check the text first, so that an address with other errors is not quoted with its password.
     if address.contains('@') {
         return Err(ConfigError::Userinfo);
     }
@@ -213,18 +213,18 @@ fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
     Kubeconfig::read_from(path).map_err(|error| unusable(path, error))
 }
 
-/// The configuration of the current context, and its name. `path` is for errors.
+/// Returns the configuration and name of the current context. `path` is only for errors.
 async fn configured(path: &Path, kubeconfig: Kubeconfig) -> Result<(Config, String), ConfigError> {
     let authority = authority_file(&kubeconfig);
     let context = kubeconfig.current_context.clone().unwrap_or_default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| unusable(path, error))?;
-    // kube reads a CA file again when it is told which one it is.
+    // kube reloads a CA file if the configuration names it.
     config.root_cert_file = authority.filter(|_| config.root_cert.is_some());
     Ok((config, context))
 }
 
-/// The CA file of the current context's cluster, unless the kubeconfig holds the certificates itself.
+/// Returns the CA file of the current context's cluster, unless the kubeconfig contains the certificates.
 fn authority_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
     let name = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?.context.as_ref()?;
@@ -251,7 +251,7 @@ fn unusable(path: &Path, error: KubeconfigError) -> ConfigError {
     }
 }
 
-/// Line and column out of a YAML reader's message. The rest of it may quote the file.
+/// Extracts line and column from an error of the YAML parser. The rest of the message can quote the file.
 fn place(message: &str) -> Option<String> {
     let number_after = |word: &str| {
         let rest = message.split(word).nth(1)?.trim_start_matches([' ', ':']);
@@ -291,14 +291,14 @@ users: [{name: u, user: {token: s3cr3t-token}}]
     }
 
     #[tokio::test]
-    async fn named_file_is_used() {
+    async fn explicitly_named_kubeconfig_is_used() {
         let config = load_config(Some(file(WHOLE).path()), None).await.unwrap();
         assert_eq!(config.cluster_url, "https://example.com:6443/");
         assert_eq!(config.default_namespace, "web");
     }
 
     #[tokio::test]
-    async fn cluster_is_looked_for_in_a_fixed_order() {
+    async fn cluster_config_is_searched_in_a_fixed_order() {
         let (named, variable, home) = (file(WHOLE), file(WHOLE), tempfile::tempdir().unwrap());
         std::fs::create_dir(home.path().join(".kube")).unwrap();
         let in_home = home.path().join(".kube/config");
@@ -313,7 +313,7 @@ users: [{name: u, user: {token: s3cr3t-token}}]
         let found = infer(None, variable.clone(), home.clone(), pod).await.unwrap();
         assert_eq!(found.source, of(variable.as_deref().unwrap()));
         let found = infer(None, None, home.clone(), pod).await.unwrap();
-        assert_eq!(found.source, ClusterSource::Pod, "in a Pod the home directory is not looked at");
+        assert_eq!(found.source, ClusterSource::Pod, "in a Pod the home directory is not searched");
         let found = infer(None, None, home, no_pod).await.unwrap();
         assert_eq!(found.source, of(&in_home));
         assert_eq!(found.config.default_namespace, "web");
@@ -324,7 +324,7 @@ users: [{name: u, user: {token: s3cr3t-token}}]
     }
 
     #[tokio::test]
-    async fn pod_without_a_usable_account_is_an_error_and_no_home_is_searched() {
+    async fn unusable_pod_service_account_is_an_error_before_home_directory() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join(".kube")).unwrap();
         std::fs::write(home.path().join(".kube/config"), WHOLE).unwrap();
@@ -334,7 +334,7 @@ users: [{name: u, user: {token: s3cr3t-token}}]
     }
 
     #[tokio::test]
-    async fn files_of_the_variable_are_merged_and_absent_ones_skipped() {
+    async fn kubeconfig_files_are_merged_and_missing_ones_skipped() {
         let contexts =
             WHOLE.replace("clusters: [{name: c, cluster: {server: 'https://example.com:6443'}}]", "");
         let clusters = "
@@ -352,7 +352,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn master_overrides_the_server_and_alone_needs_no_file() {
+    async fn master_overrides_the_server_and_works_without_file() {
         let config = load_config(Some(file(WHOLE).path()), Some("http://127.0.0.1:8080")).await.unwrap();
         assert_eq!(config.cluster_url, "http://127.0.0.1:8080/");
         let config = load_config(None, Some("http://127.0.0.1:8080")).await.unwrap();
@@ -367,7 +367,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn address_with_a_password_is_refused_and_not_quoted() {
+    async fn server_address_with_password_is_rejected_and_not_quoted() {
         let file = file(&WHOLE.replace("https://", "https://admin:s3cr3t@"));
         let whole = self::file(WHOLE);
         for (path, master) in [
@@ -383,7 +383,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn missing_file_is_named() {
+    async fn missing_kubeconfig_is_named_in_the_error() {
         let path = Path::new("/nonexistent/kubeconfig");
         let error = load_config(Some(path), None).await.unwrap_err().to_string();
         assert!(error.starts_with("cannot read kubeconfig /nonexistent/kubeconfig: "), "{error}");
@@ -391,7 +391,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn what_a_file_lacks_is_named() {
+    async fn missing_part_of_kubeconfig_is_named_in_the_error() {
         for (take, put, reason) in [
             ("current-context: here", "", "it has no current-context"),
             ("current-context: here", "current-context: there", r#"it has no context "there""#),
@@ -404,7 +404,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn malformed_file_is_not_quoted() {
+    async fn malformed_kubeconfig_is_not_quoted() {
         for broken in [
             WHOLE.replace("token: s3cr3t-token}}]", "token: [s3cr3t-token"),
             WHOLE.replace("{token: s3cr3t-token}", "s3cr3t-token"),
@@ -418,7 +418,7 @@ clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
     }
 
     #[tokio::test]
-    async fn outside_of_a_pod_and_without_a_file_both_remedies_are_named() {
+    async fn error_without_pod_and_file_names_both_remedies() {
         let error = load_config(None, None).await.unwrap_err();
         assert!(matches!(error, ConfigError::NoCluster { .. }), "{error:?}");
         assert!(error.to_string().contains("--kubeconfig") && error.to_string().contains("Pod"), "{error}");

@@ -1,11 +1,11 @@
-//! The wire: connections to the server, with TLS, over a proxy where one is named.
+//! Connections to the server, with TLS, through a proxy if one is configured.
 //!
-//! HTTP/1.1 only: each watch has its own connection and cannot stall another request, which a shared HTTP/2
-//! connection does beyond a hundred streams. The connect timeout covers everything up to the end of the TLS handshake.
+//! HTTP/1.1 only: each watch has a separate connection and cannot stall another request. A shared HTTP/2 connection
+//! stalls beyond 100 streams. The connect timeout includes the TLS handshake.
 //!
-//! Every connection is closed with a reset (`SO_LINGER` 0). A request that is dropped in flight therefore takes its
-//! unsent and unacknowledged bytes with it: the kernel discards them instead of retransmitting them. The reset of an
-//! idle connection is harmless: the server has answered every request on it, and reads an error instead of an end.
+//! Every connection is closed with a reset (`SO_LINGER` 0). The kernel then discards the unsent and unacknowledged
+//! bytes of a request that is dropped in flight, instead of retransmitting them. The reset of an idle connection is
+//! harmless: the server has answered every request on it, and reads an error instead of the end of the stream.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -35,25 +35,26 @@ use crate::{
     stack::wire::Wire,
 };
 
-/// TCP's own probes, which find a peer that is gone while nobody asks it anything.
+/// Interval of TCP keepalive probes, which detect a failed peer on an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Between two probes without an answer. On Linux the unacknowledged timeout decides how many there are, elsewhere the
-/// retries do.
+/// Time between two unanswered probes. On Linux the timeout for unacknowledged data limits their number, on other
+/// systems the number of retries.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// How many probes may go unanswered.
+/// Maximum number of unanswered probes.
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// The server could not be connected to: nothing was sent.
+/// The client could not connect to the server, so nothing was sent.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to the server")]
 pub(crate) struct ConnectError(#[source] BoxError);
 
-/// A connection was not established in time.
+/// A connection was not established within the timeout.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection within {0:?}")]
 struct ConnectTimeout(Duration);
 
-/// A pool of connections to the server. Connects when first used, with the certificate that `credentials` then have.
+/// Creates a pool of connections to the server. It connects on first use, with the client certificate that
+/// `credentials` have at that time.
 pub(crate) fn connect(
     env: &Env,
     config: &Config,
@@ -72,7 +73,7 @@ pub(crate) fn connect(
     Ok(Arc::new(Pool::new(env.clone(), server, Arc::new(dial))))
 }
 
-/// The configuration with the client certificate that these credentials have now.
+/// Returns the configuration with the current client certificate of these credentials.
 fn presenting(mut config: Config, credentials: Option<&ProcessCredentials>) -> Config {
     config.auth_info = credentials.map(ProcessCredentials::client_certificate).unwrap_or_default();
     config
@@ -109,7 +110,7 @@ fn tcp(options: &ClientOptions) -> Resetting {
     Resetting(tcp)
 }
 
-/// TLS for `https` servers. Others need none, and so no certificates either.
+/// Adds TLS for `https` servers. Other servers need no TLS and no certificates.
 fn secure<C>(config: &Config, connector: C) -> Result<Arc<dyn Dial>, ClientError>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -127,7 +128,7 @@ where
     Ok(Arc::new(Dialer(tls)))
 }
 
-/// TCP connections that are reset when they are closed.
+/// TCP connections that are closed with a reset.
 #[derive(Clone)]
 struct Resetting(HttpConnector);
 
@@ -151,7 +152,7 @@ impl Service<Uri> for Resetting {
     }
 }
 
-/// A connector of any kind.
+/// A connector of any type.
 struct Dialer<C>(C);
 
 impl<C> Dial for Dialer<C>
@@ -171,20 +172,20 @@ where
     }
 }
 
-/// Bounds the time that a connection takes to be established, and makes the dialer again when the certificate changes.
+/// Limits the time to establish a connection, and recreates the connector when the client certificate changes.
 #[derive(Clone)]
 struct FollowingDial {
     env: Env,
     config: Config,
     options: ClientOptions,
     credentials: Option<ProcessCredentials>,
-    /// The number of the certificate that it presents, and the dialer.
+    /// The number of the client certificate that the connector presents, and the connector.
     dialer: Arc<Mutex<(u64, Arc<dyn Dial>)>>,
 }
 
 impl FollowingDial {
-    /// Returns the dialer for this identity; while its certificate cannot be used, the last one.
-    #[expect(clippy::disallowed_methods, reason = "files are no part of a simulation")]
+    /// Returns the connector for this client certificate; the previous connector if the certificate cannot be used.
+    #[expect(clippy::disallowed_methods, reason = "simulations do not use files")]
     async fn dialer(&self, identity: u64) -> Arc<dyn Dial> {
         let (made_for, last) = self.dialer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if made_for == identity {
@@ -192,7 +193,7 @@ impl FollowingDial {
         }
         let Self { config, options, credentials, .. } = self.clone();
         let config = presenting(config, credentials.as_ref());
-        // It reads files.
+        // This reads files.
         let made = tokio::task::spawn_blocking(move || dialer(&config, tcp(&options))).await;
         match made {
             Ok(Ok(made)) => {

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and how to tell it from kube's errors.
+//! Errors of requests, and functions that find them inside kube's errors.
 
 mod advice;
 mod chain;
@@ -30,41 +30,41 @@ pub use self::{
 pub(crate) use advice::{MAX_REFUSAL, advised_by_headers, advised_by_status};
 pub(crate) use chain::find;
 
-/// The fence's refusal, if that is what a call of kube's failed with.
+/// Returns the fence error that caused this error, if any.
 pub fn refusal(error: &kube::Error) -> Option<&FencedError> {
     find(error)
 }
 
-/// The refusal of a write whose reconcile has ended, if a call of kube's failed with it.
+/// Returns the error for a write after the end of its reconcile, if it caused this error.
 pub fn turn_over(error: &kube::Error) -> Option<&TurnOverError> {
     find(error)
 }
 
-/// What had not been declared, if that is what a call of kube's failed with.
+/// Returns the error for an undeclared request, if it caused this error.
 pub fn undeclared(error: &kube::Error) -> Option<&NotDeclaredError> {
     find(error)
 }
 
-/// Whether a call of kube's failed because no complete answer came in time.
+/// Returns whether the request failed because no complete response arrived in time.
 pub fn timed_out(error: &kube::Error) -> bool {
     find::<DeadlineError>(error).is_some()
 }
 
-/// Whether a call of kube's failed because its environment was killed.
+/// Returns whether the request failed because its environment was killed.
 pub fn killed(error: &kube::Error) -> bool {
     find::<KilledError>(error).is_some()
 }
 
-/// Whether a call of kube's was not sent because the process shuts down ([`DrainingError`]). It may be made again,
-/// by whoever takes over.
+/// Returns whether the request was not sent because the process shuts down ([`DrainingError`]). The next owner of the
+/// key can send it.
 pub fn draining(error: &kube::Error) -> bool {
     find::<DrainingError>(error).is_some()
 }
 
-/// The authorizer's refusal among an error and its causes, if there is one.
+/// Returns the missing permission that the authorizer reported in this error or one of its causes, if any.
 ///
-/// Where no cause is an answer of the server's, as when somebody has made one text of several failures, the server's
-/// words are looked for in the text.
+/// If no cause is a server response, for example because several errors were combined into one text, the message of the
+/// authorizer is searched in the text.
 pub fn missing_permission(error: &(dyn Error + 'static)) -> Option<MissingPermission> {
     let answered = |cause: &(dyn Error + 'static)| cause.is::<kube::Error>() || cause.is::<RequestError>();
     if !causes(error).any(answered) {
@@ -106,7 +106,7 @@ mod tests {
 
     // parity: test-reflector-full-list-if-too-large
     #[test]
-    fn version_too_old_and_one_too_new_are_told_apart() {
+    fn expired_and_too_large_versions_are_distinguished() {
         let expired =
             status(410, r#"{"status":"Failure","reason":"Expired","code":410,"message":"too old"}"#);
         assert!(expired.is_expired() && !expired.is_too_large_version());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_server_says_when_to_come_back() {
+    fn busy_server_returns_retry_delay() {
         let body = r#"{"status":"Failure","code":429,"message":"busy","details":{"retryAfterSeconds":3}}"#;
         let RequestError::TooManyRequests { retry_after, .. } = status(429, body) else { panic!() };
         assert_eq!(retry_after, Some(Duration::from_secs(3)));
@@ -130,11 +130,11 @@ mod tests {
             Some(Duration::from_secs(7)),
         );
         let RequestError::TooManyRequests { retry_after, .. } = from_header else { panic!() };
-        assert_eq!(retry_after, Some(Duration::from_secs(7)), "the header wins");
+        assert_eq!(retry_after, Some(Duration::from_secs(7)), "the header has precedence");
     }
 
     #[test]
-    fn no_more_than_a_minute_of_a_servers_advice_is_believed() {
+    fn retry_after_is_limited_to_one_minute() {
         let body = r#"{"status":"Failure","code":429,"details":{"retryAfterSeconds":86400}}"#;
         let parsed = windlass_object::wire::status(429, body.as_bytes());
         assert_eq!(advised_by_status(&parsed), Some(MAX_ADVICE));
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn refused_connection_is_found_below_any_wrapping() {
+    fn connection_refused_is_found_below_any_wrapping() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let error = kube::Error::Service(Box::new(kube::Error::ReadEvents(refused)));
         assert!(matches!(RequestError::from(error), RequestError::ConnectionRefused(_)));
     }
 
     #[test]
-    fn of_a_refusal_the_message_is_told_and_not_the_whole_status() {
+    fn error_line_prints_message_of_status_only() {
         let refused = Status::failure("pods \"web\" is forbidden", "Forbidden").with_code(403);
         assert_eq!(one_line(&kube::Error::Api(refused.boxed())), "pods \"web\" is forbidden");
         let silent = Status::failure("", "Forbidden").with_code(403);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_the_authorizer_is_told_with_the_rule_to_add() {
+    fn error_line_with_rule_prints_the_missing_rule() {
         let message = r#"pods is forbidden: User "me" cannot list resource "pods" in API group "" at the cluster scope"#;
         let refused = Status::failure(message, "Forbidden").with_code(403);
         let told = r#"me may not list pods; add to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [list] }"#;
@@ -175,7 +175,7 @@ mod tests {
 
     // parity: garbled-watch-errors
     #[test]
-    fn errors_are_told_on_one_line_without_repeating_themselves() {
+    fn errors_are_printed_on_one_line_without_repetition() {
         let error = kube::Error::Service("a\nb".into());
         assert_eq!(one_line(&error), "ServiceError: a b");
     }

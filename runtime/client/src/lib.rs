@@ -1,31 +1,33 @@
-//! Identities, limits, fences and metrics around kube's client; raw list and watch bytes.
+//! Clients with identities, rate limits, fences and metrics around kube's client, and lists and watches as raw bytes.
 //!
 //! Guarantees:
-//! - Limits are per identity, and first come is first served.
-//! - Every request is counted by verb, resource and code, also one that was refused here or given up by its caller.
-//! - Every request ends: answered, or failed at its deadline, unless its caller set none ([`RequestOptions`]). A watch never
-//!   stays silent for longer than its own timeout and 30 s. A list whose answer has begun within the deadline can take
-//!   longer while bytes arrive: at most 30 s without one, and 16 KiB per second on average.
-//! - No write leaves without the fence's consent, asked once its connection is established, and one in flight is dropped
-//!   with its connection when the fence closes ([`Fence`]). The server is told not to work on a write beyond the fence's
-//!   deadline or the caller's.
-//! - A worker learns of every write it made: that it took effect, or that nobody knows ([`WriteLog`]).
-//! - Nothing that may have taken effect is retried here: only the caller knows whether doing it twice does harm. What
-//!   a busy server turned away (429) and asks for again is sent again, up to ten times within its time limit and never
-//!   faster than it asks, but for watches and the election; what it then still says is handed to the caller
+//! - Rate limits are per identity, and requests are served in order of arrival.
+//! - Every request is counted by verb, resource and code, including requests that the client rejected or the caller
+//!   dropped.
+//! - Every request completes: with a response, or with an error at its time limit, unless the caller disabled the limit
+//!   ([`RequestOptions`]). A watch fails if it receives no data for 30 s longer than its own timeout. A list whose
+//!   response starts within the time limit can take longer while data arrives: with gaps of at most 30 s, and at 16 KiB
+//!   per second on average.
+//! - A write is sent only if its fence permits it, checked after the connection is established. When the fence closes,
+//!   a write in flight is dropped with its connection ([`Fence`]). The `timeout`
+//!   parameter of the write limits the server to the deadline of the fence or of the caller.
+//! - A worker is notified of each of its writes: that it took effect, or that the outcome is unknown ([`WriteLog`]).
+//! - A request that might have taken effect is not repeated: only the caller knows whether that is safe. A request that
+//!   a busy server rejected with a retry delay (429) is repeated up to ten times within its time limit and never
+//!   earlier than requested, except watches and requests of the election. After that the error is returned
 //!   ([`retry_after`], [`RequestError::TooManyRequests`]).
-//! - No identity has more than 64 requests on the wire, apart from watches and requests without a time limit.
-//! - After [`Clients::drain`] no worker's request waits: it leaves at once or fails.
-//! - A refusal by any layer leaves the client usable.
-//! - Controllers may each have a ServiceAccount of their own, and then nothing of the process's own credentials goes
-//!   with their requests ([`Identities`]).
-//! - What a role lacks is told with the rule to add, read off the server's refusal ([`denial`]).
-//! - No secret is part of any error or `Debug` output.
+//! - An identity has at most 64 requests in flight, not counting watches and requests without a time limit.
+//! - After [`Clients::drain`] requests of workers do not wait: they are sent immediately or fail.
+//! - A client stays usable after any layer rejects a request.
+//! - Each controller can use its own ServiceAccount. Its requests then contain no credentials of the process
+//!   ([`Identities`]).
+//! - A missing permission is reported with the rule to add, parsed from the server's error ([`missing_permission`]).
+//! - Errors and `Debug` output contain no secrets.
 //!
-//! It refuses to decode objects, and to decide what happens after an error.
+//! This crate does not decode objects, and does not decide how to continue after an error.
 //!
-//! The stack is built from kube's parts, not with `ClientBuilder::try_from`, which retries creates that may have
-//! taken effect and knows no deadline.
+//! The stack is built from kube's parts instead of `ClientBuilder::try_from`, which repeats creates that might have
+//! taken effect and has no time limit.
 
 mod answer;
 mod clients;

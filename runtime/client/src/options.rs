@@ -1,31 +1,31 @@
-//! How clients behave, and which options are refused.
+//! Options of clients, and their validation.
 
 use std::time::Duration;
 
-/// How clients behave.
+/// Options of clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
-    /// Requests per second and identity, in the long run. Default 0. Zero or less is no limit: the number of requests in
-    /// flight and the server's priority and fairness bound the load. Otherwise from [`MIN_QPS`](Self::MIN_QPS) to
-    /// [`MAX_QPS`](Self::MAX_QPS).
+    /// Average rate limit per identity, in requests per second. Default 0. Zero or less disables the limit: the number
+    /// of requests in flight and the server's API Priority and Fairness then limit the load. Otherwise between
+    /// [`MIN_QPS`](Self::MIN_QPS) and [`MAX_QPS`](Self::MAX_QPS).
     pub qps: f64,
-    /// Requests per identity at once, after a pause, if `qps` limits them. Default 30, as kube-controller-manager's. Zero
+    /// Maximum burst of requests per identity, if `qps` limits them. Default 30, as in kube-controller-manager. Zero
     /// counts as one; at most [`MAX_BURST`](Self::MAX_BURST).
     pub burst: u32,
-    /// The name servers log. Identities append theirs: `windlass/0.1.0/replicaset-controller`.
+    /// The user agent. Identities append their name: `windlass/0.1.0/replicaset-controller`.
     pub user_agent: String,
-    /// How long a request may take from leaving the limiter to the last byte of its answer; a list, to the first, from
-    /// where on it must make progress. Also how long a busy server is waited for. Default 60 s, what API servers allow
-    /// themselves.
+    /// Time limit of a request, from leaving the rate limiter to the last byte of the response. For a list it ends at
+    /// the first byte; after that the list must make progress. Also limits the wait for a busy server. Default 60 s,
+    /// the time limit of API servers.
     pub request_timeout: Duration,
-    /// How long a connection may take to be made, TLS and all. Default 10 s: within a lease's renew deadline, so
-    /// that another address can still be tried.
+    /// Time limit for establishing a connection, including TLS. Default 10 s: shorter than the renew deadline of a
+    /// Lease, so that another address can still be tried.
     pub connect_timeout: Duration,
-    /// How long sent data can stay unacknowledged before the connection is closed (`TCP_USER_TIMEOUT`; Linux). Default
-    /// 30 s. With leader election at most lease duration minus renew deadline: so long can a write arrive late. At
-    /// least 1 ms: for less the kernel uses its own default of about 15 minutes.
+    /// Time that sent data can stay unacknowledged before the connection is closed (`TCP_USER_TIMEOUT`; Linux). Default
+    /// 30 s. With leader election, at most the lease duration minus the renew deadline, because a write can arrive that
+    /// late. At least 1 ms: for less the kernel uses its own default of about 15 minutes.
     pub unacknowledged_timeout: Duration,
-    /// Whose credentials the requests of controllers carry. Default: those of the process.
+    /// Credentials of the controllers' requests. Default: those of the process.
     pub identities: Identities,
 }
 
@@ -44,19 +44,19 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// The lowest rate, one request in a thousand seconds: whoever waits longer for each has no use for a controller.
+    /// The minimum rate: one request in 1000 seconds. A controller is not usable below it.
     pub const MIN_QPS: f64 = 0.001;
 
-    /// The highest rate. No server answers as many to one client, so this is no limit already.
+    /// The maximum rate. No server processes more requests of one client.
     pub const MAX_QPS: f64 = 1_000_000.0;
 
-    /// The largest burst. With the lowest rate it stands for thirty years of requests, which a clock can still count.
+    /// The maximum burst. At the minimum rate it takes thirty years to refill, which the clock can still represent.
     pub const MAX_BURST: u32 = 1_000_000;
 
-    /// Checks what can be checked without a server.
+    /// Validates the options, as far as possible without a server.
     ///
     /// # Errors
-    /// The first limit that is none: a rate of which neither "no limit" nor a pace can be made.
+    /// The first invalid limit: a rate that is neither "no limit" nor within the bounds, for example.
     pub fn validate(&self) -> Result<(), ClientOptionsError> {
         let is_pace = (Self::MIN_QPS..=Self::MAX_QPS).contains(&self.qps);
         if !(is_pace || self.qps.is_finite() && self.qps <= 0.0) {
@@ -72,21 +72,21 @@ impl ClientOptions {
     }
 }
 
-/// Limits that cannot be kept.
+/// Error for invalid limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientOptionsError {
-    /// The rate is too low, too high or no number.
+    /// The rate is too low, too high or not a number.
     #[error(
-        "no client can be limited to {0} requests per second: choose {least} to {most}, or zero or less for no limit",
+        "invalid rate limit of {0} requests per second; set {least} to {most}, or 0 for no limit",
         least = ClientOptions::MIN_QPS,
         most = ClientOptions::MAX_QPS
     )]
     Rate(String),
     /// The burst is too large.
-    #[error("no client can be granted {0} requests at once: choose {most} at most", most = ClientOptions::MAX_BURST)]
+    #[error("invalid burst of {0} requests; set at most {most}", most = ClientOptions::MAX_BURST)]
     Burst(u32),
-    /// The kernel cannot bound the time that sent data stays unacknowledged.
+    /// The kernel cannot limit the time that sent data stays unacknowledged.
     #[error(
         "sent data cannot be limited to {0:?} without acknowledgement: choose 1 ms or more; with leader election, make the \
          lease duration exceed the renew deadline by that"
@@ -94,22 +94,22 @@ pub enum ClientOptionsError {
     UnacknowledgedTimeout(Duration),
 }
 
-/// Whose credentials the clients of controllers carry.
+/// The credentials of the controllers' clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Identities {
-    /// Those of the process, all of them. The default, as kube-controller-manager's.
+    /// The credentials of the process, for all controllers. The default, as in kube-controller-manager.
     #[default]
     Shared,
-    /// Each controller its own: the ServiceAccount of its client name.
+    /// A separate ServiceAccount for each controller, with the name of its client.
     ServiceAccounts {
-        /// Where the accounts are. Whoever may make tokens there may do what any controller may; upstream's are in
-        /// `kube-system`.
+        /// The namespace of the ServiceAccounts. A user who can create tokens in it has the permissions of every
+        /// controller; upstream uses `kube-system`.
         namespace: String,
     },
 }
 
 impl Identities {
-    /// Accounts in `kube-system`, where the roles that every API server makes at its start look for them.
+    /// Returns ServiceAccounts in `kube-system`, which the default roles of API servers refer to.
     pub fn service_accounts() -> Self {
         Self::ServiceAccounts { namespace: "kube-system".into() }
     }

@@ -1,13 +1,13 @@
-//! Connections to one server that are reused.
+//! A pool of connections to one server.
 //!
-//! Own code instead of hyper-util's client, for three reasons: a connection is acquired before the request is handed to
-//! it ([`Wire`]); nothing is retried below the gate; and the future that waits for the answer also drives the
-//! connection. No task owns a connection, so dropping that future, or the body of the answer, closes the socket at
-//! once and in the same call.
+//! This replaces hyper-util's client for three reasons. A connection is acquired before the request is passed to it
+//! ([`Wire`]). Nothing is retried below the fence. The future that waits for the response also drives the connection:
+//! no task owns a connection, so dropping that future, or the body of the response, closes the socket immediately.
 //!
 //! Guarantees:
-//! - A connection carries one request at a time, and is reused only after its answer has been read to the end.
-//! - An idle connection is reused for at most [`IDLE_TIMEOUT`], and only if it is still open and
+//! - A connection carries one request at a time, and is reused only after its response has been read to the end.
+//! - An idle connection is reused for at most [`IDLE_TIMEOUT`], and only if it is still open and was opened with the
+//!   current client certificate.
 //!   was opened with the current client certificate.
 
 use std::{
@@ -36,9 +36,9 @@ use crate::stack::{
     wire::{Line, SendError, Wire},
 };
 
-/// How long an idle connection is kept: less than the 3 minutes after which servers and balancers drop theirs.
+/// Time that an idle connection is kept: less than the 3 minutes after which servers and load balancers close theirs.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How many idle connections are kept: enough for the next burst, and not what the worst moment once needed.
+/// Maximum number of idle connections: enough for the next burst, without keeping the connections of a rare peak.
 const MAX_IDLE: usize = 32;
 
 /// A byte stream to the server.
@@ -56,7 +56,7 @@ pub(crate) trait Dial: Send + Sync {
     }
 }
 
-/// A pool of connections. Clones share them.
+/// A pool of connections. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct Pool {
     env: Env,
@@ -70,9 +70,9 @@ struct IdleConnection {
     since: Instant,
 }
 
-/// A connection and the handle that passes requests to it.
+/// A connection and the handle that sends requests on it.
 struct PooledConnection {
-    /// `None` once the connection is closed; what waited for it has been woken then.
+    /// `None` after the connection is closed; waiting futures have been woken.
     driver: Option<Connection<Box<dyn Stream>, Body>>,
     sender: SendRequest<Body>,
     identity: u64,
@@ -84,7 +84,7 @@ impl PooledConnection {
         Ok(Self { driver: Some(driver), sender, identity })
     }
 
-    /// Moves bytes. The answer that waits for them, if any, is told of a connection that ends.
+    /// Drives the connection. If the connection closes, a waiting response receives an error.
     fn drive(&mut self, cx: &mut Context<'_>) {
         let ended = self.driver.as_mut().is_some_and(|driver| driver.poll_unpin(cx).is_ready());
         if ended {
@@ -92,7 +92,7 @@ impl PooledConnection {
         }
     }
 
-    /// Returns whether the connection is open and the previous request is over.
+    /// Returns whether the connection is open and the previous request is complete.
     fn is_reusable(&mut self, cx: &mut Context<'_>) -> bool {
         self.drive(cx);
         self.driver.is_some() && self.sender.is_ready()
@@ -108,7 +108,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the idle connection that was used last.
+    /// Takes the most recently used idle connection.
     fn take(&self, identity: u64) -> Option<PooledConnection> {
         let expired = self.env.now().checked_sub(IDLE_TIMEOUT);
         let mut idle = self.lock();
@@ -143,7 +143,7 @@ impl Wire for Pool {
     }
 }
 
-/// A connection that one request has to itself.
+/// A connection that is reserved for one request.
 struct Checkout {
     connection: PooledConnection,
     pool: Pool,
@@ -188,7 +188,7 @@ impl Checkout {
     }
 }
 
-/// The request as it goes over the wire: the host is a header, and the URI has none.
+/// Converts a request to its form on the connection: the host is a header, and the URI has no host.
 fn addressed(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
     let uri = std::mem::take(request.uri_mut());
     let host = uri.host().unwrap_or_default();
@@ -203,7 +203,7 @@ fn addressed(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
     Ok(request)
 }
 
-/// The body of an answer, whose reader drives the connection.
+/// The body of a response. Reading it drives the connection.
 struct PooledBody {
     body: Incoming,
     line: Option<Checkout>,
@@ -248,7 +248,7 @@ impl HttpBody for PooledBody {
     }
 }
 
-/// Not every reader asks for more than there is: a body that was read to the end leaves a reusable connection.
+/// Some readers stop after the last frame: a body that was read to the end leaves a reusable connection.
 impl Drop for PooledBody {
     fn drop(&mut self) {
         if self.body.is_end_stream() {

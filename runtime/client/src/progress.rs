@@ -12,8 +12,8 @@ use std::{
 
 use windlass_env::Instant;
 
-/// The progress of the requests of a caller that sends one request at a time. Clones share it. Times have a resolution of one
-/// millisecond.
+/// The progress of the requests of a caller that sends one request at a time. Clones share it. Times have a resolution
+/// of one millisecond.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct RequestProgress(Arc<Inner>);
 /// Times are stored as milliseconds plus one; zero means none.
 #[derive(Debug, Default)]
 struct Inner {
-    /// Since when a request waits for its client's rate limit.
+    /// Start of the current wait for the rate limit of the client.
     queued_since: AtomicU64,
     waited_ms: AtomicU64,
     heard: AtomicU64,

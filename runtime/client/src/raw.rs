@@ -1,4 +1,4 @@
-//! Lists and watches as bytes: what an informer reads, and nothing decoded.
+//! Lists and watches as bytes, for informers. Objects are not decoded.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use crate::{
     },
 };
 
-/// The frames of one watch. Ends when the server ends the watch, or with its first error; a watch that is silent for
-/// its timeout and 30 s more ends with [`RequestError::Silent`].
+/// The frames of one watch. Ends when the server ends the watch, or with its first error. A watch without data for 30 s
+/// longer than its timeout ends with [`RequestError::Silent`].
 pub type FrameStream = BoxStream<'static, Result<Frame, RequestError>>;
 
-/// Sends lists and watches over a `kube::Client`, and hands out bytes.
+/// Sends lists and watches with a `kube::Client`, and returns bytes.
 ///
-/// Nothing is retried here: what to do after an error, and when, is the caller's decision.
+/// Nothing is retried here: the caller decides how and when to continue after an error.
 #[derive(Clone)]
 pub struct RawClient {
     client: kube::Client,
@@ -40,67 +40,67 @@ pub struct RawClient {
     progress: Option<RequestProgress>,
 }
 
-/// Which objects a list is to hold, and how fresh.
+/// The parameters of a list: the selected objects and the required version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListQuery {
     /// Label selector.
     pub labels: Option<String>,
     /// Field selector.
     pub fields: Option<String>,
-    /// Shard selector ([`shard::selector`](windlass_object::shard::selector)). A server that does not know of shards
-    /// passes over it in silence, so whoever asks has to filter, too.
+    /// Shard selector ([`shard::selector`](windlass_object::shard::selector)). A server without shard support ignores
+    /// it silently, so the caller must filter as well.
     pub shards: Option<String>,
-    /// The longest page, in objects.
+    /// Maximum number of objects per page.
     pub limit: Option<u32>,
-    /// Where the page begins, from the page before. Version and match are then left out, as the server demands.
+    /// Token of the page, from the previous page. Version and match are then omitted, as the server requires.
     pub continue_token: Option<String>,
-    /// How fresh: none or empty for the newest, `0` for whatever the server's cache holds, or a version.
+    /// Required version: `None` or empty for the newest, `0` for any version in the server's cache, or a version.
     pub version: Option<String>,
-    /// What a version means.
+    /// Interpretation of the version.
     pub version_match: Option<VersionMatch>,
-    /// How much of each object is wanted. A server that cannot send less sends all.
+    /// Requested part of each object. A server that does not support it sends full objects.
     pub extent: Projection,
-    /// How long the answer may be, in bytes, before it is read no further. None for no bound: a server sends what it has.
+    /// Maximum size of the response in bytes; reading stops beyond it. `None` for no limit.
     pub most_bytes: Option<u64>,
-    /// Whether the request skips the rate limit of its identity. The caller must bound such requests by other means. They
-    /// are counted, and the bound on requests in flight holds for them.
+    /// Whether the request skips the rate limit of its identity. The caller must limit such requests by other means.
+    /// They are counted, and the limit of requests in flight applies to them.
     pub unthrottled: bool,
 }
 
-/// What the version of a list request means.
+/// Interpretation of the version of a list request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// That version or any later one.
+    /// The given version or any later version.
     NotOlderThan,
-    /// That very version.
+    /// Exactly that version.
     Exact,
 }
 
-/// Which objects a watch is to show, and from when on.
+/// The parameters of a watch: the selected objects and the start version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchQuery {
     /// Label selector.
     pub labels: Option<String>,
     /// Field selector.
     pub fields: Option<String>,
-    /// Shard selector, as that of a [list](ListQuery::shards).
+    /// Shard selector, like that of a [list](ListQuery::shards).
     pub shards: Option<String>,
-    /// Everything after this version is shown. Empty: everything there is first, and then what follows.
+    /// Start version: changes after it are sent. If empty, all present objects are sent first.
     pub version: String,
-    /// When the server is to end the watch; sent in whole seconds, at least one.
+    /// Time after which the server ends the watch; sent in whole seconds, at least one.
     pub timeout: Duration,
-    /// Whether the server is to say from time to time how far the watch has come.
+    /// Whether the server sends bookmarks with the version of the watch from time to time.
     pub bookmarks: bool,
-    /// Whether the server is to send everything there is first, in a state no older than `version` (empty: the
-    /// newest), and to close that with a bookmark that says so. Bookmarks are then asked for in any case. Servers
-    /// that do not know of this may ignore it.
+    /// Whether the server first sends all present objects, in a state no older than `version` (empty: the newest), and
+    /// then a bookmark that ends this initial list. This always requests bookmarks. Servers without support can ignore
+    /// it.
     pub initial_events: bool,
-    /// How much of each object is wanted. A server that cannot send less sends all.
+    /// Requested part of each object. A server that does not support it sends full objects.
     pub extent: Projection,
 }
 
 impl RawClient {
-    /// Over any client. The environment times the silence of watches.
+    /// Creates a raw client from any client. The environment measures the time without data.
     pub fn new(client: kube::Client, env: Env) -> Self {
         Self { client, env, reachability: None, progress: None }
     }
@@ -109,38 +109,39 @@ impl RawClient {
         Self { reachability: Some(reachability), ..self }
     }
 
-    /// Returns what is known about the process's way to the server; `None` unless the client is from
+    /// Returns the reachability of the server from this process; `None` unless the client is from
     /// [`Clients`](crate::Clients).
     pub fn reachability(&self) -> Option<&Reachability> {
         self.reachability.as_ref()
     }
 
-    /// Returns the same client, which records the progress of its requests in `progress`. It must send one request at a time.
+    /// Returns this client with `progress`, which records the progress of its requests. The client must send one
+    /// request at a time.
     #[must_use]
     pub fn with_progress(self, progress: RequestProgress) -> Self {
         Self { progress: Some(progress), ..self }
     }
 
-    /// Returns where this client records the progress of its requests, if it does.
+    /// Returns the progress that this client records; `None` if it records none.
     pub fn progress(&self) -> Option<&RequestProgress> {
         self.progress.as_ref()
     }
 
-    /// The environment of this client.
+    /// Returns the environment of this client.
     pub const fn env(&self) -> &Env {
         &self.env
     }
 
-    /// One page of a list, over all namespaces or in one.
+    /// Sends a list request for one page, across all namespaces or in one namespace.
     ///
     /// # Errors
     ///
-    /// When the server cannot be reached, refuses, or answers with something other than a list;
-    /// [`RequestError::NoRoom`] if the answer is longer than the query allows.
+    /// If the server cannot be reached, rejects the request, or returns something other than a list;
+    /// [`RequestError::NoRoom`] if the response is larger than the query allows.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the request.
+    /// Dropping the future drops the request.
     pub async fn list(
         &self,
         kind: &ResourceKind,
@@ -164,11 +165,11 @@ impl RawClient {
         Ok(wire::list(body)?)
     }
 
-    /// Starts a watch, over all namespaces or in one.
+    /// Starts a watch, across all namespaces or in one namespace.
     ///
     /// # Errors
     ///
-    /// When the server cannot be reached or refuses. What goes wrong later comes as the stream's last item.
+    /// If the server cannot be reached or rejects the request. Later errors are the last item of the stream.
     ///
     /// # Cancel safety
     ///
@@ -186,7 +187,7 @@ impl RawClient {
     }
 
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, RequestError> {
-        // Only clients that know about reachability record when a request is sent.
+        // Only clients with reachability record when a request is sent.
         let _queued = self.progress.as_ref().filter(|_| self.reachability.is_some()).map(|progress| {
             request.extensions_mut().insert(progress.clone());
             progress.queue(self.env.now())
@@ -204,7 +205,7 @@ fn get(
 ) -> Result<Request<Body>, RequestError> {
     Request::get(format!("{}?{query}", kind.url_path(namespace)))
         .header(header::ACCEPT, form)
-        // Servers compress watches as many streams in a row, which few readers understand.
+        // Servers compress each event of a watch as a separate stream, which few readers support.
         .header(header::ACCEPT_ENCODING, "identity")
         .body(Body::empty())
         .map_err(|error| RequestError::Transport(error.to_string()))
@@ -216,7 +217,7 @@ impl std::fmt::Debug for RawClient {
     }
 }
 
-/// What a list may be answered with, the most wanted first: servers without the short form send whole objects.
+/// Returns the accepted formats of a list, in order of preference: some servers send only full objects.
 const fn form_of_lists(extent: Projection) -> &'static str {
     match extent {
         Projection::Full => "application/json",
@@ -226,7 +227,7 @@ const fn form_of_lists(extent: Projection) -> &'static str {
     }
 }
 
-/// What a watch may be answered with, the most wanted first.
+/// Returns the accepted formats of a watch, in order of preference.
 const fn form_of_objects(extent: Projection) -> &'static str {
     match extent {
         Projection::Full => "application/json",
@@ -284,7 +285,7 @@ impl WatchQuery {
         query.finish()
     }
 
-    /// A timeout of zero would mean the server's own, which may be an hour.
+    /// Returns the timeout, at least one second: zero would select the server's default, which can be an hour.
     fn timeout_or_least(&self) -> Duration {
         self.timeout.max(Duration::from_secs(1))
     }
@@ -296,8 +297,8 @@ fn append(query: &mut form_urlencoded::Serializer<'_, String>, name: &str, value
     }
 }
 
-/// Reads a body into one piece, holding no second copy of it; one of more than `most` bytes no further than that. Passes
-/// the length of each chunk to `note`.
+/// Reads a body into one buffer without a second copy. Fails if the body is larger than `most` bytes. Passes the length
+/// of each chunk to `note`.
 async fn collect(mut body: Body, most: Option<u64>, note: impl Fn(usize)) -> Result<Bytes, RequestError> {
     let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
@@ -318,7 +319,7 @@ async fn collect(mut body: Body, most: Option<u64>, note: impl Fn(usize)) -> Res
 }
 
 fn too_long(most: usize) -> RequestError {
-    RequestError::NoRoom(format!("the answer has more than the {most} bytes that were allowed for it"))
+    RequestError::NoRoom(format!("the response exceeds the limit of {most} bytes"))
 }
 
 async fn refusal(response: Response<Body>) -> RequestError {

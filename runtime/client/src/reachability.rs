@@ -1,19 +1,19 @@
-//! Whether the server answers this process, known from every request of every identity.
+//! The reachability of the server, derived from all requests of all identities.
 //!
 //! Guarantees:
-//! - Any answer counts, except 429, 502, 503 and 504, which busy servers, starting servers and proxies send: from these
-//!   nothing follows. A request counts as unanswered if its connection fails or if its deadline passes; also if its sender drops
-//!   it after [`OUTAGE`] and nothing was answered meanwhile, so that a request which is sent again after a recovery does
-//!   not report an outage.
-//! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
-//!   first answer, is a **recovery**. A deadline that passes sooner proves no outage: its sender was in a hurry.
-//! - Callers that wait for the server continue after the first answer, evenly spread over [`SPREAD`] and no more than one
-//!   per [`GAP`] unless more than 75 of them wait.
-//! - From [`OUTAGE`] after the first unanswered request on, as long as none is answered, one waiting caller continues every
-//!   [`PROBE_INTERVAL`], in turn. So whatever pauses the callers chose, the process sends a request within a second after the
-//!   server can be reached again, and no more than one per second for it.
+//! - Every response counts, except 429, 502, 503 and 504: busy servers, starting servers and proxies send these, so
+//!   they show nothing. A request is unanswered if its connection fails, if its time limit passes, or if its sender
+//!   drops it after [`OUTAGE`] without any response in the meantime. A request that is repeated after a recovery
+//!   therefore does not report an outage.
+//! - An **outage** is a period of at least [`OUTAGE`] without a response and with an unanswered request. The first
+//!   response after it is the **recovery**. A time limit shorter than this does not prove an outage.
+//! - Callers that wait for the server continue after the first response, evenly spread over [`SPREAD`], and at most one
+//!   per [`GAP`] unless more than 75 callers wait.
+//! - During an outage, from [`OUTAGE`] after the first unanswered request, one waiting caller continues every
+//!   [`PROBE_INTERVAL`], in turn. Independent of the callers' backoffs, the process sends a request within a second
+//!   after the server is reachable again, and at most one probe per second.
 //!
-//! It refuses to send anything: the probes are requests that callers want to send anyway.
+//! This module sends no requests: the probes are requests that callers send anyway.
 
 use std::{
     fmt,
@@ -36,16 +36,16 @@ use crate::{
     stack::{Middleware, Next, ResponseResult},
 };
 
-/// The shortest silence that is an outage: longer than what a restarted connection or a lost packet costs.
+/// Minimum duration of an outage: longer than a reconnect or the retransmission of a lost packet.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// How long it takes until all callers that waited have continued.
+/// Time until all waiting callers have continued.
 const SPREAD: Duration = Duration::from_millis(1_500);
-/// The least time between two callers that continue, while no more wait than fit into the spread.
+/// Minimum time between two callers that continue, unless too many wait to fit into the spread.
 const GAP: Duration = Duration::from_millis(20);
-/// How often one of the callers that wait continues although nothing is known.
+/// Interval at which one waiting caller continues during an outage.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is known about a process's way to its server. Cheap to clone; clones are one.
+/// The reachability of the server from this process. Cheap to clone; clones share the state.
 #[derive(Clone)]
 pub struct Reachability {
     inner: Arc<Inner>,
@@ -56,18 +56,18 @@ struct Inner {
     state: Mutex<State>,
     answers: Sender<u64>,
     recovery: Sender<Recovery>,
-    /// Held by the caller that continues next. Fair: tokio's mutex hands over in the order of arrival.
+    /// Held by the caller that continues next. Fair: tokio's mutex is first in, first out.
     prober: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     last_answer: Option<Instant>,
-    /// Begins with the first unanswered request since the last answer.
+    /// The period since the first unanswered request after the last response.
     silence: Option<Silence>,
-    /// How many callers wait.
+    /// Number of waiting callers.
     waiting: u32,
-    /// When the next caller can continue after an answer.
+    /// Earliest time for the next caller to continue after a response.
     next_slot: Instant,
     next_probe: Instant,
 }
@@ -75,12 +75,12 @@ struct State {
 #[derive(Copy, Clone, Debug)]
 struct Silence {
     since: Instant,
-    /// Whether more than a short deadline speaks for an outage.
+    /// Whether there is stronger evidence of an outage than a short time limit.
     is_proven: bool,
 }
 
 impl State {
-    /// When a caller that waits can probe, as far as is known now; `None` while nothing is unanswered.
+    /// Returns the time of the next probe; `None` while no request is unanswered.
     fn probe_at(&self) -> Option<Instant> {
         self.silence.map(|it| self.next_probe.max(it.since + OUTAGE))
     }
@@ -93,15 +93,15 @@ struct Recovery {
     at: Instant,
 }
 
-/// Why a caller that waited for the server continues.
+/// The reason why a waiting caller continues.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Resumption {
     /// The server answered a request of the process.
     Answered {
-        /// Whether that ended an outage.
+        /// Whether the response ended an outage.
         recovered: bool,
     },
-    /// It is this caller's turn to find out.
+    /// This caller sends the next probe.
     Probe,
 }
 
@@ -126,11 +126,11 @@ impl Reachability {
         self.lock().last_answer.is_some_and(|last| last >= then)
     }
 
-    /// Waits until it is worth while to send a request that was unanswered: until the server answers another one and this
-    /// caller's slot has come, or until it is this caller's turn to probe.
+    /// Waits until repeating an unanswered request is useful: until the server responds to another request and this
+    /// caller's slot begins, or until this caller sends the next probe.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Cancel safe.
     pub async fn resumption(&self) -> Resumption {
         let Inner { env, answers, .. } = &*self.inner;
         let (began, seen, _waiting) = (env.now(), answers.get(), Waiting::begin(self));
@@ -146,21 +146,21 @@ impl Reachability {
         }
     }
 
-    /// Waits for the next recovery, and then for this caller's slot: for a caller whose connection might not have survived
-    /// the outage. A connection that received data less than 3 s before the recovery has; `heard` returns the time of the last
-    /// data and is called at the recovery.
+    /// Waits for the next recovery and then for this caller's slot. Used by a caller whose connection might not have
+    /// survived the outage. A connection that received data less than 3 s before the recovery has survived; `heard`
+    /// returns the time of the last data and is called at the recovery.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Cancel safe.
     pub async fn recovered(&self, heard: impl Fn() -> Option<Instant>) {
         let recovery = &self.inner.recovery;
         let seen = recovery.get().number;
-        // From the beginning, so that the slots after a recovery are of a size that fits all.
+        // Registered from the start, so that slots after a recovery fit all callers.
         let _waiting = Waiting::begin(self);
         let silent = |it: &Recovery| heard().is_none_or(|heard| heard + OUTAGE <= it.at);
         let concerns = |it: &Recovery| it.number > seen && silent(it);
         if recovery.subscribe().wait_for(concerns).await.is_err() {
-            // Nothing is left that could recover.
+            // All senders were dropped, so there is no further recovery.
             future::pending::<()>().await;
         }
         self.slot().await;
@@ -172,7 +172,7 @@ impl Reachability {
         }
     }
 
-    /// Waits for the slot of one of those who continue after the same answer.
+    /// Waits for the slot of this caller among those that continue after the same response.
     async fn slot(&self) {
         let env = &self.inner.env;
         let at = {
@@ -186,12 +186,12 @@ impl Reachability {
         }
     }
 
-    /// Waits for this caller's turn to probe.
+    /// Waits until this caller sends the next probe.
     async fn probe(&self) {
         let Inner { env, prober, .. } = &*self.inner;
         let _turn = prober.lock().await;
         loop {
-            // It moves with every answer.
+            // The time changes with every response.
             let at = self.lock().probe_at().unwrap_or(env.now() + PROBE_INTERVAL);
             if at <= env.now() {
                 break;
@@ -211,14 +211,14 @@ impl Reachability {
         if let Some(Silence { since, is_proven: true }) = silence
             && now.saturating_duration_since(since) >= OUTAGE
         {
-            tracing::info!(silent_for = ?now.saturating_duration_since(since), "server answers again");
+            tracing::info!(silent_for = ?now.saturating_duration_since(since), "server reachable again");
             self.inner.recovery.send_modify(|last| *last = Recovery { number: last.number + 1, at: now });
         }
-        // After the recovery, so that a caller that resumes knows of it.
+        // After the recovery, so that a resumed caller observes it.
         self.inner.answers.send_modify(|answers| *answers += 1);
     }
 
-    /// A request that was sent at `sent` has not been answered: `by_deadline` if only because its deadline has passed.
+    /// Records that a request sent at `sent` is unanswered. `by_deadline` is true if only its time limit passed.
     fn unanswered(&self, sent: Instant, by_deadline: bool) {
         let now = self.inner.env.now();
         let mut state = self.lock();
@@ -227,7 +227,7 @@ impl Reachability {
         silence.is_proven |= !by_deadline || now.saturating_duration_since(silence.since) >= OUTAGE;
     }
 
-    /// No code of others runs under this lock, so poison cannot mean a broken state.
+    /// Ignores poisoning: no user code runs under this lock, so the state is always consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,7 +239,7 @@ impl fmt::Debug for Reachability {
     }
 }
 
-/// One caller that waits.
+/// One waiting caller.
 struct Waiting<'a>(&'a Reachability);
 
 impl<'a> Waiting<'a> {
@@ -255,7 +255,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The step that reports answers and their absence.
+/// Middleware that reports responses and unanswered requests.
 #[derive(Clone)]
 pub(crate) struct Sense(pub(crate) Reachability);
 
@@ -279,7 +279,7 @@ impl Middleware for Sense {
     }
 }
 
-/// A request that is not answered yet. One that its sender drops after a long wait was unanswered, too.
+/// A request in progress. If its sender drops it after a long wait, it is unanswered.
 struct Pending {
     sent: Instant,
     reachability: Option<Reachability>,
@@ -305,7 +305,7 @@ fn is_answer(status: StatusCode) -> bool {
     )
 }
 
-/// Whether the request failed within this process, so that nothing follows about the server.
+/// Returns whether the request failed inside this process, which shows nothing about the server.
 fn is_ours(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<FencedError>()
         || error.is::<KilledError>()
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn dropped_request_is_unanswered_unless_another_was_answered_meanwhile() {
+    async fn dropped_request_is_unanswered_unless_another_got_a_response() {
         let env = Env::virtual_time(1);
         for (wait, answer, unanswered) in
             [(OUTAGE, false, true), (OUTAGE - Duration::from_millis(1), false, false), (OUTAGE, true, false)]
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn short_deadline_is_no_outage_until_the_silence_is_long() {
+    async fn short_time_limit_is_no_outage_until_silence_is_long() {
         let (env, short) = (Env::virtual_time(1), Duration::from_millis(200));
         for (misses, recoveries) in [(1, 0), (20, 1)] {
             let reachability = Reachability::new(env.clone());

@@ -1,16 +1,16 @@
-//! The steps every request passes, and how they are put together.
+//! The middleware stack that every request passes.
 //!
-//! From outer to inner: count, tags, request options, turn, fence slot, declared verbs, write log, drain, repeat, limiter,
-//! in flight, reachability, deadline, base URI, credentials, extra headers, gate, wire. The gate acquires a connection from
-//! the wire before it lets a request leave. The first eight belong to one user of the stack; everything from there inwards
-//! is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound. The
-//! informers' stack has no repeat: they obey a 429 themselves, so that their waits are known.
+//! From outer to inner: metrics, tags, request options, turn, attached fence, declared verbs, write log, drain, retry
+//! after, rate limit, concurrency limit, reachability, timeout, base URI, credentials, extra headers, fence, wire. The
+//! fence acquires a connection from the wire before it lets a request pass. The first eight layers belong to one user
+//! of the stack; all users of an identity share the other layers. The election's stack has no drain, retry, rate limit
+//! or concurrency limit. The informers' stack has no retry: they handle a 429 themselves and report their delay.
 //!
-//! Credentials are kube's layer for those of the process, or the tokens of a controller's account: outside of the gate,
-//! since whoever had to wait for a token must meet the fence after that.
+//! Credentials are kube's layer for those of the process, or the tokens of a ServiceAccount. They are outside of the
+//! fence, because a request that waited for a token must be checked by the fence afterwards.
 //!
-//! No step waits or fails before its future is polled: kube keeps one service behind a queue, and a step that was
-//! not ready there would hold up, and one that failed would end, every caller of that client.
+//! No middleware waits or fails before its future is polled. kube keeps one service behind a queue: a service that is
+//! not ready there would block all callers of that client, and one that fails would break it.
 
 pub(crate) mod declared;
 pub(crate) mod drain;
@@ -49,20 +49,20 @@ use crate::error::MAX_REFUSAL;
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) type ResponseResult = Result<Response<ResponseBody>, BoxError>;
 
-/// What carries a request further inwards.
+/// Sends a request to the next layer.
 pub(crate) trait Transport: Send + Sync {
     fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult>;
 }
 
-/// The rest of the stack, as one step sees it.
+/// The rest of the stack, as a middleware receives it.
 pub(crate) type Next = Arc<dyn Transport>;
 
-/// One step: sees every request on its way in and every answer on its way out.
+/// A layer that handles every request and its response.
 pub(crate) trait Middleware: Clone + Send + Sync + 'static {
     fn handle(self, request: Request<Body>, next: Next) -> impl Future<Output = ResponseResult> + Send;
 }
 
-/// Puts a step before the rest of the stack.
+/// Adds a middleware in front of a stack.
 pub(crate) fn before(step: impl Middleware, next: Next) -> Next {
     Arc::new(MiddlewareTransport { step, next })
 }
@@ -75,12 +75,12 @@ struct MiddlewareTransport<S> {
 impl<S: Middleware> Transport for MiddlewareTransport<S> {
     fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult> {
         let (step, next) = (self.step.clone(), Arc::clone(&self.next));
-        // The step starts when polled, not here: what it does on starting belongs to the caller's task.
+        // The middleware starts when polled, not here: its first actions belong to the caller's task.
         async move { step.handle(request, next).await }.boxed()
     }
 }
 
-/// The innermost part: any tower service.
+/// Returns the innermost transport for any tower service.
 pub(crate) fn over<S, B>(service: S) -> Next
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -112,7 +112,7 @@ where
     }
 }
 
-/// The stack as a tower service, for kube's layers and for `kube::Client`. Always ready.
+/// Adapts a stack to a tower service, for kube's layers and for `kube::Client`. Always ready.
 #[derive(Clone)]
 pub(crate) struct StackService(pub(crate) Next);
 
@@ -130,7 +130,7 @@ impl Service<Request<Body>> for StackService {
     }
 }
 
-/// What the steps tell one another about one request. Travels in the request's extensions.
+/// The state of one request that middlewares share. Stored in the extensions of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestState(Arc<NotesInner>);
 
@@ -142,7 +142,7 @@ struct NotesInner {
 }
 
 impl RequestState {
-    /// The notes of a request; taken again from its line if no step has made any.
+    /// Returns the state of a request. Creates it from the request line if it does not exist yet.
     pub(crate) fn of(request: &mut Request<Body>) -> RequestState {
         if let Some(notes) = request.extensions().get::<RequestState>() {
             return notes.clone();
@@ -162,39 +162,39 @@ impl RequestState {
         &self.0.info
     }
 
-    /// Says that from here on the server may have seen the request.
+    /// Records that from now on the server might have received the request.
     pub(crate) fn mark_sent(&self) {
         self.0.sent.store(true, Ordering::Relaxed);
     }
 
-    /// Says that the server has turned away what it saw: nothing of the request is under way any more.
+    /// Records that the server rejected the request, so that it is no longer in flight.
     pub(crate) fn mark_refused(&self) {
         self.0.sent.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the server may have seen the request and has not turned it away.
+    /// Returns whether the server might have received the request and has not rejected it.
     pub(crate) fn was_sent(&self) -> bool {
         self.0.sent.load(Ordering::Relaxed)
     }
 
-    /// Says that the request waited for its turn.
+    /// Adds to the time that the request waited before it was sent.
     pub(crate) fn held_back(&self, waited: Duration) {
         let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         self.0.held_back_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// How long the request waited for its turn, all in all: at the limiter, for a place, after a refusal.
+    /// Returns the total time that the request waited: for the rate limiter, for a permit, and after a rejection.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_nanos(self.0.held_back_nanos.load(Ordering::Relaxed))
     }
 }
 
-/// A body that is already here.
+/// Returns a body that is complete.
 pub(crate) fn full(body: Bytes) -> ResponseBody {
     http_body_util::Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// The same request once more, with the same notes; `None` if its body is a stream.
+/// Returns a copy of the request with the same state; `None` if its body is a stream.
 pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     *copy.method_mut() = request.method().clone();
@@ -205,7 +205,7 @@ pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-/// Sets a parameter of the query; replaces one of that name.
+/// Sets a parameter of the query and replaces an existing one.
 pub(crate) fn with_parameter(uri: &Uri, name: &str, value: &str) -> Result<Uri, BoxError> {
     let others = uri.query().into_iter().flat_map(|query| query.split('&'));
     let kept = others.filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(name));
@@ -216,9 +216,9 @@ pub(crate) fn with_parameter(uri: &Uri, name: &str, value: &str) -> Result<Uri, 
     Ok(Uri::from_parts(parts)?)
 }
 
-/// An answer that is short: of one that is not, no more is read than fits.
+/// Reads a short response. Fails if the body exceeds the size limit.
 ///
-/// Boxed, since the compiler cannot tell by itself that reading may move between threads.
+/// Boxed, because the compiler cannot infer that the future is `Send`.
 pub(crate) fn read(body: ResponseBody) -> BoxFuture<'static, Result<Bytes, BoxError>> {
     Limited::new(body, MAX_REFUSAL).collect().map_ok(Collected::to_bytes).boxed()
 }

@@ -1,4 +1,4 @@
-//! The whole stack, over a service that plays the server.
+//! Tests of the whole stack, with a service that replaces the server.
 
 mod drained;
 mod fenced;
@@ -42,13 +42,13 @@ use crate::{
     stack::{ResponseBody, full},
 };
 
-/// A request as the server saw it.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 struct Seen {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    /// How long the body is, in bytes.
+    /// Length of the body, in bytes.
     length: Option<u64>,
     /// The body, if it is not a stream.
     body: Bytes,
@@ -57,7 +57,7 @@ struct Seen {
 
 type Reply = BoxFuture<'static, Response<ResponseBody>>;
 
-/// A server in the process, and clients of it.
+/// A server in this process, and clients for it.
 struct World {
     env: Env,
     metrics: Metrics,
@@ -107,13 +107,13 @@ impl World {
         self.seen.lock().unwrap().clone()
     }
 
-    /// When requests arrived, in milliseconds since the clock's origin.
+    /// Returns the arrival times of requests, in milliseconds since the clock's origin.
     fn arrivals(&self) -> Vec<u128> {
         self.seen().iter().map(|seen| seen.at.since_origin().as_millis()).collect()
     }
 }
 
-/// Answers everything with one code and body.
+/// Returns a server that answers every request with one code and body.
 fn answer(code: u16, body: &'static str) -> impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static {
     move |_| reply(code, body)
 }
@@ -128,14 +128,14 @@ fn hang(_: &Seen) -> Reply {
     futures_util::future::pending().boxed()
 }
 
-/// A 200 whose body is a stream of chunks.
+/// Returns a response 200 whose body is a stream of chunks.
 fn streamed(chunks: BoxStream<'static, Bytes>) -> Reply {
     let frames = chunks.map(|chunk| Ok::<_, BoxError>(http_body::Frame::data(chunk)));
     let body = StreamBody::new(frames).boxed_unsync();
     futures_util::future::ready(Response::new(body)).boxed()
 }
 
-/// A body that says this much and then nothing, forever.
+/// Returns a body that sends these chunks and then no data, without ending.
 fn then_silence(chunks: Vec<Bytes>) -> BoxStream<'static, Bytes> {
     stream::iter(chunks).chain(stream::pending()).boxed()
 }
@@ -184,7 +184,7 @@ impl Fence for TestFence {
     }
 }
 
-/// What a worker was told of its writes.
+/// Records the writes of a worker.
 #[derive(Default)]
 struct TestLog {
     wrote: Mutex<Vec<Write>>,

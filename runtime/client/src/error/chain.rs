@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// The first error of a type among an error and its causes.
+/// Returns the first error of a type among an error and its causes.
 pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     causes(error).find_map(<dyn Error>::downcast_ref)
 }

@@ -1,7 +1,7 @@
-//! Failures to obtain credentials, told without what they hold.
+//! Errors of credentials, without secrets.
 //!
-//! kube's own error may quote a command, its environment and its output. It is replaced where it
-//! arises, so that nobody further out, who may log an error with all its causes, ever holds it.
+//! kube's errors can quote a command, its environment and its output. They are replaced where they occur, so that no
+//! caller that logs an error with its causes receives them.
 
 use std::{error::Error, io, path::PathBuf};
 
@@ -9,23 +9,23 @@ use kube::client::AuthError;
 
 use super::chain::find;
 
-/// Credentials could not be obtained or cannot be sent. Names no secret, no command and no output.
+/// Credentials cannot be obtained or sent. Contains no secret, no command and no output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
-    /// The credential plugin ran and failed.
+    /// The credential plugin failed.
     #[error("credential plugin failed ({})", ended(*.code))]
     PluginFailed {
-        /// Its exit status; `None` if a signal ended it.
+        /// The exit status; `None` if a signal killed the plugin.
         code: Option<i32>,
     },
     /// The credential plugin could not be started.
     #[error("credential plugin could not be started: {0}")]
     PluginNotStarted(io::ErrorKind),
-    /// What the credential plugin printed is no credential, or an incomplete one.
+    /// The output of the credential plugin is not a credential, or is incomplete.
     #[error("credential plugin printed no usable credential")]
     PluginOutput,
-    /// The credential plugin has run for 30 s, and its last credential has expired.
+    /// The credential plugin has run for 30 s, and its previous credential has expired.
     #[error("credential plugin does not exit; requests wait for it")]
     PluginSlow,
     /// The configuration of the credential plugin is incomplete.
@@ -36,19 +36,19 @@ pub enum CredentialsError {
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         reason: io::ErrorKind,
     },
-    /// Name, password or token contain characters that no header may.
+    /// User name, password or token contain characters that are not valid in a header.
     #[error("name, password or token cannot be sent in a header")]
     Header,
     /// The server rejects the credentials.
     #[error("the server rejects the credentials (401); renew the certificate, token or plugin login")]
     Rejected,
-    /// A client certificate or its key changed, and the new pair cannot be used.
+    /// The client certificate or its key changed, and the new pair cannot be used.
     #[error("client certificate and key cannot be used; write a matching pair in PEM")]
     Certificate,
-    /// Anything else.
+    /// Any other error.
     #[error("credentials could not be obtained")]
     Other,
 }
@@ -58,7 +58,7 @@ fn ended(code: Option<i32>) -> String {
 }
 
 impl CredentialsError {
-    /// What of kube's error among an error and its causes may be told; `None` if it is not about credentials.
+    /// Returns the error for a credentials error of kube among an error and its causes; `None` if there is none.
     pub(crate) fn among(error: &(dyn Error + 'static)) -> Option<Self> {
         find::<AuthError>(error).map(Self::of)
     }

@@ -1,45 +1,45 @@
-//! Requests that the client itself ends: not sent, or not waited for any longer.
+//! Requests that the client stops: not sent, or dropped while waiting for the response.
 
 use std::time::Duration;
 
 use windlass_object::Verb;
 
-/// A write that the fence held back.
+/// A write that the fence blocked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FencedError {
-    /// Leadership is not held, or about to end: the write was not sent.
+    /// The replica is not the leader, or its Lease is about to expire. The write was not sent.
     #[error("not sent: leadership is not held")]
     NotSent,
-    /// Leadership ended while the write was under way: it may have taken effect.
-    #[error("dropped while under way: leadership was lost")]
+    /// Leadership was lost while the write was in flight. Its outcome is unknown.
+    #[error("dropped in flight: leadership was lost")]
     Interrupted,
 }
 
-/// A write of a reconcile that has ended.
+/// A write of a reconcile that has already returned.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnOverError {
-    /// The reconcile had ended before: the write was not sent.
+    /// The reconcile had already returned, and the write was not sent.
     #[error(
-        "not sent: the reconcile of this client has ended; a task that writes is started by Context::spawn"
+        "not sent: the reconcile of this client has returned; start tasks that write with Context::spawn"
     )]
     NotSent,
-    /// The reconcile ended while the write was under way: it may have taken effect.
-    #[error("dropped while under way: the reconcile of this client has ended")]
+    /// The reconcile returned while the write was in flight. Its outcome is unknown.
+    #[error("dropped in flight: the reconcile of this client has returned")]
     Interrupted,
 }
 
-/// The environment was killed: a process that is no more sends nothing.
+/// The environment was killed: a stopped process sends nothing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: the environment was killed")]
 pub struct KilledError;
 
-/// A request that its controller has not declared, and so has no role for. It was not sent.
+/// A request that the controller did not declare, so its role might not permit it. It was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: {verb} on {resource:?} of API group {group:?} was not declared by this controller")]
 pub struct NotDeclaredError {
-    /// What was to be done.
+    /// The verb of the request.
     pub verb: Verb,
     /// The API group; empty for the core group.
     pub group: String,
@@ -47,24 +47,24 @@ pub struct NotDeclaredError {
     pub resource: String,
 }
 
-/// The process shuts down, and the request would have had to wait for its turn. It took no effect, and whoever is
-/// asked next may send it.
+/// The process shuts down, and the request would have had to wait. It was not sent; the next owner of the key can send
+/// it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: shutting down")]
 pub struct DrainingError;
 
-/// The server did not answer in time. A write may have taken effect.
+/// The server did not answer in time. The outcome of a write is unknown.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no complete answer within {within:?}")]
+#[error("no complete response within {within:?}")]
 pub struct DeadlineError {
-    /// How long the request had.
+    /// The time limit of the request.
     pub within: Duration,
 }
 
-/// A watch said nothing for longer than the server would have kept it open: the connection is dead.
+/// A watch received no data for longer than the server keeps it open, so the connection is dead.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the watch was silent for {bound:?}")]
+#[error("the watch received no data for {bound:?}")]
 pub struct WatchIdleError {
-    /// The longest silence allowed.
+    /// The longest time without data.
     pub bound: Duration,
 }

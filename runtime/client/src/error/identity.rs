@@ -1,26 +1,26 @@
-//! Why a request did not carry the credentials of its controller.
+//! Errors while obtaining the credentials of a controller.
 
 use std::error::Error;
 
 use super::{chain::find, missing_permission::MissingPermission};
 
-/// A controller's own credentials could not be had. The request that needed them was not sent.
+/// The credentials of a controller's ServiceAccount are not available. The request that needed them was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: cannot act as {user}: {cause}")]
 pub struct IdentityError {
-    /// As whom: `system:serviceaccount:kube-system:replicaset-controller`.
+    /// The user: `system:serviceaccount:kube-system:replicaset-controller`.
     pub user: String,
-    /// Why not.
+    /// The cause.
     pub cause: IdentityCause,
 }
 
 impl IdentityError {
-    /// The first of these among an error and its causes.
+    /// Returns the first error of this type among an error and its causes.
     pub fn among<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
     }
 
-    /// What the process itself may not do, if that is why.
+    /// Returns the permission that the process is missing, if that is the cause.
     pub fn denial(&self) -> Option<&MissingPermission> {
         match &self.cause {
             IdentityCause::Denied(denial) => Some(denial),
@@ -32,35 +32,35 @@ impl IdentityError {
     }
 }
 
-/// Why an account or its token could not be had.
+/// The reason why a ServiceAccount or its token is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityCause {
-    /// The namespace of the accounts is not there.
+    /// The namespace of the ServiceAccounts does not exist.
     #[error("there is no namespace {0:?}: create it, or keep the service accounts in another")]
     NoNamespace(String),
-    /// The process itself may not make accounts, or tokens for them.
+    /// The process is not allowed to create ServiceAccounts, or tokens for them.
     #[error(transparent)]
     Denied(MissingPermission),
-    /// The server refused otherwise.
-    #[error("the server refused to make {what}: {message} ({code})")]
+    /// The server rejected the request for another reason.
+    #[error("the server did not create {what}: {message} ({code})")]
     Refused {
-        /// What was asked for.
+        /// The requested item.
         what: &'static str,
-        /// The server's words.
+        /// The error message of the server.
         message: String,
         /// The HTTP status.
         code: u16,
     },
-    /// The server's answer is no token, an empty one, one that no header can hold, or one without a lifetime.
-    #[error("the server's answer holds no usable token")]
+    /// The response contains no valid token, or no lifetime.
+    #[error("the response contains no valid token")]
     NoToken,
-    /// No answer came.
-    #[error("cannot ask for {what}: {reason}")]
+    /// The server did not respond.
+    #[error("cannot request {what}: {reason}")]
     Unreachable {
-        /// What was asked for.
+        /// The requested item.
         what: &'static str,
-        /// What went wrong on the way.
+        /// The reason for the failure.
         reason: String,
     },
 }

@@ -1,35 +1,35 @@
-//! What a role lacks, mostly read off the API server's refusal.
+//! Missing permissions, usually parsed from the error message of the API server.
 //!
-//! A 403 may come from the authorizer, and then a rule is missing, or from admission, as when a quota is used up, and
-//! then none is. Only the first is a [`MissingPermission`]. Which of the two it is stands in the server's words alone; the sentence
-//! is the same for every authorizer, since the server makes it.
+//! A 403 can come from the authorizer, if an RBAC rule is missing, or from admission, for example if a quota is
+//! exceeded. Only the first is a [`MissingPermission`]. They differ only in the error message. The API server formats
+//! this message, so it is the same for every authorizer.
 
 use std::{error::Error, fmt};
 
 use windlass_object::{Rule, Status, Verb};
 
-/// A request that the server's authorizer refused: who may not do what, and the rule that would let them.
+/// A request that the authorizer denied: the user, the request, and the RBAC rule that would allow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingPermission {
-    /// Who asked, as the server knows them: `system:serviceaccount:kube-system:replicaset-controller`. `None` for an
-    /// informer: the process asked.
+    /// The user of the request: `system:serviceaccount:kube-system:replicaset-controller`. `None` for an informer,
+    /// whose requests are those of the process.
     pub user: Option<String>,
-    /// What was to be done.
+    /// The verb of the request.
     pub verb: Verb,
-    /// In which namespace; `None` for all of them, and for resources that live in none.
+    /// The namespace; `None` for requests across all namespaces and for cluster-scoped resources.
     pub namespace: Option<String>,
-    /// The rule that a role must contain: the verb on the resource, or `list` and `watch` for an informer. [`Rule::to_yaml`] writes
-    /// it as an item of a role.
+    /// The rule that a role must contain: the verb on the resource, or `list` and `watch` for an informer.
+    /// [`Rule::to_yaml`] formats it as an item of a role.
     pub rule: Rule,
 }
 
 impl MissingPermission {
-    /// What a refusal says about roles; `None` if it is about something else.
+    /// Parses an error response; `None` if it does not report a missing permission.
     pub fn of(status: &Status) -> Option<Self> {
         if status.code == 403 { Self::said(&status.message) } else { None }
     }
 
-    /// Reads the sentence that every API server has for this.
+    /// Parses the message that every API server uses for missing permissions.
     pub(super) fn said(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once("User \"")?;
         let (user, rest) = quoted_from(rest)?;
@@ -45,7 +45,7 @@ impl MissingPermission {
     }
 }
 
-/// One line, with the rule at its end.
+/// The format is one line that ends with the rule.
 impl fmt::Display for MissingPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MissingPermission { user, verb, namespace, rule } = self;
@@ -67,12 +67,12 @@ impl fmt::Display for MissingPermission {
 
 impl Error for MissingPermission {}
 
-/// A quoted text and what follows it.
+/// Parses a quoted string and returns it with the rest of the text.
 fn quoted(text: &str) -> Option<(String, &str)> {
     quoted_from(text.strip_prefix('"')?)
 }
 
-/// The same, of a text whose opening quote has been read. Go's quoting, of which names need only two escapes.
+/// Parses a string whose opening quote was removed. Go quotes names with only two different escapes.
 fn quoted_from(text: &str) -> Option<(String, &str)> {
     let (mut found, mut characters) = (String::new(), text.char_indices());
     while let Some((at, character)) = characters.next() {
@@ -104,7 +104,7 @@ mod tests {
 
     // parity: role-lacks-rule-error
     #[test]
-    fn what_a_role_lacks_is_told_on_one_line_that_ends_with_the_rule() {
+    fn missing_permission_is_printed_on_one_line_ending_with_the_rule() {
         let denial = MissingPermission::of(&forbidden(POD)).unwrap();
         assert_eq!(
             denial.to_string(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn subresources_groups_names_and_the_whole_cluster_are_read_from_the_servers_words() {
+    fn missing_permission_is_parsed_from_the_server_message() {
         for (message, expected) in [
             (
                 r#"replicasets.apps "a" is forbidden: User "me" cannot update resource "replicasets/status" in API group "apps" in the namespace "web""#,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_that_no_role_would_lift_is_no_denial() {
+    fn forbidden_response_without_missing_rule_is_not_a_denial() {
         for message in [
             r#"pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
             r#"pods "a" is forbidden: unable to create new content in namespace web because it is being terminated"#,
@@ -163,7 +163,7 @@ mod tests {
     struct Wrapped(#[source] kube::Error);
 
     #[test]
-    fn denial_is_found_below_any_wrapping_and_in_raw_errors() {
+    fn missing_permission_is_found_below_any_wrapping() {
         let error = Wrapped(kube::Error::Api(Box::new(forbidden(POD))));
         assert_eq!(missing_permission(&error).map(|it| it.verb), Some(Verb::Create));
         let raw = RequestError::from_status(forbidden(POD), None);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(
             missing_permission(&kube::Error::Api(Box::new(conflict))),
             None,
-            "an answer says what it is"
+            "a server response is not parsed as text"
         );
     }
 }

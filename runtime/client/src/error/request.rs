@@ -1,4 +1,4 @@
-//! Why a raw request failed.
+//! Errors of raw requests.
 
 use std::{error::Error, io, time::Duration};
 
@@ -11,54 +11,54 @@ use super::{
     text::one_line,
 };
 
-/// A raw request failed.
+/// Error of a raw request.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    /// The server refused.
-    #[error("the server refused: {} ({} {})", .0.message, .0.code, .0.reason)]
+    /// The server rejected the request.
+    #[error("the server rejected the request: {} ({} {})", .0.message, .0.code, .0.reason)]
     Api(Box<Status>),
-    /// The server is busy, and says when to come back. Nothing took effect.
+    /// The server is busy and requests a retry later. The request had no effect.
     #[error("the server is busy: {} (429)", .status.message)]
     TooManyRequests {
-        /// How long to wait, where the server says so.
+        /// The delay that the server requests, if any.
         retry_after: Option<Duration>,
-        /// Its words.
+        /// The response.
         status: Box<Status>,
     },
-    /// Nobody listens at the server's address: it is down, or not up yet.
+    /// No process listens at the server's address: the server is down or is starting.
     #[error("connection refused: {0}")]
     ConnectionRefused(String),
-    /// The connection failed otherwise.
+    /// The connection failed for another reason.
     #[error("{0}")]
     Transport(String),
-    /// No complete answer came in time.
-    #[error("no complete answer in time")]
+    /// No complete response arrived in time.
+    #[error("no complete response in time")]
     Deadline,
-    /// The watch was silent for longer than the server would have kept it open.
-    #[error("the watch fell silent")]
+    /// The watch received no data for longer than the server keeps it open.
+    #[error("the watch received no data within its timeout")]
     Silent,
-    /// The answer is not what the API's wire format says it should be.
+    /// The response does not have the API's wire format.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The source does not offer what was asked for, and never will.
+    /// The source does not support the request.
     #[error("unsupported: {0}")]
     Unsupported(&'static str),
-    /// The answer is more than its receiver may hold.
+    /// The response exceeds the budget of its receiver.
     #[error("{0}")]
     NoRoom(String),
-    /// Leadership is not held.
+    /// The replica is not the leader.
     #[error(transparent)]
     Fenced(FencedError),
-    /// The controller has not declared the request.
+    /// The controller did not declare the request.
     #[error(transparent)]
     NotDeclared(NotDeclaredError),
 }
 
 impl RequestError {
-    /// An API server's refusal, as the error that says most about it.
+    /// Converts the status of an error response into the most specific error.
     ///
-    /// `retry_after` is the answer's header; without one, the status may still say how long to wait. No more than 60 s
-    /// are believed: a slip of the server's must not blind an informer for a day.
+    /// `retry_after` is the response header. If it is missing, the status can contain the delay. The delay is limited
+    /// to 60 s, so that a wrong value does not stop an informer for a day.
     pub fn from_status(status: Status, retry_after: Option<Duration>) -> Self {
         let status = Box::new(status);
         if status.code == 429 {
@@ -70,7 +70,7 @@ impl RequestError {
         }
     }
 
-    /// The server's words, if it answered.
+    /// Returns the status of the server; `None` if it did not respond.
     pub fn status(&self) -> Option<&Status> {
         match self {
             RequestError::Api(status) | RequestError::TooManyRequests { status, .. } => Some(status),
@@ -86,13 +86,13 @@ impl RequestError {
         }
     }
 
-    /// The version that was asked for is no longer kept: list again.
+    /// Returns whether the requested version has expired, so that the caller must relist.
     pub fn is_expired(&self) -> bool {
         self.status()
             .is_some_and(|status| status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()))
     }
 
-    /// The version that was asked for is newer than what the server has seen: come back, or list without one.
+    /// Returns whether the requested version is newer than the server's cache. Retry later, or list without a version.
     pub fn is_too_large_version(&self) -> bool {
         self.status().is_some_and(|status| {
             let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -102,17 +102,17 @@ impl RequestError {
         })
     }
 
-    /// There is no such object, or no such resource.
+    /// Returns whether the object or the resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(Status::is_not_found)
     }
 
-    /// The identity may not do this.
+    /// Returns whether the identity is not allowed to send this request.
     pub fn is_forbidden(&self) -> bool {
         self.status().is_some_and(Status::is_forbidden)
     }
 
-    /// The server is busy.
+    /// Returns whether the server is busy.
     pub fn is_too_many_requests(&self) -> bool {
         matches!(self, RequestError::TooManyRequests { .. })
     }

@@ -1,4 +1,4 @@
-//! An error as one line of text, without secrets.
+//! Formats errors as one line of text, without secrets.
 
 use std::error::Error;
 
@@ -6,10 +6,10 @@ use windlass_object::Status;
 
 use super::{chain::causes, credentials::CredentialsError, missing_permission};
 
-/// An error with its causes on one line, none of them said twice.
+/// Formats an error and its causes on one line, without repeated texts.
 ///
-/// Of an API server's refusal its message is told, and not the whole status. Of kube's errors about credentials, which
-/// quote secrets, only what a [`CredentialsError`] says is told.
+/// For an error response of an API server, prints only its message. For kube's errors about credentials, which quote
+/// secrets, prints only the [`CredentialsError`].
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     if let Some(safe) = CredentialsError::among(error) {
         return safe.to_string();
@@ -26,7 +26,7 @@ pub fn one_line(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// An error on one line: of the authorizer's refusal the rule to add, otherwise as [`one_line`].
+/// Formats an error on one line: a missing permission with the rule to add, any other error like [`one_line`].
 pub fn one_line_with_rule(error: &(dyn Error + 'static)) -> String {
     missing_permission(error).map_or_else(|| one_line(error), |denial| denial.to_string())
 }

@@ -1,6 +1,7 @@
-//! One account: made if it is missing, and the tokens that the server makes out for it.
+//! One ServiceAccount: creates it if it is missing, and requests tokens for it.
 //!
-//! A token is asked for first, since the account is there nearly always: one request, and no right to read accounts.
+//! The token is requested first, because the ServiceAccount usually exists: this is one request, and it needs no
+//! permission to read ServiceAccounts.
 
 use std::{fmt, time::Duration};
 
@@ -20,13 +21,13 @@ use crate::{
     stack::{Next, read},
 };
 
-/// How long tokens are asked to last, as upstream's. The server may grant less.
+/// Requested lifetime of tokens, as in upstream. The server can issue a shorter one.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// No token is used for longer, whatever the server grants.
+/// Maximum lifetime of a token, regardless of the lifetime that the server issues.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Where an account is, and the client that asks about it: the process's own.
+/// The name of a ServiceAccount, and the client for requests about it, which uses the credentials of the process.
 #[derive(Clone)]
 pub(crate) struct ServiceAccountClient {
     namespace: String,
@@ -34,33 +35,33 @@ pub(crate) struct ServiceAccountClient {
     root: Next,
 }
 
-/// A token as it goes into a header. Prints as nothing.
+/// A token as a header value. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(HeaderValue);
 
-/// A token that was made out.
+/// A token that the server issued.
 #[derive(Clone, Debug)]
 pub(crate) struct IssuedToken {
     pub(crate) token: Token,
-    /// For how long it is good, counted from when it was asked for.
+    /// The lifetime, counted from the time of the request.
     pub(crate) lifetime: Duration,
 }
 
-/// No token could be had.
+/// A failed attempt to obtain a token.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenFailure {
     pub(crate) error: IdentityError,
-    /// How long the server asks to be left alone.
+    /// The retry delay that the server requests.
     pub(crate) advice: Option<Duration>,
 }
 
-/// How one request about the account failed.
+/// The result of a failed request about the ServiceAccount.
 enum TokenRequestError {
-    /// The server answered.
+    /// The server returned an error.
     Refused(Box<Status>, Option<Duration>),
-    /// It did not, or not to the end.
+    /// The server returned no complete response.
     Unanswered(BoxError),
-    /// It answered nonsense.
+    /// The response is not valid.
     NoToken,
 }
 
@@ -69,7 +70,7 @@ const TOKEN: &str = "a token";
 
 impl ServiceAccountClient {
     /// # Errors
-    /// When no account may be called so, or no namespace: both become part of a path.
+    /// If account or namespace name are not valid: both become part of a path.
     pub(crate) fn new(namespace: &str, name: &str, root: Next) -> Result<Self, ClientError> {
         Self::check_namespace(namespace)?;
         if name.len() > MAX_NAME || !name.split('.').all(is_label) {
@@ -79,17 +80,17 @@ impl ServiceAccountClient {
     }
 
     /// # Errors
-    /// When no namespace may be called so.
+    /// If the name is not a valid namespace name.
     pub(crate) fn check_namespace(namespace: &str) -> Result<(), ClientError> {
         if is_label(namespace) { Ok(()) } else { Err(ClientError::AccountNamespace(namespace.into())) }
     }
 
-    /// The user that the server knows it as.
+    /// Returns the user name of the ServiceAccount.
     pub(crate) fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// A new token. Makes the account if it is not there.
+    /// Requests a new token. Creates the ServiceAccount if it is missing.
     pub(crate) async fn issue(&self) -> Result<IssuedToken, TokenFailure> {
         match self.token().await {
             Err(TokenRequestError::Refused(status, _)) if status.code == 404 => self.make().await?,
@@ -100,7 +101,7 @@ impl ServiceAccountClient {
 
     async fn token(&self) -> Result<IssuedToken, TokenRequestError> {
         let path = format!("{}/{}/token", self.collection(), self.name);
-        // No audience: the server's own.
+        // No audience means the audience of the server.
         let wanted = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -118,10 +119,10 @@ impl ServiceAccountClient {
         });
         match self.post(self.collection(), &account).await {
             Ok(_) => {
-                tracing::info!(user = self.user(), "made a service account that was not there");
+                tracing::info!(user = self.user(), "missing service account created");
                 Ok(())
             }
-            // Somebody else was faster, another replica for instance.
+            // Another client created it first, for example another replica.
             Err(TokenRequestError::Refused(status, _)) if status.code == 409 => Ok(()),
             Err(trouble) => Err(self.failure(ACCOUNT, trouble)),
         }
@@ -161,7 +162,7 @@ impl ServiceAccountClient {
 
     fn refused(&self, what: &'static str, status: &Status) -> IdentityCause {
         let about = status.details.as_ref().map_or("", |details| details.kind.as_str());
-        // An account is never missing when it is made; only its namespace can be.
+        // For a create request, only the namespace can be missing.
         if status.code == StatusCode::NOT_FOUND && (what == ACCOUNT || about == "namespaces") {
             return IdentityCause::NoNamespace(self.namespace.clone());
         }
@@ -174,7 +175,7 @@ impl ServiceAccountClient {
 }
 
 impl IssuedToken {
-    /// Reads the server's answer. What it cannot read it does not quote.
+    /// Parses the response. Does not quote a response that it cannot parse.
     fn read(answer: &[u8]) -> Option<Self> {
         let TokenResponse { spec, status } = serde_json::from_slice(answer).ok()?;
         let seconds = u64::try_from(spec.expiration_seconds?).ok().filter(|seconds| *seconds > 0)?;
@@ -192,7 +193,7 @@ struct TokenResponse {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct TokenSpec {
-    /// What the server granted, which may be less than what was asked for.
+    /// The issued lifetime, which can be shorter than requested.
     expiration_seconds: Option<i64>,
 }
 
@@ -203,7 +204,7 @@ struct TokenStatus {
 }
 
 impl Token {
-    /// `None` for what is no token: nothing, blanks, or what a header cannot hold.
+    /// Returns `None` for a token that is empty, contains white space, or is not a valid header value.
     fn new(token: &str) -> Option<Self> {
         if token.is_empty() || token.contains(char::is_whitespace) {
             return None;
@@ -213,7 +214,7 @@ impl Token {
         Some(Self(value))
     }
 
-    /// What the header `Authorization` is to say.
+    /// Returns the value of the header `Authorization`.
     pub(crate) fn header(&self) -> HeaderValue {
         self.0.clone()
     }
@@ -227,14 +228,14 @@ impl fmt::Debug for Token {
 
 impl fmt::Debug for ServiceAccountClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Account").field(&self.user()).finish()
+        f.debug_tuple("ServiceAccountClient").field(&self.user()).finish()
     }
 }
 
-/// The longest name of an object, in bytes.
+/// Maximum length of an object name, in bytes.
 const MAX_NAME: usize = 253;
 
-/// Whether the API takes this as the name of a namespace: a DNS label.
+/// Returns whether this is a valid namespace name: a DNS label.
 fn is_label(text: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn token_is_what_the_server_granted_for_as_long_as_it_granted_it() {
+    fn issued_token_has_the_lifetime_that_the_server_granted() {
         let grant = read(r#""expirationSeconds":1800"#, "s3cr3t").unwrap();
         assert_eq!(grant.lifetime, Duration::from_secs(1800));
         assert_eq!(grant.token.header(), "Bearer s3cr3t");
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_without_token_or_lifetime_is_none() {
+    fn response_without_token_or_lifetime_is_not_a_token() {
         let lasts = r#""expirationSeconds":1800"#;
         for (spec, token) in [
             (lasts, ""),

@@ -1,12 +1,12 @@
-//! Where the cluster is, and nothing of who we are.
+//! The address of the cluster without credentials.
 
 use http::Uri;
 use kube::Config;
 
-/// The same server, reached and recognized in the same way, by nobody in particular.
+/// Returns a configuration for the same server, CA and proxy, but without credentials.
 ///
-/// What is kept is named, not what is dropped: a field that kube adds one day may be a credential. The headers of the
-/// configuration go as well, since they may hold anything.
+/// Copies an explicit list of fields, because a field that kube adds later could be a credential. The headers of the
+/// configuration are not copied, because they can contain credentials as well.
 pub(crate) fn anonymous(config: &Config) -> Config {
     let mut kept = Config::new(without_userinfo(&config.cluster_url));
     kept.default_namespace.clone_from(&config.default_namespace);
@@ -19,14 +19,14 @@ pub(crate) fn anonymous(config: &Config) -> Config {
     kept
 }
 
-/// A server's address without the name and password it may hold.
+/// Removes user name and password from the address of a server.
 fn without_userinfo(server: &Uri) -> Uri {
     let Some((_, host)) = server.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
         return server.clone();
     };
     let mut parts = server.clone().into_parts();
     parts.authority = host.parse().ok();
-    // What is left of a valid address is one; without its host it leads nowhere, and so to nobody else.
+    // The rest of a valid address is valid; without a host it leads to no other server.
     Uri::from_parts(parts).unwrap_or_default()
 }
 
@@ -41,7 +41,7 @@ mod tests {
 
     // parity: anonymous-client-config
     #[test]
-    fn of_a_configuration_only_the_way_to_the_server_is_kept() {
+    fn anonymous_config_keeps_only_the_route_to_the_server() {
         let mut config = Config::new(Uri::from_static("https://user:s3cr3t@api.test:6443/prefix"));
         config.default_namespace = "web".into();
         config.root_cert = Some(vec![vec![1, 2, 3]]);

@@ -1,5 +1,5 @@
-//! The step that makes a request its account's. It stands where the credentials of the process stand in other stacks:
-//! outside of the fence, so that whoever waited for a token meets the fence after that.
+//! Middleware that adds the token of a ServiceAccount. It takes the position of the process credentials in other
+//! stacks: outside of the fence, so that a request that waited for a token is checked by the fence afterwards.
 
 use http::{Request, StatusCode, header};
 use kube::client::Body;
@@ -17,14 +17,14 @@ impl Middleware for Bearer {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
         let notes = RequestState::of(&mut request);
         let ticket = self.tokens.get().await?;
-        // A body that is a stream can be sent once only.
+        // A streaming body can be sent only once.
         let again = copy(&request);
         let response = next.send(carrying(&ticket, request)).await?;
         if response.status() != StatusCode::UNAUTHORIZED || !self.tokens.invalidate(&ticket) {
             return Ok(response);
         }
         let Some(again) = again else { return Ok(response) };
-        // Who asks is looked at before anything else: what was refused so had no effect.
+        // The server authenticates first, so a request with status 401 had no effect.
         notes.mark_refused();
         drop(response);
         self.meter.retried(&again, &notes, StatusCode::UNAUTHORIZED);

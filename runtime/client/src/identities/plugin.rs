@@ -1,7 +1,7 @@
 //! Runs a credential plugin, as `client.authentication.k8s.io` describes it.
 //!
-//! Own code instead of kube's: kube returns the token of a plugin but not its certificate, runs the plugin once for
-//! each of them, and connects without a certificate if the plugin fails.
+//! This replaces kube's implementation: kube returns the token of a plugin but not its certificate, runs the plugin
+//! once for each of them, and connects without a certificate if the plugin fails.
 
 use std::{
     io::IsTerminal as _,
@@ -16,8 +16,8 @@ use serde_json::json;
 
 use crate::error::CredentialsError;
 
-/// The credential that a plugin returns: a token, a client certificate with its key, or both. It has no `Debug` because all of
-/// it is secret.
+/// The credential that a plugin returns: a token, a client certificate with its key, or both. It has no `Debug` because
+/// all of it is secret.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) token: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Makes this the client certificate of a configuration.
+    /// Sets this as the client certificate of a configuration.
     pub(crate) fn apply(&self, auth: &mut AuthInfo) {
         auth.client_certificate_data = Some(BASE64_STANDARD.encode(&self.certificate));
         auth.client_key_data = Some(BASE64_STANDARD.encode(&self.key).into());
@@ -54,10 +54,10 @@ struct Status {
     expiration_timestamp: Option<Timestamp>,
 }
 
-/// Runs the plugin and waits until it exits, without a limit.
+/// Runs the plugin and waits until it exits, without a time limit.
 ///
 /// # Errors
-/// When it cannot be started, fails, or prints neither a token nor a certificate with its key.
+/// If it cannot be started, fails, or prints neither a token nor a certificate with its key.
 pub(crate) fn run(exec: &ExecConfig) -> Result<Credential, CredentialsError> {
     let output = command(exec)?.output().map_err(|error| CredentialsError::PluginNotStarted(error.kind()))?;
     if !output.status.success() {

@@ -1,19 +1,20 @@
-//! The credentials of the process, which follow what they are read from.
+//! The credentials of the process, which are reloaded when their source changes.
 //!
 //! Guarantees:
-//! - A token file is read again each minute, and a credential plugin runs again a minute before its credential
-//!   expires. During that load, and if it fails, requests use the last credential until it expires. White space around a
-//!   token is removed.
-//! - A client certificate and its key are read again within a second of a change, when a connection is acquired; from
-//!   then on requests use connections that were opened with the new pair. The same holds for the pair of a plugin. No
-//!   connection is opened without a certificate because a new certificate is unavailable. kube reads the CA file again itself.
-//! - After a 401 the files are read again, or the plugin runs again, and the request is sent once more: a request
-//!   that is answered 401 has no effect.
-//! - One load at a time serves all requests that wait for it, and continues when they are dropped. The next load
-//!   begins 10 s later at the earliest.
-//! - Why requests are not authenticated is kept for readiness ([`ProcessCredentials::problem`]) until one is again.
+//! - A token file is read again every minute, and a credential plugin runs again one minute before its credential
+//!   expires. During that load, and if it fails, requests use the previous credential until it expires. White space
+//!   around a token is removed.
+//! - A client certificate and its key are read again within a second of a change, when a connection is acquired. From
+//!   then on, requests use connections that were opened with the new pair. The same applies to the pair of a plugin. If
+//!   a new certificate is not available, no connection is opened without a certificate. kube reloads the CA file.
+//! - After a 401 the files are read again, or the plugin runs again, and the request is repeated once: a request that
+//!   failed with 401 had no effect.
+//! - One load at a time serves all waiting requests, and continues when they are dropped. The next load starts at least
+//!   10 s later.
+//! - The reason why requests are not authenticated is kept for readiness ([`ProcessCredentials::problem`]) until a
+//!   request is authenticated.
 //!
-//! It does not stop a plugin: a plugin that does not exit is reported, and no second one is started.
+//! A plugin that does not exit is reported, but it is not stopped, and no second one is started.
 
 use std::{
     sync::{
@@ -39,18 +40,18 @@ use crate::{
     stack::{Middleware, Next, RequestState, ResponseResult, StackService, copy, over},
 };
 
-/// How old a token file's token can be, as client-go.
+/// Maximum age of a token from a token file, as in client-go.
 const TOKEN_FILE_INTERVAL: Duration = Duration::from_secs(60);
-/// How long before its credential expires a plugin is run again, as kube.
+/// Time before the expiry of its credential at which a plugin is run again, as in kube.
 const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_secs(60);
-/// How often certificate files are compared.
+/// Interval of checks for changed certificate files.
 const IDENTITY_INTERVAL: Duration = Duration::from_secs(1);
-/// The least time from one load to the next: a server that rejects everything must not run a plugin each time.
+/// Minimum time between loads: a server that rejects every request must not run a plugin each time.
 const LOAD_INTERVAL: Duration = Duration::from_secs(10);
-/// After this long a plugin that has not ended is a problem.
+/// Time after which a plugin that is still running is reported.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// The credentials of the process. Clones are the same.
+/// The credentials of the process. Clones share them.
 #[derive(Clone)]
 pub(crate) struct ProcessCredentials(Arc<Inner>);
 
@@ -58,7 +59,7 @@ struct Inner {
     env: Env,
     config: Config,
     loaded: Mutex<Loaded>,
-    /// Held during a load.
+    /// Locked during a load.
     loading: Arc<tokio::sync::Mutex<()>>,
     identity: Mutex<Identity>,
     identity_number: AtomicU64,
@@ -68,12 +69,12 @@ struct Inner {
 #[derive(Clone)]
 struct Loaded {
     credentials: Arc<Credentials>,
-    /// How many loads succeeded.
+    /// Number of successful loads.
     number: u64,
     at: Instant,
-    /// When the last load ended, except the first.
+    /// Time when the last load ended, except the first.
     tried_at: Option<Instant>,
-    /// Why the last load failed, if it did.
+    /// Error of the last load, if it failed.
     failure: Option<CredentialsError>,
     loading_since: Option<Instant>,
 }
@@ -87,19 +88,19 @@ struct Credentials {
     expires_at: Option<Timestamp>,
 }
 
-/// The certificate files as they were when they were compared last.
+/// The content of the certificate files at the last comparison.
 struct Identity {
-    /// `None` if the next connection must compare them.
+    /// `None` if the next connection must compare the files.
     compared_at: Option<Instant>,
     files: Vec<Option<Vec<u8>>>,
 }
 
-/// How urgently credentials are loaded again.
+/// The urgency of a reload.
 enum Need {
     None,
-    /// They expire soon, or are old.
+    /// The credentials expire soon, or are old.
     Soon,
-    /// They have expired.
+    /// The credentials have expired.
     Now,
 }
 
@@ -107,7 +108,7 @@ impl ProcessCredentials {
     /// Loads the credentials of this configuration. Waits until a plugin exits.
     ///
     /// # Errors
-    /// When they cannot be used.
+    /// If they cannot be used.
     pub(crate) fn load(env: Env, config: Config) -> Result<Self, ClientError> {
         let at = env.now();
         let credentials = Arc::new(load(&config)?);
@@ -130,13 +131,13 @@ impl ProcessCredentials {
         })))
     }
 
-    /// Returns why requests are not authenticated, if so.
+    /// Returns the reason why requests are not authenticated; `None` if they are.
     pub(crate) fn problem(&self) -> Option<CredentialsError> {
         let problem = lock(&self.0.problem).clone();
         problem.or_else(|| self.is_slow().then_some(CredentialsError::PluginSlow))
     }
 
-    /// Returns whether requests wait for a load that has taken long.
+    /// Returns whether requests wait for a load that takes long.
     fn is_slow(&self) -> bool {
         let now = self.0.env.now();
         let is_slow = |since: Instant| now.saturating_duration_since(since) >= SLOW;
@@ -164,7 +165,8 @@ impl ProcessCredentials {
         identity_number.load(Ordering::Relaxed)
     }
 
-    /// Returns the client certificate to connect with and no other credential: kube would run a plugin for each connector.
+    /// Returns the client certificate to connect with, without other credentials: kube would run a plugin per
+    /// connector.
     pub(crate) fn client_certificate(&self) -> AuthInfo {
         let configured = &self.0.config.auth_info;
         let mut auth = AuthInfo {
@@ -205,10 +207,10 @@ impl ProcessCredentials {
         }
     }
 
-    /// Loads credentials again that are about to expire, without waiting, or that have expired.
+    /// Reloads the credentials: without waiting if they expire soon, and with waiting if they have expired.
     ///
     /// # Errors
-    /// When they have expired and cannot be loaded.
+    /// If they have expired and cannot be loaded.
     async fn follow(&self) -> Result<(), CredentialsError> {
         match self.need() {
             Need::None => Ok(()),
@@ -219,25 +221,26 @@ impl ProcessCredentials {
                 Ok(())
             }
             Need::Now if self.renew(self.loaded().number).await => Ok(()),
-            // A credential that is expired when it is loaded is sent: the clock of the plugin can differ.
+            // A credential that is expired when it is loaded is still sent: the clock of the plugin can differ.
             Need::Now => self.loaded().failure.map_or(Ok(()), Err),
         }
     }
 
-    /// Replaces the credentials of this number, which expired or were rejected. False if there are no others.
+    /// Replaces the credentials with this number, which expired or were rejected. Returns `false` if there are no
+    /// others.
     ///
     /// # Cancel safety
-    /// A load that has begun continues.
+    /// A load that has started continues.
     async fn renew(&self, number: u64) -> bool {
         let turn = Arc::clone(&self.0.loading).lock_owned().await;
         if let Some(load) = self.begin_load(number, turn) {
-            // A load that panicked replaced no credentials, so the number is the same.
+            // A load that panicked did not replace the credentials, so the number is unchanged.
             let _ = load.await;
         }
         self.loaded().number != number
     }
 
-    /// Begins a load in its own task, unless these credentials were replaced or the last load ended less than
+    /// Starts a load in a separate task, unless these credentials were replaced or the last load ended less than
     /// [`LOAD_INTERVAL`] ago.
     fn begin_load(
         &self,
@@ -260,8 +263,8 @@ impl ProcessCredentials {
         }))
     }
 
-    /// Loads the credentials again; the last ones stay if that fails.
-    #[expect(clippy::disallowed_methods, reason = "files and plugins are no part of a simulation")]
+    /// Loads the credentials again. If that fails, the previous ones are kept.
+    #[expect(clippy::disallowed_methods, reason = "simulations do not use files or plugins")]
     async fn load_again(&self) {
         let config = self.0.config.clone();
         // A plugin blocks until it exits.
@@ -281,7 +284,7 @@ impl ProcessCredentials {
             }
             Err(error) => {
                 let failure = problem_of(error);
-                tracing::warn!(error = %failure, "credentials cannot be renewed");
+                tracing::warn!(error = %failure, "credential renewal failed");
                 (loaded.at, loaded.failure) = (now, Some(failure));
             }
         }
@@ -311,8 +314,8 @@ impl ProcessCredentials {
     }
 }
 
-/// Returns whether the server had authenticated a request that it answers with this status. A busy server and a proxy can
-/// answer before that.
+/// Returns whether a response with this status shows that the server authenticated the request. A busy server and a
+/// proxy can respond before authentication.
 fn is_authenticated(status: StatusCode) -> bool {
     let is_before = matches!(
         status,
@@ -329,7 +332,7 @@ impl Middleware for ProcessCredentials {
             return Err(problem.into());
         }
         let loaded = self.loaded();
-        // A body that is a stream can be sent once only.
+        // A streaming body can be sent only once.
         let again = copy(&request).filter(|_| self.can_renew());
         let response = self.authorized(&loaded, request, &next).await?;
         let Some(again) = again.filter(|_| response.status() == StatusCode::UNAUTHORIZED) else {
@@ -358,13 +361,13 @@ fn problem_of(error: ClientError) -> CredentialsError {
     }
 }
 
-/// Reads the token file and runs the plugin; kube does the rest. kube sends the white space of a token file, which is not
-/// valid in a header, and does not return the certificate of a plugin.
+/// Reads the token file and runs the plugin; kube handles other credentials. kube sends the white space of a token
+/// file, which is not valid in a header, and does not return the certificate of a plugin.
 fn load(config: &Config) -> Result<Credentials, ClientError> {
     let mut config = config.clone();
     let auth = &mut config.auth_info;
     let (mut pair, mut expires_at) = (None, None);
-    // Other credentials of the configuration have precedence, as in kube.
+    // As in kube, other configured credentials have precedence.
     let has_others = auth.token.is_some()
         || auth.token_file.is_some()
         || auth.auth_provider.is_some()
@@ -394,7 +397,7 @@ fn read_token(path: String) -> Result<String, ClientError> {
     }
 }
 
-/// What the certificate files hold; `None` for each that cannot be read.
+/// Returns the content of the certificate files; `None` for each file that cannot be read.
 fn identity_files(config: &Config) -> Vec<Option<Vec<u8>>> {
     let auth = &config.auth_info;
     let paths = [auth.client_certificate.as_ref(), auth.client_key.as_ref()];

@@ -1,7 +1,7 @@
-//! The token of one account over time: asked for when first needed, renewed before it expires, one request at a time.
+//! The token of one ServiceAccount: requested on first use and renewed before it expires, one request at a time.
 //!
-//! No task keeps it fresh: the request that finds the token due for renewal renews it, and all others continue with the
-//! old one meanwhile. An identity that sends nothing asks for nothing.
+//! There is no refresh task. The first request after the renewal time renews the token, and other requests use the
+//! previous one. An identity that sends no requests requests no tokens.
 
 use std::{
     fmt,
@@ -15,28 +15,28 @@ use windlass_env::{Env, Instant, Rng};
 use super::account::{IssuedToken, ServiceAccountClient, Token, TokenFailure};
 use crate::error::IdentityError;
 
-/// A token is renewed when this share of its lifetime has passed, in percent: upstream's rule.
+/// The share of its lifetime after which a token is renewed, in percent, as in upstream.
 const RENEWED_AFTER: u32 = 80;
-/// A renewal may come earlier by up to this share, in percent, so that identities that began together do not all ask
-/// at once forever after.
+/// The maximum share by which a renewal is earlier, in percent, so that identities that start together do not renew at
+/// the same time.
 const SPREAD: u32 = 10;
-/// The wait after a first failure; it doubles with each further one. Upstream's.
+/// Delay after the first failure; doubles with each further failure. As in upstream.
 const MIN_WAIT: Duration = Duration::from_millis(500);
-/// The longest wait between two tries, but for half of it that chance adds. Short enough that a request which needs a
-/// token still gets it within its own deadline, once whatever kept it back is over.
+/// Maximum delay between two attempts, before up to 50 % jitter. Short enough that a request that needs a token
+/// receives it within its own time limit after the failure ends.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// A server that refuses a token younger than this would refuse the next one too: it does not know the account yet, or
-/// does not take tokens at all.
+/// If a server rejects a token younger than this, it would also reject a new one: it has not observed the
+/// ServiceAccount yet, or does not accept tokens.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// The tokens of one account. Clones are one.
+/// The tokens of one ServiceAccount. Clones share them.
 #[derive(Clone)]
 pub(crate) struct TokenCache(Arc<Inner>);
 
 struct Inner {
     env: Env,
     account: ServiceAccountClient,
-    /// Whoever asks the server holds it. Fair: tokio's mutex hands over in the order of arrival.
+    /// Held while requesting a token. Fair: tokio's mutex is first in, first out.
     turns: Turns<()>,
     state: Mutex<State>,
 }
@@ -44,17 +44,17 @@ struct Inner {
 struct State {
     rng: Rng,
     held: Option<CachedToken>,
-    /// How many tokens there were.
+    /// Number of issued tokens.
     grants: u64,
-    /// How many tries failed.
+    /// Number of failed attempts.
     failures: u64,
-    /// How many of these since a token was last made out.
+    /// Number of failed attempts since the last issued token.
     in_a_row: u32,
-    /// The last failure, and before when nobody tries again.
+    /// The last failure, and the time of the next attempt.
     failed: Option<(IdentityError, Instant)>,
 }
 
-/// A token and its times.
+/// A token with its times.
 #[derive(Clone)]
 struct CachedToken {
     ticket: TokenRef,
@@ -63,20 +63,20 @@ struct CachedToken {
     ends_at: Instant,
 }
 
-/// A token to send a request with, and which of its account's it is.
+/// A token for a request, and its number among the tokens of the ServiceAccount.
 #[derive(Clone)]
 pub(crate) struct TokenRef {
     pub(crate) token: Token,
     number: u64,
 }
 
-/// What there is for a request.
+/// The result of a cache lookup.
 enum CacheLookup {
-    /// A good token.
+    /// A valid token.
     Good(TokenRef),
-    /// A good token that somebody should renew.
+    /// A valid token that should be renewed.
     Due(TokenRef),
-    /// None.
+    /// No valid token.
     Nothing,
 }
 
@@ -86,10 +86,10 @@ impl TokenCache {
         Self(Arc::new(Inner { env, account, turns: Turns::new(()), state: Mutex::new(state) }))
     }
 
-    /// A token that is good now.
+    /// Returns a valid token, and requests one if necessary.
     ///
     /// # Cancel safety
-    /// A request that is dropped gives up its turn. A token that was on its way to it is lost, and asked for again.
+    /// A dropped request leaves the queue. If its token was already requested, the token is lost and requested again.
     pub(crate) async fn get(&self) -> Result<TokenRef, IdentityError> {
         match self.look() {
             CacheLookup::Good(ticket) => Ok(ticket),
@@ -98,7 +98,7 @@ impl TokenCache {
         }
     }
 
-    /// The server did not take this token. Whether another one is worth a try.
+    /// Drops a token that the server rejected. Returns whether a retry with another token is useful.
     pub(crate) fn invalidate(&self, ticket: &TokenRef) -> bool {
         let (now, mut state) = (self.0.env.now(), self.lock());
         match &state.held {
@@ -109,18 +109,19 @@ impl TokenCache {
                 }
                 !young
             }
-            // Somebody noticed before.
+            // Another request already reported this token.
             _ => true,
         }
     }
 
-    /// A new token instead of one that is still good; the old one if somebody else is at it, or if it fails.
+    /// Renews a token that is still valid. Returns the old token if another request renews it, or if renewal fails.
     async fn renewed(&self, old: TokenRef) -> TokenRef {
         let Ok(_turn) = self.0.turns.try_lock() else { return old };
         self.ask().await.unwrap_or(old)
     }
 
-    /// A token for a request that cannot be sent without one. Whoever waited for a try that failed fails with it.
+    /// Waits for a token for a request that cannot be sent without one. If an attempt fails while it waits, returns
+    /// that error.
     async fn first(&self) -> Result<TokenRef, IdentityError> {
         let failures = self.lock().failures;
         let _turn = self.0.turns.lock().await;
@@ -150,7 +151,7 @@ impl TokenCache {
     fn failed(&self, failure: TokenFailure) -> IdentityError {
         let error = failure.error.clone();
         let wait = self.lock().failed(failure, self.0.env.now());
-        tracing::warn!(%error, ?wait, "no token for a service account: trying again");
+        tracing::warn!(%error, ?wait, "token request for service account failed; retrying");
         error
     }
 
@@ -164,7 +165,7 @@ impl TokenCache {
         if now < held.renew_at || now < pause { CacheLookup::Good(ticket) } else { CacheLookup::Due(ticket) }
     }
 
-    /// No code of others runs under this lock, so poison cannot mean a broken state.
+    /// Ignores poisoning: no user code runs under this lock, so the state is always consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,11 +183,11 @@ impl State {
         ticket
     }
 
-    /// How long to wait before the next try.
+    /// Records a failure and returns the delay until the next attempt.
     fn failed(&mut self, failure: TokenFailure, now: Instant) -> Duration {
         let TokenFailure { error, advice } = failure;
         let doubled = MIN_WAIT.saturating_mul(1 << self.in_a_row.min(16)).min(MAX_WAIT);
-        // Longer than a request waits for its token is too long, whatever the server asks for.
+        // A longer delay than the time limit of a request is not useful, regardless of the server's request.
         let wait = self.rng.jitter(doubled.max(advice.unwrap_or_default().min(MAX_WAIT)), 0.5);
         self.failures += 1;
         self.in_a_row = self.in_a_row.saturating_add(1);
@@ -197,6 +198,6 @@ impl State {
 
 impl fmt::Debug for TokenCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tokens").field(&self.0.account).finish()
+        f.debug_tuple("TokenCache").field(&self.0.account).finish()
     }
 }

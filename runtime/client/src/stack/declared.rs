@@ -1,4 +1,4 @@
-//! Refuses what a controller has not declared.
+//! Rejects requests that a controller did not declare.
 
 use std::{fmt, sync::Arc};
 
@@ -9,9 +9,9 @@ use windlass_object::Verb;
 use super::{Middleware, Next, RequestState, ResponseResult};
 use crate::error::NotDeclaredError;
 
-/// What a controller has declared it does.
+/// The verbs that a controller declares.
 pub trait DeclaredVerbs: Send + Sync + fmt::Debug {
-    /// Whether `verb` on `resource` of `group` was declared; subresources are written `pods/status`.
+    /// Returns whether `verb` on `resource` of `group` is declared; subresources have the form `pods/status`.
     fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool;
 }
 

@@ -1,8 +1,8 @@
-//! The switch of a process that shuts down: from then on nobody waits, and what is on the wire is answered.
+//! Stops waiting requests when the process shuts down; requests in flight complete.
 //!
-//! A request that can leave at once still does, so that a reconcile that is about to end comes to its end. One that
-//! would have to wait, for the limiter, for a place on the wire or for a busy server, fails instead: a reconcile that
-//! has queued hundreds of requests would hold up the hand-over for as long as the limiter lets them trickle.
+//! A request that can be sent immediately is still sent, so that a reconcile that is almost complete can finish. A
+//! request that would wait for the rate limiter, for a permit or for a busy server fails instead: a reconcile with
+//! hundreds of queued requests would delay the handoff.
 
 use std::{future::poll_fn, pin::pin, task::Poll};
 
@@ -24,7 +24,7 @@ impl Middleware for Drain {
         let mut answer = next.send(request);
         let mut draining = false;
         poll_fn(|cx| {
-            // Asked first: whoever need not wait is let through.
+            // Polled first, so that a request that does not wait still completes.
             if let Poll::Ready(answer) = answer.poll_unpin(cx) {
                 return Poll::Ready(answer);
             }
@@ -36,11 +36,11 @@ impl Middleware for Drain {
 }
 
 impl Drain {
-    /// Resolves once the process shuts down.
+    /// Waits until the process shuts down.
     async fn switched(self) {
         let mut switch = self.0;
         if switch.wait_for(|draining| *draining).await.is_err() {
-            // Nobody is left who could throw the switch.
+            // All senders were dropped, so the process never drains.
             pending::<()>().await;
         }
     }

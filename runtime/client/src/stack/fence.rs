@@ -1,38 +1,37 @@
-//! The last step before the wire: nothing leaves a killed environment, and no write leaves without the fence.
+//! The last layer before the wire: a killed environment sends nothing, and every write must pass the fence.
 //!
-//! Which fence that is may differ from client to client: a process can hold some shards and not others. A client with a
-//! fence of its own notes it on each request ([`ControllerClients::behind`](crate::ControllerClients::behind)), and it is
-//! asked here, at the end.
-//! A client has a fence or none, whatever it writes: the clients of the election, of accounts' tokens and of reviews
-//! have none.
+//! Clients can have different fences: a process can hold some shards and not others. A client with its own fence
+//! attaches it to each request ([`ControllerClients::with_fence`](crate::ControllerClients::with_fence)), and this
+//! layer checks it. A client either has a fence for all its writes or none: the clients of the election, of
+//! ServiceAccount tokens and of access reviews have none.
 //!
 //! # When a fenced write can take effect
 //!
-//! Let the fence end at E and a standby write at E + A at the earliest, where A is the allowance: lease duration minus
+//! Let E be the end of the fence, and E + A the earliest write of a standby, where A is the lease duration minus the
 //! renew deadline. A write takes effect by E + A, for these reasons:
 //!
-//! - The gate decides once a connection is established, so the time for DNS, TCP and TLS is spent before. A write
-//!   that leaves at t with r left until E carries `timeout=r`. With less than a second left it does not leave.
-//! - It arrives by t + A: the kernel closes a connection whose data is unacknowledged for longer
-//!   ([`ClientOptions::unacknowledged_timeout`](crate::ClientOptions)). The server stops working on it r later, at
+//! - The fence is checked after a connection is established, so the time for DNS, TCP and TLS has already passed. A
+//!   write that is sent at t with r left until E carries `timeout=r`. With less than one second left it is not sent.
+//! - The write arrives by t + A: the kernel closes a connection whose data is unacknowledged for longer
+//!   ([`ClientOptions::unacknowledged_timeout`](crate::ClientOptions)). The server stops processing it r later, at
 //!   t + r + A = E + A.
-//! - At E the gate drops a write that is still in flight. Its connection is closed by a reset: the kernel discards the
-//!   bytes that it has not delivered, and the server's own kernel reports the reset.
+//! - At E this layer drops a write that is still in flight. A reset closes its connection: the kernel discards the
+//!   bytes that it has not delivered, and the server's kernel reports the reset.
 //!
-//! What remains possible:
+//! Remaining risks:
 //!
-//! - The process is stopped (SIGSTOP, a frozen cgroup) between the decision and the system call that writes, which are
-//!   microseconds apart. The write then leaves when the process continues. One whose system call did not take all bytes
-//!   is dropped instead: the gate checks the fence again before each step.
-//! - A server that is paused as a whole while a complete request lies in its receive buffer counts `timeout=` from
-//!   when it reads. kube-apiserver cancels a request when it detects the reset, usually before it writes; a server that
-//!   does not look applies a write of a deposed leader.
-//! - The same holds for bytes that a proxy or load balancer between has acknowledged, and for other systems than Linux,
-//!   where no limit on unacknowledged data is set.
-//! - While the machine is paused by its hypervisor nothing here runs. The election's fence detects the jump of the wall
-//!   clock before the next write leaves; what the kernel sent before the pause it may retransmit after it.
+//! - The process is stopped (SIGSTOP, a frozen cgroup) between the check and the system call that writes, which are
+//!   microseconds apart. The write is then sent when the process continues. If the system call did not accept all
+//!   bytes, the write is dropped instead: the fence is checked again before each step.
+//! - A server that is paused while a complete request is in its receive buffer counts `timeout=` from the time when it
+//!   reads the request. kube-apiserver cancels a request when it detects the reset, usually before it writes. A server
+//!   without this check applies a write of a former leader.
+//! - The same applies to bytes that a proxy or load balancer in between has acknowledged, and to systems other than
+//!   Linux, where unacknowledged data is not limited.
+//! - While a hypervisor pauses the machine, no code runs here. The election's fence detects the jump of the wall clock
+//!   before the next write is sent. The kernel can retransmit data from before the pause after it.
 //!
-//! A write without a fence carries the time that is left until its caller stops waiting.
+//! A write without a fence carries the time until its caller stops waiting.
 
 use std::{fmt, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -49,24 +48,24 @@ use super::{
 };
 use crate::error::{FencedError, KilledError};
 
-/// Whether writes may leave: held by whoever knows about leadership.
+/// Decides whether writes are permitted, according to leadership.
 pub trait Fence: Send + Sync + fmt::Debug + 'static {
-    /// Whether a write may leave now, and until when it must have been answered.
+    /// Returns whether a write can be sent now, and the deadline of its response.
     fn state(&self) -> FenceState;
 
-    /// Resolves when the fence is no longer open; writes under way are dropped then. Renewals move the deadline
-    /// and do not resolve it. Never resolves for a fence that never closes.
+    /// Completes when the fence is no longer open; writes in flight are then dropped. Renewals move the deadline and do
+    /// not complete the future. Never completes for a fence that never closes.
     fn closed(&self) -> BoxFuture<'static, ()>;
 }
 
-/// What a [`Fence`] says.
+/// The state of a [`Fence`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum FenceState {
-    /// There is no election: writes leave without a deadline of the fence's.
+    /// There is no election: writes are sent without a deadline of the fence.
     Open,
-    /// Writes may leave, and must not take effect after this point.
+    /// Writes can be sent, and must not take effect after this point in time.
     Until(Instant),
-    /// No write may leave.
+    /// No write can be sent.
     Closed,
 }
 
@@ -84,11 +83,11 @@ impl Fence for OpenFence {
     }
 }
 
-/// Notes a fence on each request, for the gate to ask in place of the one of all clients.
+/// Attaches a fence to each request, which replaces the common fence of all clients.
 #[derive(Clone)]
 pub(crate) struct AttachFence(pub(crate) Arc<dyn Fence>);
 
-/// The fence that a request set out with, on its way to the gate.
+/// The fence that is attached to a request.
 #[derive(Clone)]
 struct AttachedFence(Arc<dyn Fence>);
 
@@ -99,20 +98,20 @@ impl Middleware for AttachFence {
     }
 }
 
-/// With less than this left before the fence closes, nothing is sent: the request could not be answered in time.
+/// Minimum time until the fence closes. With less time left, the server could not respond in time.
 const MIN_REMAINING: Duration = Duration::from_secs(1);
 
-/// No longer time is named to the server. Go's durations end after 292 years, and a server works for minutes at most.
+/// Maximum timeout in a request. Go's durations end after 292 years, and servers work for minutes at most.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// When the caller of a request stops waiting for its answer.
+/// The time at which the caller of a request stops waiting for its response.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Due(pub(crate) Instant);
 
 #[derive(Clone)]
 pub(crate) struct FenceMiddleware {
     pub(crate) env: Env,
-    /// For requests that set out with none of their own; `None` for clients that are not fenced at all.
+    /// For requests without an attached fence; `None` for clients without a fence.
     pub(crate) fence: Option<Arc<dyn Fence>>,
     pub(crate) wire: Arc<dyn Wire>,
 }
@@ -136,18 +135,18 @@ impl FenceMiddleware {
     }
 
     async fn fenced(&self, fence: &dyn Fence, request: Request<Body>, notes: RequestState) -> ResponseResult {
-        // No connection is made for a write that cannot leave.
+        // Do not connect for a write that cannot be sent.
         self.remaining(fence)?;
         let mut answer = self.depart(request, &notes, Some(fence)).boxed();
-        // Timers may not run while a machine sleeps, and the clock does: on waking, the answer may be there before the
-        // fence's own timer fires. So the fence is asked again at every step of the way.
+        // Timers might not advance while the machine sleeps, but the clock does. After wakeup the response can arrive
+        // before the timer of the fence fires, so the fence is checked at every poll.
         let watched = poll_fn(|cx| {
             if self.is_over(fence) {
                 return Poll::Ready(None);
             }
             answer.poll_unpin(cx).map(Some)
         });
-        // The fence is asked first: once it has closed, an answer that arrives with it comes too late to be acted on.
+        // The fence is polled first: a response that arrives when it has closed must not be used.
         match select(fence.closed(), watched).await {
             Either::Right((Some(answer), _)) => answer,
             Either::Left(_) | Either::Right((None, _)) if notes.was_sent() => {
@@ -157,10 +156,10 @@ impl FenceMiddleware {
         }
     }
 
-    /// Acquires a connection, then decides whether the request leaves on it and how long the server may take.
+    /// Acquires a connection, then decides whether the request is sent and how long the server can take.
     ///
-    /// A connection that the server closed while it was idle gives the request back unsent; the next is tried with a
-    /// new decision. Each such connection is gone after that, so the loop ends with a new one.
+    /// If the server closed an idle connection, the request is returned unsent and sent on the next connection after a
+    /// new check. Each such connection is removed, so the loop ends with a new connection.
     async fn depart(
         &self,
         mut request: Request<Body>,
@@ -198,7 +197,7 @@ impl FenceMiddleware {
         }
     }
 
-    /// Returns how long a write may take by the fence; `None` for a fence without a deadline.
+    /// Returns the time limit that the fence sets for a write; `None` for a fence without a deadline.
     fn remaining(&self, fence: &dyn Fence) -> Result<Option<Duration>, FencedError> {
         match fence.state() {
             FenceState::Open => Ok(None),
@@ -210,7 +209,7 @@ impl FenceMiddleware {
         }
     }
 
-    /// Tells the server to give up when the fence will have closed, or when the caller will have given up.
+    /// Adds a timeout for the server: until the fence closes or the caller stops waiting.
     fn bounded(
         &self,
         mut request: Request<Body>,
@@ -226,7 +225,7 @@ impl FenceMiddleware {
     }
 }
 
-/// Replaces the `timeout` parameter. The server reads a Go duration, and takes zero for "no limit": never that.
+/// Replaces the `timeout` parameter, a Go duration. It is never zero, because the server treats zero as "no limit".
 fn with_timeout(uri: &Uri, within: Duration) -> Result<Uri, BoxError> {
     with_parameter(uri, "timeout", &format!("{}ms", within.min(MAX_TIMEOUT).as_millis().max(1)))
 }
@@ -236,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeout_joins_or_replaces_what_is_in_the_query() {
+    fn timeout_parameter_is_added_or_replaced() {
         let rewrite =
             |uri: &str| with_timeout(&uri.parse().unwrap(), Duration::from_millis(1500)).unwrap().to_string();
         assert_eq!(rewrite("http://h/p"), "http://h/p?timeout=1500ms");
@@ -247,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn timeout_is_never_zero() {
+    fn timeout_parameter_is_never_zero() {
         let uri = with_timeout(&"/p".parse().unwrap(), Duration::from_nanos(1)).unwrap();
         assert_eq!(uri, "/p?timeout=1ms");
     }
 
     #[test]
-    fn timeout_of_a_request_without_limit_is_a_go_duration() {
+    fn timeout_of_request_without_limit_is_a_valid_go_duration() {
         let uri = with_timeout(&"/p".parse().unwrap(), Duration::MAX).unwrap();
         assert_eq!(uri, "/p?timeout=86400000ms");
     }

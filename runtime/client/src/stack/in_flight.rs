@@ -1,8 +1,8 @@
-//! Bounds how many requests of an identity are on the wire at once.
+//! Limits the number of concurrent requests of an identity.
 //!
-//! HTTP/1 gives each its own connection: a server that slows down must not cost the process, and itself, ever more
-//! of them. Whoever comes first is sent first. Watches are exempt, since each of them stays for minutes,
-//! and so are requests without a time limit.
+//! With HTTP/1 each request uses its own connection: a slow server must not cause an unlimited number of connections.
+//! Requests are sent in arrival order (FIFO). Watches are exempt because each watch stays open for minutes. Requests
+//! without a time limit are exempt as well.
 
 use std::{
     pin::Pin,
@@ -21,14 +21,14 @@ use windlass_env::Env;
 
 use super::{Middleware, Next, RequestState, ResponseBody, ResponseResult, request_options::is_unlimited};
 
-/// How many requests of one identity may be on the wire: three seconds' worth of the default budget, and far more
-/// than a server that answers in time ever sees.
+/// Maximum number of requests in flight per identity: three seconds of the default rate, and far more than needed while
+/// the server responds in time.
 pub(crate) const MAX_IN_FLIGHT: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct ConcurrencyLimit {
     env: Env,
-    /// Fair: tokio's semaphore hands over in the order of arrival.
+    /// Fair: tokio's semaphore is first in, first out.
     places: Arc<Semaphore>,
 }
 
@@ -41,7 +41,7 @@ impl ConcurrencyLimit {
 impl Middleware for ConcurrencyLimit {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
         let notes = RequestState::of(&mut request);
-        // Without an end, either: such a request would keep its place forever.
+        // A request without a time limit is exempt as well: it could keep its permit forever.
         if notes.info().is_watch() || is_unlimited(&request) {
             return next.send(request).await;
         }
@@ -53,7 +53,7 @@ impl Middleware for ConcurrencyLimit {
     }
 }
 
-/// A body that occupies its connection, and so its place, until it is dropped.
+/// A body that keeps its permit until it is dropped, because it occupies a connection.
 struct PermitBody {
     inner: ResponseBody,
     _place: OwnedSemaphorePermit,

@@ -1,9 +1,9 @@
-//! Limits how many requests an identity sends.
+//! Limits the request rate of an identity.
 //!
-//! The budget is a token bucket over the environment's clock. Whoever comes first waits first: waiters queue behind
-//! a fair lock, and only the one at the head looks at the bucket. Opening a watch costs nothing, so that a caller
-//! that must reconnect a hundred watches is not held back when it is furthest behind. A request that carries
-//! [`Unthrottled`] costs nothing either.
+//! The limiter is a token bucket on the clock of the environment. Requests are admitted in arrival order: waiters queue
+//! behind a fair lock, and only the first one checks the bucket. Watches are exempt, so that a caller that must
+//! reconnect a hundred watches is not throttled when it is furthest behind. A request with [`Unthrottled`] is exempt as
+//! well.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -20,11 +20,11 @@ use windlass_env::Env;
 
 use super::{Middleware, Next, RequestState, ResponseResult, metrics::RequestMeter};
 
-/// An extension of a request that skips the limiter, because its caller bounds such requests by other means.
+/// A request extension that skips the rate limiter, because the caller limits such requests by other means.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Unthrottled;
 
-/// A budget of requests: `burst` at once, then `qps` each second.
+/// A rate limiter: a burst of `burst` requests, then `qps` per second.
 #[derive(Clone)]
 pub(crate) struct RequestLimiter {
     env: Env,
@@ -33,7 +33,7 @@ pub(crate) struct RequestLimiter {
 
 struct Bucket {
     limiter: RateLimiter<NotKeyed, InMemoryState, EnvClock, NoOpMiddleware<Duration>>,
-    /// Fair: tokio's mutex hands over in the order of arrival.
+    /// Fair: tokio's mutex is first in, first out.
     queue: Mutex<()>,
 }
 
@@ -49,7 +49,7 @@ impl Clock for EnvClock {
 }
 
 impl RequestLimiter {
-    /// A bucket that starts full, of options that are [valid](crate::ClientOptions::validate). `qps` of zero or less means
+    /// Creates a full bucket from options that are [valid](crate::ClientOptions::validate). `qps` of zero or less means
     /// no limit.
     pub(crate) fn new(env: Env, qps: f64, burst: u32) -> Self {
         let bucket = quota(qps, burst).map(|quota| {
@@ -59,9 +59,9 @@ impl RequestLimiter {
         Self { env, bucket }
     }
 
-    /// Waits for a request's turn; says how long that took.
+    /// Waits until a request can be sent. Returns the waiting time.
     ///
-    /// Cancel safe: a waiter that is dropped leaves the queue and has used nothing.
+    /// Cancel safe: a dropped waiter leaves the queue and uses no token.
     pub(crate) async fn admit(&self) -> Duration {
         let Some(bucket) = &self.bucket else { return Duration::ZERO };
         let came = self.env.now();
@@ -112,7 +112,7 @@ mod tests {
 
     // parity: client-limits-qps-burst
     #[tokio::test(start_paused = true)]
-    async fn burst_passes_at_once_and_then_requests_are_paced() {
+    async fn burst_passes_immediately_and_then_requests_are_paced() {
         let env = Env::virtual_time(1);
         let limiter = RequestLimiter::new(env.clone(), 10.0, 5);
         let mut admitted = Vec::new();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_bucket_fills_up_to_its_burst_and_no_further() {
+    async fn idle_bucket_fills_up_to_its_burst_only() {
         let env = Env::virtual_time(1);
         let limiter = RequestLimiter::new(env.clone(), 10.0, 3);
         join_all((0..3).map(|_| limiter.admit())).await;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_comes_first_is_served_first() {
+    async fn rate_limiter_admits_requests_in_arrival_order() {
         let env = Env::virtual_time(1);
         let (limiter, order) = (RequestLimiter::new(env, 100.0, 1), StdMutex::new(Vec::new()));
         let mut waiters: Vec<_> = (0..20)
@@ -150,7 +150,7 @@ mod tests {
         for waiter in &mut waiters {
             waiter.as_mut().now_or_never();
         }
-        // The first one passed at once; the others are awaited in reverse, which must not matter.
+        // The first request passed immediately; the others are awaited in reverse, which must not matter.
         drop(waiters.remove(0));
         waiters.reverse();
         join_all(waiters).await;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiter_that_gives_up_holds_nobody_up() {
+    async fn dropped_waiter_does_not_delay_others() {
         let env = Env::virtual_time(1);
         let limiter = RequestLimiter::new(env.clone(), 1.0, 1);
         limiter.admit().await;
@@ -167,11 +167,11 @@ mod tests {
         assert!(head.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
         drop(head);
         second.await;
-        assert_eq!(env.now().since_origin(), Duration::from_secs(1), "the turn was not used up");
+        assert_eq!(env.now().since_origin(), Duration::from_secs(1), "the dropped waiter used no token");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_limit_means_no_waiting() {
+    async fn no_rate_limit_means_no_waiting() {
         for qps in [0.0, -1.0] {
             let env = Env::virtual_time(1);
             let limiter = RequestLimiter::new(env.clone(), qps, 1);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_limit_that_is_valid_is_kept_and_every_other_is_refused() {
+    async fn valid_limits_are_enforced_and_others_rejected() {
         let options = |qps, burst| ClientOptions { qps, burst, ..ClientOptions::default() };
         let rates = [ClientOptions::MIN_QPS, 0.5, ClientOptions::MAX_QPS];
         let bursts = [0, 1, 30, ClientOptions::MAX_BURST];
@@ -194,7 +194,7 @@ mod tests {
             }
             if burst < 100 {
                 limiter.admit().await;
-                // Timers count milliseconds.
+                // Timers have a resolution of one millisecond.
                 let (waited, period) = (env.now().since_origin().as_secs_f64(), qps.recip());
                 assert!((period - 1e-6..period + 2e-3).contains(&waited), "{qps} {burst}: {waited}");
             }

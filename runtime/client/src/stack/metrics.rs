@@ -1,4 +1,4 @@
-//! Counts every request, whatever becomes of it.
+//! Counts every request, regardless of its outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::error::{
     DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError, TurnOverError,
 };
 
-/// One identity's metrics of requests to one server.
+/// Request metrics of one identity for one server.
 #[derive(Clone)]
 pub(crate) struct RequestMeter {
     pub(crate) metrics: RequestMetrics,
@@ -54,7 +54,7 @@ impl Middleware for MetricsMiddleware {
     }
 }
 
-/// A request on its way. Counted when dropped, so that those whose callers gave up are counted too.
+/// A request in progress. Recorded when dropped, so that requests that the caller dropped are counted too.
 struct RequestRecorder {
     verb: String,
     resource: String,
@@ -67,7 +67,7 @@ struct RequestRecorder {
 impl Drop for RequestRecorder {
     fn drop(&mut self) {
         let elapsed = self.count.env.now().saturating_duration_since(self.started);
-        // Waiting for a turn says nothing about how fast the server answers.
+        // The time before the request was sent does not show how fast the server responds.
         let answered_in = elapsed.saturating_sub(self.notes.waited());
         let RequestMeter { metrics, host } = &self.count.meter;
         metrics.observe(&self.verb, &self.resource, &self.code, host, answered_in);
@@ -76,7 +76,7 @@ impl Drop for RequestRecorder {
 
 const CANCELLED: &str = "<cancelled>";
 
-/// The verb; for requests that are not about objects, the method.
+/// Returns the verb, or the method for non-resource requests.
 fn verb_of(info: &RequestInfo, method: &http::Method) -> String {
     match info {
         RequestInfo::Resource(request) => request.verb.as_str().into(),
@@ -84,7 +84,7 @@ fn verb_of(info: &RequestInfo, method: &http::Method) -> String {
     }
 }
 
-/// `replicasets.apps`, `replicasets.apps/status`; empty for requests that are not about objects.
+/// Returns `replicasets.apps` or `replicasets.apps/status`; an empty string for non-resource requests.
 fn resource_of(info: &RequestInfo) -> String {
     let Some(request) = info.resource() else { return String::new() };
     let path = &request.path;
@@ -94,7 +94,7 @@ fn resource_of(info: &RequestInfo) -> String {
     }
 }
 
-/// The answer's code, or what kept it from having one.
+/// Returns the status code of the response, or the reason why there is none.
 fn code_of(answer: &ResponseResult) -> String {
     match answer {
         Ok(response) => response.status().as_str().into(),

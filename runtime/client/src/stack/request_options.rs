@@ -1,7 +1,7 @@
-//! Options of the requests of one client: a time limit of their own, and dry runs.
+//! Options of the requests of one client: a separate time limit, and dry runs.
 //!
-//! A dry run is a parameter of the query, so the write log further inwards knows it. Deletions have it in their body as
-//! well: the server reads their options from the body if there is one, and then ignores the query.
+//! A dry run is a query parameter, so that the write log observes it. Delete requests also contain it in their body: if
+//! there is a body, the server reads the options from it and ignores the query.
 
 use std::time::Duration;
 
@@ -18,29 +18,29 @@ use super::{Middleware, Next, RequestState, ResponseResult, with_parameter};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestOptions {
-    /// How long a request can take once it is sent, to the last byte of its answer, and how long it is repeated while the
-    /// server is busy. `None` is the time limit of the process
-    /// ([`ClientOptions::request_timeout`](crate::ClientOptions::request_timeout)); `Duration::MAX` is no limit, for logs that
-    /// are followed: such a request does not count as one in flight. Lists and watches whose answer has begun end as those of
-    /// the process do.
+    /// Time limit of a request, from sending it to the last byte of the response; also limits retries for a busy
+    /// server. `None` selects the time limit of the process
+    /// ([`ClientOptions::request_timeout`](crate::ClientOptions::request_timeout)). `Duration::MAX` disables the limit,
+    /// for logs that are followed; such a request does not count as in flight. For lists and watches whose response has
+    /// started, the limits of the process apply.
     pub timeout: Option<Duration>,
-    /// Whether writes are dry runs: the server checks them and answers as if it had written, and changes nothing. What it
-    /// forwards to others, such as commands and the requests of a proxy, has an effect all the same.
+    /// Whether writes are dry runs: the server validates them and responds as if they took effect, but changes nothing.
+    /// Requests that the server forwards, such as commands and proxy requests, still take effect.
     pub dry_run: bool,
 }
 
 impl RequestOptions {
-    /// Requests that can take this long.
+    /// Returns options with this time limit.
     pub fn within(timeout: Duration) -> Self {
         Self { timeout: Some(timeout), dry_run: false }
     }
 
-    /// Writes that change nothing.
+    /// Returns options for dry runs.
     pub fn dry_run() -> Self {
         Self { timeout: None, dry_run: true }
     }
 
-    /// These options, and those of `others` that are not set here.
+    /// Returns these options; options that are not set are taken from `others`.
     pub(crate) fn over(self, others: Self) -> Self {
         Self { timeout: self.timeout.or(others.timeout), dry_run: self.dry_run || others.dry_run }
     }
@@ -58,21 +58,21 @@ impl Middleware for RequestOptions {
     }
 }
 
-/// A deletion whose options could not be made those of a dry run.
+/// Error for a delete request whose options could not be changed to a dry run.
 #[derive(Debug, thiserror::Error)]
-#[error("not sent: a deletion in a dry run takes its options in JSON")]
+#[error("not sent: cannot add dry run to the delete options; write them in JSON")]
 struct OptionsError(#[source] serde_json::Error);
 
-/// How long a request can take, instead of the time limit of its stack.
+/// Time limit of a request, which replaces that of its stack.
 #[derive(Copy, Clone)]
 struct Within(Duration);
 
-/// How long a request can take: its own time limit, or else that of the stack.
+/// Returns the time limit of a request: its own, or that of the stack.
 pub(crate) fn time_limit(request: &Request<Body>, of_stack: Duration) -> Duration {
     request.extensions().get::<Within>().map_or(of_stack, |Within(limit)| *limit)
 }
 
-/// Whether a request has no time limit.
+/// Returns whether a request has no time limit.
 pub(crate) fn is_unlimited(request: &Request<Body>) -> bool {
     time_limit(request, Duration::ZERO) == Duration::MAX
 }
@@ -87,7 +87,7 @@ async fn dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     Ok(Request::from_parts(parts, body))
 }
 
-/// The options of a deletion, as a dry run.
+/// Returns the delete options with dry run enabled.
 fn deletion(options: &Bytes) -> Result<Vec<u8>, BoxError> {
     if options.is_empty() {
         return Ok(Vec::new());

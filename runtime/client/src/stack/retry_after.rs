@@ -1,16 +1,16 @@
-//! Sends again what a busy server turned away.
+//! Repeats requests that a busy server rejected.
 //!
-//! Retries belong to the caller, who alone knows whether doing a thing twice does harm; this is the one exception.
-//! A 429 is given before the request takes effect, so that no verb can be done twice, and a server that names a time
-//! asks for the same request again, not for another reconcile: every client of the API is expected to comply, and
-//! few callers would. Errors of the server (5xx) may have taken effect and are never repeated. Nor are refusals that
-//! name no time, as an eviction's that a disruption budget forbids: they stand until something changes.
+//! In general the caller decides about retries, because only the caller knows whether repeating a request is safe. This
+//! is the only exception. The server sends a 429 before the request takes effect, so repeating is safe for every verb.
+//! A server that sends a retry delay expects the same request again, not another reconcile. Server errors (5xx) might
+//! have taken effect and are never repeated. A 429 without a delay is not repeated either, for example an eviction that
+//! a PodDisruptionBudget forbids: it fails until something changes.
 //!
-//! All of it is over soon enough for a caller to remain alive: a try that would begin later than the request's own
-//! deadline after the first is left to the caller, who gets the server's words and the time that it asks for.
+//! The total time is limited: an attempt that would start later than the request's time limit after the first attempt
+//! is not made, and the caller receives the server's error with the requested delay.
 //!
-//! Each try passes limiter, deadline and fence again. Watches and the lists of informers are exempt: their readers have a
-//! pace of their own.
+//! Each attempt passes rate limiter, timeout and fence again. Watches and the lists of informers are exempt: informers
+//! use their own backoff.
 
 use std::time::Duration;
 
@@ -26,16 +26,16 @@ use super::{
 };
 use crate::error::{advised_by_headers, advised_by_status};
 
-/// How often a request is sent at most, as other clients of the API do.
+/// Maximum number of attempts, as in other API clients.
 const MAX_TRIES: usize = 10;
-/// A server that says "at once" is busy all the same.
+/// Minimum delay, even if the server sends zero.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct RetryAfter {
     pub(crate) env: Env,
     pub(crate) meter: RequestMeter,
-    /// How long after the first try the last can begin.
+    /// Maximum time between the first and the last attempt.
     pub(crate) within: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Middleware for RetryAfter {
         }
         let until = self.env.now() + time_limit(&request, self.within);
         for _ in 1..MAX_TRIES {
-            // A body that is a stream can be sent once only.
+            // A streaming body can be sent only once.
             let Some(again) = copy(&request) else { break };
             let response = next.send(request).await?;
             if response.status() != StatusCode::TOO_MANY_REQUESTS {
@@ -73,9 +73,9 @@ impl RetryAfter {
     }
 }
 
-/// Returns how long a busy server wants the client to wait, if it says so, and its answer.
+/// Returns the delay that a busy server requests, if any, and the response.
 ///
-/// Reads the body only where the headers do not tell, as behind a proxy that drops them.
+/// Reads the body only if the headers contain no delay, for example behind a proxy that drops them.
 async fn advice(
     response: Response<ResponseBody>,
 ) -> Result<(Option<Duration>, Response<ResponseBody>), BoxError> {

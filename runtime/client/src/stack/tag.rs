@@ -1,11 +1,11 @@
-//! Tags requests for observers of the wire: the turn that a request belongs to, for instance.
+//! Tags requests for observers of the connection, for example with the reconcile that a request belongs to.
 
 use http::{Extensions, Request};
 use kube::client::Body;
 
 use super::{Middleware, Next, ResponseResult};
 
-/// Notes on a request that it is of a context in dry-run mode, whatever its query contains.
+/// Marks a request of a context in dry-run mode, regardless of its query.
 #[derive(Copy, Clone, Debug)]
 pub struct DryRun;
 

@@ -1,9 +1,9 @@
-//! An end to every wait: a request is answered, to the last byte, within its deadline, and a watch is never silent
-//! for longer than its own timeout and some grace.
+//! Time limits of requests and bodies.
 //!
-//! The deadline of a list covers the head of the answer and then makes way for one of progress: a large collection takes
-//! longer than any fixed time, and a repetition takes as long again. Its body fails when no chunk arrives for
-//! [`MAX_STALL`], or when it is slower than [`MIN_BYTES_PER_SECOND`] on average.
+//! A request completes, to the last byte of its response, within its time limit. A watch fails if it receives no data
+//! for longer than its own timeout plus [`SILENCE_GRACE`]. For a list the time limit covers only the response header: a
+//! large collection takes longer than any fixed time, and a repetition takes as long again. The body of a list fails if
+//! no chunk arrives for [`MAX_STALL`], or if it is slower than [`MIN_BYTES_PER_SECOND`] on average.
 
 use std::{
     pin::Pin,
@@ -27,17 +27,17 @@ use windlass_object::{
 use super::{Middleware, Next, RequestState, ResponseResult, fence::Due, request_options::time_limit};
 use crate::error::{DeadlineError, WatchIdleError};
 
-/// What a watch may be silent for beyond its own timeout: the way of the server's last words.
+/// Time without data that is allowed beyond the timeout of a watch, for the delivery of its last events.
 pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(30);
 
-/// How long API servers keep a watch that names no timeout: twice their `--min-request-timeout`, at most.
+/// Maximum time that API servers keep a watch without a timeout open: twice their `--min-request-timeout`.
 const SERVER_WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How far apart two chunks of a list can be.
+/// Maximum time between two chunks of a list.
 const MAX_STALL: Duration = Duration::from_secs(30);
 
-/// How many bytes of a list arrive per second at least, on average after its deadline: a server that trickles cannot hold
-/// a request, and no link that a control plane can work over is as slow.
+/// Minimum average rate of a list after its time limit, in bytes per second. A slower server cannot keep a request
+/// open, and a control plane cannot work over a slower link.
 const MIN_BYTES_PER_SECOND: u64 = 16 * 1024;
 
 #[derive(Clone)]
@@ -73,19 +73,19 @@ fn watch_timeout(query: Option<&str>) -> Duration {
     seconds.map_or(SERVER_WATCH_TIMEOUT, Duration::from_secs)
 }
 
-/// How long a body may take.
+/// Time limit of a body.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum BodyTimeout {
-    /// The whole of it must be here `within` after the request was sent.
+    /// The body must be complete `within` after the request was sent.
     Total { sent: Instant, within: Duration },
-    /// The whole of it must be here `within` after the request was sent, and later by what it takes at the least rate; no
-    /// two chunks may be further apart than [`MAX_STALL`].
+    /// The body must be complete `within` after the request was sent, plus the time for its bytes at the minimum rate.
+    /// The time between two chunks must not exceed [`MAX_STALL`].
     Progress { sent: Instant, within: Duration },
-    /// No two chunks may be further apart than this.
+    /// The time between two chunks must not exceed this.
     Silence(Duration),
 }
 
-/// A body that ends with an error instead of hanging. Its timer is armed only while somebody waits.
+/// A body that fails instead of hanging. Its timer is armed only while a reader waits.
 pub(crate) struct TimedBody<B> {
     inner: B,
     env: Env,
@@ -117,8 +117,8 @@ impl<B> TimedBody<B> {
         }
     }
 
-    /// Whether the time is up; leaves the timer armed if not. Chunks do not touch the timer: it looks at the time of
-    /// the last one when it fires.
+    /// Returns whether the time limit has passed; otherwise the timer stays armed. Chunks do not reset the timer: it
+    /// checks the time of the last chunk when it fires.
     fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let timer = match &mut self.state {

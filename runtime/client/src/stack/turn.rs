@@ -1,5 +1,5 @@
-//! Ends the writes of a client with the turn of its key: none is sent after the reconcile has ended, and one that is
-//! under way at that moment is dropped. So no write of an earlier reconcile arrives next to those of the next.
+//! Limits the writes of a client to the reconcile of its key: no write is sent after the reconcile has returned, and a
+//! write in flight is dropped. Writes of consecutive reconciles therefore do not overlap.
 
 use std::pin::pin;
 
@@ -11,7 +11,7 @@ use windlass_env::watch_channel::Receiver;
 use super::{Middleware, Next, RequestState, ResponseResult};
 use crate::error::TurnOverError;
 
-/// A turn, which is over when the cell is closed.
+/// Middleware for one reconcile, which ends when the channel is closed.
 #[derive(Clone)]
 pub(crate) struct During(pub(crate) Receiver<()>);
 
@@ -22,7 +22,7 @@ impl Middleware for During {
             return next.send(request).await;
         }
         let over = pin!(self.0.wait_for(|()| false));
-        // The turn is asked first, before each step of the write.
+        // The end of the reconcile is checked before each poll of the write.
         match select(over, next.send(request)).await {
             Either::Right((answer, _)) => answer,
             Either::Left(_) if notes.was_sent() => Err(TurnOverError::Interrupted.into()),

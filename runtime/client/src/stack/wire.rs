@@ -1,7 +1,7 @@
-//! The end of the stack: a connection is acquired first, and the request is handed to it after that.
+//! The end of the stack: first acquires a connection, then sends the request on it.
 //!
-//! Two steps, so that the gate can decide between them: DNS, TCP and TLS take seconds, and what the fence says before
-//! them is not what it says after them.
+//! These are two steps, so that the fence is checked between them: DNS, TCP and TLS can take seconds, and the state of
+//! the fence can change in that time.
 
 use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _, ready};
 use http::{Request, Response};
@@ -10,36 +10,36 @@ use tower::BoxError;
 
 use super::{Next, ResponseBody};
 
-/// Where requests go.
+/// The destination of requests.
 pub(crate) trait Wire: Send + Sync {
-    /// Acquires a connection on which a request can leave at once.
+    /// Acquires a connection on which a request can be sent immediately.
     fn acquire(&self) -> BoxFuture<'static, Result<Box<dyn Line>, BoxError>>;
 }
 
 /// An acquired connection, for one request.
 pub(crate) trait Line: Send {
-    /// Sends the request. Dropping the future drops the connection and what it has not sent.
+    /// Sends the request. Dropping the future drops the connection and its unsent data.
     fn send(
         self: Box<Self>,
         request: Request<Body>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>>;
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no response.
 pub(crate) enum SendError {
-    /// The connection was closed before the first byte left.
+    /// The connection was closed before the first byte was sent.
     Unsent {
-        /// The request, if the connection had been idle: it can be sent on another. A server that closes new
-        /// connections is not asked again.
+        /// The request, if the connection had been idle: it can be sent on another connection. If a server closes new
+        /// connections, the request is not repeated.
         request: Option<Box<Request<Body>>>,
-        /// Why the connection was closed.
+        /// The reason why the connection was closed.
         error: BoxError,
     },
-    /// The server may have seen the request.
+    /// The server might have received the request.
     Failed(BoxError),
 }
 
-/// A service that stands in for the network. It has no connections, so acquiring one takes no time.
+/// A service that replaces the network. Acquiring a connection takes no time.
 #[derive(Clone)]
 pub(crate) struct ServiceWire(pub(crate) Next);
 

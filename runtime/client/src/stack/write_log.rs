@@ -1,4 +1,4 @@
-//! Tells a worker what it wrote, so that it never again acts on a cache from before its own writes.
+//! Notifies a worker of its writes, so that it does not act on a cache older than its last write.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,26 +15,27 @@ use windlass_object::{GroupResource, ObjectHeader, ObjectKey, ResourceVersion, U
 
 use super::{Middleware, Next, RequestState, ResponseBody, ResponseResult, full};
 
-/// Told of every write of one worker, as its answer comes in.
+/// Receives every write of one worker when its response arrives.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
-    /// Returns what the worker's caches contain of the target, before the write is sent. The default knows of no caches.
+    /// Returns the state of the worker's caches for the target, before the write is sent. The default implementation
+    /// has no caches.
     fn cached(&self, target: &WriteTarget) -> CacheState {
         let _target = target;
         CacheState::default()
     }
 
-    /// The write took effect.
+    /// Records a write that took effect.
     fn wrote(&self, write: Write);
 
-    /// The write may or may not have taken effect: it timed out, was cancelled under way, or failed in the server.
-    /// Only a consistent read can tell.
+    /// Records a write with an unknown outcome: it timed out, was canceled in flight, or failed in the server. Only a
+    /// consistent read shows the outcome.
     fn ambiguous(&self, target: WriteTarget);
 }
 
-/// What a write was about, known before it is answered.
+/// The target of a write, known before the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTarget {
-    /// What was to be done.
+    /// The verb.
     pub verb: Verb,
     /// Group and resource.
     pub resource: GroupResource,
@@ -49,28 +50,29 @@ pub struct WriteTarget {
 /// A write that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// What it was about.
+    /// The target.
     pub target: WriteTarget,
-    /// The object's key: from the answer, or else from the request.
+    /// The object's key, from the response or else from the request.
     pub key: Option<ObjectKey>,
-    /// The object's identity.
+    /// The object's UID.
     pub uid: Option<Uid>,
-    /// The version it now has. `None` when the answer carries none, as for an object that is gone at once.
+    /// The object's new version. `None` if the response contains none, for example if the object was deleted
+    /// immediately.
     pub version: Option<ResourceVersion>,
-    /// Whether an update removed the last finalizer of an object that is being deleted, and so the object. The version is then
-    /// the one that the object had before.
+    /// Whether an update removed the last finalizer of a terminating object, so that the object was deleted. The
+    /// version is then the object's previous version.
     pub is_removed: bool,
     /// The result of [`WriteLog::cached`] before the write was sent.
     pub cached: CacheState,
 }
 
-/// The caches of a write's target before the write is sent.
+/// The state of the caches of a write's target before the write is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheState {
-    /// Their newest version. The write gets a later version, unless the server was restored to an older state. `None` if
-    /// there is no cache.
+    /// The newest version of these caches. The write gets a later version, unless the server was restored to an older
+    /// state. `None` if there is no cache.
     pub version: Option<ResourceVersion>,
-    /// The UID of the object that the target names, if all of them contain it.
+    /// The UID of the target object, if all caches contain it.
     pub uid: Option<Uid>,
 }
 
@@ -90,7 +92,7 @@ impl WriteTarget {
     }
 }
 
-/// The writes of some clients that are under way. Clones are the same.
+/// The writes in flight of some clients. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct OpenWrites {
     open: Arc<Mutex<Open>>,
@@ -102,14 +104,14 @@ struct Open {
     targets: BTreeMap<u64, WriteTarget>,
 }
 
-/// One of them, until it is dropped.
+/// One write in flight, registered until it is dropped.
 struct Entry {
     writes: OpenWrites,
     number: u64,
 }
 
 impl OpenWrites {
-    /// What they are about, in the order in which they began.
+    /// Returns the targets, in the order in which the writes started.
     pub fn targets(&self) -> Vec<WriteTarget> {
         self.lock().targets.values().cloned().collect()
     }
@@ -159,10 +161,10 @@ fn has_effect(about: &ResourceRequest, query: Option<&str>) -> bool {
     about.verb.is_mutating() && parameter(query, "dryRun").is_none()
 }
 
-/// A write whose outcome is not known. Dropped as such, it is ambiguous, unless it was never sent.
+/// A write with an unknown outcome. If it is dropped, it is ambiguous, unless it was never sent.
 struct PendingWrite {
     log: Arc<dyn WriteLog>,
-    /// Taken when the outcome is known.
+    /// `None` after the outcome is known.
     target: Option<WriteTarget>,
     cached: CacheState,
     notes: RequestState,
@@ -180,8 +182,8 @@ impl PendingWrite {
         }
     }
 
-    /// Reads the answer, which is a single object and short, and passes on a copy. Collections are passed unread:
-    /// their answer is long, and names no one version to wait for.
+    /// Reads the response, which is a single short object, and returns a copy. Responses for collections are not read:
+    /// they are long and contain no single version to wait for.
     async fn done(&mut self, response: Response<ResponseBody>) -> ResponseResult {
         if self.target.as_ref().is_some_and(|target| target.verb == Verb::DeleteCollection) {
             return Ok(response);
@@ -237,19 +239,19 @@ struct WriteResponse {
     version: Option<ResourceVersion>,
 }
 
-/// What an answer says about the object written; `None` when it cannot be read.
+/// Parses the response of a write; `None` if it cannot be parsed.
 fn written(body: &Bytes) -> Option<WriteResponse> {
     if let Ok(ObjectHeader { key, uid, version }) = wire::object_header(body) {
         return Some(WriteResponse { key: Some(key), uid, version });
     }
-    // A Status stands for an object that is gone, or for one that was acted on through a subresource.
+    // A `Status` is returned for a deleted object, or for an action through a subresource.
     let status: StatusBody = serde_json::from_slice(body).ok()?;
     (status.kind == "Status")
         .then(|| WriteResponse { uid: status.details.uid.map(Into::into), ..WriteResponse::default() })
 }
 
-/// Whether an update removed the object. The API server decides by the same fields, apart from the finalizers in the spec of
-/// a Namespace.
+/// Returns whether an update removed the object. The API server uses the same fields for this, apart from the
+/// finalizers in the spec of a Namespace.
 fn is_removed(target: &WriteTarget, body: &[u8]) -> bool {
     let is_update = matches!(target.verb, Verb::Update | Verb::Patch);
     is_update

@@ -9,7 +9,7 @@ fn worker(world: &World) -> (kube::Client, Arc<TestLog>) {
     (clients.worker(Arc::clone(&log) as Arc<dyn WriteLog>, None), log)
 }
 
-/// Answers after a second.
+/// Responds after one second.
 fn slowly(_: &Seen) -> Reply {
     async {
         Env::virtual_time(0).sleep(seconds(1)).await;
@@ -24,7 +24,7 @@ async fn drain_after(world: &World, wait: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_ends_hundreds_of_queued_requests_at_once_and_awaits_those_on_the_wire() {
+async fn draining_fails_queued_requests_and_awaits_requests_in_flight() {
     let options = ClientOptions { qps: 20.0, burst: 5, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), slowly);
     let (client, log) = worker(&world);
@@ -33,14 +33,18 @@ async fn draining_ends_hundreds_of_queued_requests_at_once_and_awaits_those_on_t
     let (done, failed): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
     assert_eq!((done.len(), failed.len()), (5, 495));
     assert!(failed.iter().all(|result| result.as_ref().is_err_and(draining)));
-    assert_eq!(world.env.now().since_origin(), seconds(1), "nobody waited for more than what was under way");
-    assert_eq!((log.wrote().len(), log.ambiguous().len()), (5, 0), "what was not sent is not ambiguous");
+    assert_eq!(world.env.now().since_origin(), seconds(1), "the caller waits only for requests in flight");
+    assert_eq!(
+        (log.wrote().len(), log.ambiguous().len()),
+        (5, 0),
+        "a request that was not sent is not ambiguous"
+    );
     let line = r#"windlass_client_requests_total{code="<draining>",identity="test-controller",resource="configmaps",verb="create"} 495"#;
     assert!(world.metrics.encode().lines().any(|it| it == line));
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_frees_those_who_wait_for_a_place_on_the_wire() {
+async fn draining_fails_requests_that_wait_for_a_permit() {
     let world = World::new(slowly);
     let (client, _log) = worker(&world);
     let writes = join_all((0..100).map(|_| create(&client)));
@@ -50,7 +54,7 @@ async fn draining_frees_those_who_wait_for_a_place_on_the_wire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_ends_the_wait_for_a_busy_server_and_a_later_refusal_is_not_waited_for() {
+async fn draining_ends_retry_delay_and_skips_later_delays() {
     let busy = || {
         let response = Response::builder().status(429).header("retry-after", "30").body(full(Bytes::new()));
         response.unwrap()
@@ -72,7 +76,7 @@ async fn draining_ends_the_wait_for_a_busy_server_and_a_later_refusal_is_not_wai
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_draining_a_request_that_can_leave_at_once_does_and_the_others_do_not_wait() {
+async fn after_drain_requests_are_sent_immediately_or_fail() {
     let options = ClientOptions { qps: 20.0, burst: 2, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(201, CREATED));
     let (before, _log) = worker(&world);
@@ -91,7 +95,7 @@ async fn after_draining_a_request_that_can_leave_at_once_does_and_the_others_do_
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_draining_events_informers_and_the_election_wait_for_their_turn_as_before() {
+async fn drain_does_not_affect_events_informers_and_election() {
     let options = ClientOptions { qps: 20.0, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(201, CREATED));
     world.clients.drain();
@@ -104,7 +108,7 @@ async fn after_draining_events_informers_and_the_election_wait_for_their_turn_as
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_sent_at_once_though_the_limiter_was_full_of_a_workers_requests() {
+async fn event_is_sent_immediately_after_drain_empties_the_limiter() {
     let options = ClientOptions { qps: 20.0, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(201, CREATED));
     let (client, _log) = worker(&world);

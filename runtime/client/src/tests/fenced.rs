@@ -9,7 +9,7 @@ fn until(env_at: Duration) -> FenceState {
 
 fn timeout_of(seen: &Seen) -> Duration {
     let value = windlass_object::request::parameter(seen.uri.query(), "timeout")
-        .expect("a fenced write names its timeout");
+        .expect("a fenced write has a timeout parameter");
     Duration::from_millis(value.strip_suffix("ms").unwrap().parse().unwrap())
 }
 
@@ -30,7 +30,7 @@ async fn fenced_write_after_the_deadline_is_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_parameter_never_exceeds_what_remains_and_is_never_zero() {
+async fn timeout_parameter_is_positive_and_within_remaining_time() {
     let fence = TestFence::new(FenceState::Open);
     let world = World::fenced(&fence, answer(201, CREATED));
     let client = world.client();
@@ -47,7 +47,7 @@ async fn timeout_parameter_never_exceeds_what_remains_and_is_never_zero() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fence_is_asked_when_the_limiter_lets_go_and_not_before() {
+async fn fence_is_checked_after_the_rate_limiter() {
     let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
     let fence = TestFence::new(until(Duration::from_millis(2_500)));
     let world = World::with(options, |_| Arc::clone(&fence) as Arc<dyn Fence>, answer(201, CREATED));
@@ -60,7 +60,7 @@ async fn fence_is_asked_when_the_limiter_lets_go_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_under_way_is_dropped_when_the_fence_closes() {
+async fn write_in_flight_is_dropped_when_the_fence_closes() {
     let fence = TestFence::new(until(seconds(30)));
     let world = World::fenced(&fence, hang);
     let client = world.client();
@@ -74,11 +74,11 @@ async fn write_under_way_is_dropped_when_the_fence_closes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewal_moves_the_deadline_and_drops_nothing() {
+async fn lease_renewal_moves_the_deadline_and_drops_no_write() {
     let fence = TestFence::new(until(seconds(2)));
     let world = World::fenced(&fence, |_| {
         async {
-            // Stands for a slow server: longer than the first deadline, shorter than the second.
+            // Simulates a slow server: longer than the first deadline, shorter than the second.
             let env = Env::virtual_time(0);
             env.sleep(Duration::from_secs(4)).await;
             Response::new(full(CREATED.into()))
@@ -95,14 +95,14 @@ async fn renewal_moves_the_deadline_and_drops_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_pass_closed_fence_and_writes_of_every_kind_do_not() {
+async fn closed_fence_passes_reads_and_blocks_all_writes() {
     let fence = TestFence::new(FenceState::Closed);
     let world = World::fenced(&fence, answer(200, r#"{"metadata":{"name":"a"}}"#));
     let client = world.client();
     assert!(config_maps(client.clone()).get("a").await.is_ok());
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let error = leases.create(&Default::default(), &Lease::default()).await.unwrap_err();
-    assert_eq!(refusal(&error), Some(&FencedError::NotSent), "a controller's Lease is not the election's");
+    assert_eq!(refusal(&error), Some(&FencedError::NotSent), "a Lease written by a controller is fenced");
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client);
     let error = reviews.create(&Default::default(), &SelfSubjectAccessReview::default()).await.unwrap_err();
     assert_eq!(refusal(&error), Some(&FencedError::NotSent));
@@ -113,7 +113,7 @@ async fn reads_pass_closed_fence_and_writes_of_every_kind_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn election_passes_a_closed_fence_and_an_empty_bucket() {
+async fn election_client_skips_fence_and_rate_limiter() {
     let options = ClientOptions { qps: 0.001, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| TestFence::new(FenceState::Closed), answer(201, CREATED));
     let election = world.clients.for_election().unwrap();
@@ -124,7 +124,7 @@ async fn election_passes_a_closed_fence_and_an_empty_bucket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unfenced_write_names_time_left_until_its_own_deadline() {
+async fn unfenced_write_has_the_timeout_of_its_caller() {
     let world = World::new(answer(201, CREATED));
     create(&world.client()).await.unwrap();
     create(&world.clients.for_election().unwrap()).await.unwrap();
@@ -142,8 +142,8 @@ async fn killed_environment_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_was_slept_through_comes_too_late_though_no_timer_fired() {
-    // The deadline passes and nobody is told, as when the machine sleeps: timers stand still, and the clock does not.
+async fn response_after_sleep_past_the_deadline_is_discarded() {
+    // The deadline passes without a timer, as when the machine sleeps: timers do not fire, but the clock advances.
     let fence = TestFence::new(until(seconds(5)));
     let world = World::fenced(&fence, |_| {
         async {
@@ -158,7 +158,7 @@ async fn answer_that_was_slept_through_comes_too_late_though_no_timer_fired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_behind_a_fence_of_their_own_ask_that_one_and_share_the_rest_of_their_identity() {
+async fn clients_with_own_fence_share_the_rest_of_their_identity() {
     let of_all = TestFence::new(FenceState::Closed);
     let own = TestFence::new(FenceState::Open);
     let world = World::fenced(&of_all, answer(201, CREATED));
@@ -174,7 +174,7 @@ async fn clients_behind_a_fence_of_their_own_ask_that_one_and_share_the_rest_of_
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_waits_for_its_turn_is_not_sent_when_its_fence_closes_meanwhile() {
+async fn queued_request_is_not_sent_when_its_fence_closes() {
     let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| TestFence::new(FenceState::Open), answer(201, CREATED));
     let own = TestFence::new(FenceState::Open);
@@ -185,6 +185,6 @@ async fn request_that_waits_for_its_turn_is_not_sent_when_its_fence_closes_meanw
         own.state.set(FenceState::Closed);
     };
     let ((), first, second) = futures_util::future::join3(closing, create(&client), create(&client)).await;
-    assert!(first.is_ok(), "it left at once");
+    assert!(first.is_ok(), "it is sent immediately");
     assert_eq!(refusal(&second.unwrap_err()), Some(&FencedError::NotSent));
 }

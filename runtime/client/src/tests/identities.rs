@@ -1,4 +1,4 @@
-//! Controllers with accounts of their own, over a service that knows accounts, tokens and who may use them.
+//! Controllers with their own ServiceAccounts, with a service that stores accounts, tokens and users of tokens.
 
 use std::collections::BTreeSet;
 
@@ -11,22 +11,22 @@ use crate::{
     error::find, missing_permission, one_line,
 };
 
-/// What the server knows of accounts.
+/// The state of the server.
 #[derive(Default)]
 struct Book {
-    /// By name. All are in `kube-system`, which is there unless it is said otherwise.
+    /// Existing accounts by name. All are in `kube-system`, which exists unless the test removes it.
     accounts: BTreeSet<String>,
     no_namespace: bool,
-    /// Whether every token is refused.
+    /// Whether every token is rejected.
     takes_none: bool,
-    /// Tokens that are taken, with their account.
+    /// Accepted tokens, with their account.
     tokens: Vec<(String, String)>,
     issued: usize,
-    /// How long tokens last, in seconds.
+    /// Lifetime of tokens, in seconds.
     lifetime: i64,
-    /// What is answered to requests for tokens instead, while it is there.
+    /// Response to token requests, instead of a token.
     instead: Option<Instead>,
-    /// Who used a token, and for what.
+    /// The users of tokens.
     used: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Book {
         if self.no_namespace {
             return reply(404, GONE.replace("KIND", "namespaces"));
         }
-        // The body is not looked at: a test has one account that may be missing.
+        // The body is not parsed: a test has at most one account that can be missing.
         if self.accounts.insert("one".into()) { reply(201, "{}") } else { reply(409, TAKEN) }
     }
 
@@ -117,7 +117,7 @@ fn fenced_world(shelf: &Shelf, fence: impl FnOnce(&Env) -> Arc<dyn Fence>) -> Wo
     World::with(options(), fence, move |seen| shelf.lock().unwrap().serve(seen))
 }
 
-/// A world in which one controller, `one`, has its account.
+/// Returns a world in which one controller, `one`, has a ServiceAccount.
 fn world_of_one() -> (World, Shelf, kube::Client) {
     let shelf = Book::new();
     shelf.lock().unwrap().accounts.insert("one".into());
@@ -127,7 +127,7 @@ fn world_of_one() -> (World, Shelf, kube::Client) {
 }
 
 impl World {
-    /// How many requests went to a path that ends so.
+    /// Returns the number of requests whose path has this suffix.
     fn count(&self, end: &str) -> usize {
         self.seen().iter().filter(|seen| seen.uri.path().ends_with(end)).count()
     }
@@ -147,7 +147,7 @@ fn cause(error: &kube::Error) -> IdentityCause {
 
 // parity: controller-client-builder, dynamic-controller-client-builder
 #[tokio::test(start_paused = true)]
-async fn each_controller_acts_as_its_own_account_and_everything_else_as_the_process() {
+async fn controllers_use_own_service_accounts_and_others_the_process() {
     let shelf = Book::new();
     shelf.lock().unwrap().accounts.extend(["one".into(), "two".into()]);
     let world = world(&shelf);
@@ -162,20 +162,20 @@ async fn each_controller_acts_as_its_own_account_and_everything_else_as_the_proc
     let process = "the process";
     let used = ["one with s3cr3t-1", "two with s3cr3t-2", "one with s3cr3t-1", process, process, process];
     assert_eq!(shelf.lock().unwrap().used, used);
-    assert_eq!(world.tokens(), 2, "one token each, for as long as it lasts");
+    assert_eq!(world.tokens(), 2, "one token each, until it expires");
     let text = world.metrics.encode();
     assert!(text.contains(r#"identity="service-accounts""#), "{text}");
 }
 
 // parity: account-read-before-each
 #[tokio::test(start_paused = true)]
-async fn account_that_is_missing_is_made_and_one_that_another_made_meanwhile_is_as_good() {
+async fn missing_account_is_created_and_a_concurrent_create_is_accepted() {
     let shelf = Book::new();
     let world = world(&shelf);
     get(&world.clients.for_controller("one").unwrap().client()).await.unwrap();
     assert_eq!((world.tokens(), world.count("/serviceaccounts")), (2, 1));
 
-    // It is there when it is to be made, and was not when a token was asked for.
+    // The account is missing for the token request, and exists when it is created.
     let shelf = Book::new();
     let other = Arc::clone(&shelf);
     let raced = World::with(
@@ -193,7 +193,7 @@ async fn account_that_is_missing_is_made_and_one_that_another_made_meanwhile_is_
 
 // parity: namespace-missing
 #[tokio::test(start_paused = true)]
-async fn namespace_that_is_missing_is_one_clear_error_and_is_not_made() {
+async fn missing_namespace_is_an_error_and_is_not_created() {
     let shelf = Book::new();
     shelf.lock().unwrap().no_namespace = true;
     let world = world(&shelf);
@@ -206,7 +206,7 @@ async fn namespace_that_is_missing_is_one_clear_error_and_is_not_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_process_itself_may_not_do_for_its_accounts_is_told_with_the_rule() {
+async fn missing_permission_of_the_process_is_reported_with_the_rule() {
     let (_, shelf, client) = world_of_one();
     let refusal = r#"{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"serviceaccounts \"one\" is forbidden: User \"me\" cannot create resource \"serviceaccounts/token\" in API group \"\" in the namespace \"kube-system\""}"#;
     shelf.lock().unwrap().instead = Some(Instead::Status(403, refusal));
@@ -220,7 +220,7 @@ async fn what_the_process_itself_may_not_do_for_its_accounts_is_told_with_the_ru
 
 // parity: hour-renewed-80-left
 #[tokio::test(start_paused = true)]
-async fn token_is_renewed_when_between_70_and_80_percent_of_its_life_have_passed() {
+async fn token_is_renewed_after_70_to_80_percent_of_its_lifetime() {
     let (world, _, client) = world_of_one();
     let mut renewals = Vec::new();
     let mut last = seconds(0);
@@ -237,12 +237,12 @@ async fn token_is_renewed_when_between_70_and_80_percent_of_its_life_have_passed
     let window = seconds(3600 * 70 / 100)..=seconds(3600 * 80 / 100 + 60);
     assert!(renewals.iter().all(|after| window.contains(after)), "{renewals:?}");
     let distinct: BTreeSet<_> = renewals.iter().collect();
-    assert!(distinct.len() > 3, "chance spreads them: {renewals:?}");
+    assert!(distinct.len() > 3, "renewals are randomized: {renewals:?}");
 }
 
 // parity: hour-renewed-80-left
 #[tokio::test(start_paused = true)]
-async fn what_the_server_grants_counts_and_not_what_was_asked_for() {
+async fn token_lifetime_is_the_granted_one() {
     let (world, shelf, client) = world_of_one();
     shelf.lock().unwrap().lifetime = 600;
     get(&client).await.unwrap();
@@ -256,12 +256,12 @@ async fn what_the_server_grants_counts_and_not_what_was_asked_for() {
 
 // parity: caching-token-source
 #[tokio::test(start_paused = true)]
-async fn requests_that_need_a_token_at_once_ask_for_one_together() {
+async fn concurrent_requests_share_one_token_request() {
     let (world, _, client) = world_of_one();
     let answers = join_all((0..50).map(|_| get(&client))).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(world.tokens(), 1);
-    // So do those that find it due for renewal.
+    // Requests that find the token due for renewal share a token request as well.
     world.env.sleep(seconds(3000)).await;
     let answers = join_all((0..50).map(|_| get(&client))).await;
     assert!(answers.iter().all(Result::is_ok));
@@ -270,7 +270,7 @@ async fn requests_that_need_a_token_at_once_ask_for_one_together() {
 
 // parity: caching-token-source
 #[tokio::test(start_paused = true)]
-async fn while_one_request_renews_a_token_the_others_go_on_with_the_old_one() {
+async fn requests_use_the_old_token_while_another_renews_it() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     world.env.sleep(seconds(3000)).await;
@@ -287,7 +287,7 @@ async fn while_one_request_renews_a_token_the_others_go_on_with_the_old_one() {
 
 // parity: renewal-fails-keeps-old
 #[tokio::test(start_paused = true)]
-async fn renewal_that_fails_is_tried_again_while_the_old_token_is_used_and_ends_with_it() {
+async fn failed_renewal_is_retried_while_the_old_token_is_valid() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     shelf.lock().unwrap().instead = Some(Instead::Status(500, BUSY));
@@ -296,7 +296,7 @@ async fn renewal_that_fails_is_tried_again_while_the_old_token_is_used_and_ends_
         world.env.sleep(seconds(1)).await;
     }
     let tries = world.tokens() - 1;
-    // Between 720 and 1080 s are left, and a try is 10 to 15 s after the last, once the wait is at its longest.
+    // Between 720 and 1080 s are left, and attempts are 10 to 15 s apart at the maximum delay.
     assert!((720 / 15..=1080 / 10 + 6).contains(&tries), "{tries}");
     assert!(shelf.lock().unwrap().used.iter().all(|used| used == "one with s3cr3t-1"));
     world.env.sleep(seconds(2)).await;
@@ -309,12 +309,12 @@ async fn renewal_that_fails_is_tried_again_while_the_old_token_is_used_and_ends_
 
 // parity: four-tries-within-request
 #[tokio::test(start_paused = true)]
-async fn requests_that_waited_for_a_token_fail_with_the_one_try_and_the_next_waits_its_time() {
+async fn requests_that_waited_for_a_token_share_its_failure() {
     let (world, shelf, client) = world_of_one();
     shelf.lock().unwrap().instead = Some(Instead::Status(500, BUSY));
     let answers = join_all((0..20).map(|_| get(&client))).await;
     assert!(answers.iter().all(Result::is_err));
-    // The first came before the others; of these one waits and tries for all.
+    // The first request made its own attempt; of the others, one makes an attempt for all.
     assert_eq!(world.tokens(), 2);
     assert!(world.env.now().since_origin() <= Duration::from_millis(750));
     for _ in 0..20 {
@@ -322,29 +322,32 @@ async fn requests_that_waited_for_a_token_fail_with_the_one_try_and_the_next_wai
     }
     let passed = world.env.now().since_origin();
     assert_eq!(world.tokens(), 22);
-    // 0.5, 1, 2, 4 and 8 s, then 10 s each, and up to half of it more.
+    // Delays of 0.5, 1, 2, 4 and 8 s, then 10 s each, plus up to 50 %.
     assert!((seconds(175)..=seconds(264)).contains(&passed), "{passed:?}");
     let waits: Vec<_> = world.arrivals().windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(waits.iter().all(|wait| *wait <= 15_000), "no request waits for longer than it may: {waits:?}");
+    assert!(
+        waits.iter().all(|wait| *wait <= 15_000),
+        "no request waits longer than its time limit: {waits:?}"
+    );
 }
 
 // parity: reset-token-older-than
 #[tokio::test(start_paused = true)]
-async fn token_that_the_server_no_longer_takes_is_replaced_and_the_request_sent_once_more() {
+async fn rejected_token_is_replaced_and_request_repeated_once() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     world.env.sleep(seconds(60)).await;
     shelf.lock().unwrap().tokens.clear();
     let answers = join_all((0..10).map(|_| create(&client))).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-    assert_eq!(world.tokens(), 2, "all of them need one new token");
+    assert_eq!(world.tokens(), 2, "all requests share one new token");
     let retried = r#"rest_client_request_retries_total{code="401""#;
     assert!(world.metrics.encode().contains(retried), "{}", world.metrics.encode());
 }
 
 // parity: reset-token-older-than
 #[tokio::test(start_paused = true)]
-async fn server_that_takes_no_token_at_all_is_not_asked_for_one_per_request() {
+async fn server_that_rejects_all_tokens_is_not_asked_per_request() {
     let (world, shelf, client) = world_of_one();
     shelf.lock().unwrap().takes_none = true;
     for _ in 0..600 {
@@ -359,7 +362,7 @@ async fn server_that_takes_no_token_at_all_is_not_asked_for_one_per_request() {
 
 // parity: account-read-before-each
 #[tokio::test(start_paused = true)]
-async fn account_that_was_deleted_is_made_again() {
+async fn deleted_service_account_is_created_again() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     world.env.sleep(seconds(60)).await;
@@ -375,7 +378,7 @@ async fn account_that_was_deleted_is_made_again() {
 
 // parity: answer-empty-token-used
 #[tokio::test(start_paused = true)]
-async fn without_a_usable_token_nothing_is_sent() {
+async fn nothing_is_sent_without_a_valid_token() {
     for answer in [
         "",
         "{}",
@@ -396,7 +399,7 @@ async fn without_a_usable_token_nothing_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn name_that_no_account_can_have_is_refused_when_the_client_is_made() {
+async fn invalid_account_name_is_rejected_when_client_is_created() {
     let world = world(&Book::new());
     for name in ["", "Upper", "a/b", "a b", "../secrets", "-a", "a..b", &"a".repeat(254)] {
         let error = world.clients.for_controller(name).unwrap_err();
@@ -414,18 +417,18 @@ async fn name_that_no_account_can_have_is_refused_when_the_client_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_had_without_leadership_and_writes_are_not_sent_without_it() {
+async fn standby_gets_tokens_and_does_not_send_writes() {
     let shelf = Book::new();
     let fence = TestFence::new(FenceState::Closed);
     let world = fenced_world(&shelf, |_| Arc::clone(&fence) as Arc<dyn Fence>);
     let client = world.clients.for_controller("one").unwrap().client();
     get(&client).await.unwrap();
-    assert_eq!((world.tokens(), world.count("/serviceaccounts")), (2, 1), "a standby makes its account");
+    assert_eq!((world.tokens(), world.count("/serviceaccounts")), (2, 1), "a standby creates its account");
     assert!(crate::refusal(&create(&client).await.unwrap_err()).is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waited_for_a_token_meets_the_fence_after_that() {
+async fn request_that_waited_for_a_token_is_checked_by_the_fence() {
     let shelf = Book::new();
     shelf.lock().unwrap().accounts.insert("one".into());
     let fence = TestFence::new(FenceState::Open);
@@ -436,7 +439,7 @@ async fn whoever_waited_for_a_token_meets_the_fence_after_that() {
             options(),
             |_| fence,
             move |seen| {
-                // Leadership is lost while the token is on its way.
+                // Leadership is lost while the token request is in flight.
                 if seen.uri.path().ends_with("/token") {
                     closing.state.set(FenceState::Closed);
                 }
@@ -453,7 +456,7 @@ async fn whoever_waited_for_a_token_meets_the_fence_after_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_for_tokens_costs_nothing_of_the_controllers_budget_and_needs_no_declaration() {
+async fn token_requests_use_no_budget_and_need_no_declaration() {
     #[derive(Debug)]
     struct Creates;
     impl DeclaredVerbs for Creates {
@@ -471,11 +474,11 @@ async fn asking_for_tokens_costs_nothing_of_the_controllers_budget_and_needs_no_
     let worker = clients.worker(Arc::clone(&log) as Arc<dyn WriteLog>, Some(Arc::new(Creates)));
     create(&worker).await.unwrap();
     assert_eq!(world.env.now().since_origin(), seconds(0));
-    assert_eq!(log.wrote().len(), 1, "accounts and tokens are no writes of the worker's");
+    assert_eq!(log.wrote().len(), 1, "requests for accounts and tokens are not logged for the worker");
 }
 
 #[tokio::test(start_paused = true)]
-async fn process_that_shuts_down_waits_for_no_token() {
+async fn draining_process_does_not_wait_for_tokens() {
     let (world, shelf, _) = world_of_one();
     shelf.lock().unwrap().instead = Some(Instead::Silence);
     let clients = world.clients.for_controller("one").unwrap();
@@ -488,7 +491,7 @@ async fn process_that_shuts_down_waits_for_no_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_is_dropped_while_it_asks_for_a_token_leaves_the_turn_to_the_next() {
+async fn dropped_request_releases_the_token_request_to_the_next() {
     let (world, shelf, client) = world_of_one();
     shelf.lock().unwrap().instead = Some(Instead::Silence);
     assert!(world.env.timeout(seconds(1), get(&client)).await.is_err());
@@ -498,7 +501,7 @@ async fn request_that_is_dropped_while_it_asks_for_a_token_leaves_the_turn_to_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_of_accounts_appear_in_no_debug_output() {
+async fn account_tokens_appear_in_no_debug_output() {
     let (world, shelf, client) = world_of_one();
     get(&client).await.unwrap();
     let clients = world.clients.for_controller("one").unwrap();

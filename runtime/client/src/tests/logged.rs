@@ -23,11 +23,15 @@ fn target(verb: Verb, name: Option<&str>) -> WriteTarget {
 
 // parity: consistency-store-wrote-at
 #[tokio::test(start_paused = true)]
-async fn write_is_logged_with_what_its_answer_says() {
+async fn write_is_logged_with_the_content_of_its_response() {
     let world = World::new(answer(201, CREATED));
     let (client, log) = worker(&world);
     let created = create(&client).await.unwrap();
-    assert_eq!(created.metadata.resource_version.as_deref(), Some("12"), "the caller gets the answer too");
+    assert_eq!(
+        created.metadata.resource_version.as_deref(),
+        Some("12"),
+        "the caller receives the response too"
+    );
     let expected = Write {
         target: target(Verb::Create, None),
         key: Some(ObjectKey::namespaced("web", "a")),
@@ -52,7 +56,7 @@ async fn reads_and_dry_runs_are_not_logged() {
 
 // parity: consistency-store-wrote-at, read-your-writes-0
 #[tokio::test(start_paused = true)]
-async fn deletion_is_logged_with_its_version_or_with_its_uid() {
+async fn delete_is_logged_with_its_version_or_uid() {
     let world = World::new(answer(200, CREATED));
     let (client, log) = worker(&world);
     config_maps(client).delete("a", &DeleteParams::default()).await.unwrap();
@@ -67,7 +71,7 @@ async fn deletion_is_logged_with_its_version_or_with_its_uid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn update_that_removes_the_last_finalizer_removes_an_object_that_is_being_deleted() {
+async fn update_that_removes_last_finalizer_is_logged_as_removal() {
     let cases = [
         (r#"{"metadata":{"name":"a","deletionGracePeriodSeconds":0}}"#, true),
         (r#"{"metadata":{"name":"a","deletionGracePeriodSeconds":0,"finalizers":[]}}"#, true),
@@ -85,7 +89,7 @@ async fn update_that_removes_the_last_finalizer_removes_an_object_that_is_being_
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_of_a_collection_names_no_version_to_wait_for() {
+async fn delete_collection_has_no_version_to_wait_for() {
     let world = World::new(answer(200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#));
     let (client, log) = worker(&world);
     config_maps(client).delete_collection(&Default::default(), &Default::default()).await.unwrap();
@@ -93,7 +97,7 @@ async fn deletion_of_a_collection_names_no_version_to_wait_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_write_is_neither_done_nor_ambiguous() {
+async fn rejected_write_is_neither_done_nor_ambiguous() {
     for (code, body) in [(409, CONFLICT), (404, "404 page not found"), (429, "busy"), (400, "{}")] {
         let world = World::new(answer(code, body));
         let (client, log) = worker(&world);
@@ -103,7 +107,7 @@ async fn refused_write_is_neither_done_nor_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_that_failed_in_the_server_is_ambiguous() {
+async fn write_with_server_error_is_ambiguous() {
     for code in [500, 502, 503, 504] {
         let world = World::new(answer(code, "oops"));
         let (client, log) = worker(&world);
@@ -113,7 +117,7 @@ async fn write_that_failed_in_the_server_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_cannot_be_read_is_ambiguous() {
+async fn write_with_unreadable_response_is_ambiguous() {
     let world = World::new(answer(201, "<html>"));
     let (client, log) = worker(&world);
     create(&client).await.unwrap_err();
@@ -121,7 +125,7 @@ async fn answer_that_cannot_be_read_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ambiguous_write_is_recorded_when_the_caller_is_cancelled() {
+async fn ambiguous_write_is_recorded_when_the_caller_is_canceled() {
     let world = World::new(hang);
     let (client, log) = worker(&world);
     let patch = Patch::Merge(json!({"data": {"a": "b"}}));
@@ -132,17 +136,17 @@ async fn ambiguous_write_is_recorded_when_the_caller_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_cancelled_before_it_was_sent_is_not_ambiguous() {
+async fn write_canceled_before_it_was_sent_is_not_ambiguous() {
     let options = ClientOptions { qps: 0.1, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(201, CREATED));
     let (client, log) = worker(&world);
     create(&client).await.unwrap();
-    assert!(world.env.timeout(seconds(1), create(&client)).await.is_err(), "it waits for the limiter");
+    assert!(world.env.timeout(seconds(1), create(&client)).await.is_err(), "it waits for the rate limiter");
     assert_eq!((log.wrote().len(), log.ambiguous().len()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_that_times_out_is_ambiguous() {
+async fn write_with_timeout_is_ambiguous() {
     let world = World::new(hang);
     let (client, log) = worker(&world);
     assert!(timed_out(&create(&client).await.unwrap_err()));
@@ -151,7 +155,7 @@ async fn write_that_times_out_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_whose_answer_breaks_off_is_ambiguous() {
+async fn write_with_truncated_response_is_ambiguous() {
     let world = World::new(|_| streamed(then_silence(vec![r#"{"metadata":"#.into()])));
     let (client, log) = worker(&world);
     assert!(timed_out(&create(&client).await.unwrap_err()));
@@ -159,12 +163,12 @@ async fn write_whose_answer_breaks_off_is_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fenced_write_is_ambiguous_only_if_it_was_sent() {
+async fn fenced_write_is_ambiguous_only_when_it_was_sent() {
     let fence = TestFence::new(FenceState::Closed);
     let world = World::fenced(&fence, hang);
     let (client, log) = worker(&world);
     create(&client).await.unwrap_err();
-    assert!(log.is_empty(), "refused before it was sent");
+    assert!(log.is_empty(), "rejected before it was sent");
 
     fence.state.set(FenceState::Until(Instant::ORIGIN + seconds(30)));
     let closing = async {
@@ -178,7 +182,7 @@ async fn fenced_write_is_ambiguous_only_if_it_was_sent() {
 
 // parity: consistency-store-wrote-at
 #[tokio::test(start_paused = true)]
-async fn writes_of_spawned_tasks_are_logged_and_those_of_other_workers_are_not() {
+async fn writes_of_spawned_tasks_are_logged_for_their_worker_only() {
     let world = World::new(answer(201, CREATED));
     let ((client, log), (_other, other_log)) = (worker(&world), worker(&world));
     let task = world.env.spawn("write", async move { create(&client).await.map(|_| ()) });

@@ -1,4 +1,4 @@
-//! Servers that pause, on real sockets: what arrives after the fence has closed, and what does not.
+//! Servers that pause, on real sockets: requests that arrive after the fence has closed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,10 +11,10 @@ use tokio::{
 use super::*;
 use crate::{FencedError, RequestError};
 
-/// How long a standby waits beyond the fence's end: lease duration minus renew deadline.
+/// Time that a standby waits after the fence's end: lease duration minus renew deadline.
 const ALLOWANCE: Duration = Duration::from_millis(500);
 
-/// A fence that ends at a point in time, as an elector's does whose renewals fail.
+/// A fence that ends at a point in time, like that of an elector whose renewals fail.
 #[derive(Debug)]
 struct EndingFence {
     env: Env,
@@ -66,7 +66,7 @@ fn is_whole(read: &[u8]) -> bool {
 
 fn timeout_of(read: &[u8]) -> Duration {
     let line = String::from_utf8_lossy(read);
-    let (_, rest) = line.split_once("timeout=").expect("the write names its timeout");
+    let (_, rest) = line.split_once("timeout=").expect("the write has a timeout parameter");
     let (millis, _) = rest.split_once("ms").expect("the timeout is in milliseconds");
     Duration::from_millis(millis.parse().unwrap())
 }
@@ -88,7 +88,7 @@ async fn respond(stream: &mut TcpStream, body: &str) {
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
-/// A listener whose connections hold few bytes that nobody has read: the rest stays with the client's kernel.
+/// Returns a listener with small receive buffers: most unread bytes stay in the client's kernel.
 fn narrow_listener() -> TcpListener {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -107,7 +107,7 @@ async fn write_dropped_by_fence_does_not_arrive_after_fence_end() {
     };
     let (result, arrived) = futures_util::future::join(create_sized(&client, 200_000), server).await;
     assert_eq!(RequestError::from(result.unwrap_err()), RequestError::Fenced(FencedError::Interrupted));
-    assert_eq!(arrived.map(|request| request.len()), None, "the kernel retransmits what was dropped");
+    assert_eq!(arrived.map(|request| request.len()), None, "the kernel does not retransmit a dropped write");
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn write_is_not_sent_when_connecting_outlasts_fence() {
     let server = async {
         let (mut stream, _) = proxy.accept().await.unwrap();
         read_request(&mut stream).await.expect("a CONNECT arrives");
-        // Half a second before the fence's end is open still, and too short for a write to be answered.
+        // Half a second before its end the fence is still open, but the remaining time is too short for a write.
         env.sleep(Duration::from_millis(1_000)).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
         read_request(&mut stream).await
@@ -220,7 +220,7 @@ async fn write_fails_without_repetition_when_server_closes_new_connections() {
     assert!(accepted.into_inner() <= 1);
 }
 
-/// What the paused server of one round did.
+/// The effect of one round on the paused server.
 #[derive(Debug, PartialEq, Eq)]
 enum Effect {
     None,
@@ -228,13 +228,14 @@ enum Effect {
     Late,
 }
 
-/// A server that pauses across the fence's end, before it accepts, reads or acts on the one request of a leader.
+/// Simulates a server that pauses across the fence's end, before it accepts, reads or executes the leader's one
+/// request.
 ///
-/// As kube-apiserver, it stops at the request's timeout, counted from receipt, and when it sees the connection reset.
+/// Like kube-apiserver, it stops at the request's timeout, counted from receipt, and when it detects the reset.
 async fn paused_server(env: &Env, listener: TcpListener, pauses: [Duration; 3], end: Instant) -> Effect {
     let [before_accept, before_read, before_effect] = pauses;
     env.sleep(before_accept).await;
-    // A machine so slow that the fence is about to end leaves nothing to accept.
+    // On a machine so slow that the fence is about to end, no request arrives.
     let Ok(accepted) = env.timeout(seconds(3), listener.accept()).await else { return Effect::None };
     let (mut stream, _) = accepted.unwrap();
     env.sleep(before_read).await;
@@ -250,7 +251,7 @@ async fn paused_server(env: &Env, listener: TcpListener, pauses: [Duration; 3], 
     if now <= end + ALLOWANCE { Effect::BeforeFenceEnd } else { Effect::Late }
 }
 
-/// One round: when the server pauses, and how much the leader writes.
+/// Returns the pauses of the server and the size of the leader's write in one round.
 fn paused_round(round: u64) -> ([Duration; 3], usize) {
     // The pauses cover every phase in which the fence can end, and end before and after it.
     let (pause, none) = (Duration::from_millis(1_500 + 60 * (round / 4 % 25)), Duration::ZERO);

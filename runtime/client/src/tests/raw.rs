@@ -19,7 +19,7 @@ const ADDED: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\
 
 // parity: list-watch
 #[tokio::test(start_paused = true)]
-async fn list_asks_for_what_it_was_told_and_decodes_nothing() {
+async fn list_sends_its_query_and_decodes_nothing() {
     let page = r#"{"metadata":{"resourceVersion":"9","continue":"next"},"items":[{"metadata":{"name":"a"}},{"broken":1}]}"#;
     let world = World::new(answer(200, page));
     let query = ListQuery {
@@ -41,7 +41,7 @@ async fn list_asks_for_what_it_was_told_and_decodes_nothing() {
 
 // parity: sharded-list-watch-gate
 #[tokio::test(start_paused = true)]
-async fn lists_and_watches_ask_for_a_shard_and_so_does_every_page() {
+async fn shard_selector_is_sent_for_lists_watches_and_every_page() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
     let shards = Some("shardRange(object.metadata.uid, 'a', 'b')".to_owned());
     let asked = "shardSelector=shardRange%28object.metadata.uid%2C+%27a%27%2C+%27b%27%29";
@@ -56,7 +56,7 @@ async fn lists_and_watches_ask_for_a_shard_and_so_does_every_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn continued_list_names_no_version() {
+async fn continued_list_has_no_version() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
     let query = ListQuery {
         continue_token: Some("a/b=".into()),
@@ -69,7 +69,7 @@ async fn continued_list_names_no_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_version_asks_for_the_newest() {
+async fn empty_version_requests_the_newest() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
     let query = ListQuery {
         version: Some(String::new()),
@@ -82,7 +82,7 @@ async fn empty_version_asks_for_the_newest() {
 
 // parity: list-watch
 #[tokio::test(start_paused = true)]
-async fn watch_hands_out_frames_and_ends_with_the_servers() {
+async fn watch_returns_frames_and_ends_with_the_server() {
     let chunks = vec![Bytes::from(&ADDED[..20]), Bytes::from(&ADDED[20..]), Bytes::from(ADDED)];
     let world = World::new(move |_| streamed(stream::iter(chunks.clone()).boxed()));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
@@ -96,7 +96,7 @@ async fn watch_hands_out_frames_and_ends_with_the_servers() {
 
 // parity: http-2-pings-after
 #[tokio::test(start_paused = true)]
-async fn silent_watch_ends() {
+async fn watch_without_data_ends() {
     let world = World::new(|_| streamed(then_silence(vec![ADDED.into()])));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
     assert_eq!((frames.len(), &frames[1]), (2, &Err(RequestError::Silent)));
@@ -104,7 +104,7 @@ async fn silent_watch_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_that_speaks_up_in_time_goes_on() {
+async fn watch_with_data_in_time_continues() {
     let world = World::new(|_| {
         let env = Env::virtual_time(0);
         let ticks = stream::unfold((env, 0), |(env, count)| async move {
@@ -118,7 +118,7 @@ async fn watch_that_speaks_up_in_time_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_ends_a_watch_over_any_client() {
+async fn watch_without_data_ends_with_any_client() {
     let service =
         service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(streamed(then_silence(vec![])).await) });
     let env = Env::virtual_time(1);
@@ -129,7 +129,7 @@ async fn silence_ends_a_watch_over_any_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_that_is_never_answered_ends_at_the_deadline() {
+async fn unanswered_watch_request_ends_at_its_time_limit() {
     let world = World::new(hang);
     let error = raw(&world).watch(&kind(), None, &watch_query()).await.err().unwrap();
     assert_eq!(error, RequestError::Deadline);
@@ -137,7 +137,7 @@ async fn watch_that_is_never_answered_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_that_breaks_off_inside_a_frame_says_so() {
+async fn watch_truncated_inside_a_frame_is_an_error() {
     let world = World::new(|_| streamed(stream::iter([Bytes::from(&ADDED[..10])]).boxed()));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
     assert_eq!(frames, [Err(RequestError::Wire(WireError::Truncated { bytes: 10 }))]);
@@ -145,7 +145,7 @@ async fn watch_that_breaks_off_inside_a_frame_says_so() {
 
 // parity: test-close-watch-channel-on-error, garbled-watch-errors
 #[tokio::test(start_paused = true)]
-async fn nothing_follows_an_error_of_a_watch() {
+async fn watch_ends_after_an_error() {
     let chunks = vec![Bytes::from_static(b"{\"type\":\"ADDED\"}\n"), Bytes::from(ADDED)];
     let world = World::new(move |_| streamed(stream::iter(chunks.clone()).boxed()));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
@@ -160,7 +160,7 @@ async fn nothing_follows_an_error_of_a_watch() {
 
 // parity: factories-listers-metadatainformer, metadata-watches
 #[tokio::test(start_paused = true)]
-async fn metadata_is_asked_for_in_the_form_of_lists_and_of_watches_and_whole_objects_will_do() {
+async fn metadata_requests_accept_full_objects_as_well() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
     let query = ListQuery { extent: Projection::Metadata, ..Default::default() };
     raw(&world).list(&kind(), None, &query).await.unwrap();
@@ -178,7 +178,7 @@ async fn metadata_is_asked_for_in_the_form_of_lists_and_of_watches_and_whole_obj
 
 // parity: prepare-watch-list-options-from-list
 #[tokio::test(start_paused = true)]
-async fn list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it() {
+async fn streaming_list_is_sent_with_all_required_parameters() {
     let world = World::new(move |_| streamed(stream::empty().boxed()));
     for version in ["", "7"] {
         let query =
@@ -192,7 +192,7 @@ async fn list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_is_longer_than_allowed_is_read_no_further() {
+async fn reading_stops_when_the_response_exceeds_the_limit() {
     let list = r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
     let most = |most_bytes| ListQuery { most_bytes: Some(most_bytes), ..Default::default() };
     let long = u64::try_from(list.len()).unwrap();
@@ -200,11 +200,11 @@ async fn answer_that_is_longer_than_allowed_is_read_no_further() {
     assert!(raw(&world).list(&kind(), None, &most(long)).await.is_ok());
     let error = raw(&world).list(&kind(), None, &most(long - 1)).await.unwrap_err();
     assert!(matches!(error, RequestError::NoRoom(_)), "{error}");
-    // One that never ends, and does not say how long it is.
+    // An endless response without a content length.
     let endless = || stream::repeat(Bytes::from_static(b"[[[[[[[[")).boxed();
     let world = World::new(move |_| streamed(endless()));
     let error = raw(&world).list(&kind(), None, &most(1000)).await.unwrap_err();
-    assert_eq!(error.to_string(), "the answer has more than the 1000 bytes that were allowed for it");
+    assert_eq!(error.to_string(), "the response exceeds the limit of 1000 bytes");
 }
 
 async fn list_error(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static) -> RequestError {
@@ -213,7 +213,7 @@ async fn list_error(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'stat
 
 // parity: garbled-watch-errors
 #[tokio::test(start_paused = true)]
-async fn refusals_are_told_apart_whatever_their_form() {
+async fn error_responses_are_distinguished_in_any_format() {
     let expired = r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#;
     assert!(list_error(answer(410, expired)).await.is_expired());
     assert!(list_error(answer(404, "404 page not found")).await.is_not_found());
@@ -224,10 +224,10 @@ async fn refusals_are_told_apart_whatever_their_form() {
     );
 }
 
-/// What stands before an API server answers in words of its own; kube-rs passes them on as they are (kube#1986, #2061).
+/// Proxies in front of an API server send other formats; kube-rs returns them unchanged (kube#1986, #2061).
 // parity: garbled-watch-errors
 #[tokio::test(start_paused = true)]
-async fn watch_refused_with_a_page_or_an_empty_status_is_told_on_one_line_with_its_code() {
+async fn non_status_error_of_a_watch_is_one_line_with_its_code() {
     let page = "<html>\r\n<head><title>502</title></head>\n<body>Bad Gateway</body>\n</html>\n";
     for (code, body) in [(502, page), (500, "{}"), (503, r#"{"kind":"Status","metadata":{}}"#), (504, "")] {
         let world = World::new(answer(code, body));
@@ -244,7 +244,7 @@ async fn watch_refused_with_a_page_or_an_empty_status_is_told_on_one_line_with_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn busy_servers_retry_after_is_handed_on() {
+async fn retry_after_of_a_busy_server_is_returned() {
     let error = list_error(|_| {
         let response =
             Response::builder().status(429).header("retry-after", "4").body(full("busy".into())).unwrap();
@@ -263,5 +263,5 @@ async fn unthrottled_list_skips_the_rate_limit() {
         let query = ListQuery { unthrottled, ..Default::default() };
         client.list(&kind(), None, &query).await.unwrap();
     }
-    assert_eq!(world.arrivals(), [0, 0, 0, 0, 1000], "they use up nothing, either");
+    assert_eq!(world.arrivals(), [0, 0, 0, 0, 1000], "they use no tokens either");
 }

@@ -11,7 +11,7 @@ fn busy_for(header: &'static str) -> Reply {
     futures_util::future::ready(response.unwrap()).boxed()
 }
 
-/// Busy for the first `times` requests, and then answers.
+/// Returns a server that is busy for the first `times` requests.
 fn busy(
     times: usize,
     refuse: impl Fn() -> Reply + Clone + Send + Sync + 'static,
@@ -26,7 +26,7 @@ fn configmaps() -> windlass_object::ResourceKind {
 
 // parity: retries-429-5xx-retry
 #[tokio::test(start_paused = true)]
-async fn what_a_busy_server_turned_away_is_sent_again_whole_when_it_asks_for_it() {
+async fn request_to_busy_server_is_repeated_whole_after_its_delay() {
     let world = World::new(busy(2, || busy_for("3")));
     let log = Arc::<TestLog>::default();
     let clients = world.clients.for_controller("test-controller").unwrap();
@@ -45,7 +45,7 @@ async fn what_a_busy_server_turned_away_is_sent_again_whole_when_it_asks_for_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_is_at_least_a_second_and_at_most_sixty_and_may_stand_in_the_body() {
+async fn retry_delay_is_1_to_60_seconds_and_can_be_in_the_body() {
     for (refuse, wait) in [
         ((|| busy_for("0")) as fn() -> Reply, 1_000),
         (|| busy_for("86400"), 60_000),
@@ -58,7 +58,7 @@ async fn wait_is_at_least_a_second_and_at_most_sixty_and_may_stand_in_the_body()
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_ten_tries_the_servers_words_are_handed_on() {
+async fn error_is_returned_after_ten_attempts() {
     let world = World::new(answer(429, BUSY));
     let error = create(&world.client()).await.unwrap_err();
     assert_eq!(retry_after(&error), Some(seconds(2)));
@@ -67,12 +67,12 @@ async fn after_ten_tries_the_servers_words_are_handed_on() {
     let line = r#"rest_client_request_retries_total{code="429",host="api.test:6443",verb="POST"} 9"#;
     assert!(text.lines().any(|it| it == line), "{text}");
     let waiting = r#"rest_client_request_duration_seconds_sum{host="api.test:6443",verb="POST"} 0"#;
-    assert!(text.lines().any(|it| it == waiting), "waiting is not the server's slowness: {text}");
+    assert!(text.lines().any(|it| it == waiting), "waiting time is not response time: {text}");
 }
 
 // parity: retries-429-5xx-retry
 #[tokio::test(start_paused = true)]
-async fn refusal_that_names_no_time_stands_and_errors_of_the_server_are_never_repeated() {
+async fn busy_error_without_delay_and_5xx_are_not_repeated() {
     for (code, body) in
         [(429, FORBIDDEN_BY_BUDGET), (429, "busy"), (500, BUSY), (503, BUSY), (504, BUSY), (409, CONFLICT)]
     {
@@ -97,7 +97,7 @@ async fn informers_and_the_election_receive_429_immediately() {
     let Err(RequestError::TooManyRequests { retry_after, .. }) =
         informers.watch(&configmaps(), None, &watch).await
     else {
-        panic!("a watch is refused")
+        panic!("the watch is rejected")
     };
     assert_eq!(retry_after, Some(seconds(2)));
     create(&world.clients.for_election().unwrap()).await.unwrap_err();
@@ -106,13 +106,13 @@ async fn informers_and_the_election_receive_429_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_try_passes_limiter_and_fence_and_has_a_deadline_of_its_own() {
+async fn each_attempt_passes_limiter_fence_and_timeout() {
     let options = ClientOptions { qps: 0.2, burst: 1, ..ClientOptions::default() };
     let fence = TestFence::new(FenceState::Until(Instant::ORIGIN + seconds(9)));
     let world = World::with(options, |_| Arc::clone(&fence) as Arc<dyn Fence>, |_| busy_for("1"));
     let error = create(&world.client()).await.unwrap_err();
     assert_eq!(crate::refusal(&error), Some(&crate::FencedError::NotSent));
-    assert_eq!(world.arrivals(), [0, 5_000], "paced by the limiter, and held back by the fence at last");
+    assert_eq!(world.arrivals(), [0, 5_000], "delayed by the rate limiter, and finally blocked by the fence");
 
     let answered = Arc::new(AtomicUsize::new(0));
     let world =
@@ -126,17 +126,17 @@ async fn each_try_passes_limiter_and_fence_and_has_a_deadline_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gives_up_while_waiting_to_come_back_has_written_nothing() {
+async fn request_canceled_during_retry_delay_is_not_ambiguous() {
     let world = World::new(|_| busy_for("30"));
     let log = Arc::<TestLog>::default();
     let clients = world.clients.for_controller("test-controller").unwrap();
     let worker = clients.worker(Arc::clone(&log) as Arc<dyn WriteLog>, None);
     assert!(world.env.timeout(seconds(1), create(&worker)).await.is_err());
-    assert!(log.is_empty(), "what was turned away is not ambiguous");
+    assert!(log.is_empty(), "a rejected request is not ambiguous");
 }
 
 #[tokio::test(start_paused = true)]
-async fn create_returns_refusal_of_busy_server_within_request_timeout() {
+async fn create_returns_busy_error_within_request_timeout() {
     let world = World::new(|_| busy_for("25"));
     let error = create(&world.client()).await.unwrap_err();
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 429), "{error:?}");

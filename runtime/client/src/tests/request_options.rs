@@ -1,4 +1,4 @@
-//! Requests with options of their own.
+//! Requests with request options.
 
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
@@ -13,7 +13,7 @@ fn worker(world: &World, options: RequestOptions) -> (kube::Client, Arc<TestLog>
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_replaces_that_of_the_process() {
+async fn timeout_option_replaces_that_of_the_process() {
     for limit in [1, 600] {
         let world = World::new(hang);
         let (client, _log) = worker(&world, RequestOptions::within(seconds(limit)));
@@ -26,7 +26,7 @@ async fn timeout_replaces_that_of_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_without_timeout_ends_with_its_answer() {
+async fn request_without_timeout_ends_with_its_response() {
     let late = |env: Env| {
         move |_: &Seen| {
             let env = env.clone();
@@ -48,7 +48,7 @@ async fn request_without_timeout_ends_with_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_without_limit_leave_room_for_others() {
+async fn requests_without_time_limit_do_not_block_others() {
     let world = World::new(hang);
     let (endless, _log) = worker(&world, RequestOptions::within(Duration::MAX));
     for _ in 0..MAX_IN_FLIGHT {
@@ -80,18 +80,18 @@ async fn dry_run_marks_every_write_and_is_not_logged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dry_run_of_a_deletion_with_other_options_is_not_sent() {
+async fn dry_run_of_delete_with_invalid_options_is_not_sent() {
     let world = World::new(answer(200, CREATED));
     let (client, _log) = worker(&world, RequestOptions::dry_run());
     let request =
         http::Request::delete("/api/v1/namespaces/web/configmaps/a").body(b"a: b".to_vec()).unwrap();
     let error = client.request_text(request).await.unwrap_err();
-    assert!(crate::one_line(&error).contains("takes its options in JSON"), "{error:?}");
+    assert!(crate::one_line(&error).contains("write them in JSON"), "{error:?}");
     assert!(world.seen().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_are_not_set_keep_their_value() {
+async fn unset_request_options_keep_their_value() {
     let world = World::new(answer(200, CREATED));
     let clients = world.clients.for_controller("test-controller").unwrap();
     let both = clients.with(RequestOptions::dry_run()).with(RequestOptions::within(seconds(1))).options();

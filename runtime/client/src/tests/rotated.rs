@@ -19,13 +19,13 @@ use tokio_rustls::rustls::{
 use super::*;
 use crate::{CredentialsError, one_line};
 
-/// What the server accepts now: a token, or a client certificate.
+/// The credential that the server accepts: a token, or a client certificate.
 type Accepted = Arc<Mutex<Vec<u8>>>;
 
 const UNAUTHORIZED: &str =
     r#"{"kind":"Status","status":"Failure","reason":"Unauthorized","code":401,"message":"who?"}"#;
 
-/// Answers the requests of one connection: 401 unless `shown`, or else the bearer token, is what is accepted.
+/// Answers the requests of one connection, with 401 unless `shown`, or else the bearer token, is accepted.
 async fn answer_all(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     shown: Option<Vec<u8>>,
@@ -53,7 +53,7 @@ async fn answer_all(
     }
 }
 
-/// A server that accepts this token, at the address that is returned.
+/// Starts a server that accepts this token, and returns its address.
 async fn token_server(env: &Env, accepted: &Accepted) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
@@ -95,8 +95,8 @@ async fn token_file_is_trimmed_and_read_again_after_401() {
     env.kill();
 }
 
-/// A plugin that records each run and prints the credential in a file. It fails without that file, and waits as long as
-/// there is one called `wait`.
+/// Returns a plugin that records each run and prints the credential in a file. It fails without that file, and waits
+/// while a file called `wait` exists.
 fn plugin(directory: &Path) -> ExecConfig {
     let folder = directory.display();
     let wait = format!("while [ -e {folder}/wait ]; do sleep 0.02; done");
@@ -170,7 +170,7 @@ async fn credentials_error_is_reported_until_a_request_is_authenticated() {
     fs::remove_file(directory.join("credential")).unwrap();
     assert!(is_unauthorized(&get(&clients).await));
     assert_eq!(clients.credentials_error(), Some(CredentialsError::PluginFailed { code: Some(3) }));
-    // A server that rejects everything does not run a plugin for each request.
+    // If the server rejects everything, the plugin does not run for each request.
     assert!(is_unauthorized(&get(&clients).await));
     assert_eq!(runs(directory), 2);
     world.accept("first");
@@ -197,7 +197,7 @@ async fn token_that_expires_soon_is_sent_while_the_plugin_runs() {
 }
 
 #[tokio::test]
-async fn plugin_that_outlasts_the_request_is_waited_for_by_the_next() {
+async fn next_request_waits_for_a_slow_plugin() {
     let world = WithPlugin::new(json!({ "token": "first" })).await;
     let directory = world.directory.path();
     let options = ClientOptions { request_timeout: Duration::from_millis(300), ..ClientOptions::default() };
@@ -230,7 +230,7 @@ async fn request_with_an_expired_credential_is_not_sent_when_the_plugin_fails() 
     world.env.kill();
 }
 
-/// An authority, and the certificates that it signs.
+/// A CA and the certificates that it signs.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -248,7 +248,7 @@ impl Authority {
     }
 }
 
-/// A server that accepts this client certificate, of those that the authority has signed.
+/// Starts a server that accepts this client certificate of the authority.
 async fn certificate_server(env: &Env, authority: &Authority, accepted: &Accepted) -> String {
     let mut roots = RootCertStore::empty();
     roots.add(authority.0.der().clone()).unwrap();
@@ -290,7 +290,7 @@ async fn rotated_client_certificate_is_used_without_restart() {
     (config.auth_info.client_certificate, config.auth_info.client_key) = (path("certificate"), path("key"));
     let clients = clients_of(&env, config);
     get(&clients).await.unwrap();
-    // A half-written pair cannot be used: the old connections and the reason stay.
+    // A half-written pair cannot be used: the old connections and the problem are kept.
     *accepted.lock().unwrap() = second.0.der().to_vec();
     fs::write(directory.path().join("key"), second.1.serialize_pem()).unwrap();
     assert!(is_unauthorized(&get(&clients).await));
@@ -339,11 +339,11 @@ async fn certificate_of_a_plugin_is_replaced_after_401() {
 }
 
 #[tokio::test]
-async fn certificate_of_a_plugin_that_fails_is_still_shown() {
+async fn certificate_of_failing_plugin_is_still_presented() {
     let (env, directory, authority) = (Env::system("test"), tempfile::tempdir().unwrap(), Authority::new());
     let clients = with_plugin_pair(&env, directory.path(), &authority, &authority.sign("second")).await;
     fs::remove_file(directory.path().join("credential")).unwrap();
-    // The server accepts no connection without a certificate: a request that it answers has shown one.
+    // The server accepts no connection without a certificate: an answered request has presented one.
     let results = futures_util::future::join_all((0..8).map(|_| get(&clients))).await;
     assert!(results.iter().all(is_unauthorized), "{results:?}");
     assert_eq!(clients.credentials_error(), Some(CredentialsError::PluginFailed { code: Some(3) }));

@@ -1,4 +1,4 @@
-//! Secrets of credential plugins. A real plugin is run, so that kube's own errors are what is hidden.
+//! Secrets of credential plugins. Runs a real plugin, so that kube's own errors occur.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::{ClientError, CredentialsError, RequestError, one_line};
 
-/// A shell that plays a credential plugin, with a secret in its environment.
+/// Returns a shell script as a credential plugin, with a secret in its environment.
 fn plugin(script: &str) -> ExecConfig {
     let exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
@@ -28,7 +28,7 @@ fn clients(config: Config) -> Result<Clients, ClientError> {
     Clients::new(env, config, ClientOptions::default(), &Metrics::new(), Arc::new(OpenFence))
 }
 
-/// Everything that anybody may print of an error: itself and its causes, for people and for debugging.
+/// Formats an error and its causes in all ways: `Display` and `Debug`.
 fn printed(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     let each: Vec<_> = causes.map(|cause| format!("{cause} {cause:?} {cause:#?}")).collect();
@@ -36,7 +36,7 @@ fn printed(error: &(dyn Error + 'static)) -> String {
 }
 
 #[tokio::test]
-async fn credential_plugins_environment_and_output_are_never_told() {
+async fn plugin_environment_and_output_appear_in_no_error() {
     for (script, expected) in [
         (
             "echo s3cr3t-output; echo s3cr3t-error >&2; exit 3",
@@ -55,11 +55,11 @@ async fn credential_plugins_environment_and_output_are_never_told() {
 }
 
 #[tokio::test]
-async fn plugin_that_fails_later_is_not_quoted_by_any_request() {
+async fn later_plugin_failure_is_not_quoted_by_any_request() {
     let directory = tempfile::tempdir().unwrap();
     let ran = directory.path().join("ran");
-    // A credential has expired when it is printed, so that the first request asks for another. The first two are for
-    // the process and for the election, which refreshes its own.
+    // The credential has already expired when it is printed, so that the first request runs the plugin again. The first
+    // two runs are for the process and for the election, which refreshes its credentials separately.
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"s3cr3t-token","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let script = format!(
         "if [ -e {ran}2 ]; then echo s3cr3t-output; exit 4; fi; \
@@ -84,7 +84,7 @@ async fn plugin_that_fails_later_is_not_quoted_by_any_request() {
 }
 
 #[tokio::test]
-async fn election_refreshes_credentials_of_its_own_and_waits_for_nobody_elses() {
+async fn election_refreshes_its_credentials_separately() {
     let directory = tempfile::tempdir().unwrap();
     let runs = directory.path().join("runs");
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"s3cr3t-token"}}"#;
@@ -92,13 +92,13 @@ async fn election_refreshes_credentials_of_its_own_and_waits_for_nobody_elses() 
     let count = || std::fs::read_to_string(&runs).unwrap().lines().count();
     let workers = clients.for_controller("test-controller").unwrap();
     let (_client, _health) = (workers.client(), clients.for_health());
-    assert_eq!(count(), 1, "all others share what the process has");
+    assert_eq!(count(), 1, "all others share the credentials of the process");
     let _election = clients.for_election().unwrap();
     assert_eq!(count(), 2);
 }
 
 #[test]
-fn one_line_hides_kubes_own_error_below_any_wrapping() {
+fn error_line_hides_kube_error_below_any_wrapping() {
     let inner = kube::client::AuthError::AuthExec("s3cr3t".into());
     let error = kube::Error::Service(Box::new(kube::Error::Auth(inner)));
     assert_eq!(one_line(&error), CredentialsError::Other.to_string());

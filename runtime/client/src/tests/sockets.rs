@@ -1,4 +1,4 @@
-//! What only real sockets show. Time is the machine's here; nothing waits for longer than it must.
+//! Tests that need real sockets. They use the machine's clock and wait no longer than necessary.
 
 use std::net::TcpListener;
 
@@ -11,13 +11,13 @@ use crate::{Identities, ListQuery, RequestError};
 
 fn clients(uri: &str, connect_timeout: Duration) -> Clients {
     let mut config = Config::new(uri.parse().unwrap());
-    // No roots at all: nothing here gets as far as a certificate.
+    // No root certificates: no test gets as far as a server certificate.
     config.root_cert = Some(Vec::new());
     let options = ClientOptions { connect_timeout, ..ClientOptions::default() };
     Clients::new(Env::system("test"), config, options, &Metrics::new(), Arc::new(OpenFence)).unwrap()
 }
 
-/// An address at which nobody listens.
+/// Returns an address without a listener.
 fn deserted() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -28,7 +28,7 @@ fn configmaps() -> windlass_object::ResourceKind {
 }
 
 #[tokio::test]
-async fn refused_connection_is_told_apart_and_its_write_was_not_sent() {
+async fn connection_refused_is_distinguished_and_write_was_not_sent() {
     let clients = clients(&deserted(), seconds(5));
     let error =
         clients.for_informers().unwrap().list(&configmaps(), None, &ListQuery::default()).await.unwrap_err();
@@ -38,14 +38,14 @@ async fn refused_connection_is_told_apart_and_its_write_was_not_sent() {
     let worker = clients.for_controller("c").unwrap().worker(Arc::clone(&log) as Arc<dyn WriteLog>, None);
     let error: RequestError = create(&worker).await.unwrap_err().into();
     assert!(matches!(error, RequestError::ConnectionRefused(_)), "{error:?}");
-    assert!(log.is_empty(), "a connection that was never made carried nothing");
+    assert!(log.is_empty(), "nothing was sent without a connection");
 }
 
 #[tokio::test]
 async fn connect_timeout_covers_the_tls_handshake() {
-    // Installing fails when another test of this process was faster, which is as good.
+    // Installing fails if another test of this process was faster; the effect is the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // The kernel accepts, and nobody ever says a word of TLS.
+    // The kernel accepts the connection, and no data follows.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("https://{}", listener.local_addr().unwrap());
     let clients = clients(&uri, Duration::from_millis(100));
@@ -54,14 +54,14 @@ async fn connect_timeout_covers_the_tls_handshake() {
     assert!(matches!(result, Ok(Err(RequestError::Transport(_)))), "{result:?}");
 }
 
-/// Answers each request on its own connection, tokens to who asks for one, and notes what it read.
+/// Answers each request on its own connection, token requests with a token, and records the requests.
 async fn serve(listener: tokio::net::TcpListener, heard: Arc<Mutex<Vec<String>>>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         let (mut read, mut buffer) = (Vec::new(), [0; 4096]);
         while !is_whole(&read) {
             let count = stream.read(&mut buffer).await.unwrap();
-            assert!(count > 0, "a request that ends before its end");
+            assert!(count > 0, "the request is complete");
             read.extend_from_slice(&buffer[..count]);
         }
         let request = String::from_utf8(read).unwrap().to_lowercase();
@@ -86,7 +86,7 @@ fn is_whole(read: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn nothing_of_the_processs_credentials_goes_with_the_requests_of_an_account() {
+async fn account_requests_contain_no_credentials_of_the_process() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
     config.auth_info.token = Some("of-the-process".to_string().into());

@@ -13,7 +13,7 @@ fn count(world: &World, line: &str) -> bool {
 
 // parity: simple-controller-client-builder
 #[tokio::test(start_paused = true)]
-async fn request_carries_its_address_and_its_senders_name() {
+async fn request_contains_base_uri_and_user_agent() {
     let world = World::new(answer(200, CREATED));
     config_maps(world.client()).get("a").await.unwrap();
     let seen = &world.seen()[0];
@@ -41,7 +41,7 @@ async fn requests_are_counted_by_verb_resource_and_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_were_refused_here_or_given_up_are_counted_too() {
+async fn rejected_and_dropped_requests_are_counted() {
     let fence = TestFence::new(FenceState::Closed);
     let world = World::fenced(&fence, hang);
     let client = world.client();
@@ -58,7 +58,7 @@ async fn requests_that_were_refused_here_or_given_up_are_counted_too() {
 
 // parity: register-metric-and-track-rate-limiter
 #[tokio::test(start_paused = true)]
-async fn waiting_for_the_limiter_is_measured_apart_from_the_servers_answer() {
+async fn rate_limiter_wait_is_not_part_of_request_duration() {
     let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(200, CREATED));
     let api = config_maps(world.client());
@@ -75,17 +75,21 @@ async fn waiting_for_the_limiter_is_measured_apart_from_the_servers_answer() {
 
 // parity: controller-client-builder, simple-controller-client-builder, client-limits-qps-burst, client-without-limits
 #[tokio::test(start_paused = true)]
-async fn budgets_are_per_identity() {
+async fn rate_limits_are_per_identity() {
     let options = ClientOptions { qps: 1.0, burst: 2, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(200, CREATED));
     let clients = ["one", "one", "two"].map(|name| world.clients.for_controller(name).unwrap().client());
     let requests = clients.iter().flat_map(|client| [client; 2]).map(|client| config_maps(client.clone()));
     join_all(requests.map(|api| async move { api.get("a").await.unwrap() })).await;
-    assert_eq!(world.arrivals(), [0, 0, 0, 0, 1000, 2000], "the two clients of one name share its budget");
+    assert_eq!(
+        world.arrivals(),
+        [0, 0, 0, 0, 1000, 2000],
+        "two clients with the same name share one rate limit"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_do_not_wait_for_the_limiter() {
+async fn watches_skip_the_rate_limiter() {
     let options = ClientOptions { qps: 0.001, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), |_| streamed(then_silence(vec![])));
     let api = config_maps(world.client());
@@ -97,13 +101,13 @@ async fn watches_do_not_wait_for_the_limiter() {
 
 // parity: timeouts-stalls
 #[tokio::test(start_paused = true)]
-async fn request_that_is_never_answered_ends_at_its_deadline() {
+async fn unanswered_request_ends_at_its_time_limit() {
     let world = World::new(hang);
     assert!(timed_out(&config_maps(world.client()).get("a").await.unwrap_err()));
     assert_eq!(world.env.now().since_origin(), seconds(60));
 }
 
-/// A body of so many chunks of this size, each `apart` from the last.
+/// Returns a body of `count` chunks of this size, with a pause of `apart` between them.
 fn chunks(count: usize, size: usize, apart: Duration) -> BoxStream<'static, Bytes> {
     let clock = Env::virtual_time(0);
     let chunk = Bytes::from(vec![b' '; size]);
@@ -112,8 +116,8 @@ fn chunks(count: usize, size: usize, apart: Duration) -> BoxStream<'static, Byte
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadline_covers_the_body() {
-    // Bytes trickle in forever: each comes soon after the last, and the whole never.
+async fn time_limit_covers_the_body() {
+    // Bytes trickle in without end: each arrives soon after the previous one, but the body never completes.
     for list in [false, true] {
         let world = World::new(|_| streamed(chunks(usize::MAX, 1, seconds(7))));
         let api = config_maps(world.client());
@@ -128,7 +132,7 @@ async fn deadline_covers_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_takes_longer_than_deadline_while_it_makes_progress() {
+async fn list_can_exceed_time_limit_while_it_makes_progress() {
     const EMPTY: &str = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":[]}"#;
     let slow = |_: &Seen| {
         let rest = chunks(20, 512 * 1024, seconds(25));
@@ -139,11 +143,11 @@ async fn list_takes_longer_than_deadline_while_it_makes_progress() {
     assert!(list.items.is_empty());
     assert_eq!(world.env.now().since_origin(), seconds(500));
     let error = config_maps(world.client()).get("a").await.unwrap_err();
-    assert!(timed_out(&error), "an object is short: {error:?}");
+    assert!(timed_out(&error), "a single object has no progress limit: {error:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_of_a_slow_list_is_noted_with_every_chunk() {
+async fn progress_of_slow_list_is_recorded_with_every_chunk() {
     let world = World::new(|_| streamed(chunks(20, 512 * 1024, seconds(25))));
     let progress = RequestProgress::default();
     let reader = world.clients.for_informers().unwrap().with_progress(progress.clone());
@@ -156,7 +160,7 @@ async fn progress_of_a_slow_list_is_noted_with_every_chunk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_fails_when_it_stalls_or_its_head_is_late() {
+async fn list_fails_on_stall_or_late_header() {
     let stalled = World::new(|_| streamed(chunks(2, 8 * 1024 * 1024, seconds(31))));
     assert!(timed_out(&config_maps(stalled.client()).list(&Default::default()).await.unwrap_err()));
     assert_eq!(stalled.env.now().since_origin(), seconds(30));
@@ -166,7 +170,7 @@ async fn list_fails_when_it_stalls_or_its_head_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_by_any_layer_leaves_the_client_usable() {
+async fn client_stays_usable_after_any_layer_rejects() {
     let fence = TestFence::new(FenceState::Closed);
     let world = World::fenced(&fence, |seen| {
         if seen.uri.path().ends_with("/hangs") { hang(seen) } else { reply(200, CREATED) }
@@ -177,9 +181,12 @@ async fn refusal_by_any_layer_leaves_the_client_usable() {
     let client = clients.worker(log, Some(declared));
     for _ in 0..3 {
         create(&client).await.expect_err("fenced");
-        config_maps(client.clone()).delete("a", &Default::default()).await.expect_err("not declared");
-        config_maps(client.clone()).get("hangs").await.expect_err("too late");
-        config_maps(client.clone()).get("a").await.expect("still usable");
+        config_maps(client.clone())
+            .delete("a", &Default::default())
+            .await
+            .expect_err("the request is not declared");
+        config_maps(client.clone()).get("hangs").await.expect_err("the request times out");
+        config_maps(client.clone()).get("a").await.expect("the client is still usable");
     }
 }
 
@@ -193,7 +200,7 @@ impl DeclaredVerbs for Only {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_declared_is_not_sent() {
+async fn undeclared_request_is_not_sent() {
     let world = World::new(answer(200, CREATED));
     let log = Arc::<TestLog>::default();
     let clients = world.clients.for_controller("test-controller").unwrap();
@@ -203,15 +210,15 @@ async fn what_was_not_declared_is_not_sent() {
     let expected =
         NotDeclaredError { verb: Verb::Create, group: String::new(), resource: "configmaps".into() };
     assert_eq!(undeclared(&error), Some(&expected));
-    assert!(config_maps(client).get_status("a").await.is_err(), "a subresource is declared by itself");
+    assert!(config_maps(client).get_status("a").await.is_err(), "a subresource needs its own declaration");
     assert_eq!((world.seen().len(), log.is_empty()), (1, true));
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_identity_has_more_than_64_requests_on_the_wire_and_watches_do_not_count() {
+async fn identity_has_at_most_64_requests_in_flight_except_watches() {
     let world = World::new(|seen| match seen.uri.query() {
         Some(query) if query.contains("watch=true") => streamed(then_silence(vec![])),
-        // The head of the answer is there at once, and its body takes a second.
+        // The header of the response arrives immediately, and the body takes one second.
         _ => streamed(stream::once(slow_body()).boxed()),
     });
     let api = config_maps(world.client());
@@ -228,7 +235,7 @@ async fn no_identity_has_more_than_64_requests_on_the_wire_and_watches_do_not_co
     assert_eq!(
         arrived.iter().filter(|at| **at == 0).count(),
         70 + 64 + 64,
-        "each identity has its own bound"
+        "each identity has its own limit"
     );
     assert_eq!(arrived.iter().filter(|at| **at == 1000).count(), 36);
 }
@@ -239,7 +246,7 @@ async fn slow_body() -> Bytes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_place_and_gives_up_takes_none() {
+async fn dropped_request_does_not_keep_a_permit() {
     let world = World::new(hang);
     let api = config_maps(world.client());
     let gets = join_all((0..100).map(|_| api.get("a")));
@@ -249,7 +256,7 @@ async fn whoever_waits_for_a_place_and_gives_up_takes_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_of_kubes_own_ends_when_it_falls_silent() {
+async fn kube_watch_ends_when_it_receives_no_data() {
     let world = World::new(|_| streamed(then_silence(vec![])));
     let watch =
         config_maps(world.client()).watch(&kube::api::WatchParams::default().timeout(20), "1").await.unwrap();
@@ -259,14 +266,14 @@ async fn watch_of_kubes_own_ends_when_it_falls_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn name_that_cannot_be_sent_is_refused() {
+async fn invalid_user_agent_is_rejected() {
     let world = World::new(answer(200, CREATED));
     let error = world.clients.for_controller("line\nbreak").unwrap_err();
     assert!(matches!(error, ClientError::UserAgent(_)), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_appear_in_no_debug_output_and_no_error() {
+async fn secrets_appear_in_no_debug_output_or_error() {
     let mut config = Config::new(Uri::from_static("http://user:s3cr3t@api.test:6443"));
     config.auth_info.token = Some("s3cr3t-token".to_string().into());
     config.auth_info.impersonate = Some("s3cr3t-user".into());

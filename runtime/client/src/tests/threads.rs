@@ -1,5 +1,7 @@
-//! What requests on several threads share: the fence before the wire, and the limiter's queue. No connection, no TLS and no kube client, so `cargo xtask miri` can interpret these tests: it objects to a race,
-//! to memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
+//! The state that requests on several threads share: the fence before the wire, and the queue of the rate limiter.
+//!
+//! The tests use no connection, no TLS and no kube client, so that `cargo xtask miri` can interpret them. Miri detects
+//! data races, use after free and lost wakeups, after which every thread waits.
 
 use std::sync::{
     Barrier,
@@ -13,27 +15,28 @@ use crate::stack::limit::RequestLimiter;
 use crate::stack::wire::ServiceWire;
 use crate::stack::{Next, before, over};
 
-/// How many requests there are. An interpreter takes a thousand times as long; it is to see many orders of a few requests
-/// and not one order of many.
+/// Number of requests. Miri is a thousand times slower; it should explore many orders of a few requests instead of one
+/// order of many.
 const ROUNDS: u32 = if cfg!(miri) { 3 } else { 1_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
+/// Turns a hang into a failure. No test depends on speed; under Miri, time advances with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
-/// Waits on this thread.
+/// Runs `future` on this thread.
 fn wait<F: Future>(env: &Env, future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
+    runtime.block_on(env.timeout(LIMIT, future)).expect("every wakeup arrives within the limit")
 }
 
-/// Whether a request has come to the wire.
+/// Whether a request has arrived at the wire.
 #[derive(Clone, Default)]
 struct Arrived(Arc<AtomicBool>);
 
-/// Behind a fence, a wire that answers after other tasks had their turn.
+/// Returns a fence in front of a wire that responds after other tasks were polled.
 fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
     let service = service_fn(|request: Request<Body>| async move {
-        let arrived = request.extensions().get::<Arrived>().expect("it is told apart").clone();
+        let arrived =
+            request.extensions().get::<Arrived>().expect("every request has this extension").clone();
         arrived.0.store(true, Ordering::Relaxed);
         tokio::task::yield_now().await;
         Ok::<_, BoxError>(Response::new(full(Bytes::new())))
@@ -44,7 +47,7 @@ fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
 }
 
 #[test]
-fn write_that_races_the_end_of_its_fence_is_answered_or_said_not_to_be_sent_only_if_it_was_not() {
+fn write_racing_the_fence_reports_not_sent_only_when_not_sent() {
     let env = Env::virtual_time(1);
     let fence = TestFence::new(FenceState::Open);
     let (next, begun) = (stack(&env, Arc::clone(&fence) as _), Barrier::new(3));
@@ -71,23 +74,23 @@ fn write_that_races_the_end_of_its_fence_is_answered_or_said_not_to_be_sent_only
     assert!(arrived, "the fence is open at the end");
 }
 
-/// Sends a write; whether it was answered.
+/// Sends a write and returns whether it was answered.
 async fn write(next: &Next) -> bool {
     let arrived = Arrived::default();
     let request = Request::post("/api/v1/namespaces/web/configmaps").extension(arrived.clone());
-    let answer = next.send(request.body(Body::empty()).expect("a request")).await;
+    let answer = next.send(request.body(Body::empty()).expect("a valid request")).await;
     let came = arrived.0.load(Ordering::Relaxed);
-    match answer.map_err(|error| *error.downcast::<FencedError>().expect("the fence's")) {
-        Ok(_) => assert!(came, "who answered it?"),
-        Err(FencedError::NotSent) => assert!(!came, "it was sent"),
-        // It may have come, and may not.
+    match answer.map_err(|error| *error.downcast::<FencedError>().expect("an error of the fence")) {
+        Ok(_) => assert!(came, "an answered request has arrived"),
+        Err(FencedError::NotSent) => assert!(!came, "the request has not arrived"),
+        // The request might have arrived.
         Err(FencedError::Interrupted) => return false,
     }
     came
 }
 
 #[test]
-fn requests_of_several_threads_pass_a_limiter_one_after_another_and_all_of_them() {
+fn rate_limiter_admits_all_requests_of_several_threads_in_turn() {
     let env = Env::virtual_time(1);
     let (limiter, begun) = (RequestLimiter::new(env.clone(), 1_000.0, 1), env.now());
     std::thread::scope(|scope| {
