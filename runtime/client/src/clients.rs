@@ -105,8 +105,8 @@ impl Transports {
         Ok(Self::Pool { process, anonymous })
     }
 
-    fn of(&self, whose: IdentityKind) -> &Arc<dyn Wire> {
-        match (self, whose) {
+    fn of(&self, kind: IdentityKind) -> &Arc<dyn Wire> {
+        match (self, kind) {
             (Transports::Pool { process: next, .. }, IdentityKind::Process)
             | (Transports::Pool { anonymous: next, .. }, IdentityKind::Account)
             | (Transports::Service(next), _) => next,
@@ -212,14 +212,14 @@ impl Clients {
         let metrics = metrics.clone();
         let deadline = Timeout { env: env.clone(), within: options.request_timeout };
         let headers = identified(&config, &options.user_agent)?;
-        let gate = FenceMiddleware {
+        let innermost = FenceMiddleware {
             env: env.clone(),
             fence: None,
             wire: Arc::clone(wires.of(IdentityKind::Process)),
         };
-        let gate: Next = Arc::new(gate);
+        let innermost: Next = Arc::new(innermost);
         let reachability = Reachability::new(env.clone());
-        let health = before(deadline, addressed(&headers, Credentials::Process(&credentials), gate)?);
+        let health = before(deadline, addressed(&headers, Credentials::Process(&credentials), innermost)?);
         let health = before(Sense(reachability.clone()), health);
         let (identities, draining) = (Mutex::default(), channel(false).0);
         let shared = Shared {
@@ -261,20 +261,20 @@ impl Clients {
     /// If controllers have ServiceAccounts and other `Clients` with the same environment have created clients of this
     /// name. Both would use the same random numbers.
     pub fn for_controller(&self, name: &str) -> Result<ControllerClients, ClientError> {
-        let whose = match self.shared.options.identities {
+        let kind = match self.shared.options.identities {
             Identities::Shared => IdentityKind::Process,
             Identities::ServiceAccounts { .. } => IdentityKind::Account,
         };
-        self.identity(name, whose)
+        self.identity(name, kind)
     }
 
-    fn identity(&self, name: &str, whose: IdentityKind) -> Result<ControllerClients, ClientError> {
+    fn identity(&self, name: &str, kind: IdentityKind) -> Result<ControllerClients, ClientError> {
         let mut identities = self.shared.identities.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (whose, name.to_owned());
+        let key = (kind, name.to_owned());
         if let Some(clients) = identities.get(&key) {
             return Ok(clients.clone());
         }
-        let clients = self.shared.clients(name, self.shared.limited(name, self.shared.fenced(name, whose)?));
+        let clients = self.shared.clients(name, self.shared.limited(name, self.shared.fenced(name, kind)?));
         identities.insert(key, clients.clone());
         Ok(clients)
     }
@@ -356,11 +356,11 @@ impl Clients {
 
 impl Shared {
     /// Returns the inner stack of an identity: its credentials, behind the fence.
-    fn fenced(&self, name: &str, whose: IdentityKind) -> Result<Next, ClientError> {
-        let (within, wire) = (self.options.request_timeout, self.wires.of(whose));
+    fn fenced(&self, name: &str, kind: IdentityKind) -> Result<Next, ClientError> {
+        let (within, wire) = (self.options.request_timeout, self.wires.of(kind));
         let fence = Some(Arc::clone(&self.fence));
         match &self.options.identities {
-            Identities::ServiceAccounts { namespace } if whose == IdentityKind::Account => {
+            Identities::ServiceAccounts { namespace } if kind == IdentityKind::Account => {
                 let bearer = Bearer { tokens: self.tokens(namespace, name)?, meter: self.meter(name) };
                 let config = anonymous(&self.config);
                 self.inner(name, &config, Credentials::Account(bearer), fence, within, wire)
@@ -390,9 +390,9 @@ impl Shared {
         wire: &Arc<dyn Wire>,
     ) -> Result<Next, ClientError> {
         let Self { env, options, .. } = self;
-        let gate: Next = Arc::new(FenceMiddleware { env: env.clone(), fence, wire: Arc::clone(wire) });
+        let innermost: Next = Arc::new(FenceMiddleware { env: env.clone(), fence, wire: Arc::clone(wire) });
         let config = identified(config, &format!("{}/{name}", options.user_agent))?;
-        let addressed = addressed(&config, credentials, gate)?;
+        let addressed = addressed(&config, credentials, innermost)?;
         let bounded = before(Timeout { env: env.clone(), within }, addressed);
         Ok(before(Sense(self.reachability.clone()), bounded))
     }

@@ -40,7 +40,7 @@ struct Inner {
 }
 
 impl RequestProgress {
-    /// Returns when bytes of the answer to the last request arrived; `None` if none have.
+    /// Returns when bytes of the response to the last request arrived; `None` if none have.
     pub fn heard(&self) -> Option<Instant> {
         instant(self.0.heard.load(Relaxed))
     }
@@ -89,7 +89,7 @@ impl RequestProgress {
         }
     }
 
-    /// Records that bytes of the answer arrived.
+    /// Records that bytes of the response arrived.
     pub(crate) fn received(&self, now: Instant, bytes: usize) {
         self.0.heard.store(stored(now), Relaxed);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);

@@ -9,7 +9,7 @@
 //!   response after it is the **recovery**. A time limit shorter than this does not prove an outage.
 //! - Callers that wait for the server continue after the first response, evenly spread over [`SPREAD`], and at most one
 //!   per [`GAP`] unless more than 75 callers wait.
-//! - During an outage, from [`OUTAGE`] after the first unanswered request, one waiting caller continues every
+//! - From [`OUTAGE`] after the first unanswered request until the next response, one waiting caller continues every
 //!   [`PROBE_INTERVAL`], in turn. Independent of the callers' backoffs, the process sends a request within a second
 //!   after the server is reachable again, and at most one probe per second.
 //!
@@ -42,7 +42,7 @@ const OUTAGE: Duration = Duration::from_secs(3);
 const SPREAD: Duration = Duration::from_millis(1_500);
 /// Minimum time between two callers that continue, unless too many wait to fit into the spread.
 const GAP: Duration = Duration::from_millis(20);
-/// Interval at which one waiting caller continues during an outage.
+/// Interval at which one waiting caller continues while requests are unanswered.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reachability of the server from this process. Cheap to clone; clones share the state.

@@ -98,12 +98,12 @@ mod tests {
         let env = Env::system("aside");
         let aside = env.dedicated_runtime("aside").expect("a thread");
         let done = Arc::new(AtomicBool::new(false));
-        let (sleeper, told) = (env.clone(), Arc::clone(&done));
+        let (sleeper, flag) = (env.clone(), Arc::clone(&done));
         let task = aside.spawn("sleeper", async move {
             for _ in 0..3 {
                 sleeper.sleep(Duration::from_millis(1)).await;
             }
-            told.store(true, Ordering::Release);
+            flag.store(true, Ordering::Release);
         });
         // Never yields, so that the main runtime polls no other task.
         let begun = env.now();

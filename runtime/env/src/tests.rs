@@ -64,8 +64,8 @@ mod time {
                     assert!(env.now() >= deadline, "woke {:?} early", deadline - env.now());
                     let slept = true_time.now() - before;
                     // One nanosecond for the floored reading, one millisecond for the timer's grid.
-                    let wanted = (nap.as_nanos() + 1) * u128::from(denominator) / u128::from(numerator);
-                    assert!(slept.as_nanos() <= wanted + 1_000_001, "slept {slept:?} for {wanted} ns");
+                    let expected = (nap.as_nanos() + 1) * u128::from(denominator) / u128::from(numerator);
+                    assert!(slept.as_nanos() <= expected + 1_000_001, "slept {slept:?} for {expected} ns");
                     assert_eq!(slept.as_nanos() % 1_000_000, 0, "true time is not a whole millisecond");
                 }
             });

@@ -211,9 +211,9 @@ mod tests {
         full.event.action = Some("Create".to_owned());
         full.event.related = Some(named("pod"));
         full.event.annotations.insert("zone".to_owned(), "a".to_owned());
-        let (wanted, event) = (full.event.clone(), send(full));
-        assert_eq!((event.action, event.related), (wanted.action, wanted.related));
-        assert_eq!(event.metadata.annotations, Some(wanted.annotations));
+        let (expected, event) = (full.event.clone(), send(full));
+        assert_eq!((event.action, event.related), (expected.action, expected.related));
+        assert_eq!(event.metadata.annotations, Some(expected.annotations));
     }
 
     // parity: event-aggregator, tools-events-action

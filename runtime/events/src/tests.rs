@@ -124,7 +124,7 @@ impl Rig {
         self.env.spawn("sink", sink.run(self.server.client(), self.stop.clone()))
     }
 
-    fn say(&self, note: &str) {
+    fn record(&self, note: &str) {
         let regarding = ObjectReference {
             kind: Some("Pod".to_owned()),
             namespace: Some("shop".to_owned()),
@@ -150,7 +150,7 @@ fn seconds(seconds: u64) -> Duration {
 async fn full_queue_drops_and_counts_events_without_waiting() {
     let rig = Rig::new();
     for number in 0..1003 {
-        rig.say(&format!("{number}"));
+        rig.record(&format!("{number}"));
     }
     assert_eq!(rig.counts(), (1003, 0, 3, 0));
 }
@@ -160,9 +160,9 @@ async fn full_queue_drops_and_counts_events_without_waiting() {
 async fn repeated_event_patches_the_count() {
     let mut rig = Rig::new();
     let _sink = rig.run();
-    rig.say("hello");
+    rig.record("hello");
     rig.env.sleep(seconds(3)).await;
-    rig.say("hello");
+    rig.record("hello");
     rig.env.sleep(seconds(1)).await;
     let requests = rig.server.requests();
     let [(post, path, event), (patch, patched, change)] = requests.as_slice() else { panic!("{requests:?}") };
@@ -186,8 +186,8 @@ async fn repeat_of_deleted_event_is_created_with_its_count() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.server.lock().gone = true;
-    rig.say("hello");
-    rig.say("hello");
+    rig.record("hello");
+    rig.record("hello");
     rig.env.sleep(seconds(1)).await;
     let requests = rig.server.requests();
     let methods: Vec<_> = requests.iter().map(|(method, ..)| method.clone()).collect();
@@ -204,7 +204,7 @@ async fn rejected_event_is_not_sent_again() {
         let mut rig = Rig::new();
         let _sink = rig.run();
         rig.server.lock().moods.push_back(Mood::Refusing(status));
-        rig.say("hello");
+        rig.record("hello");
         rig.env.sleep(seconds(300)).await;
         assert_eq!(rig.server.requests().len(), 1);
         assert_eq!(rig.counts(), (1, 0, 0, 1));
@@ -219,7 +219,7 @@ async fn event_in_terminating_namespace_is_dropped_without_failure() {
     let mut status = refusal(403, "Forbidden");
     status["details"] = json!({ "causes": [{ "reason": "NamespaceTerminating" }] });
     rig.server.lock().moods.push_back(Mood::Refusing(status));
-    rig.say("hello");
+    rig.record("hello");
     rig.env.sleep(seconds(300)).await;
     assert_eq!(rig.server.requests().len(), 1);
     assert_eq!(rig.counts(), (1, 0, 1, 0));
@@ -231,8 +231,8 @@ async fn unreachable_server_is_tried_twelve_times_per_event() {
     let mut rig = Rig::new();
     let _sink = rig.run();
     rig.server.lock().moods.extend(std::iter::repeat_n(Mood::Unreachable, 12));
-    rig.say("lost");
-    rig.say("arrives");
+    rig.record("lost");
+    rig.record("arrives");
     rig.env.sleep(seconds(99)).await;
     assert_eq!(rig.counts(), (2, 0, 0, 0), "ten delays of ten seconds follow the first");
     rig.env.sleep(seconds(12)).await;
@@ -245,12 +245,12 @@ async fn unreachable_server_is_tried_twelve_times_per_event() {
 async fn queued_events_are_sent_after_stop_and_later_events_dropped() {
     let mut rig = Rig::new();
     for number in 0..20 {
-        rig.say(&format!("{number}"));
+        rig.record(&format!("{number}"));
     }
     rig.stop.cancel();
     let sink = rig.run();
     sink.await.expect("the sink stops");
-    rig.say("too late");
+    rig.record("too late");
     assert_eq!(rig.server.requests().len(), 20);
     assert_eq!(rig.counts(), (21, 20, 1, 0));
 }
@@ -261,8 +261,8 @@ async fn stop_ends_the_delay_and_allows_one_attempt_per_event() {
     let mut rig = Rig::new();
     let sink = rig.run();
     rig.server.lock().always = Some(Mood::Unreachable);
-    rig.say("one");
-    rig.say("two");
+    rig.record("one");
+    rig.record("two");
     rig.env.sleep(seconds(30)).await;
     let (tried, stopped) = (rig.server.requests().len(), rig.env.now());
     rig.stop.cancel();
@@ -279,7 +279,7 @@ async fn draining_is_limited_to_five_seconds() {
     let sink = rig.run();
     rig.server.lock().always = Some(Mood::Silent);
     for number in 0..4 {
-        rig.say(&format!("{number}"));
+        rig.record(&format!("{number}"));
     }
     rig.env.sleep(seconds(1)).await;
     let stopped = rig.env.now();
@@ -293,7 +293,7 @@ async fn draining_is_limited_to_five_seconds() {
 async fn sink_stops_when_every_recorder_is_dropped() {
     let mut rig = Rig::new();
     let sink = rig.run();
-    rig.say("hello");
+    rig.record("hello");
     rig.recorder = Recorder::discarding();
     sink.await.expect("the sink stops");
     assert_eq!(rig.server.requests().len(), 1);

@@ -59,7 +59,7 @@ impl RequestInfo {
     /// Classifies a request by its method, path and query.
     pub fn classify(method: &Method, path: &str, query: Option<&str>) -> Self {
         let about = ResourcePath::parse(path)
-            .and_then(|path| Some(ResourceRequest { verb: path.verb(method, asks_to_watch(query))?, path }));
+            .and_then(|path| Some(ResourceRequest { verb: path.verb(method, requests_watch(query))?, path }));
         about.map_or_else(|| RequestInfo::Other { mutating: is_mutating(method) }, RequestInfo::Resource)
     }
 
@@ -177,7 +177,7 @@ fn split_namespace<'p, 'a>(parts: &'p [&'a str]) -> (Option<&'a str>, &'p [&'a s
 }
 
 /// Like the API server, accepts any value: only `0` and `false` disable the watch.
-fn asks_to_watch(query: Option<&str>) -> bool {
+fn requests_watch(query: Option<&str>) -> bool {
     parameter(query, "watch").is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 

@@ -16,7 +16,7 @@ pub fn one_line(error: &(dyn Error + 'static)) -> String {
     }
     let mut line = String::new();
     for cause in causes(error) {
-        let text = told(cause).split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = message_of(cause).split_whitespace().collect::<Vec<_>>().join(" ");
         if line.is_empty() {
             line = text;
         } else if !line.contains(&text) {
@@ -31,7 +31,7 @@ pub fn one_line_with_rule(error: &(dyn Error + 'static)) -> String {
     missing_permission(error).map_or_else(|| one_line(error), |denial| denial.to_string())
 }
 
-fn told(cause: &(dyn Error + 'static)) -> String {
+fn message_of(cause: &(dyn Error + 'static)) -> String {
     let status = match cause.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) => Some(&**status),
         _ => cause.downcast_ref::<Box<Status>>().map(|status| &**status),

@@ -94,20 +94,20 @@ impl ServiceAccountClient {
     pub(crate) async fn issue(&self) -> Result<IssuedToken, TokenFailure> {
         match self.token().await {
             Err(TokenRequestError::Refused(status, _)) if status.code == 404 => self.make().await?,
-            outcome => return outcome.map_err(|trouble| self.failure(TOKEN, trouble)),
+            outcome => return outcome.map_err(|error| self.failure(TOKEN, error)),
         }
-        self.token().await.map_err(|trouble| self.failure(TOKEN, trouble))
+        self.token().await.map_err(|error| self.failure(TOKEN, error))
     }
 
     async fn token(&self) -> Result<IssuedToken, TokenRequestError> {
         let path = format!("{}/{}/token", self.collection(), self.name);
         // No audience means the audience of the server.
-        let wanted = json!({
+        let body = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": { "audiences": [], "expirationSeconds": LIFETIME.as_secs() },
         });
-        let answer = self.post(path, &wanted).await?;
+        let answer = self.post(path, &body).await?;
         IssuedToken::read(&answer).ok_or(TokenRequestError::NoToken)
     }
 
@@ -124,7 +124,7 @@ impl ServiceAccountClient {
             }
             // Another client created it first, for example another replica.
             Err(TokenRequestError::Refused(status, _)) if status.code == 409 => Ok(()),
-            Err(trouble) => Err(self.failure(ACCOUNT, trouble)),
+            Err(error) => Err(self.failure(ACCOUNT, error)),
         }
     }
 
@@ -148,8 +148,8 @@ impl ServiceAccountClient {
         format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace)
     }
 
-    fn failure(&self, what: &'static str, trouble: TokenRequestError) -> TokenFailure {
-        let (cause, advice) = match trouble {
+    fn failure(&self, what: &'static str, error: TokenRequestError) -> TokenFailure {
+        let (cause, advice) = match error {
             TokenRequestError::Unanswered(error) => {
                 let reason = one_line(error.as_ref());
                 (IdentityCause::Unreachable { what, reason }, None)

@@ -91,7 +91,7 @@ impl TokenCache {
     /// # Cancel safety
     /// A dropped request leaves the queue. If its token was already requested, the token is lost and requested again.
     pub(crate) async fn get(&self) -> Result<TokenRef, IdentityError> {
-        match self.look() {
+        match self.lookup() {
             CacheLookup::Good(ticket) => Ok(ticket),
             CacheLookup::Due(old) => Ok(self.renewed(old).await),
             CacheLookup::Nothing => self.first().await,
@@ -125,7 +125,7 @@ impl TokenCache {
     async fn first(&self) -> Result<TokenRef, IdentityError> {
         let failures = self.lock().failures;
         let _turn = self.0.turns.lock().await;
-        if let CacheLookup::Good(ticket) | CacheLookup::Due(ticket) = self.look() {
+        if let CacheLookup::Good(ticket) | CacheLookup::Due(ticket) = self.lookup() {
             return Ok(ticket);
         }
         let pause = {
@@ -155,7 +155,7 @@ impl TokenCache {
         error
     }
 
-    fn look(&self) -> CacheLookup {
+    fn lookup(&self) -> CacheLookup {
         let (now, state) = (self.0.env.now(), self.lock());
         let Some(held) = state.held.as_ref().filter(|held| now < held.ends_at) else {
             return CacheLookup::Nothing;

@@ -118,8 +118,8 @@ pub(crate) struct FenceMiddleware {
 
 impl Transport for FenceMiddleware {
     fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult> {
-        let gate = self.clone();
-        async move { gate.handle(request).await }.boxed()
+        let this = self.clone();
+        async move { this.handle(request).await }.boxed()
     }
 }
 

@@ -21,8 +21,7 @@ use windlass_env::Env;
 
 use super::{Middleware, Next, RequestState, ResponseBody, ResponseResult, request_options::is_unlimited};
 
-/// Maximum number of requests in flight per identity: three seconds of the default rate, and far more than needed while
-/// the server responds in time.
+/// Maximum number of requests in flight per identity: far more than needed while the server responds in time.
 pub(crate) const MAX_IN_FLIGHT: usize = 64;
 
 #[derive(Clone)]
@@ -45,9 +44,9 @@ impl Middleware for ConcurrencyLimit {
         if notes.info().is_watch() || is_unlimited(&request) {
             return next.send(request).await;
         }
-        let came = self.env.now();
+        let arrived = self.env.now();
         let place = self.places.acquire_owned().await?;
-        notes.held_back(self.env.now().saturating_duration_since(came));
+        notes.held_back(self.env.now().saturating_duration_since(arrived));
         let response = next.send(request).await?;
         Ok(response.map(|inner| PermitBody { inner, _place: place }.boxed_unsync()))
     }

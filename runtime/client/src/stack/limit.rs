@@ -64,12 +64,12 @@ impl RequestLimiter {
     /// Cancel safe: a dropped waiter leaves the queue and uses no token.
     pub(crate) async fn admit(&self) -> Duration {
         let Some(bucket) = &self.bucket else { return Duration::ZERO };
-        let came = self.env.now();
+        let arrived = self.env.now();
         let _turn = bucket.queue.lock().await;
         while let Err(full) = bucket.limiter.check() {
             self.env.sleep(full.wait_time_from(self.env.now().since_origin())).await;
         }
-        self.env.now().saturating_duration_since(came)
+        self.env.now().saturating_duration_since(arrived)
     }
 }
 

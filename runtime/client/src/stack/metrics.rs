@@ -40,7 +40,7 @@ pub(crate) struct MetricsMiddleware {
 impl Middleware for MetricsMiddleware {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
         let notes = RequestState::of(&mut request);
-        let mut tally = RequestRecorder {
+        let mut recorder = RequestRecorder {
             verb: verb_of(notes.info(), request.method()),
             resource: resource_of(notes.info()),
             started: self.env.now(),
@@ -49,7 +49,7 @@ impl Middleware for MetricsMiddleware {
             count: self,
         };
         let answer = next.send(request).await;
-        tally.code = code_of(&answer);
+        recorder.code = code_of(&answer);
         answer
     }
 }

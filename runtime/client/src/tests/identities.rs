@@ -199,9 +199,9 @@ async fn missing_namespace_is_an_error_and_is_not_created() {
     let world = world(&shelf);
     let error = get(&world.clients.for_controller("one").unwrap().client()).await.unwrap_err();
     assert_eq!(cause(&error), IdentityCause::NoNamespace("kube-system".into()));
-    let told = one_line(&error);
+    let message = one_line(&error);
     let expected = "cannot act as system:serviceaccount:kube-system:one: there is no namespace \"kube-system\": create it";
-    assert!(told.contains(expected), "{told}");
+    assert!(message.contains(expected), "{message}");
     assert_eq!((world.count("/configmaps/a"), world.count("/namespaces")), (0, 0));
 }
 
@@ -211,9 +211,9 @@ async fn missing_permission_of_the_process_is_reported_with_the_rule() {
     let refusal = r#"{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"serviceaccounts \"one\" is forbidden: User \"me\" cannot create resource \"serviceaccounts/token\" in API group \"\" in the namespace \"kube-system\""}"#;
     shelf.lock().unwrap().instead = Some(Instead::Status(403, refusal));
     let error = get(&client).await.unwrap_err();
-    let told = one_line(&error);
+    let message = one_line(&error);
     let rule = r#"me may not create serviceaccounts/token in namespace kube-system; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["serviceaccounts/token"], verbs: [create] }"#;
-    assert!(told.ends_with(rule), "{told}");
+    assert!(message.ends_with(rule), "{message}");
     let Some(MissingPermission { user, verb, .. }) = missing_permission(&error) else { panic!("{error:?}") };
     assert_eq!((user.as_deref(), verb), (Some("me"), Verb::Create));
 }

@@ -233,8 +233,8 @@ async fn non_status_error_of_a_watch_is_one_line_with_its_code() {
         let world = World::new(answer(code, body));
         let refused = raw(&world).watch(&kind(), None, &watch_query()).await.err().expect("refused");
         assert_eq!(refused.status().map(|status| status.code), Some(code), "{refused:?}");
-        let told = refused.to_string();
-        assert!(told.contains(&code.to_string()) && told.lines().count() == 1, "{told:?}");
+        let message = refused.to_string();
+        assert!(message.contains(&code.to_string()) && message.lines().count() == 1, "{message:?}");
     }
     let chunk = Bytes::from_static(b"{\"type\":\"ERROR\",\"object\":{}}\n");
     let world = World::new(move |_| streamed(stream::iter([chunk.clone()]).boxed()));

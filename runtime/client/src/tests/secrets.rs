@@ -73,9 +73,9 @@ async fn later_plugin_failure_is_not_quoted_by_any_request() {
     let election = clients.for_election().unwrap();
     for client in [worker, workers.client(), election, clients.for_health()] {
         let error = create(&client).await.unwrap_err();
-        let told = printed(&error);
-        assert!(told.contains("credential plugin failed (exit status 4)"), "{told}");
-        assert!(!told.contains("s3cr3t"), "{told}");
+        let message = printed(&error);
+        assert!(message.contains("credential plugin failed (exit status 4)"), "{message}");
+        assert!(!message.contains("s3cr3t"), "{message}");
         let error = RequestError::from(error);
         assert!(matches!(error, RequestError::Transport(_)), "{error:?}");
         assert!(!printed(&error).contains("s3cr3t"), "{error:?}");

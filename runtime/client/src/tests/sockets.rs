@@ -55,7 +55,7 @@ async fn connect_timeout_covers_the_tls_handshake() {
 }
 
 /// Answers each request on its own connection, token requests with a token, and records the requests.
-async fn serve(listener: tokio::net::TcpListener, heard: Arc<Mutex<Vec<String>>>) {
+async fn serve(listener: tokio::net::TcpListener, received: Arc<Mutex<Vec<String>>>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         let (mut read, mut buffer) = (Vec::new(), [0; 4096]);
@@ -71,7 +71,7 @@ async fn serve(listener: tokio::net::TcpListener, heard: Arc<Mutex<Vec<String>>>
             }
             _ => CREATED,
         };
-        heard.lock().unwrap().push(request);
+        received.lock().unwrap().push(request);
         let answer =
             format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(answer.as_bytes()).await.unwrap();
@@ -92,14 +92,14 @@ async fn account_requests_contain_no_credentials_of_the_process() {
     config.auth_info.token = Some("of-the-process".to_string().into());
     config.auth_info.impersonate = Some("somebody".into());
     config.headers.push((header::COOKIE, HeaderValue::from_static("of-the-process")));
-    let (env, heard) = (Env::system("test"), Arc::<Mutex<Vec<String>>>::default());
-    let _server = env.spawn("server", serve(listener, Arc::clone(&heard)));
+    let (env, received) = (Env::system("test"), Arc::<Mutex<Vec<String>>>::default());
+    let _server = env.spawn("server", serve(listener, Arc::clone(&received)));
     let options = ClientOptions { identities: Identities::service_accounts(), ..ClientOptions::default() };
     let clients = Clients::new(env.clone(), config, options, &Metrics::new(), Arc::new(OpenFence)).unwrap();
     create(&clients.for_controller("one").unwrap().client()).await.unwrap();
     create(&clients.for_election().unwrap()).await.unwrap();
-    let heard = heard.lock().unwrap().clone();
-    let [token, account, process] = heard.as_slice() else { panic!("{heard:#?}") };
+    let received = received.lock().unwrap().clone();
+    let [token, account, process] = received.as_slice() else { panic!("{received:#?}") };
     for request in [token, process] {
         let is_process =
             ["authorization: bearer of-the-process", "impersonate-user: somebody", "cookie: of-the-process"];

@@ -42,8 +42,8 @@ fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
         Ok::<_, BoxError>(Response::new(full(Bytes::new())))
     });
     let wire = Arc::new(ServiceWire(over(service)));
-    let gate = FenceMiddleware { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire };
-    before(AttachFence(fence), Arc::new(gate))
+    let innermost = FenceMiddleware { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire };
+    before(AttachFence(fence), Arc::new(innermost))
 }
 
 #[test]

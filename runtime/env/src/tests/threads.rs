@@ -47,18 +47,18 @@ fn receivers_on_other_threads_see_ordered_values_and_the_end() {
             scope.spawn(move || {
                 let mut seen = [0; 2];
                 run(async {
-                    while let Ok(told) = observer.changed().await {
+                    while let Ok(received) = observer.changed().await {
                         assert!(
-                            told.iter().zip(seen).all(|(new, old)| *new >= old) && told != seen,
-                            "{told:?}"
+                            received.iter().zip(seen).all(|(new, old)| *new >= old) && received != seen,
+                            "{received:?}"
                         );
-                        for (told, written) in told.iter().zip(written) {
+                        for (received, written) in received.iter().zip(written) {
                             assert!(
-                                written.load(Ordering::Relaxed) >= *told,
+                                written.load(Ordering::Relaxed) >= *received,
                                 "data written before the value is visible with it"
                             );
                         }
-                        seen = told;
+                        seen = received;
                     }
                 });
                 assert_eq!(seen, [ROUNDS; 2]);

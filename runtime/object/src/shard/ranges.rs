@@ -186,9 +186,9 @@ impl FromStr for HashRanges {
 /// Parses a bound in the format of API servers: `0x` and 16 lowercase hex digits, or 2^64.
 pub fn parse_bound(text: &str) -> Option<u128> {
     let digits = text.strip_prefix("0x")?;
-    let written_so = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    let is_lowercase_hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
     match digits.len() {
-        16 if digits.bytes().all(written_so) => u128::from_str_radix(digits, 16).ok(),
+        16 if digits.bytes().all(is_lowercase_hex) => u128::from_str_radix(digits, 16).ok(),
         17 if digits == "10000000000000000" => Some(RING),
         _ => None,
     }

@@ -137,14 +137,14 @@ fn gaps(by_hash: &BTreeMap<u64, u128>) -> Vec<CutPoint> {
 
 /// Returns the gap whose lower weight is closest to `cut / shards` of the total; the wider gap if two are equal.
 fn nearest(gaps: &[CutPoint], cut: u128, shards: u128, total: u128) -> usize {
-    let wanted = total * cut;
-    let above = gaps.partition_point(|gap| gap.weight * shards < wanted).min(gaps.len() - 1);
+    let target = total * cut;
+    let above = gaps.partition_point(|gap| gap.weight * shards < target).min(gaps.len() - 1);
     let below = above.saturating_sub(1);
-    let judged = |gap: usize| {
+    let distance = |gap: usize| {
         let CutPoint { from, to, weight } = gaps[gap];
-        ((weight * shards).abs_diff(wanted), RING - (to - u128::from(from)))
+        ((weight * shards).abs_diff(target), RING - (to - u128::from(from)))
     };
-    if judged(below) <= judged(above) { below } else { above }
+    if distance(below) <= distance(above) { below } else { above }
 }
 
 /// Returns boundaries at equal distances from each other and from both ends.
@@ -249,10 +249,10 @@ mod tests {
         (0..100).map(|tenant| (format!("tenant-{tenant}"), 1)).collect()
     }
 
-    fn loads(division: &ShardMap, weights: &BTreeMap<String, u64>) -> Vec<u64> {
-        let mut loads = vec![0; usize::from(division.len().get())];
+    fn loads(shard_map: &ShardMap, weights: &BTreeMap<String, u64>) -> Vec<u64> {
+        let mut loads = vec![0; usize::from(shard_map.len().get())];
         for (name, weight) in weights {
-            loads[usize::from(division.shard_of(hash(name)).0)] += weight.max(&1);
+            loads[usize::from(shard_map.shard_of(hash(name)).0)] += weight.max(&1);
         }
         loads
     }
@@ -261,7 +261,7 @@ mod tests {
         prop::collection::btree_map("[a-z]{1,3}(-[0-9]{1,2})?", 0u64..1000, 0..60)
     }
 
-    fn any_division() -> impl Strategy<Value = ShardMap> {
+    fn any_shard_map() -> impl Strategy<Value = ShardMap> {
         prop_oneof![
             (1u16..40).prop_map(|number| ShardMap::even(shards(number))),
             (1u16..40, any_weights()).prop_map(|(number, weights)| ShardMap::weighted(
@@ -274,24 +274,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shard_map_covers_ring_exactly_once(division in any_division(), hash: u64) {
-            let mut all: Vec<_> = division.iter().flat_map(|(_, ranges)| ranges.iter()).collect();
+        fn shard_map_covers_ring_exactly_once(shard_map in any_shard_map(), hash: u64) {
+            let mut all: Vec<_> = shard_map.iter().flat_map(|(_, ranges)| ranges.iter()).collect();
             all.sort_unstable();
             prop_assert_eq!((all[0].start(), all[all.len() - 1].end()), (0, RING));
             prop_assert!(all.windows(2).all(|pair| pair[0].end() == u128::from(pair[1].start())));
-            let owners: Vec<_> = division.iter().filter(|(_, ranges)| ranges.contains(hash)).collect();
+            let owners: Vec<_> = shard_map.iter().filter(|(_, ranges)| ranges.contains(hash)).collect();
             prop_assert_eq!(owners.len(), 1);
-            prop_assert_eq!(owners[0].0, division.shard_of(hash));
+            prop_assert_eq!(owners[0].0, shard_map.shard_of(hash));
         }
 
         #[test]
-        fn every_shard_has_a_range(division in any_division()) {
-            prop_assert!(division.iter().all(|(_, ranges)| !ranges.is_empty()));
+        fn every_shard_has_a_range(shard_map in any_shard_map()) {
+            prop_assert!(shard_map.iter().all(|(_, ranges)| !ranges.is_empty()));
         }
 
         #[test]
-        fn shard_map_survives_formatting_and_parsing(division in any_division()) {
-            prop_assert_eq!(division.to_string().parse::<ShardMap>().unwrap(), division);
+        fn shard_map_survives_formatting_and_parsing(shard_map in any_shard_map()) {
+            prop_assert_eq!(shard_map.to_string().parse::<ShardMap>().unwrap(), shard_map);
         }
 
         // parity: shards-divides-ring-hashes
@@ -299,8 +299,8 @@ mod tests {
         fn shard_weight_is_at_most_fair_share_plus_heaviest_namespace(
             number in 1u16..20, weights in any_weights(),
         ) {
-            let (division, _) = ShardMap::weighted(shards(number), &weights);
-            let loads = loads(&division, &weights);
+            let (shard_map, _) = ShardMap::weighted(shards(number), &weights);
+            let loads = loads(&shard_map, &weights);
             let total: u64 = loads.iter().sum();
             let heaviest = weights.values().map(|weight| *weight.max(&1)).max().unwrap_or_default();
             let most = total.div_ceil(u64::from(number)) + heaviest;
@@ -324,9 +324,9 @@ mod tests {
         #[test]
         fn boundaries_keep_distance_from_adjacent_namespaces(number in 2u16..20, weights in any_weights()) {
             prop_assume!(weights.len() >= usize::from(number));
-            let (division, _) = ShardMap::weighted(shards(number), &weights);
+            let (shard_map, _) = ShardMap::weighted(shards(number), &weights);
             let hashes: std::collections::BTreeSet<u64> = weights.keys().map(|name| hash(name)).collect();
-            for (_, ranges) in division.iter().skip(1) {
+            for (_, ranges) in shard_map.iter().skip(1) {
                 let cut = ranges.iter().next().unwrap().start();
                 let below = hashes.range(..cut).next_back().copied().unwrap_or(0);
                 let above = hashes.range(cut..).next().map_or(RING, |hash| u128::from(*hash));
@@ -349,9 +349,9 @@ mod tests {
     fn heavy_namespace_is_reported_and_not_split() {
         let mut weights = tenants();
         weights.insert("whale".into(), 900);
-        let (division, heavy) = ShardMap::weighted(shards(4), &weights);
+        let (shard_map, heavy) = ShardMap::weighted(shards(4), &weights);
         assert_eq!(heavy, [HeavyNamespace { name: "whale".into(), weight: 900, fair_share: 250 }]);
-        assert_eq!(loads(&division, &weights).iter().sum::<u64>(), 1000);
+        assert_eq!(loads(&shard_map, &weights).iter().sum::<u64>(), 1000);
     }
 
     #[test]

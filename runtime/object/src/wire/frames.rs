@@ -397,16 +397,16 @@ mod tests {
         ] {
             let mut decoder = FrameDecoder::default();
             let bytes = stream.bytes().map(|byte| vec![byte]);
-            let told = bytes.map(|byte| {
+            let result = bytes.map(|byte| {
                 decoder.feed(byte.into());
                 decoder.next()
             });
-            let told: Result<Vec<_>, _> = told.collect();
-            let told = told.and_then(|_| decoder.finish()).map_err(|error| match error {
+            let result: Result<Vec<_>, _> = result.collect();
+            let result = result.and_then(|_| decoder.finish()).map_err(|error| match error {
                 WireError::NotJson { .. } => WireError::NotJson { excerpt: String::new() },
                 other => other,
             });
-            assert_eq!(told, expected, "{stream:?}");
+            assert_eq!(result, expected, "{stream:?}");
         }
     }
 
@@ -418,8 +418,8 @@ mod tests {
         assert!(matches!(decoder.next(), Ok(Some(Frame::Added(_)))));
         assert!(matches!(decoder.next(), Err(WireError::Malformed { what: "watch frame", .. })));
         for bookmark in [r#"{"metadata":["5",null]}"#, r#"[{"resourceVersion":"5"}]"#] {
-            let told = read_error(&line("BOOKMARK", bookmark));
-            assert!(matches!(told, WireError::Malformed { what: "bookmark", .. }), "{bookmark}");
+            let result = read_error(&line("BOOKMARK", bookmark));
+            assert!(matches!(result, WireError::Malformed { what: "bookmark", .. }), "{bookmark}");
         }
     }
 

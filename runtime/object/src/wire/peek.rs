@@ -15,11 +15,11 @@ use super::list::{ObjectHeader, RawMeta, head_of};
 /// that are malformed later, so read objects that are kept with [`object_header`](super::object_header). Returns `None`
 /// if the first bytes are not sufficient.
 pub fn peek_header(raw: &[u8]) -> Option<ObjectHeader> {
-    let mut look = HeaderScan::default();
+    let mut scan = HeaderScan::default();
     let mut reader = serde_json::Deserializer::from_slice(raw);
     // Stopping early is reported as an error, because input remains.
-    let _left = ObjectVisitor(&mut look).deserialize(&mut reader);
-    look.complete.then(|| head_of(look.meta).ok()).flatten()
+    let _left = ObjectVisitor(&mut scan).deserialize(&mut reader);
+    scan.complete.then(|| head_of(scan.meta).ok()).flatten()
 }
 
 /// The fields read so far.
@@ -50,10 +50,10 @@ enum MetaField {
 }
 
 /// Reads an object up to its metadata.
-struct ObjectVisitor<'look, 'a>(&'look mut HeaderScan<'a>);
+struct ObjectVisitor<'scan, 'a>(&'scan mut HeaderScan<'a>);
 
 /// Reads metadata until the header is complete.
-struct MetadataVisitor<'look, 'a>(&'look mut HeaderScan<'a>);
+struct MetadataVisitor<'scan, 'a>(&'scan mut HeaderScan<'a>);
 
 impl<'a> HeaderScan<'a> {
     /// Stores a field. Returns `false` if the field occurs twice, which makes the object ambiguous.
