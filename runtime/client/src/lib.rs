@@ -21,7 +21,7 @@
 //! - A client stays usable after any layer rejects a request.
 //! - Each controller can use its own ServiceAccount. Its requests then contain no credentials of the process
 //!   ([`Identities`]).
-//! - A missing permission is reported with the rule to add, parsed from the server's error ([`missing_permission`]).
+//! - A missing permission is reported with the rule to add, parsed from the server's error ([`missing_permission()`]).
 //! - Errors and `Debug` output contain no secrets.
 //!
 //! This crate does not decode objects, and does not decide how to continue after an error.
