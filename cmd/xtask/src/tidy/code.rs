@@ -28,8 +28,8 @@ pub(super) fn selects_are_biased(tree: &Tree) -> Vec<Finding> {
 /// These choose whom to wake, or what to poll first, at random.
 pub(super) fn no_random_wakers(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
-        ("sync::watch", "use windlass_env::cell, which wakes in registration order"),
-        ("tokio::sync::Barrier", "use windlass_env::cell, which wakes in registration order"),
+        ("sync::watch", "use windlass_env::watch_channel, which wakes in registration order"),
+        ("tokio::sync::Barrier", "use windlass_env::watch_channel, which wakes in registration order"),
         ("StreamMap", "poll streams in an order of your own, it starts at a random one"),
         ("futures::select!", "use tokio::select! with `biased;`"),
         ("futures_util::select!", "use tokio::select! with `biased;`"),
@@ -37,7 +37,7 @@ pub(super) fn no_random_wakers(tree: &Tree) -> Vec<Finding> {
     ];
     each(tree, DETERMINISTIC, |file| {
         let mut findings = banned(file, BANNED);
-        findings.extend(imported_from_tokio(file, &["watch", "Barrier"], "use windlass_env::cell"));
+        findings.extend(imported_from_tokio(file, &["watch", "Barrier"], "use windlass_env::watch_channel"));
         findings
     })
 }
