@@ -10,10 +10,9 @@ use crate::error::ManagerError;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks for `/healthz` until the API server says it is healthy, for at most `within`.
+/// Polls `/healthz` until the API server reports that it is healthy, for at most `within`.
 ///
-/// An answer that refuses the question (401, 403, 404) is an answer: whether this identity may do its work is for the
-/// work to find out.
+/// A response with status 401, 403 or 404 counts as healthy: the work itself reports missing permissions.
 pub(crate) async fn wait_for_api_server(
     env: &Env,
     client: &kube::Client,

@@ -1,26 +1,27 @@
-//! What is left of the time that a stop may take.
+//! Time left for a shutdown.
 
 use std::time::Duration;
 
 use windlass_env::{Env, Instant};
 
-/// How long the last parts may take when no time is left.
+/// Time for the last steps when no time is left.
 pub(crate) const HURRY: Duration = Duration::from_secs(1);
 
-/// What is left of the shutdown timeout.
+/// The remaining shutdown timeout.
 pub(crate) struct ShutdownDeadline {
     env: Env,
     until: Instant,
 }
 
 impl ShutdownDeadline {
-    /// Counted from now; without end if `timeout` is zero.
+    /// Starts the timeout now; zero means no limit.
     pub(crate) fn new(env: &Env, timeout: Duration) -> Self {
         let until = if timeout.is_zero() { Instant::NEVER } else { env.now() + timeout };
         Self { env: env.clone(), until }
     }
 
-    /// At least a moment: what stops at once must not be blamed for what took all the time before.
+    /// Returns the time left, at least [`HURRY`]: a step that stops immediately must not fail because earlier steps
+    /// used all the time.
     pub(crate) fn left(&self) -> Duration {
         self.until.saturating_duration_since(self.env.now()).max(HURRY)
     }

@@ -1,4 +1,4 @@
-//! What the caches of a manager hold.
+//! Options of the caches of a manager.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use kube::Resource;
 use windlass_informer::{FactoryOptions, KindOptions, Kinds, NamespaceSet, Resync, Selectors};
 use windlass_object::Scoped;
 
-/// What the caches of a manager hold.
+/// Options of the caches of a manager.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// The namespaces whose objects controllers see; they may join and leave while the process runs, and kinds without
-    /// namespaces are not concerned. Default `None`: all of them. With a set, roles in those namespaces are enough, and
-    /// each costs a list and a watch of every kind.
+    /// The namespaces whose objects controllers observe. Namespaces can join and leave at run time; kinds without
+    /// namespaces are not affected. Default `None`: all namespaces. With a set, roles in those namespaces are
+    /// sufficient, and each namespace costs a list and a watch of every kind.
     pub namespaces: Option<NamespaceSet>,
-    /// What every cache selects by, next to what its controller selects. Default: everything.
+    /// Selectors that every cache applies in addition to the selectors of its controller. Default: none.
     pub selectors: Selectors,
-    /// How often, at least, handlers receive every cached object again; the true period is drawn once between this
-    /// and its double, so that replicas do not resync together. Zero for never, otherwise [`Resync::MIN`] (1 s) at
-    /// least. Default 12 h.
+    /// Minimum interval at which handlers receive every cached object again. The effective period is picked once at
+    /// random between this value and twice this value, so that replicas do not resync at the same time. Zero disables
+    /// resyncs; other values must be at least [`Resync::MIN`] (1 s). Default 12 h.
     pub resync: Duration,
-    /// Whether the objects' `managedFields` are kept. Default: no; they are a third of a typical object.
+    /// Whether caches keep the objects' `managedFields`. Default: no; they are a third of a typical object.
     pub keep_managed_fields: bool,
-    /// How many bytes the cache of each kind may hold, counted by what its objects had on the wire. Default `None`: as many
-    /// as there are.
+    /// Limit of the bytes that the cache of each kind can hold, counted in the size of its objects on the wire. Default
+    /// `None`: no limit.
     pub byte_budget: Option<u64>,
-    /// Whether definitions of custom resources are followed, so that a kind that is installed is listed at once and not
-    /// within a minute. Needs the right to list and watch them. Default: no.
+    /// Whether to watch CustomResourceDefinitions, so that a newly installed kind is listed immediately instead of
+    /// within a minute. Requires permission to list and watch them. Default: no.
     pub follow_definitions: bool,
-    /// What differs for single kinds; [`kind`](Self::kind) sets it.
+    /// Options of single kinds, set by [`kind`](Self::kind).
     pub kinds: Kinds,
 }
 
 impl CacheOptions {
-    /// Sets what differs for the caches of `K`, instead of earlier options of that kind.
+    /// Sets the options of the caches of `K` and replaces earlier options of that kind.
     ///
     /// # Examples
     /// ```
@@ -54,7 +54,7 @@ impl CacheOptions {
         !self.resync.is_zero() && self.resync < Resync::MIN
     }
 
-    /// The options of the factory of a process. What the process draws or sets itself is left out.
+    /// Returns the options of the informer factory, without those that the process sets itself.
     pub(crate) fn factory(&self) -> FactoryOptions {
         FactoryOptions {
             namespaces: self.namespaces.clone(),

@@ -14,62 +14,61 @@ use crate::cache::CacheOptions;
 use crate::feature_gates::FeatureGates;
 use crate::selection::ControllerSelection;
 
-/// How a manager runs. [`ManagerConfig::new`] gives the defaults, which are kube-controller-manager's unless a reason
-/// is stated.
+/// Configuration of a manager. [`ManagerConfig::new`] sets the defaults, which are kube-controller-manager's unless a
+/// reason is stated.
 #[derive(Clone, Debug)]
 pub struct ManagerConfig {
-    /// What the process calls itself: the source of its events and the `manager` label of its metrics. Default
-    /// `windlass`.
+    /// The name of the program: the source of its events and the `manager` label of its metrics. Default `windlass`.
     pub name: String,
-    /// Who this replica is, unique per incarnation: a restarted process is somebody else.
+    /// The identity of this replica. It must be unique per incarnation: a restarted process needs a new one.
     pub identity: String,
-    /// Which of the registered controllers run. Default: all that are on by default.
+    /// The registered controllers that run. Default: all controllers that are enabled by default.
     pub controllers: ControllerSelection,
-    /// How replicas agree on one that acts; `None` for a process that is always alone. Default: elected.
+    /// Leader election; `None` for a process that is always the only replica. Default: elected.
     pub election: Option<ElectionConfig>,
-    /// Into how many shards replicas divide their work, instead of one of them doing it all; `None` for no sharding. Every
-    /// replica then acts on a fair share of the keys, by namespace. With one shard a single replica acts, under the Lease
-    /// of that shard. Needs `election`, whose Lease name is the prefix of all Leases. At most 256. Default:
-    /// none.
+    /// The number of shards that the replicas divide among themselves; `None` disables sharding. With sharding every
+    /// replica acts on a fair share of the keys, by namespace. With one shard a single replica acts, under the Lease of
+    /// that shard. Requires `election`, whose Lease name is the prefix of all Leases. At most 256. Default: `None`.
     pub shards: Option<NonZeroU16>,
-    /// Where health, metrics and debugging pages are served, and to whom; `None` for nowhere. Default `None`: an address
-    /// is the operator's to give.
+    /// The server of health, metrics and debugging endpoints, with its access rules; `None` for no server. Default
+    /// `None`: the operator must choose an address.
     pub admin: Option<AdminConfig>,
-    /// What the process was started with, by flag, as the admin server shows it on `/flagz`. Never put a secret in it.
-    /// Default: none.
+    /// The effective flags, which the admin server serves on `/flagz`. Must not contain secrets. Default: empty.
     pub flags: BTreeMap<String, String>,
-    /// Further parts of what the admin server shows on `/configz`, by component: what the program makes of its own
-    /// settings. Never put a secret in it. Default: none.
+    /// Additional sections of `/configz`, by component, such as the program's own settings. Must not contain secrets.
+    /// Default: empty.
     pub configuration: BTreeMap<String, serde_json::Value>,
-    /// The features of this program that can be switched, which metrics tell. Default: none.
+    /// The feature gates of this program, which are exported as metrics. Default: none.
     pub feature_gates: FeatureGates,
-    /// What caches hold.
+    /// Options of the caches.
     pub cache: CacheOptions,
     /// Limits and deadlines of requests.
     pub client: ClientOptions,
-    /// Spreads the start of controllers: each waits for a random time between this and its double. Default zero.
+    /// Minimum delay before a controller starts. Each controller waits for a random time between this value and twice
+    /// this value, so that starts are spread. Default zero.
     pub start_interval: Duration,
-    /// How long running reconciles may take to end after the first signal. Zero waits forever. Default 10 s.
+    /// Time for running reconciles to finish after the first signal. Zero waits indefinitely. Default 10 s.
     pub shutdown_timeout: Duration,
-    /// How long each controller waits for the caches it needs, unless it says so itself. Default
-    /// [`CacheSync::Forever`], unlike controller-runtime's two minutes: there one missing permission ends a process of
-    /// twenty controllers, again and again. Here those that have what they need work, readiness and the log say which
-    /// one waits and for what, and it begins once a role is granted or a kind installed. With [`CacheSync::Within`] a
-    /// controller without its caches ends the process with an error that names them, also while none can work and the
-    /// process leaves leading to another.
+    /// Time that each controller waits for its caches, unless the controller sets its own limit. Default
+    /// [`CacheSync::Forever`]: controllers whose caches are synced work; readiness and the log name the others and the
+    /// reason; these start once a role is granted or a CRD is installed. controller-runtime's limit of two minutes
+    /// would restart a process of twenty controllers because of one missing permission. With [`CacheSync::Within`] a
+    /// controller without its caches ends the process with an error that names them. The limit also applies while no
+    /// controller can work and the process does not stand for election.
     pub cache_sync: CacheSync,
-    /// How long the API server may take to answer at start. Default 10 s.
+    /// Time that the API server has to answer at start. Default 10 s.
     pub api_server_wait: Duration,
-    /// For how long one key may be reconciled before liveness fails. Default 30 min: every single request ends within
-    /// its own deadline, so nothing but a deadlock takes that long.
+    /// Processing time of one key after which liveness fails. Default 30 min: every request has its own deadline, so
+    /// only a deadlock takes that long.
     pub worker_stuck_after: Duration,
-    /// How many Events of each sort each component remembers, so that what repeats is counted and not sent again. Default
-    /// 4096, as upstream, for some four megabytes; at least one is remembered.
+    /// Number of Events of each sort that each component caches, so that a repeated Event is counted instead of sent
+    /// again. Default 4096 as upstream, which takes about 4 MB; the minimum is 1.
     pub remembered_events: usize,
 }
 
 impl ManagerConfig {
-    /// The defaults, for a replica of this identity of windlass itself. Anything else is [`named`](Self::named).
+    /// Returns the defaults for a replica of windlass itself with this identity. Other programs set a
+    /// [`name`](Self::named).
     pub fn new(identity: impl Into<String>) -> Self {
         let identity = identity.into();
         Self {
@@ -93,8 +92,8 @@ impl ManagerConfig {
         }
     }
 
-    /// The same under a name of one's own, which is also that of its Lease. Programs that bear one name in one cluster
-    /// stand for one Lease, so all but one of them would stand by forever: every operator needs its own.
+    /// Sets the name of the program, which is also the name of its Lease. Programs with the same name in one cluster
+    /// compete for one Lease, and only one of them works. Every operator therefore needs its own name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -104,10 +103,10 @@ impl ManagerConfig {
         self
     }
 
-    /// Checks what can be checked without a cluster.
+    /// Validates the settings that do not depend on a cluster.
     ///
     /// # Errors
-    /// The first rule broken.
+    /// Returns the first violated rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (what, value) in [("name", &self.name), ("identity", &self.identity)] {
             if value.is_empty() {
@@ -128,7 +127,7 @@ impl ManagerConfig {
             return Err(ConfigError::ResyncTooShort { period: self.cache.resync });
         }
         self.client.validate()?;
-        // The other rules hold in every namespace.
+        // The other rules do not depend on the namespace.
         if let Some(shards) = self.sharding("default")? {
             shards.validate()?;
         }
@@ -140,7 +139,7 @@ impl ManagerConfig {
 }
 
 impl ManagerConfig {
-    /// Returns the options of the clients: what is sent before a fence ends arrives before a standby acts.
+    /// Returns the options of the clients. Requests that are sent before a fence closes arrive before a standby acts.
     pub(crate) fn client_options(&self) -> ClientOptions {
         let mut options = self.client.clone();
         if let Some(election) = &self.election {
@@ -149,12 +148,12 @@ impl ManagerConfig {
         options
     }
 
-    /// Returns the election with its namespace, which is `default_namespace` unless it is configured.
+    /// Returns the election with its namespace: the configured one, otherwise `default_namespace`.
     pub(crate) fn election(&self, default_namespace: &str) -> Option<Election> {
         self.election.clone().map(|election| election.resolve(default_namespace))
     }
 
-    /// Returns how replicas share shards, if they do. See [`election`](Self::election) for the namespace.
+    /// Returns the sharding configuration if sharding is enabled. See [`election`](Self::election) for the namespace.
     ///
     /// # Errors
     /// When sharding contradicts the election.
@@ -167,41 +166,41 @@ impl ManagerConfig {
     }
 }
 
-/// Why a [`ManagerConfig`] cannot be run with.
+/// A rule that a [`ManagerConfig`] violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A name is missing.
-    #[error("the manager needs {what}, and it is empty")]
+    #[error("the {what} of the manager is empty; set it")]
     Empty {
-        /// Which one.
+        /// The missing setting.
         what: &'static str,
     },
-    /// A duration that bounds something is zero, so nothing could ever succeed.
+    /// A limit is zero, so the operation could never succeed.
     #[error("the {what} must be longer than zero")]
     Zero {
-        /// Which one.
+        /// The setting.
         what: &'static str,
     },
-    /// No informer would look through its cache as often as this.
+    /// The resync period is shorter than informers support.
     #[error(
-        "the resync period ({period:?}) is too short: choose {shortest:?} at least, or zero for never",
+        "the resync period {period:?} is too short; use at least {shortest:?}, or zero to disable resyncs",
         shortest = windlass_informer::Resync::MIN
     )]
     ResyncTooShort {
-        /// The one given.
+        /// The configured period.
         period: Duration,
     },
-    /// The limits of requests cannot be kept.
+    /// The request limits are invalid.
     #[error(transparent)]
     Client(#[from] ClientOptionsError),
-    /// Shards are held under Leases, and this process is always alone.
-    #[error("{shards} shards need leader election, which is off: switch it on, or drop the shards")]
+    /// Shards are held under Leases, and leader election is disabled.
+    #[error("{shards} shards require leader election, which is disabled; enable it or disable sharding")]
     ShardsUnelected {
-        /// How many were asked for.
+        /// The configured number of shards.
         shards: u16,
     },
-    /// The shards cannot be elected.
+    /// The sharding configuration is invalid.
     #[error(transparent)]
     Shards(#[from] ShardsConfigError),
     /// The admin server would be exposed without protection.
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_with_names_of_their_own_stand_for_leases_of_their_own() {
+    fn programs_with_distinct_names_use_distinct_leases() {
         let lease = |config: ManagerConfig| config.election.map(|election| election.lease_name);
         assert_eq!(lease(ManagerConfig::new("me")).as_deref(), Some("windlass"));
         assert_eq!(lease(ManagerConfig::new("me").named("keeper")).as_deref(), Some("keeper"));
@@ -234,7 +233,7 @@ mod tests {
 
     // parity: defaults-renew-deadline-parameters
     #[test]
-    fn what_could_never_work_is_refused() {
+    fn configuration_that_can_never_work_is_rejected() {
         assert_eq!(ManagerConfig::new("").validate(), Err(ConfigError::Empty { what: "identity" }));
         let hasty = ManagerConfig { api_server_wait: Duration::ZERO, ..ManagerConfig::new("me") };
         assert_eq!(hasty.validate(), Err(ConfigError::Zero { what: "API server wait" }));

@@ -1,7 +1,7 @@
 //! The configuration in effect, as `/configz` shows it.
 //!
-//! Taken apart by name, so that whoever adds a setting says whether and how it is shown. Nothing in it is a secret:
-//! credentials are not part of a manager's configuration.
+//! Structs are destructured by field name, so that a new setting does not compile until it is shown or omitted
+//! explicitly. The configuration of a manager contains no secrets: credentials are not part of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use windlass_informer::Selectors;
 use crate::cache::CacheOptions;
 use crate::config::ManagerConfig;
 
-/// What the manager's part is called.
+/// The name of the manager's section.
 const MANAGER: &str = "manager.windlass.dev";
 
-/// Returns what the pages of a manager with this configuration show. `election` is that of the configuration with its
-/// namespace.
+/// Returns the component information for a manager with this configuration. `election` is the configured election with
+/// its namespace.
 pub(crate) fn about(
     config: &ManagerConfig,
     election: Option<&Election>,
@@ -37,13 +37,13 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
         name,
         identity,
         controllers,
-        // Shown with its namespace.
+        // Shown below with its namespace.
         election: _,
         shards,
         admin,
-        // Its own page.
+        // Served on `/flagz`.
         flags: _,
-        // Its own part.
+        // Separate sections.
         configuration: _,
         feature_gates,
         cache,

@@ -1,16 +1,16 @@
-//! What acts under one leadership: the controllers, and the runnables that need a leader.
+//! The controllers and runnables that act under one leadership.
 //!
-//! It goes through the last steps of [`START`], and back through them in reverse.
+//! The group executes the last steps of [`START`], and reverts them in reverse order.
 //!
-//! Whatever leads it, **a term** begins with a fence that opens and with what is known of the predecessor's writes, and
-//! it ends in one of two ways. Either the team is told to stop: it drains while the lease is still renewed, and releases
-//! with what it wrote. Or the term is lost: everything under it is stopped where it stands, at once, and nothing is
-//! released. Where a coordinator prefers another replica, the team is told to stop.
+//! **A term** begins when a fence opens, with the known writes of the predecessor. It ends in one of two ways:
+//! - The group receives the stop signal: it drains while the Lease is still renewed, and releases the Lease with the
+//!   versions that it wrote. This also happens if a coordinator prefers another replica.
+//! - The term is lost: all tasks under it are aborted immediately, and the Lease is not released.
 //!
-//! A lost term is not followed by another in the same process. Controllers are built once, their triggers and sources run
-//! once, and a worker that was stopped half-way leaves what only a new process is rid of: so the process ends. With
-//! shards the team has a term for each shard, whose keys are what is drained or stopped, and the process continues
-//! without a shard that it lost ([`crate::shards`]).
+//! A process has no second term after a lost one. Controllers are built once, their triggers and sources run once, and
+//! an aborted worker leaves state that only a new process clears, so the process exits. With shards the group has a
+//! term for each shard. It drains or aborts the keys of that shard, and the process continues without a shard that it
+//! lost ([`crate::shards`]).
 
 use futures_util::future;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -31,41 +31,41 @@ use crate::runnables::{RunnableDeps, Runnables};
 use crate::shutdown::ShutdownSignals;
 use crate::takeover::{Takeover, merged};
 
-/// What the team takes from its process.
+/// The dependencies of a group.
 pub(crate) struct GroupContext {
     pub(crate) env: Env,
     pub(crate) factory: InformerFactory,
     pub(crate) runnables: Runnables,
     pub(crate) means: RunnableDeps,
-    /// Who is told when a lease is won and when it is given up, if there are elections.
+    /// The recorder of events about winning and releasing the Lease; `None` without an election.
     pub(crate) election_events: Option<Recorder>,
 }
 
 /// Controllers and runnables that act under one leadership.
 pub(crate) struct ControllerGroup {
     pub(crate) leadership: GroupLeadership,
-    /// What it stands for, if it is elected.
+    /// The election of the group; `None` if it is not elected.
     pub(crate) election: Option<Election>,
     pub(crate) controllers: Controllers,
-    /// What its controllers' caches lack.
+    /// The caches that its controllers require.
     pub(crate) needs: CacheRequirements,
-    /// Whom it follows, once it leads.
+    /// The previous holder, once the group leads.
     pub(crate) predecessor: Option<PreviousHolder>,
-    /// What its controllers and runnables wait for, once it leads.
+    /// The wait for the writes of the previous leader, once the group leads.
     pub(crate) takeover: Option<Takeover>,
-    /// Whether all controllers have caches that reflect what the last leader wrote.
+    /// Whether the caches of all controllers reflect the writes of the previous leader.
     pub(crate) caught_up: bool,
     pub(crate) started: Vec<StartStep>,
 }
 
 impl ControllerGroup {
-    /// Goes through its steps, then works, until the first signal.
+    /// Executes its steps, then works until the first signal.
     ///
     /// # Errors
-    /// What it cannot continue without. If that is its lease, nothing of it runs any more.
+    /// Returns the error that prevents it from continuing. If that is a lost lease, all tasks of the group have ended.
     ///
     /// # Cancel safety
-    /// What was begun is noted; [`ControllerGroup::stop`] and [`ControllerGroup::abort`] end it.
+    /// Started steps are recorded; [`ControllerGroup::stop`] and [`ControllerGroup::abort`] stop them.
     pub(crate) async fn work(
         &mut self,
         common: &GroupContext,
@@ -82,7 +82,7 @@ impl ControllerGroup {
     ) -> Result<(), ManagerError> {
         for (step, _reason) in START.into_iter().filter(|(step, _)| step.is_led()) {
             tracing::debug!(?step, "starting");
-            // Noted before it is done, so that a step that was interrupted half-way is stopped as well.
+            // Recorded first, so that a partially executed step is stopped as well.
             self.started.push(step);
             match first(signals.draining(), self.start(step, common)).await {
                 future::Either::Left(()) => return Ok(()),
@@ -112,7 +112,7 @@ impl ControllerGroup {
                 self.caught_up = true;
                 Ok(())
             }
-            // The process's.
+            // Steps of the process.
             StartStep::AdminServer
             | StartStep::ApiServer
             | StartStep::EarlyRunnables
@@ -121,29 +121,29 @@ impl ControllerGroup {
         }
     }
 
-    /// Waits until there is something to lead and one of its controllers could work, then until this replica leads.
+    /// Waits until at least one controller has its caches, then until this replica leads.
     async fn lead(&mut self, common: &GroupContext) -> Result<(), ManagerError> {
         self.needs.met(&common.env).await?;
         if let Some(election) = &self.election {
-            tracing::info!(lease = %election.lease(), identity = %election.config.identity, "standing by");
+            tracing::info!(lease = %election.lease(), identity = %election.config.identity, "on standby");
         }
         self.predecessor = self.leadership.acquire().await?;
         if let Some(election) = &self.election {
             tracing::info!(lease = %election.lease(), identity = %election.config.identity, "leading");
         }
-        self.tell(common, "became leader");
+        self.record_event(common, "became leader");
         Ok(())
     }
 
-    /// Records what has come of the election, if there is one, on its Lease.
-    fn tell(&self, common: &GroupContext, what: &str) {
+    /// Records an event about the election, if there is one, on its Lease.
+    fn record_event(&self, common: &GroupContext, what: &str) {
         if let (Some(election), Some(events)) = (&self.election, &common.election_events) {
             let note = format!("{} {what}", election.config.identity);
             events.publish(&lease(election), &NewEvent::normal("LeaderElection", note));
         }
     }
 
-    /// Stops what was started, in reverse, through to the end; the first failure is told.
+    /// Stops the started steps in reverse order, all of them. Returns the first failure.
     pub(crate) async fn stop(
         &mut self,
         common: &GroupContext,
@@ -162,7 +162,7 @@ impl ControllerGroup {
         end
     }
 
-    /// `clean` says whether everything stopped so far has truly ended.
+    /// Stops one step. `clean` states whether everything that was stopped so far has ended.
     async fn stop_step(
         &mut self,
         step: StartStep,
@@ -171,7 +171,7 @@ impl ControllerGroup {
         clean: bool,
     ) -> Result<(), ManagerError> {
         match step {
-            // The lease is renewed until the last reconcile has ended.
+            // The Lease is renewed until the last reconcile has ended.
             StartStep::Controllers => self.leadership.during(self.controllers.drain(budget.left())).await?,
             StartStep::LeaderRunnables => {
                 let ended = common.runnables.end(&common.env, RunsOn::Leader, budget.left());
@@ -186,22 +186,22 @@ impl ControllerGroup {
         }
     }
 
-    /// Gives the lease back, unless something that was aborted may have a write on its way: then it expires by itself.
+    /// Releases the Lease, unless an aborted task might have a write in flight: the Lease then expires.
     async fn step_down(&mut self, common: &GroupContext, clean: bool) -> Result<(), ManagerError> {
-        // A standby that ends has led nothing.
+        // A standby has not led.
         if self.predecessor.is_some() {
-            self.tell(common, "stopped leading");
+            self.record_event(common, "stopped leading");
         }
         if clean {
             return self.leadership.release(self.writes(common)).await;
         }
-        tracing::warn!("the lease is left to expire");
+        tracing::warn!("leaving the lease to expire");
         self.leadership.abandon().await;
         Ok(())
     }
 
-    /// Returns what the successor is told of this term's writes. While a controller still waits for what the last leader
-    /// wrote, the successor must wait for that as well.
+    /// Returns the writes of this term for the successor. If a controller still waits for the writes of the previous
+    /// leader, the successor must wait for those too.
     fn writes(&self, common: &GroupContext) -> TermWrites {
         let Some(predecessor) = &self.predecessor else { return TermWrites::NotBegun };
         if common.runnables.led_writes() {
@@ -218,7 +218,7 @@ impl ControllerGroup {
         written.map_or(TermWrites::Unknown, TermWrites::UpTo)
     }
 
-    /// Ends all of it at once if its lease was lost.
+    /// Aborts the group if its Lease was lost.
     async fn unless_lost<T>(
         &mut self,
         common: &GroupContext,
@@ -230,21 +230,21 @@ impl ControllerGroup {
         end
     }
 
-    /// Ends everything at its next await. Nothing is written: the fence is closed or its lease expires.
+    /// Aborts all tasks at their next await. They can write nothing: the fence is closed or the Lease expires.
     pub(crate) async fn abort(&mut self, common: &GroupContext) {
         self.started.clear();
-        // All are told before any is waited for: one that does not stop keeps none of the others working.
+        // All are aborted before any is awaited, so that a task that never yields does not keep others working.
         let runnables = common.runnables.abort_one(&common.env, RunsOn::Leader);
         future::join3(self.controllers.abort(), runnables, self.leadership.abandon()).await;
     }
 
-    /// Stops what is left of controllers that do not work.
+    /// Stops the remaining tasks of controllers that do not work.
     pub(crate) fn let_go(&self) {
         self.controllers.let_go();
     }
 }
 
-/// The Lease as events name it.
+/// Returns the reference to the Lease for events.
 fn lease(election: &Election) -> ObjectReference {
     ObjectReference {
         api_version: Some("coordination.k8s.io/v1".to_owned()),

@@ -22,14 +22,13 @@ use crate::error::ManagerError;
 use crate::shards::ShardContext;
 use crate::takeover::{Takeover, merged};
 
-/// How often stragglers are logged at least.
+/// Interval at which stragglers are logged.
 const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long the last events may take to be sent. An API server that is slow to answer must not delay the hand-over:
-/// events are told as well as may be, and to lose one does no harm.
+/// Time for sending the last events. A slow API server must not delay the handoff, and events are best effort.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// How long what was aborted may take to be gone.
+/// Time for aborted tasks to end.
 const HURRY: Duration = Duration::from_secs(1);
 
 /// The controllers that the configuration selects.
@@ -37,15 +36,15 @@ pub(crate) struct Controllers {
     parts: StartDeps,
     waiting: Vec<PreparedController>,
     working: Vec<Workers>,
-    /// What is left of each, whether it ever worked or not.
+    /// The cleanup of each controller, whether it ever worked or not.
     remains: Vec<Cleanup>,
-    /// What those wrote that have been drained; `None` if the outcome of a write is unknown.
+    /// The versions that drained controllers have written; `None` if the outcome of a write is unknown.
     written: Option<WrittenVersions>,
     recorders: Recorders,
     spread: Rng,
 }
 
-/// What starting a controller takes from its process.
+/// The dependencies for starting a controller.
 #[derive(Clone)]
 pub(crate) struct StartDeps {
     pub(crate) env: Env,
@@ -61,12 +60,12 @@ pub(crate) struct StartDeps {
 }
 
 impl StartDeps {
-    /// The same for the controllers of every replica: they have every key.
+    /// Returns the same for the controllers of every replica, which have every key.
     pub(crate) fn of_every_replica(&self) -> Self {
         Self { shards: None, runs_on: RunsOn::EveryReplica, ..self.clone() }
     }
 
-    /// Names a stream of random numbers.
+    /// Returns the name of a stream of random numbers.
     fn stream(&self, name: &str) -> String {
         match self.runs_on {
             RunsOn::Leader => name.to_owned(),
@@ -74,7 +73,7 @@ impl StartDeps {
         }
     }
 
-    /// The clients of this identity, behind the fence of these controllers.
+    /// Returns the clients of this identity, behind the fence of these controllers.
     fn clients_of(&self, client_name: &str) -> Result<ControllerClients, ManagerError> {
         let clients = self.clients.for_controller(client_name)?;
         Ok(match self.runs_on {
@@ -102,12 +101,12 @@ impl Controllers {
         self.waiting.is_empty()
     }
 
-    /// Starts every controller, each after its own wait and once its caches reflect what the last leader wrote, and
-    /// returns when all work.
+    /// Starts every controller, each after its own delay and once its caches reflect the writes of the previous leader.
+    /// Returns when all controllers work.
     ///
     /// # Cancel safety
-    /// Dropping it leaves some controllers working, and others half-way; [`Controllers::drain`] and
-    /// [`Controllers::abort`] end both.
+    /// Dropping the future leaves some controllers working and others partially started; [`Controllers::drain`] and
+    /// [`Controllers::abort`] stop both.
     pub(crate) async fn start(&mut self, takeover: Option<&Takeover>) -> Result<(), ManagerError> {
         let mut starts = FuturesUnordered::new();
         for prepared in self.waiting.drain(..) {
@@ -116,7 +115,7 @@ impl Controllers {
             let wait = self.spread.jitter(self.parts.config.start_interval, 1.0);
             starts.push(start_one(self.parts.env.clone(), wait, takeover.cloned(), prepared, resources));
         }
-        // Each is kept as soon as it works, so that whoever drops this future can still stop it.
+        // Stored as soon as it works, so that it can be stopped after this future is dropped.
         while let Some(started) = starts.next().await {
             let workers = started?;
             announce(&self.parts, &workers);
@@ -134,9 +133,9 @@ impl Controllers {
         self.written.as_ref()
     }
 
-    /// Takes no more keys, lets no request wait for its turn any more, and waits for running reconciles; aborts what is
-    /// left after `within`. Then sends the events that were recorded, as far as that is done in a moment:
-    /// they are writes, so the lease is kept for them, and a standby waits.
+    /// Stops dequeuing keys, fails requests that would wait for the rate limiter, and waits for running reconciles;
+    /// aborts the rest after `within`. Then sends the recorded events for at most [`FLUSH`]: they are writes, so the
+    /// Lease is held for them while a standby waits.
     pub(crate) async fn drain(&mut self, within: Duration) -> Result<(), ManagerError> {
         self.working.iter().for_each(Workers::stop);
         self.parts.clients.drain();
@@ -149,24 +148,25 @@ impl Controllers {
         drained
     }
 
-    /// Ends everything at its next await.
+    /// Aborts all tasks at their next await.
     pub(crate) async fn abort(&mut self) {
         self.abort_workers().await;
         self.recorders.abort().await;
         self.retire();
     }
 
-    /// Ends every worker at its next await, and waits for that: not for long, since one that never awaits never ends.
+    /// Aborts every worker at its next await, and waits for [`HURRY`] at most, because a worker that never awaits never
+    /// ends.
     async fn abort_workers(&mut self) {
         self.working.iter().for_each(Workers::abort);
         self.let_go();
         let env = self.parts.env.clone();
         if env.timeout(HURRY, ended(&mut self.working, &self.remains)).await.is_err() {
-            tracing::error!(stragglers = ?self.stragglers(), "these reconciles do not even stop: they never await");
+            tracing::error!(stragglers = ?self.stragglers(), "reconciles did not stop after abort; they never yield");
         }
     }
 
-    /// Tells whatever is left of controllers that do not work to end, whoever sends to their triggers above all.
+    /// Stops the remaining tasks of controllers that do not work, most importantly the senders of their triggers.
     pub(crate) fn let_go(&self) {
         self.remains.iter().for_each(Cleanup::begin);
     }
@@ -190,7 +190,7 @@ impl Controllers {
             if left.is_zero() {
                 return Err(ManagerError::ShutdownTimeout { waited, stragglers });
             }
-            tracing::warn!(?waited, ?stragglers, "still waiting for reconciles to end");
+            tracing::warn!(?waited, ?stragglers, "waiting for reconciles to finish");
         }
     }
 
@@ -211,7 +211,7 @@ impl fmt::Debug for Controllers {
     }
 }
 
-/// Waits until no worker is left, nor anything of a controller whose start was dropped.
+/// Waits until all workers have ended, and all tasks of controllers whose start was dropped.
 async fn ended(working: &mut [Workers], remains: &[Cleanup]) {
     future::join_all(working.iter_mut().map(Workers::ended)).await;
     for one in remains {
@@ -244,7 +244,7 @@ async fn start_one(
     Ok(workers)
 }
 
-/// Tells probes and metrics of a controller that works.
+/// Adds the health checks and the metric of a controller that works.
 fn announce(parts: &StartDeps, workers: &Workers) {
     parts.health.live(workers.name(), Arc::new(workers.health(parts.config.worker_stuck_after)));
     parts.health.notice(workers.name(), Arc::new(workers.quarantine_notice()));
@@ -256,7 +256,7 @@ fn running(parts: &StartDeps, controller: &str, runs: bool) {
     gauge.set(i64::from(runs));
 }
 
-/// The event recorders, one per identity: controllers may share one, and with it the limits on events.
+/// The event recorders, one per identity. Controllers with the same identity share its event limits.
 #[derive(Default)]
 pub(crate) struct Recorders {
     by_component: BTreeMap<String, Recorder>,
@@ -265,7 +265,7 @@ pub(crate) struct Recorders {
 }
 
 impl Recorders {
-    /// What a controller of this identity gets.
+    /// Returns the dependencies of a controller.
     fn resources(
         &mut self,
         parts: &StartDeps,
@@ -289,13 +289,13 @@ impl Recorders {
         recorder
     }
 
-    /// Sends what comes to `sink` with `client` from now on.
+    /// Starts a task that sends the events of `sink` with `client`.
     pub(crate) fn run(&mut self, env: &Env, component: &str, sink: Sink, client: kube::Client) {
         let name = format!("events of {component}");
         self.sinks.push(env.spawn(name, sink.run(client, self.stop.clone())));
     }
 
-    /// Sends what was recorded and ends: after [`FLUSH`], whether all is sent or not.
+    /// Sends the recorded events and stops; drops unsent events after [`FLUSH`].
     pub(crate) async fn flush(&mut self, env: &Env) {
         self.stop.cancel();
         if env.timeout(FLUSH, self.ended()).await.is_err() {
@@ -304,7 +304,7 @@ impl Recorders {
         }
     }
 
-    /// Ends without sending.
+    /// Stops without sending.
     pub(crate) async fn abort(&mut self) {
         self.sinks.iter().for_each(Task::abort);
         self.ended().await;
@@ -312,7 +312,7 @@ impl Recorders {
 
     async fn ended(&mut self) {
         while let Some(sink) = self.sinks.last_mut() {
-            // How it ended is no matter here: a panic has been logged under the task's name.
+            // The result does not matter here: a panic has been logged under the name of the task.
             let _ended = sink.await;
             self.sinks.pop();
         }

@@ -1,4 +1,4 @@
-//! Why a manager does not run, or stopped running.
+//! Errors of a manager: why it does not start, or stopped.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use windlass_object::ResourceKind;
 use crate::config::ConfigError;
 use crate::selection::UnknownController;
 
-/// Why [`Manager::run`](crate::Manager::run) did not end with a clean shutdown.
+/// The reason why [`Manager::run`](crate::Manager::run) did not end with a clean shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
@@ -27,107 +27,115 @@ pub enum ManagerError {
     /// A runnable could not be added.
     #[error(transparent)]
     Add(#[from] AddError),
-    /// The operating system grants no thread for elections, which must not wait for workers.
-    #[error("starting the thread of the elections: {0}")]
+    /// The operating system provides no thread for elections, which must not wait for workers.
+    #[error("starting the election thread: {0}")]
     NoThread(#[source] std::io::Error),
     /// A controller could not be set up or started, or a runnable could not be set up.
     #[error("setting up {controller}: {source}")]
     Setup {
-        /// Which one.
+        /// The name of the controller or runnable.
         controller: &'static str,
-        /// What it said.
+        /// The cause.
         source: SetupError,
     },
-    /// A controller's keys cannot be shared, and replicas are to share shards.
+    /// The keys of a controller cannot be divided into shards, and sharding is enabled.
     #[error(
-        "{controller} watches {kind}, which has no namespaces, in the shards that are held: watch every shard of it, or \
-         switch sharding off"
+        "{controller} cannot be sharded: it watches the held shards of {kind}, which is cluster-scoped; watch every \
+         shard of it or disable sharding"
     )]
     Unshareable {
-        /// Which one.
+        /// The controller.
         controller: &'static str,
-        /// What it watches.
+        /// The watched kind.
         kind: ResourceKind,
     },
     /// No client could be built from the cluster's configuration.
     #[error("building the client: {0}")]
     Client(#[from] ClientError),
-    /// The admin server could not be started. Nothing has been asked of the cluster yet.
+    /// The admin server could not be started. No request has been sent to the cluster yet.
     #[error(transparent)]
     Admin(#[from] AdminError),
     /// The API server did not answer in time.
     #[error("the API server did not become healthy within {waited:?}: {last}")]
     ApiServerUnreachable {
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
-        /// How the last attempt failed.
+        /// The failure of the last attempt.
         last: String,
     },
-    /// The election cannot continue: the API server calls the Lease invalid, for instance.
+    /// The election cannot continue, for example because the API server rejects the Lease as invalid.
     #[error("leader election: {0}")]
     Election(#[from] ElectionError),
-    /// The API server's coordinator wants another replica to lead. The work was ended in order and the lease given back;
-    /// the process must end, since its controllers cannot start again.
+    /// The API server's coordinator prefers another replica as the leader. The work was stopped gracefully and the
+    /// Lease released. The process must exit, because its controllers cannot start again.
     #[error(
-        "leader election: {lease} was handed over to {preferred}, whom the API server's coordinator prefers"
+        "leader election: {lease} was handed off to {preferred}, which the API server's coordinator prefers"
     )]
     Preferred {
-        /// Which one, as `namespace/name`.
+        /// The Lease, as `namespace/name`.
         lease: String,
-        /// To whom.
+        /// The identity of the preferred replica.
         preferred: String,
     },
-    /// Another replica leads now, or may. What worked under that lease was stopped where it stood; what this process
-    /// leads next to it was handed over in order. The process must end: its successor starts from a clean state.
+    /// Another replica leads now, or might lead. The work under that lease was aborted. The process must exit: its
+    /// successor starts from a clean state.
     #[error("leader election: {lease}: {source}")]
     LeaseLost {
-        /// Which one, as `namespace/name`.
+        /// The Lease, as `namespace/name`.
         lease: String,
-        /// How.
+        /// The cause of the loss.
         source: LeaseLost,
     },
-    /// A runnable ended with an error, or panicked.
+    /// A runnable returned an error, or panicked.
     #[error("the runnable {name} failed: {source}")]
     Runnable {
-        /// Its name.
+        /// The runnable.
         name: &'static str,
-        /// Why.
+        /// The cause.
         source: BoxError,
     },
-    /// Something that runs next to the controllers did not end within the shutdown timeout and was aborted. If it needed
-    /// leadership, the lease was left to expire.
-    #[error("gave up after {waited:?} waiting for the runnables to end that were told to stop: {}", names.join(", "))]
+    /// A runnable did not stop within the shutdown timeout and was aborted. If it required leadership, the Lease was
+    /// left to expire.
+    #[error(
+        "runnables did not stop within {waited:?}: {}; raise the shutdown timeout or make them observe \
+         cancellation",
+        names.join(", ")
+    )]
     RunnablesStuck {
-        /// How long they were waited for.
+        /// The time waited.
         waited: Duration,
-        /// Which ones.
+        /// The runnables.
         names: Vec<&'static str>,
     },
-    /// Some reconciles did not end within the shutdown timeout and were aborted. The lease was left to expire, since
-    /// their last writes may still be on their way.
-    #[error("gave up after {waited:?} waiting for {} to end: {}", count(stragglers.len()), stragglers.join(", "))]
+    /// Reconciles did not finish within the shutdown timeout and were aborted. The Lease was left to expire, because
+    /// their last writes can still be in flight.
+    #[error(
+        "{} did not stop within {waited:?}: {}; raise the shutdown timeout",
+        count(stragglers.len()),
+        stragglers.join(", ")
+    )]
     ShutdownTimeout {
-        /// How long they were waited for.
+        /// The time waited.
         waited: Duration,
-        /// What was still running, as `controller: key`.
+        /// The running reconciles, as `controller: key`.
         stragglers: Vec<String>,
     },
-    /// A handler of an informer (a mapper or a predicate of a controller, perhaps) was called and did not return within
-    /// the shutdown timeout. All leases were given back by then, for nothing writes there.
+    /// A handler of an informer, such as a mapper or a predicate of a controller, did not return within the shutdown
+    /// timeout. All Leases were released before, because handlers do not write.
     #[error(
-        "gave up after {waited:?} waiting for informers to end: a handler was called and does not return"
+        "informers did not stop within {waited:?}: an event handler has not returned; check handlers for blocking calls"
     )]
     InformersStuck {
-        /// How long they were waited for.
+        /// The time waited.
         waited: Duration,
     },
-    /// A second signal came before the first was obeyed. The lease was left to expire.
+    /// A second signal arrived before the shutdown was complete. The Lease was left to expire.
     #[error("aborted by a second signal")]
     Aborted,
 }
 
 impl ManagerError {
-    /// Whether the process must end without regard for anything.
+    /// Returns whether the process must stop immediately.
     pub(crate) fn is_lost_lease(&self) -> bool {
         matches!(self, Self::LeaseLost { .. })
     }
@@ -141,51 +149,51 @@ fn count(stragglers: usize) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the name {name:?} is registered twice: by {first} and by {second}")]
 pub struct RegistryError {
-    /// The name or alias that both claim.
+    /// The name or alias of both.
     pub name: &'static str,
-    /// Who has it.
+    /// The name of the first.
     pub first: &'static str,
-    /// Who claims it too.
+    /// The name of the second.
     pub second: &'static str,
 }
 
-/// Why a runnable was not added.
+/// The reason why a runnable was not added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// The process shuts down, or its step has ended.
-    #[error("the runnable {name} comes too late: the manager is stopping")]
+    /// The process is shutting down, or the step of the runnable has stopped.
+    #[error("cannot add runnable {name}: the manager is stopping")]
     Stopping {
-        /// Its name.
+        /// The runnable.
         name: &'static str,
     },
-    /// It needs the leader, and replicas that share shards have none.
+    /// The runnable requires the leader, and replicas that share shards have none.
     #[error(
-        "the runnable {name} needs the leader, and replicas that share shards have none: let it run on every replica, or \
-         switch sharding off"
+        "cannot add runnable {name}: it requires a leader, and sharded replicas have none; run it on every replica or \
+         disable sharding"
     )]
     NoLeader {
-        /// Its name.
+        /// The runnable.
         name: &'static str,
     },
     /// A runnable of this name waits or runs.
-    #[error("the runnable {name} is there already: give each a name of its own")]
+    #[error("cannot add runnable {name}: the name is in use; choose a unique name")]
     NameTaken {
         /// The name.
         name: &'static str,
     },
-    /// It is a controller.
+    /// The registration is a controller.
     #[error("{name} is a controller: register it before the manager runs")]
     Controller {
-        /// Its name.
+        /// The controller.
         name: &'static str,
     },
-    /// Its setup failed.
+    /// The setup of the runnable failed.
     #[error("setting up {name}: {source}")]
     Setup {
-        /// Its name.
+        /// The runnable.
         name: &'static str,
-        /// Why.
+        /// The cause.
         source: SetupError,
     },
 }

@@ -1,15 +1,16 @@
-//! Answers why an object has not been reconciled, for every controller of the process: to programs, and as pages of the
-//! admin server.
+//! Explains why an object has not been reconciled, for every controller of the process: through an API and on endpoints
+//! of the admin server.
 //!
-//! | page | answers |
+//! | endpoint | response |
 //! |---|---|
-//! | `/debug/controllers` | every controller on a line: state, queue, workers, keys that fail or rest |
-//! | `/debug/controllers/<name>` | one of them, with the keys that run, wait longest, fail or rest |
-//! | `/debug/explain?controller=<name>&key=<namespace/name>` | one key; its first line names the cause |
+//! | `/debug/controllers` | one line per controller: state, queue, workers, keys that fail or are quarantined |
+//! | `/debug/controllers/<name>` | one controller, with the keys that run, wait longest, fail or are quarantined |
+//! | `/debug/explain?controller=<name>&key=<namespace/name>` | one key; the first line names the cause |
 //!
-//! Text, or JSON for who accepts `application/json`. Names may be aliases. What is wrong with a question is one line.
+//! The format is text, or JSON if the client accepts `application/json`. Names can be aliases. An invalid request is
+//! answered with an error on one line.
 //!
-//! It keeps nothing by itself: what is known lies with the controllers.
+//! The explainer keeps no data: the controllers do.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,14 +28,14 @@ use windlass_object::ObjectKey;
 
 use crate::selection::{UnknownController, canonical};
 
-/// Where one controller's overview is found, below its name.
+/// The path prefix of the overview of one controller.
 const CONTROLLERS: &str = "/debug/controllers";
 
-/// Where one key is explained.
+/// The path of the explanation of one key.
 const EXPLAIN: &str = "/debug/explain";
 
-/// Answers questions about the controllers of one process. Clones are one; it is filled when the process is put
-/// together.
+/// Answers questions about the controllers of one process. Clones share one state, which is set when the process is
+/// assembled.
 #[derive(Clone, Default)]
 pub struct Explainer(Arc<Mutex<State>>);
 
@@ -45,14 +46,14 @@ struct State {
     insights: Vec<ControllerInspector>,
 }
 
-/// A question about a controller that does not run in this process.
+/// The error for a controller that does not run in this process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSuchController {
-    /// Nobody is called so.
+    /// No controller has this name.
     #[error(transparent)]
     Unknown(#[from] UnknownController),
-    /// It exists, and does not run here.
+    /// The controller exists but does not run in this process.
     #[error("{name} does not run in this process: --controllers leaves it out")]
     Off {
         /// Its name.
@@ -61,7 +62,7 @@ pub enum NoSuchController {
 }
 
 impl Explainer {
-    /// The controllers there are, and a look into each of those that run.
+    /// Sets the known controllers, and the inspectors of those that run.
     pub(crate) fn fill(
         &self,
         known: Vec<Descriptor>,
@@ -71,7 +72,8 @@ impl Explainer {
         *self.lock() = State { known, insights };
     }
 
-    /// Says why `key` of `controller`, which may be an alias, has not been reconciled, or what became of it.
+    /// Explains why `key` of `controller`, which can be an alias, has not been reconciled, or the result of its last
+    /// reconcile.
     ///
     /// # Errors
     /// When no such controller runs in this process.
@@ -79,7 +81,7 @@ impl Explainer {
         Ok(self.insight(controller)?.explain(key))
     }
 
-    /// How `controller`, which may be an alias, fares.
+    /// Returns the overview of `controller`, which can be an alias.
     ///
     /// # Errors
     /// When no such controller runs in this process.
@@ -87,13 +89,13 @@ impl Explainer {
         Ok(self.insight(controller)?.overview())
     }
 
-    /// How every controller fares, in the order of registration.
+    /// Returns the overviews of all running controllers, in the order of registration.
     pub fn overviews(&self) -> Vec<ControllerOverview> {
         let insights = self.lock().insights.clone();
         insights.iter().map(ControllerInspector::overview).collect()
     }
 
-    /// Adds the pages that tell all this.
+    /// Adds the endpoints to the admin server.
     pub fn add_pages(&self, pages: &Pages) {
         let this = self.clone();
         pages.add(CONTROLLERS, Arc::new(move |request| this.list(request)));
@@ -127,7 +129,7 @@ impl Explainer {
     fn key(&self, request: &PageRequest) -> PageResponse {
         let (controller, key) = (request.parameter("controller"), request.parameter("key"));
         let (Some(controller), Some(key)) = (controller, key) else {
-            let usage = "say which: /debug/explain?controller=<name>&key=<namespace/name>";
+            let usage = "missing parameter; use /debug/explain?controller=<name>&key=<namespace/name>";
             return PageResponse::refusal(StatusCode::BAD_REQUEST, usage);
         };
         let key: ObjectKey = match key.parse() {
@@ -140,13 +142,13 @@ impl Explainer {
         }
     }
 
-    /// Nothing else runs under this lock, so poison cannot mean a broken list.
+    /// Locks the state. Nothing else runs under this lock, so a poisoned lock does not mean a broken list.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How a controller stands that waits for a lease, whose election is observed.
+/// Returns the phase of a controller that waits for a lease.
 pub(crate) fn standing_by(lease: String, leadership: Receiver<Leadership>) -> ControllerPhase {
     let held = move || match leadership.get() {
         Leadership::Following { holder: Some(holder) } => LeaseStatus::Elsewhere(holder),
@@ -251,11 +253,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn question_that_cannot_be_answered_is_refused_on_one_line() {
+    async fn invalid_question_is_rejected_on_one_line() {
         let explainer = explainer(channel(Leadership::Leading).1);
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, &'a str);
         let table: [Case<'_>; 5] = [
-            (EXPLAIN, &[("controller", "idle")], 400, "say which: "),
+            (EXPLAIN, &[("controller", "idle")], 400, "missing parameter; "),
             (EXPLAIN, &[("controller", "idle"), ("key", "a/b/c")], 400, "\"a/b/c\" is not an object key"),
             (
                 EXPLAIN,

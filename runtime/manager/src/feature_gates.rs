@@ -1,12 +1,13 @@
-//! Features that can be switched on and off: which there are, how finished each is, and what somebody chose.
+//! Feature gates: known gates, their maturity, and the chosen values.
 //!
-//! Guarantees: a gate is a constant of the program that asks for it, so no gate is asked for by a misspelt name; nothing
-//! is chosen about a gate that does not exist, or that cannot be had otherwise; the order of choices does not matter,
-//! but that of two about one gate the last counts. The rules are Kubernetes': `AllAlpha` and `AllBeta` choose for every
-//! gate of that stage that is not chosen by name, a gate that is finished may be locked, and the metric
-//! `kubernetes_feature_enabled` tells each gate with its stage.
+//! Guarantees:
+//! - A gate is a constant of the program that checks it, so code cannot check a misspelled gate.
+//! - Setting an unknown gate fails, and so does changing a locked gate.
+//! - The order of values does not matter, except that the last value for a gate wins.
+//! - The rules are those of Kubernetes. `AllAlpha` and `AllBeta` set every gate of that stage that is not set by name,
+//!   a stable gate can be locked, and the metric `kubernetes_feature_enabled` exports each gate with its stage.
 //!
-//! It refuses to be global: a set of gates is a value, and two managers in one process have one each.
+//! There is no global state: a set of gates is a value, and two managers in one process have separate sets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,21 +16,21 @@ use windlass_metrics::Metrics;
 
 use crate::spelling::closest;
 
-/// How finished a feature is.
+/// The maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShardStage {
-    /// May change or go without notice.
+    /// Can change or be removed without notice.
     Alpha,
-    /// Its details may change; it will not go unannounced.
+    /// Details can change; it will not be removed without notice.
     Beta,
-    /// Here to stay; the gate itself will go.
+    /// Permanent; the gate itself will be removed.
     Stable,
-    /// Will go.
+    /// Will be removed.
     Deprecated,
 }
 
 impl ShardStage {
-    /// As the metric's label has it, which is as Kubernetes has it: nothing for what is stable.
+    /// Returns the label value for metrics, as in Kubernetes: empty for a stable feature.
     pub fn label(self) -> &'static str {
         match self {
             Self::Alpha => "ALPHA",
@@ -40,29 +41,30 @@ impl ShardStage {
     }
 }
 
-/// For people.
+/// Formats the stage for help texts.
 impl fmt::Display for ShardStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::Stable { "GA" } else { self.label() })
     }
 }
 
-/// A feature that can be switched: a constant of whoever has it.
+/// A feature that can be enabled or disabled, declared as a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGate {
-    /// What users call it, in Kubernetes' style: `CoordinatedLeaderElection`.
+    /// The name in Kubernetes style: `CoordinatedLeaderElection`.
     pub name: &'static str,
-    /// How finished it is.
+    /// The maturity of the feature.
     pub stage: ShardStage,
-    /// Whether it is on unless somebody chooses.
+    /// Whether it is enabled by default.
     pub default: bool,
-    /// Whether it can be nothing else. Choosing what it is anyway is accepted, so that configurations carry over.
+    /// Whether the value is fixed. Setting a locked gate to its fixed value is accepted, so that configurations remain
+    /// valid.
     pub locked: bool,
-    /// The version since which it is in this stage.
+    /// The version in which it reached this stage.
     pub since: &'static str,
 }
 
-/// As `--help` shows it: `Name=true|false (BETA since v1.33 - default=false)`.
+/// Formats the gate for `--help`: `Name=true|false (BETA since v1.33 - default=false)`.
 impl fmt::Display for FeatureGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, stage, default, locked, since } = self;
@@ -74,10 +76,10 @@ impl fmt::Display for FeatureGate {
     }
 }
 
-/// Chooses for every gate of its stage that is not chosen by name.
+/// Names that set every gate of a stage that is not set by name.
 const ALL: [(&str, ShardStage); 2] = [("AllAlpha", ShardStage::Alpha), ("AllBeta", ShardStage::Beta)];
 
-/// The gates of a program, and what was chosen.
+/// The gates of a program and their chosen values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     known: BTreeMap<&'static str, FeatureGate>,
@@ -86,20 +88,20 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// These gates, each as it is by default.
+    /// Returns these gates with their default values.
     ///
     /// # Errors
-    /// When two have one name.
+    /// When two gates have the same name.
     pub fn new(known: impl IntoIterator<Item = FeatureGate>) -> Result<Self, FeatureGateError> {
         let mut gates = Self::default();
         known.into_iter().try_for_each(|gate| gates.add(gate))?;
         Ok(gates)
     }
 
-    /// One gate more.
+    /// Adds a gate.
     ///
     /// # Errors
-    /// When its name is taken.
+    /// When the name is taken.
     pub fn add(&mut self, gate: FeatureGate) -> Result<(), FeatureGateError> {
         let taken = ALL.iter().any(|(name, _)| *name == gate.name) || self.known.contains_key(gate.name);
         if taken {
@@ -109,10 +111,10 @@ impl FeatureGates {
         Ok(())
     }
 
-    /// Chooses.
+    /// Sets a gate, or all gates of a stage.
     ///
     /// # Errors
-    /// When there is no such gate, or it cannot be had like this.
+    /// When the gate is unknown, or is locked to the other value.
     pub fn set(&mut self, name: &str, on: bool) -> Result<(), FeatureGateError> {
         if let Some((_, stage)) = ALL.iter().find(|(all, _)| *all == name) {
             self.stages.insert(*stage, on);
@@ -128,19 +130,19 @@ impl FeatureGates {
         Ok(())
     }
 
-    /// Whether a feature is on. One that was never added is as it is by default.
+    /// Returns whether a feature is enabled. A gate that was never added has its default value.
     pub fn is_on(&self, gate: &FeatureGate) -> bool {
         let free = self.known.contains_key(gate.name) && !gate.locked;
         let by_stage = || self.stages.get(&gate.stage).copied().filter(|_| free);
         self.chosen.get(gate.name).copied().or_else(by_stage).unwrap_or(gate.default)
     }
 
-    /// Every gate by its name, and whether it is on.
+    /// Returns every gate, sorted by name, and whether it is enabled.
     pub fn iter(&self) -> impl Iterator<Item = (&FeatureGate, bool)> {
         self.known.values().map(|gate| (gate, self.is_on(gate)))
     }
 
-    /// Tells every gate as the metric `kubernetes_feature_enabled`.
+    /// Exports every gate as the metric `kubernetes_feature_enabled`.
     pub fn export(&self, metrics: &Metrics) {
         let metrics = metrics.manager();
         self.iter().for_each(|(gate, on)| metrics.feature(gate.name, gate.stage.label()).set(on.into()));
@@ -148,7 +150,7 @@ impl FeatureGates {
 
     fn unknown(&self, name: &str) -> FeatureGateError {
         let names = || self.known.keys().copied().chain(ALL.map(|(name, _)| name));
-        // By letters first, then by a part of the name: people remember one.
+        // Compares by edit distance first, then by substring: users often remember a part of the name.
         let part = || {
             let wanted = name.to_ascii_lowercase();
             let long_enough = wanted.len() >= 4;
@@ -159,29 +161,29 @@ impl FeatureGates {
     }
 }
 
-/// Why a gate cannot be added or chosen.
+/// The reason why a gate cannot be added or set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeatureGateError {
-    /// Its name belongs to another.
-    #[error("feature gate {0:?} is there already")]
+    /// The name belongs to another gate.
+    #[error("feature gate {0:?} exists already")]
     Taken(&'static str),
-    /// There is none of this name.
+    /// No gate has this name.
     #[error("unknown feature gate {name:?}{}", suggestion(*closest, known))]
     Unknown {
-        /// As written.
+        /// The name in the configuration.
         name: String,
-        /// The gate that is spelled most like it.
+        /// The gate with the most similar name.
         closest: Option<&'static str>,
-        /// All there are.
+        /// All known names.
         known: Vec<&'static str>,
     },
-    /// It cannot be had otherwise.
-    #[error("feature gate {name:?} is always {value}")]
+    /// The gate is locked to its default.
+    #[error("cannot set feature gate {name:?}: it is locked to {value}")]
     Locked {
         /// The gate.
         name: &'static str,
-        /// What it is.
+        /// The value to which it is locked.
         value: bool,
     },
 }
@@ -189,7 +191,7 @@ pub enum FeatureGateError {
 fn suggestion(closest: Option<&'static str>, known: &[&'static str]) -> String {
     match closest {
         Some(closest) => format!(", did you mean {closest}?"),
-        None => format!(", there are {}", known.join(", ")),
+        None => format!("; known gates: {}", known.join(", ")),
     }
 }
 
@@ -227,22 +229,22 @@ mod tests {
 
     // parity: set-all
     #[test]
-    fn gate_is_as_chosen_and_else_as_by_default() {
+    fn gate_has_chosen_value_or_its_default() {
         assert_eq!((gates("").is_on(&EARLY), gates("").is_on(&NEARLY)), (false, true));
         let chosen = gates("EarlyThing=true,NearlyDone=false");
         assert_eq!((chosen.is_on(&EARLY), chosen.is_on(&NEARLY)), (true, false));
-        assert!(!gates("EarlyThing=true,EarlyThing=false").is_on(&EARLY), "the last counts");
+        assert!(!gates("EarlyThing=true,EarlyThing=false").is_on(&EARLY), "the last value wins");
         for default in [true, false] {
-            let stranger = gate("Stranger", ShardStage::Alpha, default);
+            let unknown = gate("Unknown", ShardStage::Alpha, default);
             for text in ["", "AllAlpha=true", "AllAlpha=false"] {
-                assert_eq!(gates(text).is_on(&stranger), default, "nobody added it: {text}");
+                assert_eq!(gates(text).is_on(&unknown), default, "the gate was never added: {text}");
             }
         }
     }
 
     // parity: set-all
     #[test]
-    fn all_of_a_stage_are_chosen_at_once_save_those_chosen_by_name_and_those_that_are_locked() {
+    fn stage_sets_all_gates_except_named_and_locked_ones() {
         for text in ["AllBeta=false,NearlyDone=true", "NearlyDone=true,AllBeta=false"] {
             assert!(gates(text).is_on(&NEARLY), "{text}");
         }
@@ -253,18 +255,18 @@ mod tests {
 
     // parity: set-all
     #[test]
-    fn locked_gate_can_be_chosen_as_what_it_is_and_as_nothing_else() {
+    fn locked_gate_accepts_only_its_fixed_value() {
         assert!(gates("DoneThing=true").is_on(&DONE));
         assert_eq!(refused("DoneThing=false"), FeatureGateError::Locked { name: "DoneThing", value: true });
     }
 
     // parity: unrecognized-feature
     #[test]
-    fn what_cannot_be_chosen_is_named_with_what_may_have_been_meant() {
+    fn unknown_gate_error_suggests_a_known_gate() {
         for (text, parts) in [
             ("EarlyThin=true", "unknown feature gate \"EarlyThin\", did you mean EarlyThing?"),
             ("nearly=true", "unknown feature gate \"nearly\", did you mean NearlyDone?"),
-            ("X=true", "there are DoneThing, EarlyThing, NearlyDone, NeverHere, AllAlpha, AllBeta"),
+            ("X=true", "known gates: DoneThing, EarlyThing, NearlyDone, NeverHere, AllAlpha, AllBeta"),
         ] {
             let error = refused(text).to_string();
             assert!(error.contains(parts) && !error.contains('\n'), "{text}: {error}");
@@ -294,13 +296,13 @@ mod tests {
 
     // parity: featuregate-mutable-versioned-feature
     #[test]
-    fn two_sets_of_gates_know_nothing_of_each_other() {
+    fn two_sets_of_gates_are_independent() {
         let (one, other) = (gates("EarlyThing=true"), gates(""));
         assert_eq!((one.is_on(&EARLY), other.is_on(&EARLY)), (true, false));
     }
 
     #[test]
-    fn help_says_stage_version_and_default() {
+    fn gate_help_shows_stage_version_and_default() {
         assert_eq!(EARLY.to_string(), "EarlyThing=true|false (ALPHA since v1.0 - default=false)");
         assert_eq!(DONE.to_string(), "DoneThing=true (GA since v1.0 - always=true)");
     }

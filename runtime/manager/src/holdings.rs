@@ -1,4 +1,4 @@
-//! What this replica holds of what replicas share: leases and shards, in a line each.
+//! Reports the leases and shards that this replica holds, one line each.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -8,16 +8,16 @@ use windlass_election::Leadership;
 use windlass_env::watch_channel::Receiver;
 use windlass_sharding::{ShardTable, ShardsReport};
 
-/// What a replica holds. It is looked at whenever it is asked for.
+/// The source of the report. It is read at every request.
 #[derive(Clone)]
 pub(crate) enum OwnershipSource {
-    /// One Lease, or not.
+    /// A single Lease, with the state of its election.
     Lease(String, Receiver<Leadership>),
-    /// Some of so many shards.
+    /// The held shards, with the number of all shards.
     Shards(ShardTable, NonZeroU16),
 }
 
-/// What `/statusz` shows of it.
+/// Returns the report for `/statusz`.
 pub(crate) fn shown(holding: Option<OwnershipSource>) -> OwnershipReport {
     OwnershipReport::from_fn(move || holding.iter().map(ToString::to_string).collect())
 }
@@ -32,7 +32,7 @@ impl fmt::Display for OwnershipSource {
                     write!(f, "Lease {lease}: held by {holder}")
                 }
                 Leadership::Following { holder: None } => {
-                    write!(f, "Lease {lease}: nobody is known to hold it")
+                    write!(f, "Lease {lease}: holder unknown")
                 }
             },
             Self::Shards(table, all) => write!(f, "Shards: {}, of {all}", ShardsReport::summary(table)),

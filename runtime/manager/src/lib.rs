@@ -5,35 +5,37 @@
 //!
 //! Guarantees:
 //! - Start order is one table with a reason at each step ([`START`]); stop is its reverse.
-//! - Building a manager starts nothing and asks nothing of the cluster. [`Manager::run`] runs, and returns: it never
-//!   ends the process, not even when the lease is lost.
-//! - The first signal drains: no key is taken any more, running reconciles are awaited while the lease is still being
-//!   renewed, and only then is it released. The second signal aborts.
-//! - A controller of a new leader acts only on caches that reflect what the last leader wrote. A release records up to which
-//!   versions it wrote; a cache that does not reach them within 500 ms is listed again. After a lease that expired, and
-//!   after a release with a write of unknown outcome, every cache is listed again. Each controller and each runnable waits for
-//!   its own caches, without a limit. Writes of runnables are not recorded.
+//! - Building a manager starts nothing and sends no request to the cluster. [`Manager::run`] always returns: it never
+//!   exits the process, not even when the Lease is lost.
+//! - The first signal drains: workers stop dequeuing keys and running reconciles finish while the Lease is still
+//!   renewed. The Lease is released after that. The second signal aborts.
+//! - A controller of a new leader acts only on caches that reflect the writes of the previous leader. A release records
+//!   the highest version written of each resource; a cache that does not reach it within 500 ms is relisted. After an
+//!   expired Lease, and after a release with a write of unknown outcome, every cache is relisted. Each controller and
+//!   each runnable waits for its own caches, without a limit. Writes of runnables are not recorded.
 //! - When a lease is lost, its fence closes and the work under it stops: the client sends no more writes. Then
 //!   `run` returns [`ManagerError::LeaseLost`].
-//! - Replicas may share the keys of all controllers instead ([`ManagerConfig::shards`]): each acts on a fair share of the
-//!   namespaces, every write leaves behind the fence of its key's shard, and shards are handed over as replicas come and go
-//!   with no key in two hands. A lost shard ends the work on it and nothing else.
-//! - A lease is renewed on time whatever workers do to their threads.
-//! - A controller of [every replica](windlass_controller::RunsOn::EveryReplica) works whether its replica leads or not, with
-//!   every key. No lease holds up its writes.
-//! - A [`Runnable`](windlass_controller::Runnable) starts and stops at its step. Its first error ends the manager and names
-//!   it, and so does one that does not stop in time.
-//! - Readiness tells the truth: caches synced, whether leading or standing by, and not on the way out. Liveness fails
-//!   when a worker, an informer, a watch or an election is stuck, and not because the API server is away.
-//! - A controller waits for its own caches only: a permission or a kind that one lacks holds up nobody else, and
-//!   readiness and the log say which controller waits, for what and why.
-//! - Keys in quarantine are shown on the health pages.
+//! - Replicas can share the keys of all controllers instead ([`ManagerConfig::shards`]): each replica acts on a fair
+//!   share of the namespaces, and every write passes the fence of its key's shard. Shards are handed off when replicas
+//!   join and leave; two replicas never act on the same key. A replica that loses a shard stops the work on that shard
+//!   only.
+//! - Leases are renewed on time even if workers block their threads.
+//! - A controller of [every replica](windlass_controller::RunsOn::EveryReplica) works on every key, whether its replica
+//!   leads or not. Its writes need no Lease.
+//! - A [`Runnable`](windlass_controller::Runnable) starts and stops at its step. Its first error stops the manager and
+//!   is returned with its name. A runnable that does not stop in time is reported the same way.
+//! - Readiness reports whether caches are synced, whether the replica leads or is on standby, and whether it is
+//!   shutting down. Liveness fails when a worker, an informer, a watch or an election is stuck, but not because the API
+//!   server is unavailable.
+//! - A controller waits only for its own caches. A permission or kind that is missing for one controller delays no
+//!   other controller; readiness and the log name the controller, the cache and the reason.
+//! - Quarantined keys are listed on the health endpoints.
 //! - The [admin server](windlass_admin) is the first part to start and the last to stop.
-//! - Every task is spawned through `windlass_env::Env` and has ended when `run` returns, except the task of a handler that
-//!   never returns ([`ManagerError::InformersStuck`]).
+//! - Every task is spawned through `windlass_env::Env` and has ended when `run` returns, except the task of an event
+//!   handler that never returns ([`ManagerError::InformersStuck`]).
 //!
-//! What it refuses: arguments and environment variables (those are `cmd/`'s), more than one configuration of one
-//! controller, and to continue with a controller it does not know.
+//! Not supported: reading arguments and environment variables (`cmd/` does that), several configurations of one
+//! controller, and starting with an unknown controller in the configuration.
 
 mod api_server;
 mod budget;

@@ -1,4 +1,4 @@
-//! Assembling a process from what was registered and configured, and running it.
+//! Assembles a process from registrations and configuration, and runs it.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -34,7 +34,7 @@ use crate::shutdown::ShutdownSignals;
 type Connect =
     Box<dyn FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError> + Send>;
 
-/// A process that runs controllers. Built, then [run](Manager::run) once.
+/// A process that runs controllers. Build it, then [run](Manager::run) it once.
 pub struct Manager {
     env: Env,
     config: ManagerConfig,
@@ -50,7 +50,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// A manager of the controllers that will be registered, for this cluster. Nothing is asked of it yet.
+    /// Returns a manager for this cluster, without controllers. No request is sent yet.
     ///
     /// # Errors
     /// When the configuration contradicts itself.
@@ -60,8 +60,8 @@ impl Manager {
         })
     }
 
-    /// A manager whose clients are made by `connect`, given the fence that guards writes: for an API server in the
-    /// same process, above all.
+    /// Returns a manager whose clients are created by `connect`, which receives the fence that guards writes. Mainly
+    /// for an API server in the same process.
     ///
     /// # Errors
     /// When the configuration contradicts itself.
@@ -99,7 +99,7 @@ impl Manager {
         })
     }
 
-    /// Adds a controller or a runnable. A name that is taken is an error of [`Manager::run`].
+    /// Adds a controller or a runnable. If the name is taken, [`Manager::run`] returns an error.
     #[must_use]
     pub fn register(mut self, registration: impl Into<Registration>) -> Self {
         if let Err(fault) = self.registry.register(registration.into()) {
@@ -108,7 +108,7 @@ impl Manager {
         self
     }
 
-    /// Adds runnables while the manager runs, and before.
+    /// Returns a handle that adds runnables before the manager runs and while it runs.
     pub fn handle(&self) -> ManagerHandle {
         ManagerHandle::new(self.runnables.clone())
     }
@@ -119,52 +119,52 @@ impl Manager {
         Self { registry, ..self }
     }
 
-    /// The registered controllers and runnables.
+    /// Returns the registered controllers and runnables.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The metrics of this manager.
+    /// Returns the metrics of this manager.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The health checks of this manager. More may be added.
+    /// Returns the health checks of this manager. Callers can add checks.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// The pages of this manager's admin server. More may be added, also while it runs.
+    /// Returns the endpoints of this manager's admin server. Callers can add endpoints, also while it runs.
     pub fn pages(&self) -> &Pages {
         &self.pages
     }
 
-    /// The trigger that `controller` declares under `name` in its setup, by which other code sends keys to it. Keys that
-    /// are sent before the controller starts are kept. If no controller of this process declares it, sending to it fails
-    /// once the manager runs.
+    /// Returns the trigger that `controller` declares under `name` in its setup. Other code uses it to send keys to the
+    /// controller. Keys that are sent before the controller starts are kept. If no controller of this process declares
+    /// the trigger, sending fails once the manager runs.
     pub fn trigger(&self, controller: &str, name: &str) -> Trigger {
         self.triggers.get(controller, name)
     }
 
-    /// Answers why an object has not been reconciled, once the manager runs.
+    /// Returns the explainer, which reports why an object has not been reconciled while the manager runs.
     pub fn explainer(&self) -> &Explainer {
         &self.explainer
     }
 
-    /// Runs the selected controllers until the first signal, then stops in order. Returns only when every task it
-    /// spawned has ended.
+    /// Runs the selected controllers until the first signal, then stops gracefully. Returns after every spawned task
+    /// has ended.
     ///
     /// # Errors
-    /// When something keeps the process from starting; when it cannot continue ([`ManagerError::LeaseLost`] above all:
-    /// the caller then ends the process); when it did not stop cleanly.
+    /// When the process cannot start, cannot continue (most importantly [`ManagerError::LeaseLost`], after which the
+    /// caller must exit the process), or did not stop cleanly.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping it leaves its tasks running until `Env::kill`. Give a signal instead.
+    /// Not cancel safe: dropping the future leaves its tasks running until `Env::kill`. Send a signal instead.
     pub async fn run(self, signals: ShutdownSignals) -> Result<(), ManagerError> {
         self.assemble()?.run(&signals).await
     }
 
-    /// Puts the process together; nothing runs yet.
+    /// Assembles the process without starting it.
     fn assemble(mut self) -> Result<Process, ManagerError> {
         if let Some(fault) = self.fault.take() {
             return Err(fault.into());
@@ -190,7 +190,7 @@ impl Manager {
         let needs = CacheRequirements::of(&prepared);
         phase.add_checks(&health);
         needs.add_checks(&health);
-        tell_tasks(&env, &metrics);
+        export_task_count(&env, &metrics);
         add_liveness(&health, &stand, &factory);
         add_credentials(&health, &clients);
         let reader = clients.for_informers()?;
@@ -230,7 +230,7 @@ impl Manager {
         })
     }
 
-    /// Lets pages tell of what was prepared.
+    /// Provides the prepared controllers to the admin endpoints.
     fn explain(
         &self,
         prepared: &[PreparedController],
@@ -253,7 +253,7 @@ impl Manager {
         InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
     }
 
-    /// Where controllers and runnables are set up.
+    /// Returns the host in which controllers and runnables are set up.
     fn host(&self, factory: &InformerFactory) -> Host {
         let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
         Host { triggers: self.triggers.clone(), ..host }
@@ -287,24 +287,24 @@ impl Manager {
     }
 }
 
-/// Shows how many tasks live whenever the metrics are gathered: a process that leaks one is seen before it is slow.
-fn tell_tasks(env: &Env, metrics: &Metrics) {
+/// Exports the number of running tasks at every scrape, so that a task leak is visible early.
+fn export_task_count(env: &Env, metrics: &Metrics) {
     let (env, tasks) = (env.clone(), metrics.manager().tasks.clone());
     metrics.on_gather(Box::new(move || tasks.set(i64::try_from(env.tasks().len()).unwrap_or(i64::MAX))));
 }
 
-/// What opens the fence of the team.
+/// The source of the fence.
 #[expect(clippy::large_enum_variant, reason = "there is one per process, and it is moved once")]
 enum LeadershipMode {
-    /// Nothing: nobody is elected.
+    /// No election.
     Unopposed,
-    /// Its lease.
+    /// A Lease.
     Elected(Election, DedicatedRuntime, Elector),
-    /// The shards that are held.
+    /// The held shards.
     Sharded(ShardCoordinator, HealthCheck),
 }
 
-/// What there is for this replica to hold.
+/// Returns the report of the Lease or the shards that this replica can hold.
 fn holdings(
     stand: &LeadershipMode,
     shards: Option<NonZeroU16>,
@@ -322,7 +322,7 @@ fn holdings(
     holdings::shown(holding)
 }
 
-/// Returns the clients behind their fence, the election with its namespace, and what opens the fence.
+/// Returns the clients behind their fence, the election with its namespace, and the source of the fence.
 fn connect_fenced(
     connect: Connect,
     env: &Env,
@@ -348,7 +348,7 @@ fn connect_fenced(
     Ok((clients, election, stand))
 }
 
-/// Returns what opens the fence of a leader.
+/// Returns the leadership of a single leader, whose fence is `fence`.
 fn elect(
     env: &Env,
     election: Election,
@@ -357,14 +357,14 @@ fn elect(
     metrics: &Metrics,
 ) -> Result<LeadershipMode, ManagerError> {
     let aside = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
-    // What an elector's client keeps to itself belongs on the same thread.
+    // State inside an elector's client must live on the thread of the elector.
     let (client, watch) = (aside.enter(|| clients.for_election())?, clients.for_informers()?);
     let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
         .map_err(ConfigError::Election)?;
     Ok(LeadershipMode::Elected(election, aside, elector))
 }
 
-/// Returns what opens the fences of the shards that are held.
+/// Returns the leadership by shards, with a fence for each.
 fn shard(
     env: &Env,
     config: ShardsConfig,
@@ -374,7 +374,7 @@ fn shard(
     factory: &InformerFactory,
 ) -> Result<LeadershipMode, ManagerError> {
     let aside = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
-    // What an elector's client keeps to itself belongs on the same thread.
+    // State inside an elector's client must live on the thread of the elector.
     let (client, reader) = (aside.enter(|| clients.for_election())?, clients.for_informers()?);
     let lease = config.election.lease().to_string();
     let elector = ShardElector::new(env.clone(), config, client, reader.clone(), metrics)
@@ -412,14 +412,15 @@ fn assemble_team(
     }
 }
 
-/// A replica whose requests are not authenticated can neither lead nor stand by; a restart does not help.
+/// Adds the readiness check of the credentials. A replica with invalid credentials can neither lead nor be on standby,
+/// and a restart does not help.
 pub(crate) fn add_credentials(health: &Health, clients: &Clients) {
     let clients = clients.clone();
     let check = move || clients.credentials_error().map_or(Ok(()), |error| Err(error.to_string()));
     health.ready("credentials", Arc::new(check));
 }
 
-/// What only a restart can mend. An API server that is away is not among it.
+/// Adds checks of failures that only a restart fixes. An unavailable API server is not one of them.
 fn add_liveness(health: &Health, stand: &LeadershipMode, factory: &InformerFactory) {
     match stand {
         LeadershipMode::Unopposed => {}
@@ -437,7 +438,7 @@ fn add_liveness(health: &Health, stand: &LeadershipMode, factory: &InformerFacto
     health.live(
         "watches",
         Arc::new(move || match silent.stalled().first() {
-            Some((kind, stuck)) => Err(format!("the informer of {kind} has got nowhere for {stuck:?}")),
+            Some((kind, stuck)) => Err(format!("the informer of {kind} has made no progress for {stuck:?}")),
             None => Ok(()),
         }),
     );

@@ -1,20 +1,20 @@
-//! Where a process is in its life, as readiness tells it.
+//! The phase of a process, as readiness reports it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_admin::Health;
 
-/// Where a process is in its life. Clones share it.
+/// The phase of a process. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessPhase(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 enum State {
-    /// Its caches are not synced, for this reason.
+    /// Caches are not synced, for this reason.
     Syncing(String),
-    /// Its caches are synced: it leads or stands by.
+    /// Caches are synced: the process leads or is on standby.
     Synced,
-    /// It is on the way out.
+    /// The process is shutting down.
     Stopping,
 }
 
@@ -35,7 +35,7 @@ impl ProcessPhase {
         *self.lock() = State::Stopping;
     }
 
-    /// Adds the checks that tell of it, under the names by which the API server tells the same.
+    /// Adds the readiness checks of the phase, under the names that kube-apiserver uses for the same checks.
     pub(crate) fn add_checks(&self, health: &Health) {
         let phase = self.clone();
         health.ready(

@@ -1,4 +1,4 @@
-//! A manager that runs: one function per step of the start table, one per step back, and what ends it.
+//! A running manager: a function for each step of the start table and its reverse.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,34 +27,34 @@ use crate::replica_team::ReplicaTeam;
 use crate::runnables::RunnableDeps;
 use crate::shutdown::ShutdownSignals;
 
-/// How often the informers that hold up the start are told of.
+/// Interval at which informers that delay the start are logged.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Everything a running manager consists of.
+/// All parts of a running manager.
 pub(crate) struct Process {
     pub(crate) env: Env,
     pub(crate) config: Arc<ManagerConfig>,
     pub(crate) metrics: Metrics,
     pub(crate) api_server: kube::Client,
     pub(crate) reader: RawClient,
-    /// What everybody who acts takes from here.
+    /// Shared by the group and the process.
     pub(crate) common: GroupContext,
-    /// Who tells of elections, if there are any.
+    /// The client of election events.
     pub(crate) election_client: kube::Client,
     pub(crate) team: ControllerGroup,
-    /// Works whether this replica leads or not.
+    /// Controllers that work whether this replica leads or not.
     pub(crate) everywhere: ReplicaTeam,
     pub(crate) admin_parts: AdminServerDeps,
     pub(crate) admin: Option<AdminServer>,
     pub(crate) election_events: Recorders,
     pub(crate) phase: ProcessPhase,
-    /// What each controller's caches lack.
+    /// The caches that each controller requires.
     pub(crate) needs: CacheRequirements,
     pub(crate) started: Vec<StartStep>,
 }
 
 impl Process {
-    /// Runs until a signal, the loss of a lease or a failure, then stops what was started.
+    /// Runs until a signal, the loss of a Lease or a failure, then stops the started steps.
     pub(crate) async fn run(mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
         let end = match first(signals.aborted(), self.run_and_stop(signals)).await {
             Either::Left(()) => Err(ManagerError::Aborted),
@@ -75,22 +75,22 @@ impl Process {
         self.phase.stopping();
         self.common.runnables.close();
         let end = match end {
-            // What worked under the lease has ended.
+            // All tasks under the Lease have ended.
             Err(lost) if lost.is_lost_lease() => Err(lost),
-            Err(failure) => Err(first_told(failure, self.stop().await)),
+            Err(failure) => Err(reported_failure(failure, self.stop().await)),
             Ok(()) => {
                 tracing::info!("shutting down");
                 self.stop().await
             }
         };
-        // One may have failed before it was its turn to stop. Each failure is in the log, and the result has one.
+        // A runnable can have failed before its step was stopped. Every failure is logged, the result contains one.
         match (end, self.common.runnables.untold_failure()) {
             (Ok(()), Some(failure)) => Err(failure),
             (end, _) => end,
         }
     }
 
-    /// Starts step by step, then works, until the first signal or until something fails.
+    /// Executes the start steps, then works until the first signal or a failure.
     async fn work(&mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
         let runnables = self.common.runnables.clone();
         match first(runnables.failure(), self.start_and_work(signals)).await {
@@ -102,7 +102,7 @@ impl Process {
     async fn start_and_work(&mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
         for (step, _reason) in START.into_iter().filter(|(step, _)| !step.is_led()) {
             tracing::debug!(?step, "starting");
-            // Noted before it is done, so that a step that was interrupted half-way is stopped as well.
+            // Recorded first, so that a partially executed step is stopped as well.
             self.started.push(step);
             match first(signals.draining(), self.start(step)).await {
                 Either::Left(()) => return Ok(()),
@@ -111,7 +111,7 @@ impl Process {
         }
         self.started.push(StartStep::GroupElection);
         self.common.election_events = self.config.election.is_some().then(|| self.election_recorder());
-        // The future is large: on the stack it would overflow that of a thread in a debug build.
+        // Boxed, because the future is large and overflows the thread's stack in debug builds.
         Box::pin(self.team.work(&self.common, signals)).await
     }
 
@@ -132,7 +132,7 @@ impl Process {
                 self.everywhere.start(self.common.runnables.clone());
                 Ok(())
             }
-            // The team's.
+            // Steps of the group.
             StartStep::GroupElection | StartStep::LeaderRunnables | StartStep::Controllers => Ok(()),
         }
     }
@@ -144,15 +144,15 @@ impl Process {
         Ok(())
     }
 
-    /// Of those that need no leadership: what they write stands behind no fence.
+    /// Starts runnables that need no leadership: their writes pass no fence.
     fn start_runnables(&self, group: RunsOn) {
         let fence: Option<Arc<dyn Fence>> = Some(Arc::new(OpenFence));
         self.common.runnables.start(group, RunnableDeps { fence, ..self.common.means.clone() });
     }
 
-    /// Waits until every controller has its caches, or some have and the others have kept them waiting for
-    /// [`SYNC_INTERVAL`]: those may need a role that is granted in a minute, or in a month. While none could work it
-    /// leaves leading to a replica that can, and waits: without end, unless every controller says for how long.
+    /// Waits until every controller has its caches, or until some have and the others have delayed the start for
+    /// [`SYNC_INTERVAL`], because a missing role can be granted in a minute or in a month. While no controller can
+    /// work, the process does not stand for election and waits: without a limit, unless every controller has one.
     async fn start_informers(&mut self) -> Result<(), ManagerError> {
         self.common.factory.start(Arc::new(ApiServerSources::new(self.reader.clone())));
         let begun = self.env.now();
@@ -168,7 +168,7 @@ impl Process {
                     tracing::warn!(%behind, "waiting for caches");
                     self.phase.syncing(behind.to_string());
                 }
-                // What is left is not served at all, which informers do not wait for. Their controllers do.
+                // The CRDs of the rest are not installed. Informers do not wait for those, but their controllers do.
                 Ok(()) => {
                     self.phase.syncing(format!("no controller has its caches: {:?}", self.needs.unmet()));
                     self.env.sleep(turn.min(LOOK_INTERVAL)).await;
@@ -180,14 +180,14 @@ impl Process {
             unmet if unmet.is_empty() => tracing::info!("caches are synced"),
             unmet => tracing::warn!(
                 ?unmet,
-                "going on without these controllers: each starts once its caches are there"
+                "starting without unsynced controllers; each starts once its caches are synced"
             ),
         }
         Ok(())
     }
 
-    /// Where elections tell what happened, under the manager's name. A controller may be called the same: what is
-    /// left to chance is drawn apart.
+    /// Returns the recorder of election events under the manager's name. A controller can have the same name, so the
+    /// random stream has a separate name.
     fn election_recorder(&mut self) -> Recorder {
         let (env, name) = (self.env.clone(), &self.config.name);
         let (recorder, sink) = recorder(env, "leader election", name, &self.metrics);
@@ -196,11 +196,11 @@ impl Process {
         recorder
     }
 
-    /// Stops what was started, in reverse, through to the end; the first failure is told.
+    /// Stops the started steps in reverse order, all of them. Returns the first failure.
     async fn stop(&mut self) -> Result<(), ManagerError> {
         let budget = self.budget();
         let mut end = Ok(());
-        // While the controllers of the leader drain, these do.
+        // These drain while the controllers of the leader drain.
         self.everywhere.begin_stop(budget.left());
         for step in stop_order(&std::mem::take(&mut self.started)) {
             tracing::debug!(?step, "stopping");
@@ -217,7 +217,7 @@ impl Process {
         match step {
             StartStep::GroupElection | StartStep::LeaderRunnables | StartStep::Controllers => {
                 let stopped = Box::pin(self.team.stop(&self.common, budget)).await;
-                // Sent when nothing is led any more: no fence holds them back, and nobody waits for them.
+                // Sent after leadership has ended: no fence blocks them, and no standby waits for them.
                 self.election_events.flush(&self.env).await;
                 stopped
             }
@@ -235,7 +235,7 @@ impl Process {
         }
     }
 
-    /// Waits for handlers that are being called, but not for one that never returns.
+    /// Waits for handlers that are running, for at most `within`.
     async fn end_informers(&mut self, within: Duration) -> Result<(), ManagerError> {
         let ended = self.env.timeout(within, self.common.factory.shutdown()).await;
         ended.map_err(|_| ManagerError::InformersStuck { waited: within })
@@ -250,14 +250,14 @@ impl Process {
     }
 
     async fn close_admin_server(&mut self) {
-        // Kept until it has stopped, for whoever takes over from a stop that was dropped half-way.
+        // Kept until it has stopped, because this future can be dropped before.
         if let Some(admin) = &mut self.admin {
             admin.close().await;
         }
         self.admin = None;
     }
 
-    /// Ends what needs no lease as well as it can be done in a moment, then everything.
+    /// Stops tasks that need no Lease within [`HURRY`], then aborts the rest.
     async fn stop_now(&mut self) {
         if let Err(error) = self.everywhere.stop(HURRY).await {
             tracing::warn!(error = one_line(&error), "not all reconciles stopped in time");
@@ -270,7 +270,7 @@ impl Process {
         self.abort().await;
     }
 
-    /// Ends everything at its next await. Nothing is written: fences are closed, or their leases expire.
+    /// Aborts all tasks at their next await. They can write nothing: fences are closed, or their Leases expire.
     async fn abort(&mut self) {
         future::join(Box::pin(self.team.abort(&self.common)), self.everywhere.abort()).await;
         self.election_events.abort().await;
@@ -288,16 +288,16 @@ impl fmt::Debug for Process {
     }
 }
 
-/// What ended the work is told before what went wrong while stopping, unless that is the loss of the lease, after which
-/// nothing may be left running.
-fn first_told(failure: ManagerError, stopped: Result<(), ManagerError>) -> ManagerError {
+/// Returns the failure that ended the work rather than a failure while stopping, unless the latter is a lost Lease,
+/// after which no task can keep running.
+fn reported_failure(failure: ManagerError, stopped: Result<(), ManagerError>) -> ManagerError {
     match stopped {
         Err(lost) if lost.is_lost_lease() && !failure.is_lost_lease() => {
-            tracing::error!(error = one_line(&failure), "what ended the work, before the lease was lost");
+            tracing::error!(error = one_line(&failure), "failed before the lease was lost");
             lost
         }
         Err(also) => {
-            tracing::error!(error = one_line(&also), "stopping failed as well");
+            tracing::error!(error = one_line(&also), "shutdown failed as well");
             failure
         }
         Ok(()) => failure,
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ended_the_work_is_told_first_unless_the_lease_was_lost_while_stopping() {
+    fn work_failure_is_reported_unless_lease_was_lost_while_stopping() {
         let failure = || ManagerError::ApiServerUnreachable {
             waited: Duration::from_secs(10),
             last: "no answer".into(),
@@ -320,8 +320,11 @@ mod tests {
         let source = LeaseLost { reason: LossReason::Blanked };
         let lost = ManagerError::LeaseLost { lease: "kube-system/windlass".to_owned(), source };
         for stopped in [Ok(()), Err(also)] {
-            assert!(matches!(first_told(failure(), stopped), ManagerError::ApiServerUnreachable { .. }));
+            assert!(matches!(
+                reported_failure(failure(), stopped),
+                ManagerError::ApiServerUnreachable { .. }
+            ));
         }
-        assert!(matches!(first_told(failure(), Err(lost)), ManagerError::LeaseLost { .. }));
+        assert!(matches!(reported_failure(failure(), Err(lost)), ManagerError::LeaseLost { .. }));
     }
 }

@@ -1,11 +1,11 @@
-//! Two futures of which one is enough.
+//! A race between two futures.
 
 use std::future::Future;
 use std::pin::pin;
 
 use futures_util::future::{self, Either};
 
-/// Whichever comes first; `stop` is looked at first whenever both could continue.
+/// Returns the output of the future that completes first. `stop` is polled first, so it wins if both are ready.
 pub(crate) async fn first<A, B>(
     stop: impl Future<Output = A>,
     work: impl Future<Output = B>,

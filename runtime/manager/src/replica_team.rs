@@ -1,11 +1,11 @@
-//! The controllers of every replica: they work whether this replica leads or not.
+//! The controllers of every replica. They work whether this replica leads or not.
 //!
 //! Guarantees:
-//! - They start at the step of the runnables of every replica, after at most 30 s in which all caches are waited for. From
-//!   then on each waits for its own caches, and delays neither the election nor another controller.
-//! - They take no more keys once the process stops, and have ended before these runnables stop. Running reconciles finish
-//!   within the shutdown timeout.
-//! - Their writes pass no fence: a lost lease does not concern them, except that it ends the process.
+//! - They start at the step of the runnables of every replica, after waiting at most 30 s for all caches. From then on
+//!   each waits for its own caches, and delays neither the election nor another controller.
+//! - They stop dequeuing keys when the process stops, and have stopped before these runnables do. Running reconciles
+//!   finish within the shutdown timeout.
+//! - Their writes pass no fence. A lost lease affects them only because it ends the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ enum State {
     Ended,
 }
 
-/// A task in which they work.
+/// The task of these controllers.
 struct Work {
     signals: Signals,
     task: Task<Result<(), ManagerError>>,
@@ -40,9 +40,9 @@ struct Work {
 
 #[derive(Clone, Default)]
 struct Signals {
-    /// They take no more keys, and running reconciles finish within this time.
+    /// Workers stop dequeuing keys, and running reconciles finish within this time.
     stop: Arc<SetOnce<Duration>>,
-    /// All ends at the next await.
+    /// All tasks end at their next await.
     abort: CancellationToken,
 }
 
@@ -51,7 +51,7 @@ impl ReplicaTeam {
         Self { env, state: State::Waiting(Box::new(controllers)) }
     }
 
-    /// Starts them in a task. A controller that cannot start is a failure among `runnables`.
+    /// Starts them in a task. A controller that cannot start is reported as a failure of `runnables`.
     pub(crate) fn start(&mut self, runnables: Runnables) {
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Waiting(controllers) if !controllers.is_empty() => {
@@ -64,7 +64,7 @@ impl ReplicaTeam {
         }
     }
 
-    /// Has them take no more keys, and stop `within` this time.
+    /// Stops dequeuing keys, and stops the controllers `within` this time.
     pub(crate) fn begin_stop(&self, within: Duration) {
         if let State::Working(Work { signals, .. }) = &self.state {
             // The first signal counts.
@@ -75,10 +75,10 @@ impl ReplicaTeam {
     /// Stops them, and waits for running reconciles.
     ///
     /// # Errors
-    /// Names the reconciles that had to be aborted.
+    /// Returns the reconciles that had to be aborted.
     ///
     /// # Cancel safety
-    /// They have received the stop signal by then; calling it again waits for the rest.
+    /// The stop signal has been sent by then; calling it again waits for the rest.
     pub(crate) async fn stop(&mut self, within: Duration) -> Result<(), ManagerError> {
         self.begin_stop(within);
         let State::Working(Work { task, .. }) = &mut self.state else { return Ok(()) };
@@ -88,7 +88,7 @@ impl ReplicaTeam {
         ended.unwrap_or(Ok(()))
     }
 
-    /// Ends everything at its next await.
+    /// Aborts all tasks at their next await.
     pub(crate) async fn abort(&mut self) {
         if let State::Working(Work { signals, task }) = &mut self.state {
             signals.abort.cancel();
@@ -97,7 +97,7 @@ impl ReplicaTeam {
         }
     }
 
-    /// Stops what is left of controllers that never started.
+    /// Stops the remaining tasks of controllers that never started.
     pub(crate) fn let_go(&self) {
         if let State::Waiting(controllers) = &self.state {
             controllers.let_go();

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass_env::Env;
 
-/// Where a manager hears that it should stop.
+/// Receiver of the shutdown signals of a manager.
 #[derive(Clone, Debug)]
 pub struct ShutdownSignals {
     stages: Stages,
-    /// Ends the listener for the operating system's signals when nobody listens any more.
+    /// Stops the listener for signals of the operating system when the last clone is dropped.
     _listener: Option<Arc<DropGuard>>,
 }
 
-/// The other end of [`ShutdownSignals`].
+/// Sender of [`ShutdownSignals`].
 #[derive(Clone, Debug)]
 pub struct ShutdownTrigger {
     stages: Stages,
@@ -37,24 +37,24 @@ impl Stages {
 }
 
 impl ShutdownTrigger {
-    /// Gives a signal: the first drains, the second aborts, more change nothing.
+    /// Sends a signal: the first drains, the second aborts, further signals have no effect.
     pub fn fire(&self) {
         self.stages.fire();
     }
 }
 
 impl ShutdownSignals {
-    /// Signals that are given by hand. Without a trigger left they never come.
+    /// Returns signals that are sent with the trigger. Without a trigger they never arrive.
     pub fn manual() -> (ShutdownTrigger, Self) {
         let stages = Stages::default();
         (ShutdownTrigger { stages: stages.clone() }, Self { stages, _listener: None })
     }
 
-    /// The process's own: each SIGTERM and each SIGINT is a signal. For a real process only: a simulation has no
-    /// operating system. The listening task ends with the last clone of what this returns.
+    /// Returns the signals of the process: each SIGTERM and each SIGINT is a signal. Not for simulations, which have no
+    /// operating system. The listening task ends when the last clone of the returned value is dropped.
     ///
     /// # Errors
-    /// When the operating system refuses the handlers.
+    /// When the operating system rejects the signal handlers.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
@@ -74,21 +74,21 @@ impl ShutdownSignals {
                     _ = terminate.recv() => "SIGTERM",
                     _ = interrupt.recv() => "SIGINT",
                 };
-                tracing::info!(signal = name, "a signal arrived");
+                tracing::info!(signal = name, "received shutdown signal");
                 fired.fire();
             }
         };
-        // The handle is not needed: the guard ends the task.
+        // The handle is not needed: the guard stops the task.
         drop(env.spawn("signal listener", listen));
         Ok(Self { stages, _listener: Some(guard) })
     }
 
-    /// Resolves when the first signal has been given.
+    /// Resolves after the first signal.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.stages.drain.clone().cancelled_owned()
     }
 
-    /// Resolves when the second signal has been given.
+    /// Resolves after the second signal.
     pub fn aborted(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.stages.abort.clone().cancelled_owned()
     }

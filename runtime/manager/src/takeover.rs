@@ -1,19 +1,20 @@
-//! The barrier of a takeover: the caches reflect what the last leader wrote before anything of this replica acts on them.
+//! The barrier of a takeover: this replica acts only on caches that reflect the writes of the previous leader.
 //!
-//! A standby that observes a release within milliseconds can have caches that do not reflect the last writes yet: it would
-//! count no pods where five hundred have just been created, and create them again. Which writes to wait for:
+//! A standby that observes a release within milliseconds can have caches that do not reflect the last writes yet. It
+//! would count no pods after five hundred have just been created, and create them again. The predecessor determines
+//! which writes to wait for:
 //!
-//! - A predecessor that *released* the lease recorded in the Lease up to which version of each resource it wrote. Every
+//! - A predecessor that *released* the Lease recorded in it the highest version of each resource that it wrote. Every
 //!   cache of those resources must reach them, which takes as long as its watch does. A cache that does not within
-//!   [`GRACE`] is listed again: its watch can be stalled, or its selection can exclude the last write, which then never
-//!   moves it. A resource without a cache here is not read, and versions that cannot be compared are not waited for.
-//! - A predecessor that *fell silent*, or released with a write of unknown outcome, recorded nothing, and a watch that is
-//!   stalled looks like one of a quiet cluster. Its fence closed seconds before its lease expired, or its writes have
-//!   settled; so every cache is listed again, consistently, and then reflects everything.
+//!   [`GRACE`] is relisted: its watch can be stalled, or its selection can exclude the last write, which then never
+//!   advances it. Resources without a cache here are ignored, and so are versions that cannot be compared.
+//! - A predecessor that *stopped renewing*, or released with a write of unknown outcome, recorded nothing, and a
+//!   stalled watch looks like the watch of a quiet cluster. Its fence closed seconds before its Lease expired, or its
+//!   writes have settled. Every cache is therefore relisted consistently, and then reflects all writes.
 //!
-//! Each controller and each runnable waits for the caches that it declared, once they are complete, and for no others: a kind
-//! that cannot be listed delays only what reads it. These waits have no limit, because a controller that acts on a stale
-//! cache repeats what its predecessor did; what is missing is logged every [`LOG_INTERVAL`].
+//! Each controller and each runnable waits for the caches that it declared, once they are complete, and for no others:
+//! a kind that cannot be listed delays only its readers. These waits have no limit, because a controller that acts on a
+//! stale cache repeats writes of its predecessor. Caches that delay a start are logged every [`LOG_INTERVAL`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +26,17 @@ use windlass_env::Env;
 use windlass_informer::VersionSource;
 use windlass_object::{ResourceKind, ResourceVersion};
 
-/// How often the caches that delay a start are logged.
+/// Interval at which the caches that delay a start are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long a watch is given to show what it should: it takes milliseconds, unless something is the matter.
+/// Time for a watch to deliver the recorded versions: it takes milliseconds unless there is a problem.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A cache, by its kind.
 type Cache = (ResourceKind, Arc<dyn VersionSource>);
 
-/// The caches of one takeover, each with the wait for what it must reflect. Clones share the waits, so that a cache is
-/// listed once for everything that reads it.
+/// The caches of one takeover, each with a wait for the version that it must reflect. Clones share the waits, so that
+/// each cache is relisted at most once.
 #[derive(Clone)]
 pub(crate) struct Takeover {
     env: Env,
@@ -43,7 +44,7 @@ pub(crate) struct Takeover {
 }
 
 impl Takeover {
-    /// A takeover from `predecessor` by what reads these caches. The waits begin when they are first polled.
+    /// Creates a takeover from `predecessor` for these caches. The waits begin when they are first polled.
     pub(crate) fn new(env: Env, caches: Vec<Cache>, predecessor: &PreviousHolder) -> Self {
         let wait = |(kind, cache)| {
             let wait = match predecessor {
@@ -57,7 +58,8 @@ impl Takeover {
         Self { env, waits: caches.into_iter().filter_map(wait).collect() }
     }
 
-    /// Waits until the caches that `reads` selects reflect what the last leader wrote. `waiting` names who waits.
+    /// Waits until the caches that `reads` selects reflect the writes of the previous leader. `waiting` names the
+    /// waiting component.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -76,30 +78,30 @@ impl Takeover {
                 waiting,
                 ?waited,
                 ?behind,
-                "waiting for caches to reflect what the last leader wrote"
+                "waiting for caches to reflect the previous leader's writes"
             );
         }
         let waited = self.env.now().saturating_duration_since(begun);
-        tracing::debug!(waiting, ?waited, "the caches reflect what the last leader wrote");
+        tracing::debug!(waiting, ?waited, "caches reflect the previous leader's writes");
     }
 }
 
-/// Returns the version that a cache of `kind` must reach, if there is one.
+/// Returns the version that a cache of `kind` must reach; `None` if the predecessor did not write that resource.
 fn version_of(kind: &ResourceKind, written: &WrittenVersions) -> Option<ResourceVersion> {
     written.get(&kind.group_resource()).cloned()
 }
 
-/// Waits until the cache has reached `version`, or has been listed again: a consistent list reflects every write that was
-/// made before it, whatever its version is.
+/// Waits until the cache has reached `version` or has been relisted. A consistent list reflects every write before it,
+/// whatever its version is.
 async fn reached(cache: Arc<dyn VersionSource>, version: ResourceVersion) {
     if !cache.reached(version, GRACE).await {
         refreshed(cache).await;
     }
 }
 
-/// Waits until the cache has been listed again: also one whose initial list is in flight, because that list can have begun
-/// before the last write of the leader. A cache that cannot be listed, because its kind is absent or a permission is missing,
-/// and that holds nothing is not waited for.
+/// Waits until the cache has been relisted, also if its initial list is in flight, because that list can have started
+/// before the last write of the leader. Does not wait for an empty cache that cannot be listed because its CRD is not
+/// installed or a permission is missing.
 async fn refreshed(cache: Arc<dyn VersionSource>) {
     cache.refreshed().await;
 }

@@ -81,7 +81,10 @@ async fn watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_unti
     world.fail("secrets", FaultAction::RequestLost { silently: true });
     let (after, check, why) = replica.first_ailment(&world, WINDOW * 4).await.expect("it is stuck");
     assert_eq!(check, "watches");
-    assert!(why.starts_with("the informer of secrets") && why.contains("has got nowhere for 40"), "{why}");
+    assert!(
+        why.starts_with("the informer of secrets") && why.contains("has made no progress for 40"),
+        "{why}"
+    );
     // What was open lasted for up to a window more.
     assert!((WINDOW * 2..=WINDOW * 3 + PROBED_INTERVAL).contains(&after), "{after:?}");
     assert_eq!(replica.ailing().len(), 1, "the other watch is quiet, and nothing has died");

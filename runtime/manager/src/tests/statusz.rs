@@ -62,7 +62,7 @@ async fn elected_replica_shows_its_lease_and_who_holds_it() {
     world.fail("leases", FaultAction::Unavailable);
     let one = world.show(ManagerConfig::new("one"));
     world.pass(5).await;
-    assert_eq!(one.held(), ["Lease default/windlass: nobody is known to hold it"]);
+    assert_eq!(one.held(), ["Lease default/windlass: holder unknown"]);
     world.api.meddle(|_| None);
     world.pass(30).await;
     let two = world.show(ManagerConfig::new("two"));
