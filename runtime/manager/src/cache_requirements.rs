@@ -1,4 +1,4 @@
-//! What each controller needs before it can work: its own caches, and nobody else's.
+//! The caches that each controller requires before it can work. It does not wait for the caches of other controllers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use windlass_env::Env;
 
 use crate::error::ManagerError;
 
-/// The caches of some controllers, as readiness and the start ask for them. Clones are the same.
+/// The required caches of some controllers, for readiness and the start. Clones share them.
 #[derive(Clone)]
 pub(crate) struct CacheRequirements(Vec<CacheRequirement>);
 
@@ -22,21 +22,21 @@ struct CacheRequirement {
     patience: CacheSync,
 }
 
-/// A controller that lacks caches.
+/// A controller whose caches are not synced.
 pub(crate) struct UnmetRequirement {
     pub(crate) controller: &'static str,
-    /// Which ones, and why.
+    /// The caches, with the reasons.
     pub(crate) lacking: String,
     patience: CacheSync,
 }
 
-/// How the controllers stand before they start.
+/// The readiness of the controllers before they start.
 pub(crate) enum CacheReadiness {
-    /// Some have all they need, or there are none.
+    /// Some controllers have all their caches, or there are no controllers.
     SomeCanWork,
-    /// None can work, but one of them would wait without end.
+    /// No controller can work, and at least one waits without a limit.
     NoneCanWork,
-    /// None can work, and each waits for so long only: this one for the shortest time.
+    /// No controller can work, and each has a limit: this one has the shortest.
     NoneCanWorkFor(UnmetRequirement, Duration),
 }
 
@@ -53,14 +53,14 @@ impl CacheRequirements {
         Self(prepared.iter().map(need).collect())
     }
 
-    /// One check per controller, next to the one for all of them.
+    /// Adds one check per controller, in addition to the check of all controllers.
     pub(crate) fn add_checks(&self, health: &Health) {
         for CacheRequirement { controller, caches, .. } in &self.0 {
             health.ready(&format!("informer-sync-{controller}"), Arc::clone(caches));
         }
     }
 
-    /// The controllers that lack caches.
+    /// Returns the controllers whose caches are not synced.
     pub(crate) fn unmet(&self) -> Vec<UnmetRequirement> {
         let unmet = |CacheRequirement { controller, caches, patience }: &CacheRequirement| {
             let lacking = caches().err()?;
@@ -69,7 +69,7 @@ impl CacheRequirements {
         self.0.iter().filter_map(unmet).collect()
     }
 
-    /// Whether a controller can work; if not, for how long they all wait at most.
+    /// Returns whether a controller can work; if none can, the shortest limit of their waits.
     pub(crate) fn standing(&self) -> CacheReadiness {
         let unmet = self.unmet();
         if unmet.is_empty() || unmet.len() < self.0.len() {
@@ -83,16 +83,15 @@ impl CacheRequirements {
     }
 }
 
-/// How often kinds that are not served are looked for, as long as no controller can work without: as often as a person
-/// would who has just installed one.
+/// Interval at which CRDs that are not installed are rechecked while no controller can work.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How they stand together, while time passes.
+/// Waits for the required caches.
 impl CacheRequirements {
-    /// How long to wait before the next look at what is lacking, at most for `turn`.
+    /// Returns the delay before the next check of missing caches, at most `turn`.
     ///
     /// # Errors
-    /// When a controller has waited for as long as it would.
+    /// When a controller has reached the limit of its wait.
     pub(crate) fn turn(&self, turn: Duration, waited: Duration) -> Result<Duration, ManagerError> {
         let CacheReadiness::NoneCanWorkFor(unmet, patience) = self.standing() else { return Ok(turn) };
         let left = patience.saturating_sub(waited);
@@ -103,7 +102,7 @@ impl CacheRequirements {
         Ok(turn.min(left))
     }
 
-    /// Waits until one of them could work.
+    /// Waits until at least one controller can work.
     ///
     /// # Errors
     /// As [`CacheRequirements::turn`].

@@ -1,11 +1,11 @@
-//! Leading, with or without an election: what begins a term, what ends it, and who renews meanwhile.
+//! Leadership of a group, with or without an election: start and end of a term, and the renewal of its Lease.
 //!
-//! A replica that is elected stands for its lease in its own task, put aside ([`windlass_env::DedicatedRuntime`]): it acquires,
-//! renews until it is told to stop or the lease is lost, and hands the elector back. So no renewal waits for a worker,
-//! not even for one that never awaits, and none stops between two steps of the process.
+//! An elected replica runs its elector in a task on a dedicated thread ([`windlass_env::DedicatedRuntime`]). The task
+//! acquires the Lease, renews it until it is stopped or the Lease is lost, and returns the elector. Therefore no worker
+//! delays a renewal, not even one that never awaits, and renewal does not pause between two steps of the process.
 //!
-//! What it refuses: to stand again for a lease that was lost. What worked under it has been dropped half-way, and only
-//! a new process starts from a clean state.
+//! Not supported: standing for election again after a Lease was lost. The work under it was dropped partway, and only a
+//! new process starts from a clean state.
 
 use std::future::Future;
 
@@ -19,29 +19,30 @@ use crate::error::ManagerError;
 use crate::race::first;
 use crate::shards::ShardCoordinator;
 
-/// What a term tells its successor of its writes.
+/// The record of a term's writes for its successor.
 #[derive(Debug)]
 pub(crate) enum TermWrites {
-    /// It began no work, and did not wait for the writes of its own predecessor: what is known of these is handed on.
+    /// The term started no work, and did not wait for the writes of its own predecessor: the record of those is
+    /// forwarded.
     NotBegun,
-    /// It wrote up to these versions.
+    /// The term wrote up to these versions.
     UpTo(WrittenVersions),
-    /// The outcome of a write is unknown: the successor lists its caches again.
+    /// The outcome of a write is unknown: the successor relists its caches.
     Unknown,
 }
 
-/// How a team comes to act.
+/// The kind of leadership under which a group acts.
 #[derive(Debug)]
 pub(crate) enum GroupLeadership {
-    /// It is always alone, so it always acts.
+    /// The process is always the only replica, so the group always acts.
     Always,
-    /// It acts while it holds its lease.
+    /// The group acts while it holds its Lease.
     Elected(Box<ElectedLeadership>),
-    /// It acts on the shards that it holds.
+    /// The group acts on the shards that it holds.
     Sharded(Box<ShardCoordinator>),
 }
 
-/// A part in one election.
+/// The participation in one election.
 #[derive(Debug)]
 pub(crate) struct ElectedLeadership {
     env: Env,
@@ -52,45 +53,45 @@ pub(crate) struct ElectedLeadership {
 
 #[derive(Debug)]
 enum ElectorTask {
-    /// Nobody stands for the lease, or not any more.
+    /// No task runs the elector.
     Resting(Box<Elector>),
-    /// A task does.
+    /// A task runs the elector.
     Standing(RunningElector),
-    /// It was held, and is lost; what led to it is over.
+    /// The Lease was lost; the elector is gone.
     Lost(LeaseLost),
 }
 
 #[derive(Debug)]
 struct RunningElector {
     stop: CancellationToken,
-    /// Set once the term has begun.
+    /// The previous holder, set once the term has begun.
     began: Receiver<Option<PreviousHolder>>,
-    /// Whom a coordinator prefers, while this replica leads.
+    /// The identity that a coordinator prefers while this replica leads.
     preferred: Receiver<Option<String>>,
     task: Task<(Box<Elector>, ElectorExit)>,
 }
 
-/// Why nobody stands for a lease any more.
+/// The reason why an elector task exited.
 #[derive(Debug)]
 enum ElectorExit {
-    /// As told.
+    /// It was stopped.
     Stopped,
     /// It cannot continue.
     Failed(ElectionError),
-    /// Another replica leads now, or may.
+    /// Another replica leads, or might lead.
     Lost(LeaseLost),
 }
 
 impl GroupLeadership {
-    /// Waits until this replica leads, and tells who did before, if anybody is elected at all.
+    /// Waits until this replica leads, and returns the previous holder if there is an election.
     ///
     /// # Cancel safety
-    /// Safe: the replica continues standing for the lease, and may win it; calling it again finds out.
+    /// The replica continues to stand for election and can win; calling it again returns the result.
     pub(crate) async fn acquire(&mut self) -> Result<Option<PreviousHolder>, ManagerError> {
         match self {
             Self::Always => Ok(None),
             Self::Elected(elected) => elected.acquire().await.map(Some),
-            // Who acted before is known of each shard.
+            // The previous holders are known per shard.
             Self::Sharded(shards) => {
                 shards.begin();
                 Ok(None)
@@ -98,8 +99,8 @@ impl GroupLeadership {
         }
     }
 
-    /// Runs `work` while the lease is being renewed. `work` is dropped where it stands when the lease is lost; that is
-    /// looked at first whenever both could continue.
+    /// Runs `work` while the Lease is renewed. Drops `work` when the Lease is lost; the loss is checked first if both
+    /// are ready.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ManagerError> {
         let elected = match self {
             Self::Always => return Ok(work.await),
@@ -113,7 +114,7 @@ impl GroupLeadership {
         Err(elected.failure(ended))
     }
 
-    /// Waits until the work is to end though nobody told this process to stop: a coordinator wants another replica to lead.
+    /// Waits until a coordinator prefers another replica, so that the work must end without a stop signal.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -128,20 +129,20 @@ impl GroupLeadership {
             let Some((mut preferred, lease)) = standing else { return future::pending().await };
             match preferred.wait_for(Option::is_some).await {
                 Ok(Some(preferred)) => ManagerError::Preferred { lease, preferred },
-                // Nobody stands any more, which is told elsewhere.
+                // The election has ended, which `ended` reports.
                 Ok(None) | Err(_) => future::pending().await,
             }
         }
     }
 
-    /// The work is about to end: nothing more is acquired, and what is held is renewed until it is released.
+    /// Prepares for the end of the work: acquires nothing more; held Leases are renewed until they are released.
     pub(crate) fn resign(&mut self) {
         if let Self::Sharded(shards) = self {
             shards.stop_acquiring();
         }
     }
 
-    /// Gives the lease back, with what was written. Only after everything that writes has ended.
+    /// Releases the Lease with the written versions. Call it only after all writers have ended.
     pub(crate) async fn release(&mut self, writes: TermWrites) -> Result<(), ManagerError> {
         match self {
             Self::Always => Ok(()),
@@ -153,8 +154,7 @@ impl GroupLeadership {
         }
     }
 
-    /// Stands for the lease no more and gives nothing back: if it is held, it expires. Returns once nobody renews.
-    /// Calling it again changes nothing.
+    /// Stops standing for election without a release: a held Lease expires. Returns once no task renews it. Idempotent.
     pub(crate) async fn abandon(&mut self) {
         let elected = match self {
             Self::Always => return,
@@ -163,7 +163,7 @@ impl GroupLeadership {
         };
         let ElectorTask::Standing(stand) = &mut elected.seat else { return };
         stand.task.abort();
-        // How it ended is no matter here.
+        // The result does not matter here.
         let _ended = (&mut stand.task).await;
         elected.seat = ElectorTask::Lost(not_held());
     }
@@ -179,7 +179,7 @@ impl ElectorTask {
 }
 
 impl ElectedLeadership {
-    /// A part in the election of `elector`, which has not begun; `lease` is what people call it.
+    /// Returns a participation in the election of `elector` that has not started. `lease` names it in logs and errors.
     pub(crate) fn new(env: Env, aside: DedicatedRuntime, lease: String, elector: Elector) -> Self {
         Self { env, aside, lease, seat: ElectorTask::Resting(Box::new(elector)) }
     }
@@ -194,14 +194,14 @@ impl ElectedLeadership {
         };
         let ended = match first(self.ended(), began.wait_for(Option::is_some)).await {
             Either::Right(Ok(Some(predecessor))) => return Ok(predecessor),
-            // Nobody is left who could begin, so that the end is about to be known.
+            // The elector task has exited, so the reason is available soon.
             Either::Right(_) => self.ended().await,
             Either::Left(ended) => ended,
         };
         Err(self.failure(ended))
     }
 
-    /// Has a task stand for the lease, unless one does.
+    /// Starts a task that runs the elector, unless there is one.
     fn stand(&mut self) {
         let elector = match std::mem::replace(&mut self.seat, ElectorTask::Lost(not_held())) {
             ElectorTask::Resting(elector) => elector,
@@ -214,7 +214,7 @@ impl ElectedLeadership {
         self.seat = ElectorTask::Standing(RunningElector { stop, began: observer, preferred, task });
     }
 
-    /// Waits until nobody stands for the lease any more, for whatever reason.
+    /// Waits until no task runs the elector, and returns the reason.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -225,16 +225,16 @@ impl ElectedLeadership {
             ElectorTask::Standing(stand) => stand,
         };
         let served = (&mut stand.task).await;
-        // A task that has ended is not asked again.
+        // A completed task must not be polled again.
         self.seat = ElectorTask::Lost(not_held());
         let ended = match served {
             Ok((elector, ended)) => {
                 self.seat = ElectorTask::Resting(elector);
                 ended
             }
-            // A process that is no more learns nothing.
+            // A killed process observes nothing.
             Err(_) if !self.env.alive() => future::pending().await,
-            // It panicked, which its task has told. Nobody renews.
+            // The task panicked, which has been logged. The Lease is not renewed.
             Err(_) => ElectorExit::Lost(not_held()),
         };
         if let ElectorExit::Lost(lost) = &ended {
@@ -260,7 +260,7 @@ impl ElectedLeadership {
         }
     }
 
-    /// What it means for the process.
+    /// Returns the error of the process for the end of an election.
     fn failure(&self, ended: ElectorExit) -> ManagerError {
         let lease = self.lease.clone();
         match ended {
@@ -271,7 +271,7 @@ impl ElectedLeadership {
     }
 }
 
-/// Stands for the lease until told to stop, or it cannot continue.
+/// Runs the elector until it is stopped or cannot continue.
 async fn serve(
     mut elector: Box<Elector>,
     stop: CancellationToken,

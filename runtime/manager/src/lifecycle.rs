@@ -1,19 +1,19 @@
-//! In which order a process starts, and why. It stops in the reverse of it.
+//! The start order of a process, with reasons. A process stops in reverse order.
 
-/// One step of starting, and of stopping.
+/// A step of the start, and of the stop.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StartStep {
-    /// Health and metrics are served.
+    /// The admin server serves health and metrics.
     AdminServer,
-    /// The API server answers.
+    /// The API server responds.
     ApiServer,
-    /// [Runnables](windlass_controller::RunsOn::BeforeCaches) that caches need run, and are ready.
+    /// [Runnables](windlass_controller::RunsOn::BeforeCaches) that caches depend on run, and are ready.
     EarlyRunnables,
-    /// Caches fill and follow.
+    /// Caches are filled and updated.
     Informers,
     /// Runnables and controllers [of every replica](windlass_controller::RunsOn::EveryReplica) run.
     Runnables,
-    /// This replica leads, or stands by until it does.
+    /// This replica leads, or is on standby until it does.
     GroupElection,
     /// [Runnables](windlass_controller::RunsOn::Leader) with leadership run.
     LeaderRunnables,
@@ -22,18 +22,18 @@ pub enum StartStep {
 }
 
 impl StartStep {
-    /// Whether it needs leadership.
+    /// Returns whether the step requires leadership.
     pub const fn is_led(self) -> bool {
         matches!(self, Self::GroupElection | Self::LeaderRunnables | Self::Controllers)
     }
 }
 
-/// The start order, with the reason for each place in it.
+/// The start order, with the reason for each position.
 pub const START: [(StartStep, &str); 8] = [
     (
         StartStep::AdminServer,
-        "first, so that probes are answered while the rest starts, and a port that is taken is told before the \
-         cluster hears of this process; last to stop, so that metrics of the shutdown can be read",
+        "first, so that probes are answered while the rest starts, and a port in use is reported before the first \
+         request to the cluster; last to stop, so that metrics of the shutdown can be scraped",
     ),
     (
         StartStep::ApiServer,
@@ -41,28 +41,28 @@ pub const START: [(StartStep, &str); 8] = [
     ),
     (
         StartStep::EarlyRunnables,
-        "before the caches, which a conversion webhook of this very process may hold up; they stop after the caches, \
+        "before the caches, which can depend on a conversion webhook of this process; they stop after the caches, \
          which need them to the end",
     ),
     (
         StartStep::Informers,
-        "before the election, so that a standby's caches are warm and a failover costs one lease, not a re-list; they \
-         stop after the controllers, which read them to the end",
+        "before the election, so that a standby's caches are warm and a failover takes one lease duration, not a \
+         relist; they stop after the controllers, which read them to the end",
     ),
     (
         StartStep::Runnables,
-        "after the caches, which they read, and before the election, which they must not have to wait for: a standby \
+        "after the caches, which they read, and before the election, which must not delay them: a standby \
          runs them too; its controllers start after its runnables and stop before them",
     ),
     (
         StartStep::GroupElection,
-        "before whatever may act only while this replica leads; it stops, and releases the lease, only when nothing \
-         writes any more",
+        "before all parts that require leadership; it stops, and releases the lease, only after the last \
+         write",
     ),
     (
         StartStep::LeaderRunnables,
-        "with the lease held and on caches that show what the last leader wrote; before the controllers, which may \
-         rely on them to the end",
+        "with the lease held and on caches that reflect the writes of the previous leader; before the controllers, \
+         which can rely on them to the end",
     ),
     (
         StartStep::Controllers,
@@ -70,7 +70,7 @@ pub const START: [(StartStep, &str); 8] = [
     ),
 ];
 
-/// The stop order of what was started.
+/// Returns the started steps in stop order.
 pub(crate) fn stop_order(started: &[StartStep]) -> impl Iterator<Item = StartStep> + use<> {
     let mut steps = started.to_vec();
     steps.reverse();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_led_is_the_end_of_the_start() {
+    fn led_steps_are_last_in_start_order() {
         assert!(START.iter().map(|(step, _)| step.is_led()).is_sorted());
     }
 }

@@ -1,8 +1,9 @@
-//! What a cluster must have before a process runs in it: definitions of its kinds, accounts, roles and their bindings.
+//! Manifests of the objects that a process needs in its cluster: CRDs of its kinds, ServiceAccounts, roles and
+//! bindings.
 //!
-//! Everything is made from what controllers and runnables declare in their setup, without a cluster. A role contains what
-//! the process asks and nothing else: rules about the election are limited to the namespace and, where they are known, to
-//! the names of its Leases.
+//! They are generated without a cluster, from the declarations of controllers and runnables in their setup. A role
+//! contains only the permissions that the process needs. Rules about the election are limited to the namespace and, if
+//! they are known, the names of its Leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,44 +29,45 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Manifests {
-    /// The kinds that the binary ships.
+    /// The CRDs of the kinds that the binary defines.
     pub crds: Vec<CustomResourceDefinition>,
-    /// The account of the process, and those of its controllers if they have some.
+    /// The ServiceAccount of the process, and those of its controllers if they have their own.
     pub service_accounts: Vec<ServiceAccount>,
-    /// What is asked in the whole cluster.
+    /// Permissions in the whole cluster.
     pub cluster_roles: Vec<ClusterRole>,
-    /// What is asked in single namespaces.
+    /// Permissions in single namespaces.
     pub roles: Vec<Role>,
-    /// One for each ClusterRole.
+    /// A binding for each ClusterRole.
     pub cluster_role_bindings: Vec<ClusterRoleBinding>,
-    /// One for each Role.
+    /// A binding for each Role.
     pub role_bindings: Vec<RoleBinding>,
 }
 
-/// Where a process runs.
+/// Namespaces of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestOptions {
-    /// The namespace of the process and its account. Also that of its Lease, unless
+    /// The namespace of the process and its ServiceAccount. It is also the namespace of its Lease unless
     /// [`ElectionConfig::lease_namespace`](windlass_election::ElectionConfig::lease_namespace) is set.
     pub namespace: String,
-    /// The namespaces whose objects controllers see; empty for those of [`CacheOptions`](crate::CacheOptions), which may be
-    /// all. Roles then hold in these alone, except for kinds without namespaces.
+    /// The namespaces whose objects controllers observe. If empty, the namespaces of
+    /// [`CacheOptions`](crate::CacheOptions) apply, which can be all. Roles then hold only in these, except for kinds
+    /// without namespaces.
     pub watch_namespaces: Vec<String>,
 }
 
 impl ManifestOptions {
-    /// A process in `namespace` that sees all namespaces.
+    /// Returns options for a process in `namespace` that observes all namespaces.
     pub fn new(namespace: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), watch_namespaces: Vec::new() }
     }
 }
 
 impl Manifests {
-    /// Returns what a process of these controllers needs with this configuration. The objects have the name of the process
-    /// ([`ManagerConfig::named`]).
+    /// Returns the objects that a process of these controllers needs with this configuration. They have the name of the
+    /// process ([`ManagerConfig::named`]).
     ///
     /// # Errors
-    /// When the configuration selects a controller that is not registered, or one cannot be set up.
+    /// When the configuration selects a controller that is not registered, or a setup fails.
     pub fn of(
         registry: &Registry,
         config: &ManagerConfig,
@@ -96,13 +98,13 @@ impl Manifests {
         Ok(writer.manifests)
     }
 
-    /// Returns the definitions alone.
+    /// Returns only the CRDs.
     #[must_use]
     pub fn only_crds(self) -> Manifests {
         Manifests { crds: self.crds, ..Manifests::default() }
     }
 
-    /// Returns accounts, roles and bindings alone.
+    /// Returns only ServiceAccounts, roles and bindings.
     #[must_use]
     pub fn only_rbac(self) -> Manifests {
         Manifests { crds: Vec::new(), ..self }
@@ -123,14 +125,14 @@ impl Manifests {
     }
 }
 
-/// Objects as documents of YAML.
+/// Objects as YAML documents.
 #[derive(Default)]
 struct Yaml(String);
 
 impl Yaml {
     fn add<T: Serialize>(&mut self, objects: &[T]) {
         for object in objects {
-            // By way of a JSON value, as an API server would get it: kinds and versions come first, empty fields are out.
+            // Via a JSON value, as an API server receives it: kinds and versions come first, empty fields are omitted.
             let value = json::value(object).expect("an object of the Kubernetes API is JSON");
             let text = serde_saphyr::to_string(&value).expect("JSON is YAML");
             self.0.push_str("---\n");
@@ -142,16 +144,16 @@ impl Yaml {
     }
 }
 
-/// A rule and whether its resource is known to have no namespaces.
+/// A rule, and whether its resource is known to be cluster-scoped.
 type Scoped = (Rule, bool);
 
-/// What a process asks, by where it does.
+/// Permissions of a process, by their scope.
 #[derive(Default)]
 struct Asked {
     definitions: Vec<CustomResourceDefinition>,
-    /// In every namespace that is watched.
+    /// In every watched namespace.
     everywhere: Vec<Scoped>,
-    /// In the whole cluster, whatever is watched.
+    /// In the whole cluster, regardless of the watched namespaces.
     in_cluster: Vec<Rule>,
     election: Vec<Rule>,
     accounts: Vec<Rule>,
@@ -190,7 +192,7 @@ impl Asked {
     }
 }
 
-/// What the process reads for the watches of a controller.
+/// Returns the permissions of the process for the watches of a controller.
 fn reads(one: &Declaration) -> Vec<Rule> {
     let rule =
         |group: &str, plural: &str| Rule::new(group.to_owned(), plural.to_owned(), [Verb::List, Verb::Watch]);
@@ -229,7 +231,7 @@ impl Writer<'_> {
         self.manifests.service_accounts.push(ServiceAccount { metadata, ..ServiceAccount::default() });
     }
 
-    /// Grants rules in every namespace that is watched.
+    /// Grants rules in every watched namespace.
     fn everywhere(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Scoped>) {
         let is_in_cluster = |scoped: &Scoped| self.watched.is_empty() || scoped.1;
         let (in_cluster, in_namespaces): (Vec<_>, Vec<_>) = rules.into_iter().partition(is_in_cluster);
@@ -240,13 +242,13 @@ impl Writer<'_> {
             self.in_namespace(role, &watched, account, namespace, unnamed(in_namespaces.clone()));
         }
         if self.has_cluster_scoped && !self.watched.iter().any(|watched| watched == "default") {
-            // Events about objects without a namespace are in this one.
+            // Events about cluster-scoped objects are in this namespace.
             let events = in_namespaces.into_iter().filter(|rule| rule.resource == "events");
             self.in_namespace(role, "default", account, namespace, unnamed(events));
         }
     }
 
-    /// Grants rules in the whole cluster, next to those that the role has.
+    /// Grants rules in the whole cluster, in addition to the rules of the role.
     fn in_cluster(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Rule>) {
         if rules.is_empty() {
             return;
@@ -267,11 +269,11 @@ impl Writer<'_> {
         });
     }
 
-    /// Grants what the election asks, about Leases of known names alone.
+    /// Grants the rules of the election, limited to known names of Leases.
     fn election(&mut self, rules: Vec<Rule>) {
         let Some(election) = &self.config.election else { return };
         let lease = election.lease_name.clone();
-        // Members and shards are found by a label.
+        // Memberships and shards are found by label.
         let names = if self.config.shards.is_some() { Vec::new() } else { vec![lease] };
         let rules = policy(rules.iter().flat_map(|rule| cut_down(rule, &names)));
         let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
@@ -279,7 +281,7 @@ impl Writer<'_> {
         self.in_namespace(&format!("{name}-leader-election"), &within, &name, &namespace, rules);
     }
 
-    /// Grants that accounts and tokens of controllers are made.
+    /// Grants the creation of ServiceAccounts of controllers and their tokens.
     fn tokens(&mut self, accounts: &str, rules: Vec<Rule>) {
         let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
         let rules = unnamed(rules);
@@ -311,7 +313,7 @@ impl Writer<'_> {
     }
 }
 
-/// The rule; if it is about Leases of known names, about these alone, except that no name can be given for a creation.
+/// Limits a rule about Leases to known names, except for `create`, which cannot be limited by name.
 fn cut_down(rule: &Rule, names: &[String]) -> Vec<(Rule, Vec<String>)> {
     if rule.resource != "leases" || names.is_empty() {
         return vec![(rule.clone(), Vec::new())];
@@ -321,12 +323,12 @@ fn cut_down(rule: &Rule, names: &[String]) -> Vec<(Rule, Vec<String>)> {
     vec![(of(create), Vec::new()), (of(rest), names.to_vec())]
 }
 
-/// [`policy`] of rules about objects of any name.
+/// Returns [`policy`] of rules without names.
 fn unnamed(rules: impl IntoIterator<Item = Rule>) -> Vec<PolicyRule> {
     policy(rules.into_iter().map(|rule| (rule, Vec::new())))
 }
 
-/// Rules as a role has them: those of one group with the same verbs are one.
+/// Returns the rules in the form of a role: rules of a group with the same verbs are merged.
 fn policy(rules: impl IntoIterator<Item = (Rule, Vec<String>)>) -> Vec<PolicyRule> {
     let mut by_resource: BTreeMap<(String, String, Vec<String>), BTreeSet<Verb>> = BTreeMap::new();
     for (rule, names) in rules {
@@ -469,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn account_of_a_controller_gets_its_writes_and_the_process_its_reads() {
+    fn controller_account_gets_writes_and_process_gets_reads() {
         let mut config = config();
         config.client.identities = Identities::ServiceAccounts { namespace: "ops".into() };
         let made = manifests(&config, &[]);

@@ -11,7 +11,7 @@ use crate::config::ManagerConfig;
 use crate::error::{ManagerError, RegistryError};
 use crate::selection::{ControllerSelection, UnknownController};
 
-/// Every controller and runnable of a process, in the order of registration, which is also the order of start.
+/// The controllers and runnables of a process, in the order of registration, which is also the start order.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     controllers: Vec<Registration>,
@@ -19,18 +19,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The name under which [`Registry::declarations_for`] returns what the process needs for itself.
-    /// Its rules hold in the namespace of the Lease; but for `create`, those of leases can be cut down to its name.
+    /// The name under which [`Registry::declarations_for`] returns the permissions of the process itself. Its rules
+    /// hold in the namespace of the Lease. Except for `create`, the rules about Leases can be limited to its name.
     pub const PROCESS: Descriptor = Descriptor::new("leader-election");
 
-    /// Under what name [`Registry::reviews`] tells what an admin server asks.
+    /// The name under which [`Registry::reviews`] returns the permissions of an admin server.
     pub const REVIEWS: Descriptor = Descriptor::new("admin-server");
 
-    /// Under what name [`Registry::declarations_for`] tells what the process asks so that controllers act as ServiceAccounts
-    /// of their own. Its rules hold in the namespace of these accounts.
+    /// The name under which [`Registry::declarations_for`] returns the permissions for controllers that use their own
+    /// ServiceAccounts. Its rules hold in the namespace of these ServiceAccounts.
     pub const ACCOUNTS: Descriptor = Descriptor::new("service-accounts");
 
-    /// A registry that knows nobody.
+    /// Returns an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -38,7 +38,7 @@ impl Registry {
     /// Adds a controller or a runnable.
     ///
     /// # Errors
-    /// When its name or one of its aliases is a name or alias of one that is already registered.
+    /// When its name or one of its aliases is already a registered name or alias.
     pub fn register(&mut self, registration: Registration) -> Result<(), RegistryError> {
         let new = registration.descriptor();
         for known in self.controllers.iter().chain(&self.runnables).map(Registration::descriptor) {
@@ -58,12 +58,12 @@ impl Registry {
         &self.runnables
     }
 
-    /// The names each controller goes by.
+    /// Returns the descriptors of the controllers.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         self.controllers.iter().map(Registration::descriptor).collect()
     }
 
-    /// The controllers that `selection` switches on.
+    /// Returns the controllers that `selection` enables.
     ///
     /// # Errors
     /// When the selection names a controller that is not registered.
@@ -73,13 +73,15 @@ impl Registry {
         Ok(selected.cloned().collect())
     }
 
-    /// What a process with this configuration asks of the API server, and nothing else: the controllers that it selects,
-    /// then the runnables, then the process [itself](Self::PROCESS) with its way of election, then, if they are on, accounts of
-    /// [controllers](Self::ACCOUNTS) and [reviews](Self::REVIEWS). Where controllers have accounts, each needs what it
-    /// declares for its own, but what it watches is read by the process.
+    /// Returns the permissions that a process with this configuration requires, and no others: those of the selected
+    /// controllers, of the runnables, and of the process [itself](Self::PROCESS) with its kind of election. If they are
+    /// enabled, ServiceAccounts of [controllers](Self::ACCOUNTS) and [reviews](Self::REVIEWS) follow. With a
+    /// ServiceAccount, a controller needs the rules that it declares as its own; the process reads the kinds that it
+    /// watches.
     ///
     /// # Errors
-    /// When the configuration selects a controller that is not registered, or a controller or runnable cannot be set up.
+    /// When the configuration selects a controller that is not registered, or the setup of a controller or runnable
+    /// fails.
     pub fn declarations_for(
         &self,
         env: &Env,
@@ -101,9 +103,9 @@ impl Registry {
 }
 
 impl Registry {
-    /// What the process asks for itself, in the whole cluster, when it is the API server that decides who reads the
-    /// admin server ([`Access::Delegated`](windlass_admin::Access)). The ClusterRole `system:auth-delegator`, which every cluster
-    /// has, grants the same.
+    /// Returns the cluster-wide permissions of an admin server that delegates authentication and authorization to the
+    /// API server ([`Access::Delegated`](windlass_admin::Access)). The ClusterRole `system:auth-delegator`, which
+    /// exists in every cluster, grants the same.
     pub fn reviews() -> Declaration {
         let rules = vec![
             Rule::new("authentication.k8s.io", "tokenreviews", [Verb::Create]),
@@ -117,28 +119,28 @@ fn declaration(one: &Registration, env: &Env) -> Result<Declaration, ManagerErro
     one.declaration(env).map_err(|source| ManagerError::Setup { controller: one.descriptor().name, source })
 }
 
-/// What becomes of the election is told as events. `GET /healthz` needs no rule, since every cluster grants it to
-/// everybody.
+/// Returns the permissions of the process itself. The results of an election are recorded as Events. `GET /healthz`
+/// needs no rule, because every cluster grants it to all clients.
 fn process(election: Vec<Rule>) -> Declaration {
     let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
     Declaration::new(Registry::PROCESS, std::iter::once(events).chain(election))
 }
 
-/// What an election by one Lease asks of it: to create it, to read and replace it, and to watch it.
+/// Verbs of an election by one Lease.
 const BY_LEASE: [Verb; 4] = [Verb::Create, Verb::Get, Verb::Update, Verb::Watch];
 
-/// What an election of shards asks: memberships and shards are found by a label, so no names can stand in the rule, and
-/// those that are no longer needed are removed.
+/// Verbs of an election of shards. Memberships and shards are found by label, so the rule cannot contain names.
+/// Obsolete ones are deleted.
 const BY_SHARDS: [Verb; 6] = [Verb::Create, Verb::Get, Verb::List, Verb::Update, Verb::Watch, Verb::Delete];
 
-/// What a candidate of a coordinated election asks.
+/// Verbs of a candidate in a coordinated election.
 const AS_CANDIDATE: [Verb; 3] = [Verb::Create, Verb::Get, Verb::Update];
 
 fn leases(verbs: &[Verb]) -> Rule {
     Rule::new("coordination.k8s.io", "leases", verbs.iter().copied())
 }
 
-/// What the election of this configuration asks.
+/// Returns the rules of the election of this configuration.
 fn election(config: &ManagerConfig) -> Vec<Rule> {
     let Some(election) = &config.election else { return Vec::new() };
     if config.shards.is_some() {
@@ -151,7 +153,7 @@ fn election(config: &ManagerConfig) -> Vec<Rule> {
     std::iter::once(leases(&BY_LEASE)).chain(candidates).collect()
 }
 
-/// What the process asks so that controllers have accounts: those that are missing are made, and tokens of them.
+/// Returns the permissions to create missing ServiceAccounts of controllers and their tokens.
 fn accounts() -> Declaration {
     let rules = vec![
         Rule::new("", "serviceaccounts", [Verb::Create]),
@@ -173,12 +175,12 @@ mod tests {
     use super::*;
     use windlass_admin::AdminConfig;
 
-    /// What a process with this configuration declares, as `who: group/resource verbs`.
+    /// Returns the declarations of a process with this configuration, as `owner: group/resource verbs`.
     fn declared(config: &ManagerConfig) -> Vec<String> {
         let declarations = Registry::new().declarations_for(&Env::virtual_time(1), config).expect("declared");
-        let line = |who: &str, rule: &Rule| {
+        let line = |owner: &str, rule: &Rule| {
             let verbs: Vec<_> = rule.verbs.iter().map(ToString::to_string).collect();
-            format!("{who}: {}/{} {}", rule.group, rule.resource, verbs.join(","))
+            format!("{owner}: {}/{} {}", rule.group, rule.resource, verbs.join(","))
         };
         let lines = declarations
             .iter()
@@ -191,7 +193,7 @@ mod tests {
 
     // parity: roles-written-hand
     #[test]
-    fn process_declares_what_its_way_of_election_asks_and_nothing_else() {
+    fn process_declares_only_permissions_of_its_election() {
         let mut config = ManagerConfig::new("me");
         assert_eq!(declared(&config), [EVENTS, LEASES]);
         config.election.as_mut().expect("elected").coordinated = Some(CoordinatedConfig::new("1.2.3"));
@@ -204,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn process_declares_accounts_and_reviews_if_they_are_on() {
+    fn process_declares_accounts_and_reviews_when_enabled() {
         let mut config = ManagerConfig { election: None, ..ManagerConfig::new("me") };
         let address = "127.0.0.1:1".parse().expect("an address");
         config.admin = Some(AdminConfig::local(address));
-        assert_eq!(declared(&config), [EVENTS], "nobody is asked who reads plain HTTP");
+        assert_eq!(declared(&config), [EVENTS], "plain HTTP needs no reviews");
         config.admin = Some(AdminConfig::new(address));
         config.client.identities = Identities::service_accounts();
         let accounts = ["serviceaccounts", "serviceaccounts/token"];
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn controller_that_is_selected_and_unknown_is_an_error_of_its_declaration() {
+    fn declarations_fail_when_selection_names_unknown_controller() {
         let controllers = ControllerSelection::parse(["nobody"]);
         let config = ManagerConfig { controllers, ..ManagerConfig::new("me") };
         let error = Registry::new().declarations_for(&Env::virtual_time(1), &config).expect_err("unknown");

@@ -1,15 +1,17 @@
-//! The runnables of one process: which wait, which run, and how they stop.
+//! The runnables of one process: their start, their failures and their stop.
 //!
-//! A runnable starts at the step of [`START`](crate::START) that its [`RunsOn`] gives. One that is added before its step
-//! waits for it, one that is added later starts at once, and one that is added when the process shuts down is rejected.
+//! A runnable starts at the step of [`START`](crate::START) that its [`RunsOn`] selects. If it is added before its
+//! step, it waits for the step; if it is added later, it starts immediately; if it is added during shutdown, it is
+//! rejected.
 //!
 //! Guarantees:
-//! - The first error ends the manager and names the runnable. One that ends without an error has done its work.
-//! - Each receives the stop signal at its step's position in the reverse order, has what is left of the shutdown timeout to
-//!   end, and is aborted after that, and named.
+//! - The first error stops the manager and is returned with the name of the runnable. A runnable that returns without
+//!   an error has completed.
+//! - Each runnable receives the stop signal at the position of its step in the reverse order. It has the remaining
+//!   shutdown timeout to stop; after that it is aborted and reported by name.
 //! - A runnable of the leader writes behind the same fence as the controllers.
 //!
-//! What it refuses: to start anything twice, or again after it has ended.
+//! Not supported: starting a runnable twice, or again after it has ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,13 +36,13 @@ use crate::controllers::StartDeps;
 use crate::error::{AddError, ManagerError};
 use crate::takeover::Takeover;
 
-/// How often runnables that are not ready are logged.
+/// Interval at which runnables that are not ready are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long aborted runnables can take to be gone.
+/// Time for aborted runnables to end.
 const GONE: Duration = Duration::from_secs(1);
 
-/// Adds runnables to a manager, before it runs and while it does. Clones are the same.
+/// Adds runnables to a manager before and while it runs. Clones share one manager.
 #[derive(Clone, Debug)]
 pub struct ManagerHandle {
     runnables: Runnables,
@@ -51,13 +53,13 @@ impl ManagerHandle {
         Self { runnables }
     }
 
-    /// Adds a runnable, which starts at its step: immediately if that has been reached. Its name is free again once it has
-    /// ended.
+    /// Adds a runnable, which starts at its step, or immediately if that step has been reached. Its name can be used
+    /// again after it has ended.
     ///
-    /// Manifests do not contain what it declares: register what is known before the manager runs.
+    /// Manifests do not contain its declarations. Register the runnables that are known before the manager runs.
     ///
     /// # Errors
-    /// When its setup fails, when its name is taken, when the manager stops, or when it needs a leader and replicas share
+    /// When its setup fails, its name is taken, the manager is stopping, or it requires a leader and replicas share
     /// shards.
     ///
     /// # Panics
@@ -72,21 +74,21 @@ impl ManagerHandle {
     }
 }
 
-/// What the runnables of a group are given.
+/// The dependencies of the runnables of a group.
 #[derive(Clone)]
 pub(crate) struct RunnableDeps {
     pub(crate) env: Env,
     pub(crate) clients: Clients,
-    /// What they write behind; `None` for the fence of the process.
+    /// The fence of their writes; `None` for the fence of the process.
     pub(crate) fence: Option<Arc<dyn Fence>>,
     pub(crate) health: Health,
     pub(crate) remembered_events: usize,
-    /// What their caches must reflect first, on a new leader.
+    /// The wait for the writes of the previous leader, on a new leader.
     pub(crate) takeover: Option<Takeover>,
 }
 
 impl RunnableDeps {
-    /// Those of a process, behind its fence.
+    /// Returns the dependencies in a process, behind its fence.
     pub(crate) fn of(parts: &StartDeps) -> Self {
         Self {
             env: parts.env.clone(),
@@ -99,7 +101,7 @@ impl RunnableDeps {
     }
 }
 
-/// Where runnables are set up.
+/// The environment in which runnables are set up.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) host: Host,
@@ -111,29 +113,29 @@ pub(crate) struct Site {
 #[derive(Clone)]
 pub(crate) struct Runnables {
     state: Arc<Mutex<State>>,
-    /// Whether a runnable that may write has run under the lease.
+    /// Whether a runnable that can write has run under the lease.
     led_writes: Arc<AtomicBool>,
     failed: Sender<bool>,
 }
 
 struct State {
-    /// Known once the process is assembled.
+    /// Set when the process is assembled.
     site: Option<Site>,
-    /// Added before that.
+    /// Runnables that were added before that.
     early: Vec<Registration>,
     groups: BTreeMap<RunsOn, Group>,
-    /// How many have been launched.
+    /// The number of started runnables.
     launched: u64,
-    /// No more are taken.
+    /// No more runnables are accepted.
     closed: bool,
-    /// The first.
+    /// The first failure.
     failure: Option<ManagerError>,
 }
 
 enum Group {
     /// Its step has not been reached.
     Waiting(Vec<PreparedRunnable>),
-    /// It has.
+    /// Its step has been reached.
     Started(Box<Started>),
 }
 
@@ -152,7 +154,7 @@ struct Running {
 }
 
 impl Runnables {
-    /// None so far.
+    /// Returns an empty set.
     pub(crate) fn new() -> Self {
         let groups = [RunsOn::BeforeCaches, RunsOn::EveryReplica, RunsOn::Leader];
         let groups = groups.map(|group| (group, Group::Waiting(Vec::new()))).into();
@@ -161,7 +163,7 @@ impl Runnables {
         Self { state: Arc::new(Mutex::new(state)), led_writes: Arc::default(), failed: channel(false).0 }
     }
 
-    /// None so far, in a process without a leader.
+    /// Returns an empty set for a process without a leader.
     pub(crate) fn leaderless() -> Self {
         let runnables = Self::new();
         runnables.lock().groups.remove(&RunsOn::Leader);
@@ -197,7 +199,7 @@ impl Runnables {
         registered.into_iter().chain(early).try_for_each(|one| self.set_up(&site, &one))
     }
 
-    /// Calls users' code: never under the lock.
+    /// Calls user code, so it must not hold the lock.
     fn set_up(&self, site: &Site, registration: &Registration) -> Result<(), AddError> {
         let descriptor = registration.descriptor();
         self.lock().check(descriptor)?;
@@ -215,7 +217,7 @@ impl Runnables {
         }
     }
 
-    /// Starts it if its step has been reached, and has it wait for that otherwise.
+    /// Starts the runnable if its step has been reached; otherwise it waits for the step.
     fn admit(&self, prepared: PreparedRunnable) -> Result<(), AddError> {
         let mut state = self.lock();
         state.check(prepared.descriptor())?;
@@ -224,7 +226,7 @@ impl Runnables {
             None => {}
             Some(Group::Waiting(waiting)) => waiting.push(prepared),
             Some(Group::Started(started)) => {
-                // Those that have ended are dropped, so that many short ones weigh no more than a few.
+                // Ended ones are dropped, so that memory does not grow with the number of short runnables.
                 started.running.retain(|one| !one.task.is_finished());
                 let running = self.launch(&started.means, &started.stop, prepared, launched);
                 started.running.push(running);
@@ -233,7 +235,7 @@ impl Runnables {
         Ok(())
     }
 
-    /// How many are kept of a group that has started, ended or not.
+    /// Returns the number of runnables of a started group that are kept, ended or not.
     #[cfg(test)]
     pub(crate) fn kept(&self, group: RunsOn) -> usize {
         match self.lock().groups.get(&group) {
@@ -242,7 +244,7 @@ impl Runnables {
         }
     }
 
-    /// Starts those that wait for this group, and from now on each that is added to it.
+    /// Starts the waiting runnables of this group. Runnables that are added later start immediately.
     pub(crate) fn start(&self, group: RunsOn, means: RunnableDeps) {
         let mut state = self.lock();
         let State { groups, launched, .. } = &mut *state;
@@ -295,7 +297,7 @@ impl Runnables {
         let (env, means, stop) = (means.env.clone(), means.clone(), stop.clone());
         *launched += 1;
         let task = env.spawn(format!("runnable {name}"), async move {
-            // A wait for it to be ready does not outlast it.
+            // A wait for readiness must not outlast the runnable.
             let _ready_at_the_end = is_ready.clone().drop_guard();
             let ended = run(prepared, means, number, stop.clone(), is_ready).await;
             all.ended_with(name, ended, stop.is_cancelled());
@@ -303,47 +305,48 @@ impl Runnables {
         Running { name, ready, remains, task }
     }
 
-    /// Keeps the first failure, which ends the process; one that results from the stop signal is only logged.
+    /// Records the first failure, which ends the process. A failure after the stop signal is only logged.
     fn ended_with(&self, name: &'static str, ended: Result<(), BoxError>, stopping: bool) {
         let Err(source) = ended else { return tracing::debug!(runnable = name, "ended") };
-        tracing::error!(runnable = name, error = %source, "a runnable failed");
+        tracing::error!(runnable = name, error = %source, "runnable failed");
         if !stopping {
             self.fail(ManagerError::Runnable { name, source });
         }
     }
 
-    /// Keeps the first failure, which ends the process.
+    /// Records the first failure, which ends the process.
     pub(crate) fn fail(&self, failure: ManagerError) {
         self.lock().failure.get_or_insert(failure);
         self.failed.set(true);
     }
 
-    /// Whether a runnable may have written in this term. What it wrote is in no log, so the successor lists again.
+    /// Returns whether a runnable can have written in this term. These writes are not recorded, so the successor
+    /// relists.
     pub(crate) fn led_writes(&self) -> bool {
         self.led_writes.load(Ordering::Relaxed)
     }
 
-    /// Resolves when one has failed.
+    /// Resolves when a runnable has failed.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Dropping the future withdraws the wait.
     pub(crate) async fn failure(&self) -> ManagerError {
         loop {
             let _failed = self.failed.subscribe().wait_for(|failed| *failed).await;
             if let Some(failure) = self.lock().failure.take() {
                 return failure;
             }
-            // It has been returned, and the process reports no second one.
+            // It has been returned, and the process reports only one failure.
             std::future::pending::<()>().await;
         }
     }
 
-    /// The first failure, unless [`failure`](Self::failure) has returned it.
+    /// Returns the first failure, unless [`failure`](Self::failure) has returned it.
     pub(crate) fn untold_failure(&self) -> Option<ManagerError> {
         self.lock().failure.take()
     }
 
-    /// Takes no more: the process shuts down. Those that have not started never will.
+    /// Rejects further runnables, because the process shuts down. Waiting runnables are dropped without a start.
     pub(crate) fn close(&self) {
         let dropped: (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
@@ -354,17 +357,17 @@ impl Runnables {
             });
             (waiting.flatten().collect(), std::mem::take(&mut state.early))
         };
-        // User's destructors run outside the lock.
+        // User destructors run outside the lock.
         drop(dropped);
     }
 
-    /// Sends a group the stop signal, and waits until it has ended; for at most `within`, after which the rest is aborted.
+    /// Sends a group the stop signal and waits until it has ended; aborts the rest after `within`.
     ///
     /// # Errors
-    /// Names the runnables that were aborted.
+    /// Returns the names of aborted runnables.
     ///
     /// # Cancel safety
-    /// They have received the signal by then; calling it again waits for the rest.
+    /// The signal has been sent by then; calling it again waits for the rest.
     pub(crate) async fn end(&self, env: &Env, group: RunsOn, within: Duration) -> Result<(), ManagerError> {
         if !self.stop(group) {
             return Ok(());
@@ -379,7 +382,7 @@ impl Runnables {
         Err(ManagerError::RunnablesStuck { waited, names })
     }
 
-    /// Ends all of them at their next await.
+    /// Aborts all of them at their next await.
     pub(crate) async fn abort(&self, env: &Env) {
         self.close();
         let groups: Vec<RunsOn> = self.lock().groups.keys().copied().collect();
@@ -388,7 +391,7 @@ impl Runnables {
         }
     }
 
-    /// Ends a group at its next await, and waits for that: not for long, because a task that never awaits never ends.
+    /// Aborts a group at its next await, and waits for [`GONE`] at most, because a task that never awaits never ends.
     pub(crate) async fn abort_one(&self, env: &Env, group: RunsOn) {
         if !self.stop(group) {
             return;
@@ -399,11 +402,11 @@ impl Runnables {
             join_all(remains.iter().map(Cleanup::finish)).await;
         };
         if env.timeout(GONE, gone).await.is_err() {
-            tracing::error!(runnables = ?self.living(group), "aborted runnables do not stop: they never await");
+            tracing::error!(runnables = ?self.living(group), "runnables did not stop after abort; they never yield");
         }
     }
 
-    /// Sends a group the stop signal; `false` if none of it runs.
+    /// Sends a group the stop signal; returns `false` if none of its runnables runs.
     fn stop(&self, group: RunsOn) -> bool {
         match self.lock().groups.get(&group) {
             Some(Group::Started(started)) => {
@@ -428,12 +431,12 @@ impl Runnables {
         }
     }
 
-    /// Waits until none of a group is left.
+    /// Waits until all runnables of a group have ended.
     async fn ended(&self, group: RunsOn) {
         poll_fn(|cx| {
             let mut state = self.lock();
             let Some(Group::Started(started)) = state.groups.get_mut(&group) else { return Poll::Ready(()) };
-            // Its task has recorded how it ended.
+            // The task has recorded its result.
             started.running.retain_mut(|one| Pin::new(&mut one.task).poll(cx).is_pending());
             if started.running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -446,7 +449,7 @@ impl Runnables {
 }
 
 impl State {
-    /// Whether a runnable can be added now.
+    /// Returns an error if a runnable cannot be added now.
     fn check(&self, Descriptor { name, runs_on, .. }: Descriptor) -> Result<(), AddError> {
         if self.groups.values().any(|group| group.has(name)) {
             return Err(AddError::NameTaken { name });
@@ -504,18 +507,18 @@ impl Started {
 impl fmt::Debug for Runnables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        let mut told = f.debug_map();
+        let mut map = f.debug_map();
         for (group, members) in &state.groups {
             match members {
-                Group::Waiting(waiting) => told.entry(group, &format!("{} waiting", waiting.len())),
-                Group::Started(started) => told.entry(group, &started.living()),
+                Group::Waiting(waiting) => map.entry(group, &format!("{} waiting", waiting.len())),
+                Group::Started(started) => map.entry(group, &started.living()),
             };
         }
-        told.finish()
+        map.finish()
     }
 }
 
-/// Whether a runnable declares writes that a cache could lack: of anything but events.
+/// Returns whether a runnable declares writes that caches must reflect: writes of anything except Events.
 fn may_write(prepared: &PreparedRunnable) -> bool {
     let is_write =
         |rule: &Rule| rule.resource != "events" && rule.verbs.iter().any(|verb| verb.is_mutating());

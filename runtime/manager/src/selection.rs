@@ -1,9 +1,9 @@
-//! Which controllers run: the rules of `--controllers`.
+//! The selection of controllers: the rules of `--controllers`.
 //!
-//! The list is read in order and the first entry that names a controller decides: `name` switches it on, `-name` off.
-//! A controller that no entry names is on if the list has a `*` and the controller is on by default. Aliases count as
-//! the name they stand for. An entry that names nothing known is an error, since it is a typing mistake or a
-//! controller that somebody relies on.
+//! The list is read in order, and the first entry that names a controller decides: `name` enables it, `-name` disables
+//! it. A controller without an entry is enabled if the list contains `*` and the controller is enabled by default.
+//! Aliases are equivalent to names. An unknown name is an error, because it is a typing mistake or names a controller
+//! that a user depends on.
 
 use std::str::FromStr;
 
@@ -26,14 +26,14 @@ enum Entry {
 }
 
 impl Default for ControllerSelection {
-    /// Every controller that is on by default.
+    /// Selects every controller that is enabled by default.
     fn default() -> Self {
         Self(vec![Entry::EveryDefault])
     }
 }
 
 impl<S: AsRef<str>> FromIterator<S> for ControllerSelection {
-    /// From the entries as a user writes them. Spaces around an entry and empty entries are ignored.
+    /// Parses entries in user syntax. Spaces around an entry and empty entries are ignored.
     fn from_iter<I: IntoIterator<Item = S>>(entries: I) -> Self {
         let entry = |entry: S| match entry.as_ref().trim() {
             "" => None,
@@ -50,19 +50,19 @@ impl<S: AsRef<str>> FromIterator<S> for ControllerSelection {
 impl FromStr for ControllerSelection {
     type Err = std::convert::Infallible;
 
-    /// From one text with commas between entries.
+    /// Parses a comma-separated list.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(text.split(',').collect())
     }
 }
 
 impl ControllerSelection {
-    /// From the entries as a user writes them: `["*", "-ttl-controller"]`.
+    /// Parses entries in user syntax: `["*", "-ttl-controller"]`.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Self {
         entries.into_iter().collect()
     }
 
-    /// The entries as a user writes them.
+    /// Returns the entries in user syntax.
     pub(crate) fn entries(&self) -> Vec<String> {
         let written = |entry: &Entry| match entry {
             Entry::EveryDefault => "*".to_owned(),
@@ -72,10 +72,10 @@ impl ControllerSelection {
         self.0.iter().map(written).collect()
     }
 
-    /// The names, among `known`, of the controllers that run, in the order of `known`.
+    /// Returns the names of the controllers in `known` that run, in the order of `known`.
     ///
     /// # Errors
-    /// When an entry names a controller that is not known.
+    /// When an entry names an unknown controller.
     pub fn resolve(&self, known: &[Descriptor]) -> Result<Vec<&'static str>, UnknownController> {
         let entries: Vec<Resolved> =
             self.0.iter().map(|entry| resolve(entry, known)).collect::<Result<_, _>>()?;
@@ -83,7 +83,7 @@ impl ControllerSelection {
     }
 }
 
-/// An entry whose name is canonical.
+/// An entry with a canonical name.
 #[derive(Copy, Clone)]
 enum Resolved {
     EveryDefault,
@@ -99,7 +99,7 @@ fn resolve(entry: &Entry, known: &[Descriptor]) -> Result<Resolved, UnknownContr
     })
 }
 
-/// The name that `name`, a name or an alias, stands for.
+/// Returns the canonical name of `name`, which is a name or an alias.
 pub(crate) fn canonical(name: &str, known: &[Descriptor]) -> Result<&'static str, UnknownController> {
     let named = known.iter().find(|one| one.name == name || one.aliases.contains(&name));
     named
@@ -118,13 +118,13 @@ fn is_on(controller: &Descriptor, entries: &[Resolved]) -> bool {
     explicit.unwrap_or_else(by_default)
 }
 
-/// An entry of `--controllers` names no known controller.
+/// The error for an entry of `--controllers` that names no known controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not in the list of known controllers{}", hint(.closest))]
 pub struct UnknownController {
-    /// The name as written, without a leading `-`.
+    /// The name in the entry, without a leading `-`.
     pub name: String,
-    /// The known name most like it, if any is.
+    /// The most similar known name, if there is one.
     pub closest: Option<&'static str>,
 }
 
@@ -132,7 +132,7 @@ fn hint(closest: &Option<&'static str>) -> String {
     closest.map_or_else(String::new, |closest| format!("; did you mean {closest:?}?"))
 }
 
-/// The canonical name whose own spelling, or that of one of its aliases, is nearest.
+/// Returns the canonical name of the controller whose name or alias is most similar.
 fn closest(name: &str, known: &[Descriptor]) -> Option<&'static str> {
     let spellings = || {
         known.iter().flat_map(|one| {
@@ -154,7 +154,7 @@ mod tests {
     ];
 
     #[test]
-    fn entries_select_as_the_table_says() {
+    fn entries_select_the_expected_controllers() {
         let (endpoints, sets, tokens) =
             ("endpoints-controller", "replicaset-controller", "token-cleaner-controller");
         let table: [(&str, &[&str]); 11] = [
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_name_is_an_error_that_names_the_closest_known_one() {
+    fn unknown_name_error_suggests_closest_known_name() {
         let refused = |text: &str| ControllerSelection::parse([text]).resolve(&KNOWN).unwrap_err();
         let error = refused("-replicasets-controler");
         assert_eq!(error.closest, Some("replicaset-controller"));

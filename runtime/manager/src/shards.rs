@@ -26,7 +26,7 @@
 //! held shards of such a kind is rejected, because its caches would be divided differently from its keys. When a replica
 //! acquires a shard, it enqueues the keys of the shard that such caches contain.
 //!
-//! What it refuses: runnables that need the leader, because there is none.
+//! Not supported: runnables that require the leader, because there is none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -96,7 +96,7 @@ impl ActiveControllers {
         self.lock().iter().map(ShardHandoff::written).fold(Some(WrittenVersions::new()), merged)
     }
 
-    /// Nothing else runs under this lock, so poison cannot mean a broken list.
+    /// Locks the list. Nothing else runs under this lock, so a poisoned lock does not mean a broken list.
     fn lock(&self) -> MutexGuard<'_, Vec<ShardHandoff>> {
         self.stewards.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +112,7 @@ pub(crate) struct ShardCoordinator {
     overview: Receiver<ShardsOverview>,
     /// How many controllers have started on the held shards.
     started: usize,
-    /// The process shuts down.
+    /// Whether the process is shutting down.
     stopping: bool,
     transitions: FuturesUnordered<BoxFuture<'static, ShardTransition>>,
 }
@@ -239,7 +239,7 @@ impl ShardCoordinator {
         self.context.table.join(shard, held.clone());
         if let Err(overlap) = self.context.set.join(shard, ranges) {
             // An election excludes this. The shard is released, because its objects would never be cached.
-            tracing::error!(%shard, error = one_line(&overlap), "a shard cannot be worked on");
+            tracing::error!(%shard, error = one_line(&overlap), "shard overlaps a held shard; releasing it");
             return self.begin_release(shard);
         }
         for steward in self.context.controllers.stewards() {
@@ -294,15 +294,15 @@ impl ShardCoordinator {
     fn on_transition(&mut self, transition: ShardTransition) {
         match transition {
             ShardTransition::Superseded => {}
-            ShardTransition::Started(shard) => tracing::debug!(%shard, "a controller works on a shard"),
+            ShardTransition::Started(shard) => tracing::debug!(%shard, "controller started on shard"),
             ShardTransition::Drained(shard) => self.release(shard),
-            ShardTransition::Released(shard, Ok(())) => tracing::info!(%shard, "released a shard"),
+            ShardTransition::Released(shard, Ok(())) => tracing::info!(%shard, "shard released"),
             ShardTransition::Released(shard, Err(error)) => {
-                tracing::warn!(%shard, error = one_line(&error), "a shard is left to expire");
+                tracing::warn!(%shard, error = one_line(&error), "shard release failed; leaving its lease to expire");
             }
             ShardTransition::Counted(outcome) => self.on_count(outcome),
             ShardTransition::Proposed(outcome) => {
-                tracing::debug!(?outcome, "proposed a division by weight");
+                tracing::debug!(?outcome, "shard map proposed");
             }
         }
     }
@@ -362,7 +362,7 @@ async fn ready(env: &Env, shard: ShardId, steward: &ShardHandoff, predecessor: &
             Ok(true) => break,
             Ok(false) => return false,
             Err(_) => {
-                tracing::warn!(%shard, controller = steward.name(), "waiting for caches of a shard");
+                tracing::warn!(%shard, controller = steward.name(), "waiting for the caches of a shard");
             }
         }
     }
