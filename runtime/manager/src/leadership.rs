@@ -22,7 +22,7 @@ use crate::shards::ShardCoordinator;
 /// The record of a term's writes for its successor.
 #[derive(Debug)]
 pub(crate) enum TermWrites {
-    /// The term started no work, and did not wait for the writes of its own predecessor: the record of those is
+    /// The term started no work, and did not wait for the writes of its predecessor: the record of those is
     /// forwarded.
     NotBegun,
     /// The term wrote up to these versions.

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_of_watched_namespaces_leave_cluster_roles_without_namespaced_kinds() {
+    fn watched_namespaces_move_namespaced_rules_from_cluster_roles() {
         let made = manifests(&config(), &["blue", "green"]);
         assert_eq!(lines(made.cluster_roles[0].rules.as_ref()), ["/namespaces[] list,watch"]);
         let namespaces: Vec<_> =

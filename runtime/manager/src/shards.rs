@@ -60,7 +60,7 @@ use crate::takeover::{Takeover, merged};
 /// The path of the shards report.
 const SHARDS: &str = "/debug/shards";
 
-/// How often the caches that delay the start on a shard are logged.
+/// Interval at which the caches that delay the start on a shard are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The state that controllers and their leadership share. Clones share one state.
@@ -110,7 +110,7 @@ pub(crate) struct ShardCoordinator {
     lease: String,
     elector: ShardElectorTask,
     overview: Receiver<ShardsOverview>,
-    /// How many controllers have started on the held shards.
+    /// The number of controllers that have started on the held shards.
     started: usize,
     /// Whether the process is shutting down.
     stopping: bool,
