@@ -1,10 +1,10 @@
-//! The server's certificate, read from files and read again when they change. `made` makes one where none is given.
+//! The serving certificate, loaded from files and reloaded on changes. `self_signed` generates one if none is
+//! configured.
 //!
-//! A pair is replaced in one step, between two handshakes: connections that are open keep the one they began with. A
-//! new pair that is broken is refused and told once, and the old one continues serving. A certificate and a key that do
-//! not belong together are seen while files are being replaced one after the other; so what is refused is looked at
-//! once more, a second later, before it is told. One that has expired is served, since those who look at no dates lose
-//! nothing by it, and told.
+//! A pair is replaced atomically between two handshakes; open connections keep their certificate. A broken new pair is
+//! rejected and logged once, and the server keeps the previous one. While files are replaced one after the other,
+//! certificate and key do not match, so a rejected pair is rechecked after one second before it is logged. An expired
+//! certificate is used and logged, because some clients do not check dates.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ use rustls::{CertificateError as Fault, RootCertStore, ServerConfig};
 use windlass_env::Env;
 use windlass_metrics::AdminMetrics;
 
-/// How often files are looked at: as controller-runtime's watcher, which polls next to its notifications.
+/// Interval between checks of the files, as in controller-runtime's watcher, which polls in addition to notifications.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// How soon what was refused is looked at again, once.
+/// Delay before a rejected pair is rechecked once.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
-/// Why there is no certificate to serve with. Never quotes a file.
+/// The reason why no certificate is available. Never contains file contents.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -39,55 +39,55 @@ pub enum CertificateError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file has not what it should have.
-    #[error("{} has no {what} in PEM", path.display())]
+    /// A file does not contain the expected PEM item.
+    #[error("no {what} in PEM found in {}", path.display())]
     Lacking {
         /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// The expected item.
         what: &'static str,
     },
-    /// The two do not belong together, or are of a kind that cannot be used.
+    /// Certificate and key do not match, or their type is not supported.
     #[error("{} and {} cannot be used together: {source}", certificate.display(), key.display())]
     Unusable {
         /// The certificate's file.
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong with them.
+        /// The error of the TLS library.
         source: rustls::Error,
     },
-    /// Of a pair that is kept in a folder one half is there.
+    /// Only one file of a persisted pair exists.
     #[error(
-        "{} is there and {} is not: add the other half, or remove this one to have both made",
+        "{} exists and {} does not; add the missing file, or remove the existing one to generate both",
         there.display(), missing.display()
     )]
     Half {
-        /// The file that is there.
+        /// The existing file.
         there: PathBuf,
-        /// The one that is not.
+        /// The missing file.
         missing: PathBuf,
     },
-    /// A pair that was made cannot be kept.
+    /// A generated pair cannot be written.
     #[error("writing {}: {source}", path.display())]
     Unwritable {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// No certificate could be made.
-    #[error("making a certificate: {0}")]
+    /// The certificate could not be generated.
+    #[error("generating a certificate: {0}")]
     Making(#[from] rcgen::Error),
-    /// The process's provider of cryptography cannot do what is needed.
-    #[error("the process's provider of cryptography cannot serve TLS 1.2 or 1.3: {0}")]
+    /// The installed crypto provider of rustls does not support TLS 1.2 or 1.3.
+    #[error("the installed crypto provider cannot serve TLS 1.2 or 1.3: {0}")]
     Provider(rustls::Error),
 }
 
-/// The certificate that new connections get.
+/// The certificate for new connections.
 pub(crate) struct Certificates {
     current: ArcSwap<CertifiedKey>,
 }
@@ -114,13 +114,13 @@ impl fmt::Debug for Certificates {
     }
 }
 
-/// The provider that the process installed, or ring's, which is not installed by that.
+/// Returns the crypto provider that the process installed, otherwise ring's, without installing it.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     let installed = CryptoProvider::get_default().cloned();
     installed.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()))
 }
 
-/// TLS 1.2 and 1.3 with these certificates, without client certificates.
+/// Returns a configuration of TLS 1.2 and 1.3 with these certificates, without client certificates.
 pub(crate) fn server_config(
     provider: Arc<CryptoProvider>,
     certificates: Arc<Certificates>,
@@ -132,27 +132,27 @@ pub(crate) fn server_config(
     Ok(Arc::new(config))
 }
 
-/// Where a certificate and its key lie.
+/// The paths of a certificate and its key.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-/// What the files have now.
+/// The contents of the files.
 struct KeyPairBytes {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// Tells two states of the files apart, without keeping a key.
+/// A digest that distinguishes two states of the files without storing a key.
 type Fingerprint = [u8; digest::SHA256_OUTPUT_LEN];
 
 impl Files {
-    /// What the files have, ready for use.
+    /// Loads the pair.
     ///
     /// # Errors
-    /// When they cannot be read or used.
+    /// When the files cannot be read or used.
     pub(crate) fn load(
         &self,
         provider: &CryptoProvider,
@@ -162,7 +162,7 @@ impl Files {
         Ok((loaded, CertificateReloader { serving: pair.fingerprint(), refused: None }))
     }
 
-    /// Through whatever links there are, as of now: Kubernetes replaces a mounted Secret by moving one link.
+    /// Reads the files through symbolic links: kubelet updates a mounted Secret by replacing one link.
     fn read(&self) -> Result<KeyPairBytes, CertificateError> {
         let read = |path: &Path| {
             std::fs::read(path)
@@ -191,7 +191,7 @@ impl Files {
 impl KeyPairBytes {
     fn fingerprint(&self) -> Fingerprint {
         let mut whole = digest::Context::new(&digest::SHA256);
-        // With its length, so that no byte can be taken for one of the other file.
+        // With the length, so that bytes cannot move from one file to the other without a change of the digest.
         whole.update(&self.certificate.len().to_be_bytes());
         whole.update(&self.certificate);
         whole.update(&self.key);
@@ -205,14 +205,14 @@ fn of(digest: digest::Digest) -> Fingerprint {
     bytes
 }
 
-/// Why clients that look at dates will refuse this certificate, if they will.
+/// Returns the reason if clients that check dates will reject this certificate.
 fn stale(pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) -> Option<&'static str> {
     let certificate = ParsedCertificate::try_from(pair.end_entity_cert().ok()?).ok()?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).ok()?));
     let algorithms = provider.signature_verification_algorithms.all;
-    // Nobody is trusted, so it always fails, and for its dates before anything else.
-    let nobody = RootCertStore::empty();
-    match verify_server_cert_signed_by_trust_anchor(&certificate, &nobody, &[], now, algorithms) {
+    // With an empty root store verification always fails, and it checks dates first.
+    let no_roots = RootCertStore::empty();
+    match verify_server_cert_signed_by_trust_anchor(&certificate, &no_roots, &[], now, algorithms) {
         Err(rustls::Error::InvalidCertificate(Fault::Expired | Fault::ExpiredContext { .. })) => {
             Some("has expired")
         }
@@ -223,15 +223,15 @@ fn stale(pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) -> Opti
     }
 }
 
-/// Says so in the log if clients that look at dates will refuse what is served with.
+/// Logs a warning if clients that check dates will reject this certificate.
 pub(crate) fn warn_if_stale(files: &Files, pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) {
     if let Some(why) = stale(pair, provider, now) {
         let certificate = files.certificate.display();
-        tracing::warn!(%certificate, "the certificate {why}: replace it, which needs no restart");
+        tracing::warn!(%certificate, "the certificate {why}; replace it, no restart is needed");
     }
 }
 
-/// What is known of the files: what is served with, and what was refused since.
+/// The state of the files: the pair in use, and the pair rejected since.
 pub(crate) struct CertificateReloader {
     serving: Fingerprint,
     refused: Option<RejectedPair>,
@@ -239,30 +239,30 @@ pub(crate) struct CertificateReloader {
 
 struct RejectedPair {
     what: Fingerprint,
-    told: bool,
+    logged: bool,
 }
 
-/// What a look at the files came to.
+/// The result of a check of the files.
 enum ReloadOutcome {
-    /// Nothing to do.
+    /// No change.
     AsBefore,
-    /// There is a new pair, and it is good.
+    /// A new, usable pair.
     Replaced(Box<CertifiedKey>),
-    /// What is there cannot be used, and may be about to change.
+    /// A new pair that cannot be used, and might be incomplete.
     Doubtful,
-    /// What is there cannot be used, still.
+    /// A pair that still cannot be used after a recheck.
     Broken(CertificateError),
 }
 
 impl CertificateReloader {
-    fn look(&mut self, files: &Files, provider: &CryptoProvider) -> ReloadOutcome {
+    fn check(&mut self, files: &Files, provider: &CryptoProvider) -> ReloadOutcome {
         let (what, parsed) = match files.read() {
             Ok(pair) if pair.fingerprint() == self.serving => {
                 self.refused = None;
                 return ReloadOutcome::AsBefore;
             }
             Ok(pair) => (pair.fingerprint(), files.parse(&pair, provider)),
-            // By its message: another file that is missing is another state.
+            // By its message: a different missing file is a different state.
             Err(unread) => (of(digest::digest(&digest::SHA256, unread.to_string().as_bytes())), Err(unread)),
         };
         match parsed {
@@ -270,29 +270,29 @@ impl CertificateReloader {
                 *self = Self { serving: what, refused: None };
                 ReloadOutcome::Replaced(Box::new(pair))
             }
-            Err(broken) => self.refuse(what, broken),
+            Err(broken) => self.reject(what, broken),
         }
     }
 
-    fn refuse(&mut self, what: Fingerprint, broken: CertificateError) -> ReloadOutcome {
+    fn reject(&mut self, what: Fingerprint, broken: CertificateError) -> ReloadOutcome {
         match &mut self.refused {
-            Some(refused) if refused.what == what && refused.told => ReloadOutcome::AsBefore,
+            Some(refused) if refused.what == what && refused.logged => ReloadOutcome::AsBefore,
             Some(refused) if refused.what == what => {
-                refused.told = true;
+                refused.logged = true;
                 ReloadOutcome::Broken(broken)
             }
             _ => {
-                self.refused = Some(RejectedPair { what, told: false });
+                self.refused = Some(RejectedPair { what, logged: false });
                 ReloadOutcome::Doubtful
             }
         }
     }
 }
 
-/// Looks at the files again and again; never ends.
+/// Checks the files periodically; never returns.
 ///
 /// # Cancel safety
-/// Dropping it leaves whatever certificate is served.
+/// Dropping the future keeps the current certificate.
 pub(crate) async fn follow(
     env: Env,
     files: Files,
@@ -305,18 +305,18 @@ pub(crate) async fn follow(
     loop {
         env.sleep(next).await;
         next = LOOK;
-        match follower.look(&files, &provider) {
+        match follower.check(&files, &provider) {
             ReloadOutcome::AsBefore => {}
             ReloadOutcome::Doubtful => next = SECOND_LOOK,
             ReloadOutcome::Replaced(pair) => {
                 warn_if_stale(&files, &pair, &provider, env.wall());
                 certificates.replace(*pair);
                 metrics.certificate_replaced.inc();
-                tracing::info!(certificate = %files.certificate.display(), "serving with a new certificate");
+                tracing::info!(certificate = %files.certificate.display(), "serving certificate reloaded");
             }
             ReloadOutcome::Broken(error) => {
                 metrics.certificate_refused.inc();
-                tracing::error!(%error, "a new certificate is refused; the old one goes on serving");
+                tracing::error!(%error, "new certificate rejected; keeping the previous one");
             }
         }
     }
@@ -324,7 +324,7 @@ pub(crate) async fn follow(
 
 #[cfg(test)]
 impl Certificates {
-    /// The certificate that is served, as base64 without ends of lines.
+    /// Returns the current certificate as base64 without line breaks.
     pub(crate) fn served(&self) -> String {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.encode(&self.current.load().cert[0])

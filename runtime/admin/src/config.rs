@@ -1,85 +1,87 @@
-//! Where the admin server listens, behind which certificate, and who may read it.
+//! Configuration of the admin server: its address, its certificate and its access policy.
 //!
-//! What would show pages or tokens to a network without protection is refused here, before anything is opened.
+//! Validation rejects a configuration that would expose endpoints or tokens to a network without protection, before a
+//! socket is opened.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How the admin server runs.
+/// Configuration of the admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
-    /// Where it listens. Port 0 takes any free port.
+    /// The listen address. Port 0 selects a free port.
     pub address: SocketAddr,
-    /// Behind which certificate.
+    /// The serving certificate.
     pub tls: Tls,
-    /// Who may read.
+    /// The access policy.
     pub access: Access,
 }
 
-/// Behind which certificate the admin server answers.
+/// The serving certificate of the admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// None: plain HTTP, on loopback only.
+    /// No certificate: plain HTTP, on loopback only.
     Plain,
-    /// One that is made at start and kept in memory, for the host's name, `localhost` and the address.
+    /// A self-signed certificate for the host name, `localhost` and the address. It is generated at start and kept in
+    /// memory.
     SelfSigned,
-    /// One that is kept in a folder as `<name>.crt` and `<name>.key`, in PEM. What is there is served with, and followed as
-    /// with [`Tls::Files`]; where neither is, a self-signed pair is made and written, and served with from then on.
+    /// A certificate in a directory, as `<name>.crt` and `<name>.key` in PEM. Existing files are used and reloaded as
+    /// with [`Tls::Files`]. If both files are missing, the server writes a self-signed pair and uses it.
     Persisted {
-        /// The folder, which is made if it is missing.
+        /// The directory, which is created if it is missing.
         folder: PathBuf,
-        /// What the two files are called, without their endings.
+        /// The name of the two files without extension.
         name: String,
     },
-    /// One in files, in PEM. They are looked at every 10 s, and what replaces them is used without a restart.
+    /// A certificate in PEM files. The server checks them every 10 s and reloads them without a restart.
     Files {
-        /// The chain of certificates, the server's own first.
+        /// The certificate chain, starting with the server's certificate.
         certificate: PathBuf,
-        /// Its private key.
+        /// The private key.
         key: PathBuf,
     },
 }
 
-/// Who may read the admin server's pages.
+/// The access policy of the admin server's endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody who reaches it, on loopback only.
+    /// Access without authentication, on loopback only.
     Anonymous,
-    /// Whoever has a bearer token that the API server knows, and the right to `get` the path: a TokenReview and a
-    /// SubjectAccessReview decide. Client certificates are not looked at.
+    /// Access with a bearer token of a user who is allowed to `get` the path, according to a TokenReview and a
+    /// SubjectAccessReview of the API server. Client certificates are ignored.
     Delegated {
-        /// Paths that everybody may read: probes have no tokens. One that ends with `*` stands for all that begin so;
-        /// `/*`, which is every page, only on loopback.
-        /// Default `/healthz`, `/readyz` and `/livez`, as kube-controller-manager; their sub-paths are not among them.
+        /// Paths without authentication, because probes have no tokens. A trailing `*` matches all paths with the
+        /// prefix; `/*`, which matches every path, is accepted on loopback only. Default `/healthz`, `/readyz` and
+        /// `/livez`, as in kube-controller-manager, without their sub-paths.
         always_allow: Vec<String>,
-        /// For how long it is remembered whose a token is. Zero: not at all. Default 1 min, as controller-runtime.
+        /// TTL of cached TokenReview results. Zero disables caching. Default 1 min, as in controller-runtime.
         authentication_ttl: Duration,
-        /// For how long it is remembered that somebody may read a path. Zero: not at all. Default 5 min, as
+        /// TTL of cached "allowed" SubjectAccessReview results. Zero disables caching. Default 5 min, as in
         /// controller-runtime.
         allow_ttl: Duration,
-        /// For how long it is remembered that somebody may not, or that a token is nobody's. Zero: not at all. Default
-        /// 30 s, as controller-runtime.
+        /// TTL of cached "denied" SubjectAccessReview results and of unknown tokens. Zero disables caching. Default 30
+        /// s, as in controller-runtime.
         deny_ttl: Duration,
     },
 }
 
 impl AdminConfig {
-    /// A server that may be exposed: behind a self-signed certificate, for whoever has the right.
+    /// Returns a configuration that is safe to expose: a self-signed certificate and delegated access.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, tls: Tls::SelfSigned, access: Access::reviewed() }
     }
 
-    /// A server for this machine alone: plain HTTP, open. The address must be on loopback.
+    /// Returns a configuration for local clients: plain HTTP without authentication. The address must be on loopback.
     pub fn local(address: SocketAddr) -> Self {
         Self { address, tls: Tls::Plain, access: Access::Anonymous }
     }
 
-    /// Checks what can be checked without opening anything.
+    /// Validates the configuration without opening files or sockets.
     ///
     /// # Errors
-    /// The first rule broken.
+    /// Returns the first violated rule.
     pub fn validate(&self) -> Result<(), AdminConfigError> {
         let Self { address, tls, access } = self;
         let address = *address;
@@ -108,7 +110,7 @@ impl AdminConfig {
         if let Some(path) = always_allow.iter().find(|path| !is_pattern(path)) {
             return Err(AdminConfigError::BadPath { path: path.clone() });
         }
-        // With it nothing is reviewed at all.
+        // With `/*` no request would be reviewed.
         if !on_loopback && always_allow.iter().any(|path| path == "/*") {
             return Err(AdminConfigError::AllAllowed { address });
         }
@@ -117,7 +119,7 @@ impl AdminConfig {
 }
 
 impl Access {
-    /// [`Access::Delegated`] with its defaults.
+    /// Returns [`Access::Delegated`] with its defaults.
     pub fn reviewed() -> Self {
         Access::Delegated {
             always_allow: ["/healthz", "/readyz", "/livez"].map(String::from).to_vec(),
@@ -128,62 +130,63 @@ impl Access {
     }
 }
 
-/// Whether `path` can be a path that is always allowed.
+/// Returns whether `path` is valid in `always_allow`.
 fn is_pattern(path: &str) -> bool {
     path.starts_with('/') && !path.strip_suffix('*').unwrap_or(path).contains('*')
 }
 
-/// Why an [`AdminConfig`] cannot be run with.
+/// A rule that an [`AdminConfig`] violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminConfigError {
-    /// Tokens would cross a network in the clear.
+    /// Tokens would cross a network unencrypted.
     #[error(
-        "admin.tls is plain, and {address} is not on loopback: give a certificate, let one be made (self-signed), \
+        "admin.tls is plain, and {address} is not on loopback; configure a certificate, use a self-signed one, \
          or listen on 127.0.0.1 or ::1"
     )]
     PlainExposed {
         /// The address.
         address: SocketAddr,
     },
-    /// Everybody on a network could read every page.
+    /// Every client on the network could read all endpoints.
     #[error(
-        "admin.access is open, and {address} is not on loopback: have it reviewed by the API server, or listen on \
-         127.0.0.1 or ::1"
+        "admin.access is open, and {address} is not on loopback; delegate authorization to the API server, or \
+         listen on 127.0.0.1 or ::1"
     )]
     OpenExposed {
         /// The address.
         address: SocketAddr,
     },
-    /// Everybody on a network could read every page, although access is to be reviewed.
+    /// Every client on the network could read all endpoints, although access is delegated.
     #[error(
-        "admin.access.always_allow has \"/*\", which lets everybody read every page, and {address} is not on loopback: \
-         name the paths that need no review, or listen on 127.0.0.1 or ::1"
+        "admin.access.always_allow contains \"/*\", which exposes all endpoints without authentication, and {address} \
+         is not on loopback; list the paths that need no review, or listen on 127.0.0.1 or ::1"
     )]
     AllAllowed {
         /// The address.
         address: SocketAddr,
     },
-    /// A file of the certificate is not named.
-    #[error("admin.tls names no {what} file: name the certificate and its key, or neither")]
+    /// A certificate file is not configured.
+    #[error("admin.tls has no {what} file; configure both the certificate and its key, or neither")]
     NoFile {
-        /// Which one.
+        /// The missing file.
         what: &'static str,
     },
-    /// A certificate is to be kept nowhere.
+    /// The directory or name of a persisted certificate is invalid.
     #[error(
-        "admin.tls keeps its certificate in the folder {:?} under the name {name:?}: name a folder, and a name without \
-         slashes", folder.display().to_string()
+        "admin.tls cannot persist the certificate in directory {:?} with the name {name:?}; configure a directory, \
+         and a name without slashes", folder.display().to_string()
     )]
     NoPlace {
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
         /// The name.
         name: String,
     },
-    /// A path that is always allowed is not one.
+    /// A path in `always_allow` is invalid.
     #[error(
-        "admin.access.always_allow has {path:?}: write a path that begins with /, with a * at most at its end"
+        "admin.access.always_allow contains invalid path {path:?}; use a path that starts with / and has no * \
+         except at its end"
     )]
     BadPath {
         /// The path.
@@ -212,7 +215,7 @@ mod tests {
 
     // parity: plain-http-default-every
     #[test]
-    fn plain_http_and_open_access_stay_on_loopback_and_the_error_names_field_and_remedy() {
+    fn plain_http_and_open_access_are_rejected_outside_loopback() {
         for address in ["127.0.0.1:1", "127.8.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(AdminConfig::local(at(address)).validate(), Ok(()), "{address}");
         }
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_is_kept_under_a_name_in_a_folder() {
+    fn persisted_certificate_needs_folder_and_name_without_slash() {
         let kept = |folder: &str, name: &str| {
             let tls = Tls::Persisted { folder: folder.into(), name: name.to_owned() };
             AdminConfig { tls, ..AdminConfig::new(at("0.0.0.0:1")) }.validate()
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn path_that_is_always_allowed_begins_with_a_slash_and_has_its_star_at_the_end() {
+    fn always_allowed_path_starts_with_slash_and_may_end_with_star() {
         let with = |path: &str| {
             let Access::Delegated { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
                 unreachable!("reviewed")

@@ -1,8 +1,10 @@
-//! The connections that are open: a bounded number, of which the most useless makes room.
+//! Tracks the open connections of the admin server and enforces their limit.
 //!
-//! Guarantees: whoever comes is let in at once while any other connection waits for its reader. The one that goes is the
-//! one that has moved no byte for the longest time, among those of the address that holds most of them, and never one
-//! whose request is being answered. A reader that takes nothing of its answer for half a minute is cut off.
+//! Guarantees:
+//! - The server accepts a new connection immediately while at least one other connection has no request in progress.
+//! - At the limit, the server closes the connection that has been idle for the longest time, chosen from the client
+//!   address with the most connections. It never closes a connection with a request in progress.
+//! - The server closes a connection if the client reads no response data for 30 seconds.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,19 +37,19 @@ struct OpenConnections {
     by_number: BTreeMap<u64, Arc<Connection>>,
 }
 
-/// One connection, as far as its place is concerned.
+/// The state of one connection that determines whether it is closed at the limit.
 pub(crate) struct Connection {
     env: Env,
     pub(crate) peer: IpAddr,
-    /// When a byte last passed, in nanoseconds since the environment's origin.
+    /// Time of the last read or write, in nanoseconds since the environment's origin.
     moved: AtomicU64,
-    /// How many of its requests are being answered.
+    /// The number of requests in progress.
     answering: AtomicUsize,
-    /// Tells it to make room.
+    /// Closes the connection.
     pub(crate) shed: CancellationToken,
 }
 
-/// A place among the connections. Dropping it gives it back.
+/// A permit for one connection, released on drop.
 pub(crate) struct ConnectionPermit {
     number: u64,
     pub(crate) connection: Arc<Connection>,
@@ -55,7 +57,7 @@ pub(crate) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
 }
 
-/// A request that is being answered: its connection is not shed until this is dropped.
+/// A request in progress: its connection is not closed until this is dropped.
 pub(crate) struct ActiveRequest(Arc<Connection>);
 
 impl Connections {
@@ -63,8 +65,8 @@ impl Connections {
         Self { env, most, places: Arc::new(Semaphore::new(most)), open: Arc::default(), metrics }
     }
 
-    /// A place for a connection from `peer`, which another connection may have to make; none when every other one is
-    /// being answered.
+    /// Returns a permit for a connection from `peer`, after closing another one at the limit. Returns `None` if all
+    /// others have requests in progress.
     pub(crate) async fn place(&self, peer: IpAddr) -> Option<ConnectionPermit> {
         let permit = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(permit) => permit,
@@ -87,13 +89,13 @@ impl Connections {
         Some(ConnectionPermit { number, connection, connections: self.clone(), _permit: permit })
     }
 
-    /// Has one connection make room; false when none can.
+    /// Closes one connection; returns `false` if all have requests in progress.
     pub(crate) fn shed_one(&self) -> bool {
         let mut open = self.lock();
         let waiting = open.by_number.iter().filter(|(_, one)| one.answering.load(Ordering::Relaxed) == 0);
         let waiting = waiting.map(|(number, one)| (*number, one.peer, one.moved.load(Ordering::Relaxed)));
         let Some(number) = victim(&waiting.collect::<Vec<_>>()) else { return false };
-        // Taken off the list at once, so that the next one that comes sheds another.
+        // Removed immediately, so that the next call closes a different connection.
         if let Some(connection) = open.by_number.remove(&number) {
             connection.shed.cancel();
             self.metrics.shed.inc();
@@ -103,7 +105,7 @@ impl Connections {
 
     /// Waits until every connection has ended.
     pub(crate) async fn ended(&self) {
-        // Closed only by dropping it, so this waits for all places and cannot fail.
+        // The semaphore is never closed, so this waits for all permits and cannot fail.
         let _all = self.places.acquire_many(u32::try_from(self.most).unwrap_or(u32::MAX)).await;
     }
 
@@ -112,19 +114,19 @@ impl Connections {
     }
 }
 
-/// Which of these makes room: number, address, and when it last moved.
+/// Selects the connection to close from number, address and time of the last traffic.
 fn victim(waiting: &[(u64, IpAddr, u64)]) -> Option<u64> {
     let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (_, peer, _) in waiting {
         *held.entry(*peer).or_default() += 1;
     }
-    let (greediest, _) = held.into_iter().max_by_key(|(_, held)| *held)?;
-    let of_greediest = waiting.iter().filter(|(_, peer, _)| *peer == greediest);
-    of_greediest.min_by_key(|(number, _, moved)| (*moved, *number)).map(|(number, _, _)| *number)
+    let (busiest, _) = held.into_iter().max_by_key(|(_, held)| *held)?;
+    let of_busiest = waiting.iter().filter(|(_, peer, _)| *peer == busiest);
+    of_busiest.min_by_key(|(number, _, moved)| (*moved, *number)).map(|(number, _, _)| *number)
 }
 
 impl Connection {
-    /// While the guard lives, this connection is not shed.
+    /// Marks a request as in progress. The connection is not closed until the guard is dropped.
     pub(crate) fn answering(self: &Arc<Self>) -> ActiveRequest {
         self.answering.fetch_add(1, Ordering::Relaxed);
         ActiveRequest(Arc::clone(self))
@@ -153,7 +155,7 @@ fn now(env: &Env) -> u64 {
     u64::try_from(env.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A socket that notes when bytes pass, and fails when the other side takes none for too long.
+/// A socket that records the time of traffic, and fails when the peer reads no data for too long.
 pub(crate) struct TrackedSocket<S> {
     inner: S,
     connection: Arc<Connection>,
@@ -166,7 +168,7 @@ impl<S> TrackedSocket<S> {
         Self { inner, connection, patience, stalled: None }
     }
 
-    /// What a write came to, with an eye on how long nothing has been taken.
+    /// Processes the result of a write, and fails it if the peer has read no data for too long.
     fn wrote<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.stalled = None;
@@ -176,7 +178,7 @@ impl<S> TrackedSocket<S> {
         let (env, patience) = (&self.connection.env, self.patience);
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(env.sleep(patience)));
         ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the reader takes nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads no data")))
     }
 }
 
@@ -234,11 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_by_the_stillest_connection_of_the_address_that_holds_most() {
+    fn limit_closes_longest_idle_connection_of_busiest_address() {
         let waiting = [(1, from(1), 5), (2, from(2), 30), (3, from(2), 20), (4, from(2), 40)];
-        assert_eq!(victim(&waiting), Some(3), "not the stillest of all, which is somebody else's only one");
+        assert_eq!(
+            victim(&waiting),
+            Some(3),
+            "not the longest idle of all, which is the only one of its address"
+        );
         assert_eq!(victim(&waiting[..1]), Some(1));
         assert_eq!(victim(&[]), None);
-        assert_eq!(victim(&[(7, from(1), 5), (6, from(1), 5)]), Some(6), "and among equals the oldest");
+        assert_eq!(victim(&[(7, from(1), 5), (6, from(1), 5)]), Some(6), "the oldest of equals");
     }
 }

@@ -1,8 +1,10 @@
-//! What the API server says of a token, and of who may read a path.
+//! Delegated authentication and authorization: TokenReviews and SubjectAccessReviews of the API server.
 //!
-//! Guarantees: a token is kept as a keyed digest only. Nobody who asks for pages holds more than a few reviews under
-//! way, all together not more than a bounded number, and each ends within ten seconds; an answer that is remembered
-//! waits for none of them.
+//! Guarantees:
+//! - A token is stored only as a keyed digest.
+//! - The number of reviews in flight is bounded per client address and in total, and each review ends within ten
+//!   seconds.
+//! - A cached result waits for no review.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,31 +27,30 @@ use windlass_metrics::{AdminMetrics, ReviewMetrics};
 
 use crate::review_cache::{CachedReview, ReviewCache, ReviewKey};
 
-/// How long a review may take, attempts and pauses included: controller-runtime's limit for token reviews.
+/// Time limit of a review including retries: controller-runtime's limit for token reviews.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Pauses between attempts: the first, what each is multiplied with, by what share it may be longer, and how many
-/// attempts there are. controller-runtime's.
+/// Backoff between attempts, as in controller-runtime: initial delay, factor, jitter, and number of attempts.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 const FACTOR: f64 = 1.5;
 const JITTER: f64 = 0.2;
 const ATTEMPTS: u32 = 5;
 
-/// How many reviews are sent at once. They take milliseconds; a stranger who tries tokens must not load the server.
+/// Limit of concurrent reviews. Each takes milliseconds; a client that guesses tokens must not load the API server.
 const AT_ONCE: usize = 16;
 
-/// How many requests wait for reviews, all together and from one address. Fewer than there are connections, so that
-/// probes always find room.
+/// Limit of requests that wait for reviews, in total and per address. Lower than the limit of connections, so that
+/// probes are always accepted.
 const MAX_WAITING: usize = 64;
 const MAX_WAITING_FROM_ONE: usize = 16;
 
-/// How many answers of one sort are remembered. Readers are a handful.
+/// Limit of cached results per type of review. Clients are few.
 const REMEMBERED: usize = 1024;
 
-/// The verb that is reviewed. A HEAD is a GET without the body.
+/// The reviewed verb. A HEAD is a GET without the body.
 const VERB: &str = "get";
 
-/// For how long answers hold.
+/// TTLs of cached results.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ttls {
     pub(crate) authentication: Duration,
@@ -57,35 +58,35 @@ pub(crate) struct Ttls {
     pub(crate) deny: Duration,
 }
 
-/// Who asks, as a review said.
+/// The user according to a TokenReview.
 pub(crate) type User = Arc<UserInfo>;
 
-/// Why somebody was not let in.
+/// The reason why a request was rejected.
 #[derive(Clone, Debug)]
 pub(crate) enum AuthError {
     /// The API server does not know the token.
     UnknownToken,
-    /// It does not let this user read the path.
+    /// The user is not allowed to read the path.
     Forbidden(User),
-    /// Too many reviews are waited for.
+    /// Too many requests wait for reviews.
     Busy,
-    /// The API server could not be asked. The log says why.
+    /// The API server is unavailable. The reason is in the log.
     Unreachable,
 }
 
-/// A review that did not come about, which has been told.
+/// A review that failed, which has been logged.
 #[derive(Clone, Debug)]
 struct Failed;
 
-/// Reviews, and what they said.
+/// Sends reviews and caches their results.
 pub(crate) struct DelegatedAuth {
     asker: ReviewClient,
-    /// Unguessable, so that who reads our memory's digests learns nothing of tokens.
+    /// Random, so that the digests in memory reveal nothing about tokens.
     key: hmac::Key,
     ttls: Ttls,
-    /// Whose a token is; nobody's, if none.
+    /// The user of a token; `None` for an unknown token.
     users: ReviewCache<Option<User>, Failed>,
-    /// Whether somebody may read a path.
+    /// Whether a user is allowed to read a path.
     rights: ReviewCache<bool, Failed>,
     waiting: Mutex<BTreeMap<IpAddr, usize>>,
     metrics: AdminMetrics,
@@ -113,10 +114,10 @@ impl DelegatedAuth {
         }
     }
 
-    /// Whether whoever has `token` and comes from `peer` may read `path`.
+    /// Checks whether the client with `token` at `peer` is allowed to read `path`.
     ///
     /// # Cancel safety
-    /// Dropping it takes back the question, unless others wait for the same answer.
+    /// Dropping the future cancels the review, unless another request waits for it.
     pub(crate) async fn admit(&self, token: &str, path: &str, peer: IpAddr) -> Result<(), AuthError> {
         let user = self.user(token, peer).await?.ok_or(AuthError::UnknownToken)?;
         match self.may_read(&user, path, peer).await? {
@@ -139,7 +140,7 @@ impl DelegatedAuth {
     }
 
     async fn may_read(&self, user: &User, path: &str, peer: IpAddr) -> Result<bool, AuthError> {
-        // Maps in it are ordered, so one user has one text.
+        // Maps in it are ordered, so one user has one serialization.
         let subject = serde_json::to_vec(&**user).unwrap_or_default();
         let (question, metrics) = (self.question(&[&subject, path.as_bytes()]), &self.metrics.access_reviews);
         if let Some(allowed) = self.rights.remembered(&question) {
@@ -164,7 +165,7 @@ impl DelegatedAuth {
         question
     }
 
-    /// A place among those who wait for reviews.
+    /// Reserves a position among the requests that wait for reviews.
     fn wait(&self, peer: IpAddr, metrics: &ReviewMetrics) -> Result<PendingReview<'_>, AuthError> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let from_peer = waiting.get(&peer).copied().unwrap_or_default();
@@ -183,7 +184,7 @@ impl fmt::Debug for DelegatedAuth {
     }
 }
 
-/// Somebody who waits for a review.
+/// A request that waits for a review.
 struct PendingReview<'a> {
     waiting: &'a Mutex<BTreeMap<IpAddr, usize>>,
     peer: IpAddr,
@@ -208,7 +209,7 @@ struct ReviewClient {
     client: kube::Client,
     pauses: Arc<Mutex<Rng>>,
     places: Arc<Semaphore>,
-    /// Whether the last review failed: that is told once, not once for every reader.
+    /// Whether the last review failed. Failures are logged once instead of once per request.
     failing: Arc<AtomicBool>,
 }
 
@@ -272,13 +273,9 @@ impl ReviewClient {
         };
         metrics.failed.inc();
         if self.failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(review = what, error, "a reader of the admin server was turned away");
+            tracing::debug!(review = what, error, "review failed; request rejected");
         } else {
-            tracing::warn!(
-                review = what,
-                error,
-                "the API server cannot be asked who may read the admin server"
-            );
+            tracing::warn!(review = what, error, "review failed; requests to the admin server are rejected");
         }
         Err(Failed)
     }
@@ -287,7 +284,7 @@ impl ReviewClient {
     where
         K: serde::Serialize + serde::de::DeserializeOwned + Clone + fmt::Debug,
     {
-        // Closed only by dropping it.
+        // The semaphore is never closed.
         let _place = self.places.acquire().await;
         let mut pause = INITIAL_BACKOFF;
         for _ in 1..ATTEMPTS {
@@ -309,7 +306,7 @@ fn count(metrics: &ReviewMetrics, good: bool) {
     if good { metrics.granted.inc() } else { metrics.refused.inc() }
 }
 
-/// Whether another attempt may do better. A review changes nothing, so it may be sent again.
+/// Returns whether a retry can succeed. A review changes nothing, so it can be repeated.
 fn may_pass(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,

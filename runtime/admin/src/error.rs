@@ -1,11 +1,11 @@
-//! Why an admin server does not start.
+//! Errors of the start of an admin server.
 
 use std::net::SocketAddr;
 
 use crate::certificates::CertificateError;
 use crate::config::AdminConfigError;
 
-/// Why an admin server does not start.
+/// The reason why an admin server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
@@ -17,10 +17,10 @@ pub enum AdminError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// There is no certificate to serve with.
-    #[error("the admin server's certificate: {0}")]
+    /// The serving certificate is unavailable.
+    #[error("loading the admin server's certificate: {0}")]
     Tls(#[from] CertificateError),
 }

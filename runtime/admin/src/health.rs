@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_env::catch_panic_sync;
 use windlass_metrics::Metrics;
 
-/// One check: quick, synchronous, asked at any time. The error says what is wrong.
+/// A health check: fast and synchronous, called at any time. The error is the reason for the failure.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Something an operator should see although no probe fails for it; `None` while there is nothing to say.
+/// A condition that operators should know about although no probe fails; `None` while it does not apply.
 pub type Notice = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Which question is asked.
+/// A probe endpoint.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probe {
-    /// `/healthz`: the older word for liveness, with the same checks.
+    /// `/healthz`: the older name of liveness, with the same checks.
     Health,
-    /// `/livez`: should this process be restarted?
+    /// `/livez`: whether the process must be restarted.
     Live,
-    /// `/readyz`: can this process do its part, leading or standing by?
+    /// `/readyz`: whether the process can do its work, leading or on standby.
     Ready,
 }
 
@@ -37,7 +37,7 @@ impl Probe {
         }
     }
 
-    /// Whose checks answer this probe.
+    /// Returns the group of checks of this probe.
     const fn group(self) -> Group {
         match self {
             Probe::Health | Probe::Live => Group::Live,
@@ -57,13 +57,14 @@ enum Group {
 pub struct Health {
     checks: Arc<Mutex<BTreeMap<(Group, String), Check>>>,
     notices: Arc<Mutex<BTreeMap<String, Notice>>>,
-    /// The checks that failed when they were last asked, and the [`gist`] of why.
+    /// The checks that failed in their last run, with the [`gist`] of the reason.
     failing: Arc<Mutex<BTreeMap<(Group, String), String>>>,
     metrics: Metrics,
 }
 
 impl Health {
-    /// Checks whose results are also told as metrics. `ping` is there from the start: it proves that somebody answers.
+    /// Returns health checks whose results are also exported as metrics. `ping` always exists and proves that the
+    /// server responds.
     pub fn new(metrics: Metrics) -> Self {
         let health =
             Self { checks: Arc::default(), notices: Arc::default(), failing: Arc::default(), metrics };
@@ -82,34 +83,34 @@ impl Health {
         self.lock().insert((Group::Ready, name.to_owned()), check);
     }
 
-    /// Adds a notice to every page that lists its checks, or replaces the one of that name. It changes no answer: what
-    /// a restart cannot mend must not cause one.
+    /// Adds a notice to every endpoint that lists checks, or replaces the notice of that name. It does not change a
+    /// result: a condition that a restart cannot fix must not cause one.
     pub fn notice(&self, name: &str, notice: Notice) {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), notice);
     }
 
-    /// Asks every check of `probe`, in order of name.
+    /// Runs every check of `probe`, in order of name.
     pub fn report(&self, probe: Probe) -> Report {
         self.report_without(probe, &BTreeSet::new())
     }
 
-    /// Asks every check of `probe` but those named, which are not run at all.
+    /// Runs every check of `probe` except the named ones.
     pub fn report_without(&self, probe: Probe, excluded: &BTreeSet<String>) -> Report {
         let (left_out, asked): (Vec<_>, Vec<_>) =
             self.checks(probe).into_iter().partition(|(name, _)| excluded.contains(name));
-        let results = asked.into_iter().map(|(name, check)| self.ask(probe, name, &check)).collect();
+        let results = asked.into_iter().map(|(name, check)| self.run(probe, name, &check)).collect();
         let left_out: BTreeSet<String> = left_out.into_iter().map(|(name, _)| name).collect();
         let unknown = excluded.difference(&left_out).cloned().collect();
         Report { probe, results, excluded: left_out, unknown, notices: self.noticed() }
     }
 
-    /// Asks one check of `probe`; none if it has no such check.
+    /// Runs one check of `probe`; returns `None` if the probe has no such check.
     pub fn check(&self, probe: Probe, name: &str) -> Option<CheckResult> {
         let (name, check) = self.checks(probe).into_iter().find(|(known, _)| known == name)?;
-        Some(self.ask(probe, name, &check))
+        Some(self.run(probe, name, &check))
     }
 
-    /// Run by the caller outside the lock, so that one of them may add another.
+    /// Returns the checks, which the caller runs without the lock, so that a check can add another.
     fn checks(&self, probe: Probe) -> Vec<(String, Check)> {
         let checks = self.lock();
         let of_probe = checks.iter().filter(|((group, _), _)| *group == probe.group());
@@ -118,34 +119,34 @@ impl Health {
 
     fn noticed(&self) -> Vec<(String, String)> {
         let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let told = |(name, notice): (String, Notice)| {
-            let said = catch_panic_sync(|| notice());
-            let said = said.unwrap_or_else(|message| Some(format!("the notice panicked: {message}")));
-            said.map(|text| (name, text))
+        let named = |(name, notice): (String, Notice)| {
+            let text = catch_panic_sync(|| notice());
+            let text = text.unwrap_or_else(|message| Some(format!("the notice panicked: {message}")));
+            text.map(|text| (name, text))
         };
-        notices.into_iter().filter_map(told).collect()
+        notices.into_iter().filter_map(named).collect()
     }
 
-    fn ask(&self, probe: Probe, name: String, check: &Check) -> CheckResult {
+    fn run(&self, probe: Probe, name: String, check: &Check) -> CheckResult {
         let outcome = catch_panic_sync(|| check())
             .unwrap_or_else(|message| Err(format!("the check panicked: {message}")));
         self.metrics.manager().healthcheck(&name, probe.as_str()).observe(outcome.is_ok());
-        // Anybody may ask, as often as they like: only what is news is logged.
-        if self.is_news(probe.group(), &name, &outcome) {
+        // Any client can probe at any rate, so only changes are logged.
+        if self.has_changed(probe.group(), &name, &outcome) {
             match &outcome {
                 Ok(()) => {
-                    tracing::info!(probe = probe.as_str(), check = %name, "a health check passes again");
+                    tracing::info!(probe = probe.as_str(), check = %name, "health check passes again");
                 }
                 Err(reason) => {
-                    tracing::warn!(probe = probe.as_str(), check = %name, %reason, "a health check fails");
+                    tracing::warn!(probe = probe.as_str(), check = %name, %reason, "health check failed");
                 }
             }
         }
         CheckResult { name, outcome }
     }
 
-    /// Whether a check says something else than when it was last asked. At first it is taken to pass.
-    fn is_news(&self, group: Group, name: &str, outcome: &Result<(), String>) -> bool {
+    /// Returns whether the result of a check differs from its last run. Initially a check counts as passing.
+    fn has_changed(&self, group: Group, name: &str, outcome: &Result<(), String>) -> bool {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (group, name.to_owned());
         match outcome {
@@ -162,7 +163,7 @@ impl Health {
     }
 }
 
-/// A reason without its figures: for how long something has been wrong is another figure each time.
+/// Returns a reason without its numbers, because a duration differs in each run.
 fn gist(reason: &str) -> String {
     let is_figure = |word: &&str| word.starts_with(|letter: char| letter.is_ascii_digit());
     reason.split_whitespace().filter(|word| !is_figure(word)).collect::<Vec<_>>().join(" ")
@@ -174,38 +175,38 @@ impl fmt::Debug for Health {
     }
 }
 
-/// What one check said.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
     /// The check's name.
     pub name: String,
-    /// The error says what is wrong.
+    /// The error is the reason for the failure.
     pub outcome: Result<(), String>,
 }
 
-/// What all checks of a probe said.
+/// The results of all checks of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What was asked.
+    /// The probe.
     pub probe: Probe,
-    /// The answers, in order of name.
+    /// The results, in order of name.
     pub results: Vec<CheckResult>,
-    /// The checks that were left out, as asked.
+    /// The checks that the client excluded.
     pub excluded: BTreeSet<String>,
-    /// What was to be left out and is no check.
+    /// The excluded names without a check.
     pub unknown: BTreeSet<String>,
-    /// What should be seen although nothing fails for it, in order of name.
+    /// The notices, in order of name.
     pub notices: Vec<(String, String)>,
 }
 
 impl Report {
-    /// Whether every check passed.
+    /// Returns whether every check passed.
     pub fn passed(&self) -> bool {
         self.results.iter().all(|result| result.outcome.is_ok())
     }
 
-    /// One line per check, as upstream's servers write it. Reasons are withheld, since whoever probes needs no leave;
-    /// they are in the log, and on the path of the check itself for whoever may read that.
+    /// Returns one line per check, in upstream format. Reasons are withheld because probes need no authorization. They
+    /// are in the log, and on the path of the check for authorized clients.
     pub fn details(&self) -> String {
         let mut lines: BTreeMap<&str, String> = BTreeMap::new();
         for CheckResult { name, outcome } in &self.results {
@@ -227,7 +228,7 @@ impl Report {
             return String::new();
         }
         let unknown: Vec<String> = self.unknown.iter().map(|name| format!("{name:?}")).collect();
-        format!("warn: nothing was excluded for {}: there is no such check\n", unknown.join(","))
+        format!("warn: cannot exclude {}: no such check\n", unknown.join(","))
     }
 }
 
@@ -250,21 +251,21 @@ mod tests {
 
     // parity: ignores-excluded-checks-unknown
     #[test]
-    fn check_that_is_excluded_is_not_run_and_one_that_is_not_there_is_warned_of() {
+    fn excluded_check_is_skipped_and_unknown_exclusion_warns() {
         let health = Health::new(Metrics::new());
-        health.ready("caches", Arc::new(|| panic!("asked")));
-        let excluded = BTreeSet::from(["caches", "who", "what"].map(String::from));
+        health.ready("caches", Arc::new(|| panic!("excluded check ran")));
+        let excluded = BTreeSet::from(["caches", "x", "y"].map(String::from));
         let report = health.report_without(Probe::Ready, &excluded);
         assert!(report.passed());
         assert_eq!(
             report.details(),
             "[+]caches excluded: ok\n[+]ping ok\n\
-             warn: nothing was excluded for \"what\",\"who\": there is no such check\nreadyz check passed\n"
+             warn: cannot exclude \"x\",\"y\": no such check\nreadyz check passed\n"
         );
     }
 
     #[test]
-    fn notice_is_shown_and_changes_no_answer() {
+    fn notice_is_listed_and_does_not_fail_the_probe() {
         let health = Health::new(Metrics::new());
         health.notice("silent", Arc::new(|| None));
         health.notice("scribe", Arc::new(|| Some("1 keys in quarantine".to_owned())));
@@ -274,20 +275,20 @@ mod tests {
     }
 
     #[test]
-    fn check_is_news_when_it_begins_to_fail_fails_for_another_reason_or_passes_again() {
+    fn check_is_logged_on_failure_other_reason_and_recovery() {
         let health = Health::new(Metrics::new());
-        let says = |group, name: &str, outcome: Result<(), &str>| {
-            health.is_news(group, name, &outcome.map_err(str::to_owned))
+        let changed = |group, name: &str, outcome: Result<(), &str>| {
+            health.has_changed(group, name, &outcome.map_err(str::to_owned))
         };
-        let told: Vec<bool> = [Ok(()), Err("a"), Err("a"), Err("b"), Err("b"), Ok(()), Ok(()), Err("b")]
-            .map(|outcome| says(Group::Live, "caches", outcome))
+        let logged: Vec<bool> = [Ok(()), Err("a"), Err("a"), Err("b"), Err("b"), Ok(()), Ok(()), Err("b")]
+            .map(|outcome| changed(Group::Live, "caches", outcome))
             .to_vec();
-        assert_eq!(told, [false, true, false, true, false, true, false, true]);
-        assert!(says(Group::Live, "caches", Err("web-1 for 900ms")));
-        assert!(!says(Group::Live, "caches", Err("web-1 for 1.5s")), "only longer");
-        assert!(says(Group::Live, "caches", Err("web-2 for 1.5s")));
-        assert!(says(Group::Ready, "caches", Err("b")), "another check");
-        assert!(says(Group::Live, "ping", Err("b")), "another check");
+        assert_eq!(logged, [false, true, false, true, false, true, false, true]);
+        assert!(changed(Group::Live, "caches", Err("web-1 for 900ms")));
+        assert!(!changed(Group::Live, "caches", Err("web-1 for 1.5s")), "only longer");
+        assert!(changed(Group::Live, "caches", Err("web-2 for 1.5s")));
+        assert!(changed(Group::Ready, "caches", Err("b")), "another check");
+        assert!(changed(Group::Live, "ping", Err("b")), "another check");
     }
 
     // parity: healthy-if-all-checks

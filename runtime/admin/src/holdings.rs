@@ -1,21 +1,21 @@
-//! What this replica holds of what replicas share, for `/statusz`.
+//! Leases and shards that this replica holds, for `/statusz`.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Says what a replica holds, a line for each thing that is shared. The default shares nothing.
+/// Lists the leases and shards that a replica holds, one line each. The default lists none.
 #[derive(Clone, Default)]
 pub struct OwnershipReport(Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>);
 
 impl OwnershipReport {
-    /// Those that `tell` tells, whenever it is asked.
-    pub fn from_fn(tell: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(tell)))
+    /// Returns a report of the lines that `tell` returns at each request.
+    pub fn from_fn(lines: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(lines)))
     }
 
-    /// As of now.
+    /// Returns the current lines.
     pub fn lines(&self) -> Vec<String> {
-        self.0.as_ref().map(|tell| tell()).unwrap_or_default()
+        self.0.as_ref().map(|lines| lines()).unwrap_or_default()
     }
 }
 

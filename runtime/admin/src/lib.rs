@@ -1,16 +1,18 @@
-//! The admin server: health, metrics and debugging pages, safe to expose.
+//! The admin server: health, metrics and debugging endpoints, safe to expose.
 //!
 //! Guarantees:
-//! - Plain HTTP and open access stay on loopback. Anywhere else it speaks TLS 1.2 or 1.3, and the API server decides who
-//!   reads what: no token, or an unknown one, is 401; a known one without the right is 403.
-//! - Probes need no token and wait for no review, whatever else is asked.
-//! - A certificate in files is replaced without losing a connection; a broken one is refused, and told once.
-//! - A client that sends slowly, nothing, too much or without end, or never reads, costs one of a bounded number of
-//!   connections, and loses it when another client connects. What requests and answers weigh is bounded too.
-//! - Every task ends with [`AdminServer::stop`], within a second.
+//! - Plain HTTP and anonymous access are limited to loopback. On other addresses the server uses TLS 1.2 or 1.3, and
+//!   the API server authorizes every path. A missing or unknown token is answered with 401, a user without permission
+//!   with 403.
+//! - Probes need no token and wait for no review, regardless of other requests.
+//! - A certificate in files is reloaded without closing connections. A broken certificate is rejected and logged once.
+//! - A client that sends slowly, nothing, too much or endlessly, or never reads, occupies one of a bounded number of
+//!   connections. The server closes that connection when another client connects. The memory for requests and responses
+//!   is bounded too.
+//! - Every task ends within a second of [`AdminServer::stop`].
 //!
-//! What it refuses: bodies, methods other than GET and HEAD, client certificates, and HTTP/2, where one connection
-//! could carry many requests at the same time.
+//! Not supported: request bodies, methods other than GET and HEAD, client certificates, and HTTP/2, where one
+//! connection could carry many concurrent requests.
 
 mod certificates;
 mod config;

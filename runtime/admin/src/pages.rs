@@ -1,4 +1,4 @@
-//! The pages there are, by path; a page is a function of its request.
+//! The endpoints by path. An endpoint is a function of its request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,51 +8,51 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use percent_encoding::percent_decode_str;
 
-/// One page: quick and synchronous, asked by any number of readers at once. One that panics answers 500.
+/// An endpoint handler: fast and synchronous, called concurrently. A panic is answered with status 500.
 pub type PageHandler = Arc<dyn Fn(&PageRequest) -> PageResponse + Send + Sync>;
 
-/// The pages of one process, by path. Clones share them; they may come while the server runs.
+/// The endpoints of one process, by path. Clones share them; endpoints can be added while the server runs.
 ///
-/// A path that ends with `/` answers for every path below it too, and the longest that fits answers.
+/// A path that ends with `/` also serves all paths below it. The longest matching path serves a request.
 #[derive(Clone, Default)]
 pub struct Pages(Arc<Mutex<BTreeMap<String, PageHandler>>>);
 
-/// What is asked of a page: a GET, or a HEAD, for which the body is left out afterwards.
+/// A request to an endpoint: a GET, or a HEAD, whose response body is removed afterwards.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// The path, without escapes undone.
+    /// The path, percent-encoded as received.
     pub path: String,
-    /// The names and values of the query, in their order, with escapes undone.
+    /// The names and values of the query, in their order, decoded.
     pub query: Vec<(String, String)>,
-    /// The header `Accept`, all of its lines joined; empty when there is none.
+    /// The `Accept` header with all of its lines joined; empty if it is missing.
     pub accept: String,
-    /// Whether it is known who asks, and that they may. False on a server that is open, and on paths that are always
-    /// allowed: a page may then keep to itself what not everybody should see.
+    /// Whether the client is authenticated and authorized. `false` on a server without authentication and on paths that
+    /// are always allowed; an endpoint can then withhold details.
     pub reviewed: bool,
 }
 
 impl PageRequest {
-    /// The first value of this name in the query.
+    /// Returns the first value of this query parameter.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters(name).next()
     }
 
-    /// Every value of this name in the query.
+    /// Returns every value of this query parameter.
     pub fn parameters(&self, name: &str) -> impl Iterator<Item = &str> {
         self.query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// What a page answers.
+/// A response of an endpoint.
 #[derive(Clone, Debug)]
 pub struct PageResponse {
-    /// The status.
+    /// The status code.
     pub status: StatusCode,
-    /// The media type, as the header `Content-Type` has it.
+    /// The value of the `Content-Type` header.
     pub media_type: &'static str,
     /// The body.
     pub body: Bytes,
-    /// Further headers.
+    /// Additional headers.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -60,27 +60,27 @@ pub struct PageResponse {
 const TEXT: &str = "text/plain; charset=utf-8";
 
 impl PageResponse {
-    /// 200 with plain text.
+    /// Returns a response with status 200 and plain text.
     pub fn text(body: impl Into<Bytes>) -> Self {
         Self::of(StatusCode::OK, TEXT, body)
     }
 
-    /// 200 with JSON.
+    /// Returns a response with status 200 and JSON.
     pub fn json(body: impl Into<Bytes>) -> Self {
         Self::of(StatusCode::OK, "application/json", body)
     }
 
-    /// Another status, with one line that says why. The end of the line is added.
+    /// Returns an error response with one line that contains the reason. A newline is appended.
     pub fn refusal(status: StatusCode, why: impl fmt::Display) -> Self {
         Self::of(status, TEXT, format!("{why}\n"))
     }
 
-    /// An answer of any kind.
+    /// Returns a response.
     pub fn of(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Self {
         Self { status, media_type, body: body.into(), headers: Vec::new() }
     }
 
-    /// With one more header.
+    /// Adds a header.
     #[must_use]
     pub fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
@@ -89,21 +89,21 @@ impl PageResponse {
 }
 
 impl Pages {
-    /// No pages.
+    /// Returns an empty set of endpoints.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a page, or replaces the one at `path`, which begins with `/`.
+    /// Adds the endpoint at `path`, which must start with `/`, or replaces it.
     pub fn add(&self, path: impl Into<String>, page: PageHandler) {
         self.lock().insert(path.into(), page);
     }
 
-    /// The page that answers for `path`, and the path it was added at.
+    /// Returns the endpoint that serves `path`, and the path at which it was added.
     pub fn find(&self, path: &str) -> Option<(String, PageHandler)> {
         let pages = self.lock();
         let below = path.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| &path[..=at]);
-        // The longest comes last. The root answers for itself only: what nobody has must not be found there.
+        // The longest is last. The root serves only itself, so that an unknown path is not found.
         let candidates = below.filter(|prefix| prefix.len() > 1 || path == "/").chain([path]);
         candidates
             .filter_map(|at| pages.get_key_value(at))
@@ -111,17 +111,17 @@ impl Pages {
             .map(|(at, page)| (at.clone(), Arc::clone(page)))
     }
 
-    /// The same pages, for one of them: it must not keep itself alive.
+    /// Returns a weak reference, for an endpoint that must not keep itself alive.
     pub(crate) fn downgrade(&self) -> WeakPages {
         WeakPages(Arc::downgrade(&self.0))
     }
 
-    /// The paths of all pages, in order.
+    /// Returns the paths of all endpoints, sorted.
     pub fn paths(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }
 
-    /// The first parts of all paths, each once, in order: what `/statusz` lists.
+    /// Returns the first segments of all paths, sorted and without duplicates, for `/statusz`.
     pub(crate) fn folders(&self) -> Vec<String> {
         let first = |path: &String| {
             let part = path.trim_start_matches('/').split('/').next().unwrap_or_default();
@@ -135,7 +135,7 @@ impl Pages {
     }
 }
 
-/// Pages, as a page among them may hold them.
+/// A weak reference to the endpoints, held by one of them.
 pub(crate) struct WeakPages(Weak<Mutex<BTreeMap<String, PageHandler>>>);
 
 impl WeakPages {
@@ -158,7 +158,7 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// Names and values of a query, with `+` and `%` undone.
+/// Returns names and values of a query, with `+` and `%` decoded.
 pub(crate) fn query(text: &str) -> Vec<(String, String)> {
     let decoded = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
@@ -179,7 +179,7 @@ mod tests {
 
     // parity: extra-endpoints-extra-handlers
     #[test]
-    fn longest_path_answers_and_only_one_that_ends_with_a_slash_answers_for_what_is_below() {
+    fn longest_path_serves_and_only_trailing_slash_covers_subpaths() {
         let pages = Pages::new();
         for path in ["/", "/metrics", "/debug/controllers", "/debug/controllers/", "/debug/"] {
             pages.add(path, Arc::new(|_| PageResponse::text("")));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn query_has_its_escapes_undone_and_keeps_its_order() {
+    fn query_is_decoded_and_keeps_its_order() {
         let pairs = query("key=shop%2Fweb&a=1+2&&verbose&a=%zz");
         let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("key", "shop/web"), ("a", "1 2"), ("verbose", ""), ("a", "%zz")]);

@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez` and `/readyz`, and `/metrics/slis`, which tells of them.
+//! The endpoints `/healthz`, `/livez` and `/readyz`, and `/metrics/slis` with metrics of their checks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::health::{Health, Probe};
 use crate::pages::{PageRequest, PageResponse, Pages};
 use crate::service::PROMETHEUS_TEXT;
 
-/// Adds the pages of every probe, and of every check below it.
+/// Adds the endpoint of every probe, and of every check as a sub-path.
 pub(crate) fn add(pages: &Pages, health: &Health, metrics: &Metrics) {
     for probe in Probe::ALL {
         let name = probe.as_str();
-        let asked = health.clone();
-        pages.add(format!("/{name}"), Arc::new(move |request| all(&asked, probe, request)));
-        let asked = health.clone();
+        let checked = health.clone();
+        pages.add(format!("/{name}"), Arc::new(move |request| all(&checked, probe, request)));
+        let checked = health.clone();
         let prefix = format!("/{name}/");
-        pages.add(prefix.clone(), Arc::new(move |request| one(&asked, probe, &prefix, request)));
+        pages.add(prefix.clone(), Arc::new(move |request| one(&checked, probe, &prefix, request)));
     }
     let metrics = metrics.clone();
     let levels =
@@ -26,7 +26,7 @@ pub(crate) fn add(pages: &Pages, health: &Health, metrics: &Metrics) {
     pages.add("/metrics/slis", Arc::new(levels));
 }
 
-/// Every check but those excluded: `ok`, and each on a line where that is asked for or one fails.
+/// Runs every check except the excluded ones. Returns `ok`, or one line per check if `verbose` is set or a check fails.
 fn all(health: &Health, probe: Probe, request: &PageRequest) -> PageResponse {
     let excluded: BTreeSet<String> = request.parameters("exclude").map(str::to_owned).collect();
     let report = health.report_without(probe, &excluded);
@@ -42,11 +42,11 @@ fn all(health: &Health, probe: Probe, request: &PageRequest) -> PageResponse {
     }
 }
 
-/// One check. Its reason is for whoever has the right to this very path.
+/// Runs one check. Only a client that is authorized for this path receives the reason of a failure.
 fn one(health: &Health, probe: Probe, prefix: &str, request: &PageRequest) -> PageResponse {
     let name = request.path.strip_prefix(prefix).unwrap_or_default();
     let Some(result) = health.check(probe, name) else {
-        let why = format!("{} has no such check: {prefix}?verbose lists them", probe.as_str());
+        let why = format!("no such check of {}; {prefix}?verbose lists all checks", probe.as_str());
         return PageResponse::refusal(StatusCode::NOT_FOUND, why.replace("/?", "?"));
     };
     match result.outcome {

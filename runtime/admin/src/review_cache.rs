@@ -1,8 +1,7 @@
-//! Answers that are remembered for a while, and asked for once however many want them.
+//! A cache of review results that deduplicates concurrent reviews.
 //!
-//! Guarantees: bounded; what is good news for somebody never makes room for bad news about strangers; a question that
-//! failed is not remembered; whoever asks while the same question is under way waits for that one, and it continues for as
-//! long as anybody waits.
+//! Guarantees: the size is bounded; a negative result never evicts a positive one; a failed review is not cached; a
+//! request that needs a review in flight waits for it; and a review continues while any request waits for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +11,10 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt as _, Shared, WeakShared};
 use windlass_env::{Env, Instant};
 
-/// What is asked, as a digest: questions hold secrets, and may be long.
+/// The key of a review, as a digest: it can contain secrets and can be long.
 pub(crate) type ReviewKey = [u8; 32];
 
-/// What was answered, for how long that holds, and whether it is good news.
+/// The result of a review, its TTL, and whether it is positive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CachedReview<V> {
     pub(crate) value: V,
@@ -25,7 +24,7 @@ pub(crate) struct CachedReview<V> {
 
 type InFlightReview<V, E> = BoxFuture<'static, Result<CachedReview<V>, E>>;
 
-/// Answers by question.
+/// Results by key.
 pub(crate) struct ReviewCache<V: Clone, E: Clone> {
     env: Env,
     most: usize,
@@ -43,13 +42,13 @@ where
     V: Clone + Send + Sync + 'static,
     E: Clone + Send + Sync + 'static,
 {
-    /// Remembers at most `most` answers that are good news, and as many that are not.
+    /// Returns a cache of at most `most` positive results and as many negative ones.
     pub(crate) fn new(env: Env, most: usize) -> Self {
         let (good, bad, asking) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { env, most, state: Mutex::new(State { good, bad, asking }) }
     }
 
-    /// The answer that is remembered.
+    /// Returns the cached result.
     pub(crate) fn remembered(&self, question: &ReviewKey) -> Option<V> {
         let now = self.env.now();
         let state = self.lock();
@@ -57,13 +56,13 @@ where
         found.filter(|(_, until)| now < *until).map(|(value, _)| value.clone())
     }
 
-    /// Asks, or joins who is asking already.
+    /// Starts a review, or joins one in flight.
     ///
     /// # Errors
-    /// What asking ended with. The next who wants to know asks again.
+    /// Returns the error of the review. The next call starts a new review.
     ///
     /// # Cancel safety
-    /// Dropping it leaves those who wait for the same answer waiting for it.
+    /// Dropping the future does not affect other callers that wait for the same review.
     pub(crate) async fn ask(
         &self,
         question: ReviewKey,
@@ -78,7 +77,7 @@ where
             let until = self.env.now() + holds;
             let kept = if good { &mut state.good } else { &mut state.bad };
             make_room(kept, self.most, self.env.now());
-            // Whoever waited with us may have put it there: then it holds no longer for that.
+            // Another caller of the same review can have inserted it already; the first expiry time stays.
             kept.entry(question).or_insert_with(|| (value.clone(), until));
         }
         Ok(value)
@@ -93,10 +92,10 @@ where
         if let Some(shared) = state.asking.get(&question).and_then(WeakShared::upgrade) {
             return shared;
         }
-        // An answer that has run out is replaced, not kept next to the new one.
+        // An expired result is replaced.
         state.good.remove(&question);
         state.bad.remove(&question);
-        // Those whose askers have all left.
+        // Removes reviews that no caller waits for.
         state.asking.retain(|_, asking| asking.upgrade().is_some());
         let shared = asking().shared();
         if let Some(weak) = shared.downgrade() {
@@ -110,7 +109,7 @@ where
     }
 }
 
-/// Drops what has run out, and if that is not enough what runs out first.
+/// Removes expired results, then, if necessary, the result that expires first.
 fn make_room<V>(kept: &mut BTreeMap<ReviewKey, (V, Instant)>, most: usize, now: Instant) {
     if kept.len() < most {
         return;
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answer_is_asked_for_once_by_all_who_come_meanwhile_and_again_when_it_has_run_out() {
+    async fn concurrent_callers_share_one_review_until_result_expires() {
         let asked = Asked::new(8);
         let all = join_all((0..50).map(|_| asked.ask(1, Ok(holding(MINUTE))))).await;
         assert_eq!((all, asked.times()), (vec![Ok(1); 50], 1));
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_failed_and_what_holds_for_no_time_is_not_remembered() {
+    async fn failed_review_and_zero_ttl_result_are_not_cached() {
         let asked = Asked::new(8);
         assert_eq!(asked.ask(1, Err(())).await, Err(()));
         assert_eq!((asked.ask(1, Ok(holding(Duration::ZERO))).await, asked.times()), (Ok(1), 2));
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asked_first_may_leave_and_the_others_are_answered() {
+    async fn review_continues_for_others_when_first_caller_leaves() {
         let asked = Asked::new(8);
         let mut first = Box::pin(asked.ask(1, Ok(holding(MINUTE))));
         assert!((&mut first).now_or_never().is_none());
@@ -206,12 +205,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn flood_of_bad_news_drops_what_runs_out_first_and_no_good_news() {
+    async fn negative_results_evict_only_earliest_expiring_negatives() {
         let asked = Asked::new(3);
         assert_eq!(asked.ask(255, Ok(holding(MINUTE))).await, Ok(1));
-        for stranger in 0..20 {
+        for unknown in 0..20 {
             let refused = CachedReview { value: 0, holds: MINUTE, good: false };
-            assert_eq!(asked.ask(stranger, Ok(refused)).await, Ok(0));
+            assert_eq!(asked.ask(unknown, Ok(refused)).await, Ok(0));
         }
         let remembered = |question: u8| asked.memo.remembered(&[question; 32]);
         assert_eq!((remembered(255), remembered(16), remembered(17)), (Some(1), None, Some(0)));

@@ -1,7 +1,7 @@
-//! Certificates that nobody gave: made at start, and kept in a folder if one is named.
+//! Generates self-signed certificates at start, and persists them if a directory is configured.
 //!
-//! Guarantees: what is there is never written over. Of two processes that make a pair in one folder at the same time, one
-//! writes it, and the other says that the file exists. The key is readable for its owner alone.
+//! Guarantees: existing files are never overwritten. If two processes generate a pair in one directory at the same
+//! time, one succeeds, and the other fails because the file exists. Only the owner can read the key.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -19,14 +19,14 @@ use rustls::sign::CertifiedKey;
 
 use crate::certificates::{CertificateError, Files};
 
-/// For how many years a certificate that is made is good: longer than any process runs.
+/// Validity of a generated certificate in years: longer than any process runs.
 const YEARS: i32 = 10;
 
-/// Who may read which half, as upstream writes them.
+/// File modes of certificate and key, as in upstream.
 const CERTIFICATE_MODE: u32 = 0o644;
 const KEY_MODE: u32 = 0o600;
 
-/// A certificate that nobody vouches for, for this host and the address, good from the day before `now`.
+/// Returns a self-signed certificate for this host and the address, valid from the day before `now`.
 pub(crate) fn self_signed(
     provider: &CryptoProvider,
     address: IpAddr,
@@ -37,10 +37,10 @@ pub(crate) fn self_signed(
     CertifiedKey::from_der(vec![certificate.der().clone()], key, provider).map_err(CertificateError::Provider)
 }
 
-/// Makes such a pair and writes it, with the folders it needs, if neither file is there.
+/// Generates a pair and writes it, with the missing directories, if neither file exists.
 ///
 /// # Errors
-/// When one of the two is there, or they cannot be written.
+/// When only one of the files exists, or they cannot be written.
 pub(crate) fn keep(files: &Files, address: IpAddr, now: Timestamp) -> Result<(), CertificateError> {
     let Files { certificate: at, key: key_at } = files;
     match (is_there(at)?, is_there(key_at)?) {
@@ -55,11 +55,11 @@ pub(crate) fn keep(files: &Files, address: IpAddr, now: Timestamp) -> Result<(),
     }
     write_new(key_at, &key.serialize_pem(), KEY_MODE)?;
     if let Err(error) = write_new(at, &certificate.pem(), CERTIFICATE_MODE) {
-        // Half a pair would be in the way of the next start; the first error is the one to tell.
+        // A single file would block the next start. The first error is the one to return.
         let _ = fs::remove_file(key_at);
         return Err(error);
     }
-    tracing::info!(certificate = %at.display(), "made a self-signed certificate");
+    tracing::info!(certificate = %at.display(), "self-signed certificate generated");
     Ok(())
 }
 
@@ -81,7 +81,7 @@ fn make(address: IpAddr, now: Timestamp) -> Result<(Certificate, KeyPair), Certi
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let params = match params(names(Some(&host), address), &host, now) {
         Ok(params) => params,
-        // A host may be called what no certificate can say.
+        // The host name might be invalid in a certificate.
         Err(_) => params(names(None, address), "localhost", now)?,
     };
     let key = KeyPair::generate()?;
@@ -94,16 +94,16 @@ fn params(names: Vec<String>, common: &str, now: Timestamp) -> Result<Certificat
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let today = now.to_zoned(TimeZone::UTC).date();
-    // The clocks of readers may be behind.
+    // The clocks of clients can be slow.
     let begin = today.yesterday().unwrap_or(today);
     let (year, month) = (i32::from(begin.year()), begin.month().unsigned_abs());
     params.not_before = date_time_ymd(year, month, begin.day().unsigned_abs());
-    // A day that every month of every year has.
+    // A day that exists in every month.
     params.not_after = date_time_ymd(year + YEARS, month, begin.day().unsigned_abs().min(28));
     Ok(params)
 }
 
-/// What the server is asked for by.
+/// Returns the names and addresses under which clients reach the server.
 fn names(host: Option<&str>, address: IpAddr) -> Vec<String> {
     let mut names: Vec<String> = host.into_iter().chain(["localhost"]).map(str::to_owned).collect();
     let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];

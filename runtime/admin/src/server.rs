@@ -1,4 +1,4 @@
-//! The server: what it shows, how it listens, how it ends.
+//! The admin server: endpoints, start and stop.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,22 +26,22 @@ use crate::serving::{HttpListener, Limits};
 use crate::status::{self, ComponentInfo};
 use crate::{probes, self_signed};
 
-/// What an admin server shows, and asks.
+/// The dependencies of an admin server.
 #[derive(Clone)]
 pub struct AdminServerDeps {
-    /// What `/metrics` shows.
+    /// The metrics of `/metrics`.
     pub metrics: Metrics,
-    /// What the probes ask.
+    /// The checks of the probes.
     pub health: Health,
-    /// Further pages. Those of the server itself are added to them when it starts.
+    /// Additional endpoints. The server adds its own endpoints to them at start.
     pub pages: Pages,
-    /// What `/statusz`, `/flagz` and `/configz` tell.
+    /// The contents of `/statusz`, `/flagz` and `/configz`.
     pub about: ComponentInfo,
-    /// With what reviews are sent: as the process itself, and held up by no fence.
+    /// The client for reviews, which uses the identity of the process and has no fence.
     pub reviews: kube::Client,
 }
 
-/// An admin server that listens.
+/// A running admin server.
 pub struct AdminServer {
     address: SocketAddr,
     stop: CancellationToken,
@@ -49,13 +49,13 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Listens as `config` says, and serves from now on.
+    /// Starts a server with this configuration.
     ///
     /// # Errors
-    /// When the configuration contradicts itself, the certificate cannot be used or the address cannot be bound.
+    /// When the configuration is invalid, the certificate cannot be used or the address cannot be bound.
     ///
     /// # Panics
-    /// When another one with reviews runs in the same environment: both would draw the same random numbers.
+    /// When another server with reviews runs in the same environment, because both would use the same random streams.
     pub async fn start(env: &Env, config: &AdminConfig, parts: AdminServerDeps) -> Result<Self, AdminError> {
         Self::start_within(env, config, parts, Limits::default()).await
     }
@@ -73,47 +73,50 @@ impl AdminServer {
         let bound = |source| AdminError::Bind { address: *address, source };
         let listener = TcpListener::bind(address).await.map_err(bound)?;
         let address = listener.local_addr().map_err(bound)?;
-        let site =
-            Arc::new(AdminService::new(all_pages(env, &parts), leave(env, access, &parts), metrics.clone()));
+        let site = Arc::new(AdminService::new(
+            all_pages(env, &parts),
+            access_policy(env, access, &parts),
+            metrics.clone(),
+        ));
         let stop = CancellationToken::new();
         let listening = HttpListener::new(env, site, secured.config, stop.clone(), limits, metrics);
         let mut tasks = vec![env.spawn("admin server", listening.run(listener))];
-        // Begun only now: before the address was bound, nobody would have ended it.
+        // Started only now: if binding the address had failed, this task would not be stopped.
         tasks.extend(secured.following.map(|following| env.spawn("admin certificate", following)));
         tracing::info!(%address, %tls, "serving health and metrics");
         Ok(Self { address, stop, tasks })
     }
 
-    /// Where it listens, with the port that was taken.
+    /// Returns the listen address, with the effective port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops listening; answers under way get a second to end.
+    /// Stops listening; responses in progress have one second to finish.
     pub async fn stop(mut self) {
         self.close().await;
     }
 
-    /// As [`Self::stop`].
+    /// Stops like [`Self::stop`].
     ///
     /// # Cancel safety
-    /// It has been told to stop by then; calling it again waits for the rest.
+    /// The stop signal has been sent by then; calling it again waits for the rest.
     pub async fn close(&mut self) {
         self.stop.cancel();
-        // What looks after the certificate never ends by itself. The first is what serves.
+        // The first task is the listener. The certificate reloader never ends on its own.
         self.tasks.iter().skip(1).for_each(Task::abort);
         while let Some(task) = self.tasks.last_mut() {
-            // How it ended is no matter here: a panic has been logged under the task's name.
+            // The result does not matter here: a panic has been logged under the name of the task.
             let _ended = task.await;
             self.tasks.pop();
         }
     }
 }
 
-/// What TLS takes.
+/// The TLS configuration of the server.
 struct TlsSetup {
     config: Option<Arc<ServerConfig>>,
-    /// What looks after a certificate in files.
+    /// The task that reloads a certificate in files.
     following: Option<BoxFuture<'static, ()>>,
 }
 
@@ -149,7 +152,7 @@ impl TlsSetup {
     }
 }
 
-/// What the files have, and what looks after them.
+/// Loads a certificate from files, with its reloader.
 fn loaded(
     files: Files,
     provider: &CryptoProvider,
@@ -160,7 +163,7 @@ fn loaded(
     Ok((first, Some((files, follower))))
 }
 
-fn leave(env: &Env, access: &Access, parts: &AdminServerDeps) -> AccessPolicy {
+fn access_policy(env: &Env, access: &Access, parts: &AdminServerDeps) -> AccessPolicy {
     let Access::Delegated { always_allow, authentication_ttl, allow_ttl, deny_ttl } = access else {
         return AccessPolicy::Open;
     };
@@ -169,7 +172,7 @@ fn leave(env: &Env, access: &Access, parts: &AdminServerDeps) -> AccessPolicy {
     AccessPolicy::Reviewed { always_allow: always_allow.clone(), reviews: Box::new(reviews) }
 }
 
-/// The pages that were given, and those of every server.
+/// Returns the given endpoints and those of every server.
 fn all_pages(env: &Env, parts: &AdminServerDeps) -> Pages {
     let AdminServerDeps { metrics, health, pages, about, reviews: _ } = parts;
     probes::add(pages, health, metrics);

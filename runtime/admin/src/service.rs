@@ -1,7 +1,7 @@
-//! From a request to an answer: method, leave, page.
+//! Request processing: method, authorization, endpoint, response.
 //!
-//! Nothing of a request but its head is looked at, and no page runs before it is known that whoever asks may read it.
-//! Paths that are always allowed wait for no review. What answers weigh until they are sent is bounded, all together.
+//! The server reads only the head of a request, and calls an endpoint only after authorization. Paths that are always
+//! allowed wait for no review. The memory of all responses that are being sent is bounded.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use windlass_metrics::AdminMetrics;
 use crate::delegated_auth::{AuthError, DelegatedAuth};
 use crate::pages::{PageRequest, PageResponse, Pages, query};
 
-/// What media type Prometheus expects of its text format.
+/// The media type that Prometheus expects for its text format.
 pub(crate) const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What answers may weigh together, in [`UNIT`]s, from being made until the last byte is handed to the kernel: 64 MiB,
-/// some dozens of scrapes of a large process.
+/// Memory limit of all responses in [`UNIT`]s, from creation until the last byte is written to the socket: 64 MiB,
+/// which is several dozen scrapes of a large process.
 const BUDGET: usize = 4096;
 const UNIT: usize = 16 * 1024;
 
-/// Who may read.
+/// The access policy.
 #[derive(Debug)]
 pub(crate) enum AccessPolicy {
-    /// Everybody.
+    /// All clients can read all paths.
     Open,
-    /// Everybody what is always allowed, and otherwise whom a review lets.
+    /// All clients can read paths that are always allowed. Other paths need a review.
     Reviewed { always_allow: Vec<String>, reviews: Box<DelegatedAuth> },
 }
 
-/// The pages, and who may read them.
+/// The endpoints, with their access policy.
 pub(crate) struct AdminService {
     pages: Pages,
     leave: AccessPolicy,
@@ -42,9 +42,9 @@ pub(crate) struct AdminService {
     budget: Arc<Semaphore>,
 }
 
-/// What was asked was let through.
+/// The result of a successful authorization.
 struct Authorized {
-    /// Whether a review said so.
+    /// Whether a review allowed the request.
     reviewed: bool,
 }
 
@@ -53,12 +53,12 @@ impl AdminService {
         Self { pages, leave, metrics, budget: Arc::new(Semaphore::new(BUDGET)) }
     }
 
-    /// Answers a request from `peer`.
+    /// Responds to a request from `peer`.
     ///
     /// # Cancel safety
-    /// Dropping it is as if nobody had asked.
+    /// Dropping the future cancels the request.
     pub(crate) async fn respond<B: Body>(&self, request: Request<B>, peer: IpAddr) -> Response<Full<Bytes>> {
-        // The body is dropped unread, and with it the connection, if there is one.
+        // The body is dropped without reading it, and the connection is closed afterwards.
         let unread = !request.body().is_end_stream();
         let (head, _) = request.into_parts();
         let (page, answer) = self.answer(&head, unread, peer).await;
@@ -70,7 +70,7 @@ impl AdminService {
         response
     }
 
-    /// The page that was asked for, if there is one and whoever asks may read it, and the answer.
+    /// Returns the response, and the endpoint if it exists and the client is authorized to read it.
     async fn answer(
         &self,
         head: &http::request::Parts,
@@ -78,7 +78,7 @@ impl AdminService {
         peer: IpAddr,
     ) -> (Option<String>, PageResponse) {
         if unread {
-            let why = "requests have no body here: send a GET without one";
+            let why = "request bodies are not supported; send a GET without a body";
             return (None, PageResponse::refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if !matches!(head.method, Method::GET | Method::HEAD) {
@@ -92,7 +92,7 @@ impl AdminService {
             Err(refused) => return (None, refused),
         };
         let Some((at, page)) = self.pages.find(path) else {
-            let refused = PageResponse::refusal(StatusCode::NOT_FOUND, "no such page: / lists what there is");
+            let refused = PageResponse::refusal(StatusCode::NOT_FOUND, "no such path; / lists all paths");
             return (None, refused);
         };
         let accept = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -103,8 +103,11 @@ impl AdminService {
             reviewed: admitted.reviewed,
         };
         let answer = catch_panic_sync(|| page(&request)).unwrap_or_else(|message| {
-            tracing::error!(page = %at, %message, "a page panicked");
-            PageResponse::refusal(StatusCode::INTERNAL_SERVER_ERROR, "the page failed; the log says why")
+            tracing::error!(page = %at, %message, "endpoint panicked");
+            PageResponse::refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the endpoint failed; see the log for the reason",
+            )
         });
         (Some(at), answer)
     }
@@ -131,24 +134,24 @@ impl AdminService {
         }
     }
 
-    /// The answer as a response, whose body is weighed until its last byte has been handed on.
+    /// Converts a response. Its body counts against the memory limit until the last byte is written.
     fn weighed(&self, answer: PageResponse) -> Response<Full<Bytes>> {
         let PageResponse { status, media_type, body, headers } = answer;
-        // One that is heavier than all may be waits for nobody else, and goes alone.
+        // A response above the limit waits until it is the only one.
         let weight = u32::try_from((body.len() / UNIT).min(BUDGET)).unwrap_or(u32::MAX);
         let body = match weight {
-            // What answers probes and refusals weighs nothing: it is sent however much is under way.
+            // Small responses such as probes and errors are not counted: they are always sent.
             0 => body,
             _ => match Arc::clone(&self.budget).try_acquire_many_owned(weight) {
                 Ok(permit) => Bytes::from_owner(BudgetedBody { body, _permit: permit }),
-                Err(_) => return response(busy("too many answers are still being read")),
+                Err(_) => return response(busy("too many responses are in progress")),
             },
         };
         response(PageResponse { status, media_type, body, headers })
     }
 }
 
-/// Bytes that give back their weight when nobody holds them any more.
+/// Bytes that release their share of the limit on drop.
 struct BudgetedBody {
     body: Bytes,
     _permit: OwnedSemaphorePermit,
@@ -160,7 +163,7 @@ impl AsRef<[u8]> for BudgetedBody {
     }
 }
 
-/// Whether a path that is always allowed is this one.
+/// Returns whether a pattern of `always_allow` matches a path.
 fn fits(pattern: &str, path: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => path.starts_with(prefix),
@@ -179,15 +182,15 @@ fn refused(refusal: AuthError, path: &str) -> PageResponse {
         AuthError::UnknownToken => unauthorized("unauthorized: the API server does not know this token"),
         AuthError::Forbidden(user) => {
             let user = user.username.as_deref().unwrap_or_default();
-            let remedy = "a ClusterRole with this path among its nonResourceURLs would let it";
-            let why = format!("forbidden: user {user:?} cannot get path {path:?}: {remedy}");
+            let remedy = "grant a ClusterRole with this path in nonResourceURLs";
+            let why = format!("forbidden: user {user:?} cannot get path {path:?}; {remedy}");
             PageResponse::refusal(StatusCode::FORBIDDEN, why)
         }
-        AuthError::Busy => busy("too many reviews are under way"),
-        // The reason may tell of the cluster; it is in the log.
+        AuthError::Busy => busy("too many reviews are in flight"),
+        // The reason can contain details of the cluster, so it is only logged.
         AuthError::Unreachable => PageResponse::refusal(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the API server could not be asked who may read this: try again later, the log says why",
+            "authorization failed: the API server is unavailable; try again later, see the log for the reason",
         ),
     }
 }
@@ -198,7 +201,7 @@ fn unauthorized(why: &str) -> PageResponse {
 }
 
 fn busy(why: &str) -> PageResponse {
-    PageResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, format!("{why}: try again in a second"))
+    PageResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again in a second"))
         .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
@@ -219,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bearer_token_is_the_word_after_the_scheme() {
+    fn bearer_token_follows_the_scheme() {
         let token = |value: &str| bearer_token(&HeaderValue::from_str(value).unwrap()).map(str::to_owned);
         assert_eq!(token("Bearer abc"), Some("abc".to_owned()));
         assert_eq!(token("bearer abc def"), Some("abc".to_owned()));
@@ -230,7 +233,7 @@ mod tests {
 
     // parity: authorization-always-allow-paths
     #[test]
-    fn path_that_is_always_allowed_is_that_path_alone_unless_it_ends_with_a_star() {
+    fn always_allowed_path_is_exact_unless_it_ends_with_star() {
         assert!(
             fits("/healthz", "/healthz") && fits("/healthz/*", "/healthz/ping") && fits("/*", "/metrics")
         );

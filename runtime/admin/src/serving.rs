@@ -1,4 +1,4 @@
-//! The listener and its connections: handshake, HTTP, deadlines, the end.
+//! The listener and its connections: handshake, HTTP, deadlines, shutdown.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,36 +26,35 @@ use windlass_metrics::AdminMetrics;
 use crate::connections::{Connection, ConnectionPermit, Connections, TrackedSocket};
 use crate::service::AdminService;
 
-/// How long to wait after the operating system refused to accept a connection, which mostly means that it has no file
-/// descriptors left.
+/// Delay after the operating system failed to accept a connection, usually because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long answers that are under way may take when a connection is to close.
+/// Time for responses in progress when a connection closes.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// How large the head of a request may be: many times what tokens need. More is answered with 431.
+/// Limit of the size of a request head: many times what tokens need. A larger head is answered with 431.
 const HEAD: usize = 32 * 1024;
 
-/// How many header lines it may have.
+/// Limit of the number of header lines.
 const LINES: usize = 64;
 
-/// What hyper holds of one connection in each direction, pipelined requests included.
+/// hyper's buffer of one connection in each direction, including pipelined requests.
 const BUFFER: usize = 64 * 1024;
 
-/// What one connection costs at most.
+/// Limits of the connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// How many connections are open at once. Probes and scrapers need a handful; with the buffers of one, about 200 KiB,
-    /// these come to 50 MiB at worst.
+    /// Limit of open connections. Probes and scrapers need only a few. Each has buffers of about 200 KiB, which is 50
+    /// MiB in the worst case.
     pub(crate) connections: usize,
-    /// How long a TLS handshake may take.
+    /// Time limit of a TLS handshake.
     pub(crate) handshake: Duration,
-    /// How long a client may take to send its request's head, and how long it may be silent between two:
+    /// Time limit for receiving a request head, also while a connection is idle between two requests:
     /// controller-runtime's deadline for heads.
     pub(crate) head: Duration,
-    /// How long a reader may take nothing of its answer.
+    /// Time after which a connection is closed if the client reads no response data.
     pub(crate) stalled: Duration,
-    /// How long one connection is kept. Scrapers come back.
+    /// Maximum lifetime of a connection. Scrapers reconnect.
     pub(crate) whole: Duration,
 }
 
@@ -71,13 +70,13 @@ impl Default for Limits {
     }
 }
 
-/// What listens.
+/// The listener.
 pub(crate) struct HttpListener {
     shared: Arc<Shared>,
     connections: Connections,
 }
 
-/// What every connection needs.
+/// State shared by all connections.
 struct Shared {
     env: Env,
     site: Arc<AdminService>,
@@ -100,24 +99,24 @@ impl HttpListener {
         Self { shared: Arc::new(Shared { env: env.clone(), site, tls, stop, limits }), connections }
     }
 
-    /// Accepts until the stop, then waits until every connection has ended, which each does within [`CLOSING`].
+    /// Accepts connections until the stop, then waits until all have ended, each within [`CLOSING`].
     pub(crate) async fn run(self, listener: TcpListener) {
         let Self { shared, connections } = self;
-        // Ends with the stop, and the listener with it.
+        // The listener is dropped with this future on stop.
         let accepting = accept(&shared, &connections, listener);
         shared.stop.run_until_cancelled(accepting).await;
         connections.ended().await;
     }
 }
 
-/// Lets in whoever comes; never ends.
+/// Accepts connections; never returns.
 async fn accept(shared: &Arc<Shared>, connections: &Connections, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => let_in(shared, connections, socket, peer).await,
+            Ok((socket, peer)) => admit(shared, connections, socket, peer).await,
             Err(error) => {
-                tracing::debug!(%error, "no connection could be accepted");
-                // A file descriptor may be what is lacking.
+                tracing::debug!(%error, "accepting a connection failed");
+                // The process might be out of file descriptors.
                 connections.shed_one();
                 shared.env.sleep(ACCEPT_PAUSE).await;
             }
@@ -125,20 +124,20 @@ async fn accept(shared: &Arc<Shared>, connections: &Connections, listener: TcpLi
     }
 }
 
-async fn let_in(shared: &Arc<Shared>, connections: &Connections, socket: TcpStream, peer: SocketAddr) {
-    // With none to be had the socket is closed: every place is being answered.
+async fn admit(shared: &Arc<Shared>, connections: &Connections, socket: TcpStream, peer: SocketAddr) {
+    // Without a permit the socket is closed: all connections have requests in progress.
     let Some(place) = connections.place(peer.ip().to_canonical()).await else { return };
     let shared = Arc::clone(shared);
     let env = shared.env.clone();
-    // The handle is not needed: the place tells when the connection has ended.
+    // The handle is not needed: the permit reports when the connection has ended.
     drop(env.spawn("admin connection", async move {
         if let Err(error) = keep(&shared, socket, &place).await {
-            tracing::debug!(%error, "an admin connection ended badly");
+            tracing::debug!(%error, "admin connection failed");
         }
     }));
 }
 
-/// One connection from its handshake to its end, or until it is to make room.
+/// Serves one connection from its handshake until its end, or until it is closed because of the limit.
 async fn keep(shared: &Arc<Shared>, socket: TcpStream, place: &ConnectionPermit) -> Result<(), BoxError> {
     let shed = pin!(place.connection.shed.cancelled());
     let served = pin!(served(shared, socket, &place.connection));
@@ -155,7 +154,7 @@ async fn served(
     socket: TcpStream,
     connection: &Arc<Connection>,
 ) -> Result<(), BoxError> {
-    // An answer is one write, or the last of several waits for nothing.
+    // A response is one write, or the last of several writes would be delayed.
     socket.set_nodelay(true)?;
     let Some(tls) = &shared.tls else {
         let socket = TrackedSocket::new(socket, Arc::clone(connection), shared.limits.stalled);
@@ -175,7 +174,7 @@ async fn served(
 
 type Secure = tokio_rustls::server::TlsStream<TrackedSocket<TcpStream>>;
 
-/// None for a client that speaks plain HTTP, which is told so.
+/// Returns `None` for a client that speaks plain HTTP, after an error response.
 async fn handshake(
     shared: &Shared,
     tls: &TlsAcceptor,
@@ -184,7 +183,7 @@ async fn handshake(
 ) -> io::Result<Option<Secure>> {
     let mut first = [0];
     if socket.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
-        let line = "this server speaks HTTPS: ask for https://\n";
+        let line = "this server requires HTTPS; use https://\n";
         let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close";
         socket
             .write_all(format!("{head}\r\nContent-Length: {}\r\n\r\n{line}", line.len()).as_bytes())
@@ -215,7 +214,7 @@ where
     }
 }
 
-/// When the server stops, or the connection has been kept for long enough.
+/// Waits until the server stops or the connection has reached its maximum lifetime.
 async fn time_to_leave(shared: &Shared) {
     let _either = shared.env.timeout(shared.limits.whole, shared.stop.cancelled()).await;
 }
@@ -229,11 +228,11 @@ async fn answer(
     Ok(shared.site.respond(request, connection.peer).await)
 }
 
-/// hyper's timers, on the environment's.
+/// A timer for hyper, based on the environment's clock.
 #[derive(Clone, Debug)]
 struct EnvTimer(Env);
 
-/// A sleep of the environment's. The lock is never taken: it makes shareable what is only ever polled by one.
+/// A sleep on the environment's clock. The mutex only provides `Sync`: it is accessed without locking.
 struct EnvSleep(Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Timer for EnvTimer {

@@ -1,9 +1,9 @@
-//! `/statusz` and `/flagz`, in the forms of KEP-4827 and KEP-4828, and `/configz`.
+//! The endpoints `/statusz` and `/flagz`, in the formats of KEP-4827 and KEP-4828, and `/configz`.
 //!
-//! Plain text for people; JSON for whoever asks for the version of the object by name, as upstream demands, so that
-//! nobody comes to depend on a form by chance. The text of `/statusz` also tells what this replica holds of what replicas
-//! share, for which the object has no place. Anything else is 406. Values of flags are shown as they are given to the
-//! manager, which is given no secret.
+//! The default is plain text for users. JSON is returned only if the client accepts the object by group, version and
+//! kind, as upstream requires, so that clients do not depend on the format by accident. Other formats are answered with
+//! 406. The text of `/statusz` also lists the leases and shards of this replica, for which the object has no field.
+//! Flags are shown as the manager received them; they contain no secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use crate::holdings::OwnershipReport;
 
 use crate::pages::{PageHandler, PageRequest, PageResponse, Pages, WeakPages};
 
-/// Which Kubernetes the built-in controllers behave as.
+/// The emulated Kubernetes version of the built-in controllers.
 const EMULATED: &str = "1.36";
 
-/// The group of the objects.
+/// The API group of the objects.
 const GROUP: &str = "config.k8s.io";
 
-/// Its versions, the older of which upstream calls deprecated.
+/// The API versions, and whether upstream has deprecated them.
 const VERSIONS: [(&str, bool); 2] = [("v1beta1", false), ("v1alpha1", true)];
 
 const FOR_PEOPLE: &str =
-    "Warning: this page is for people and for debugging; its form may change at any time.";
+    "Warning: this page is for users and for debugging; its format can change at any time.";
 
-/// What `/statusz`, `/flagz` and `/configz` tell.
+/// The contents of `/statusz`, `/flagz` and `/configz`.
 #[derive(Clone, Debug, Default)]
 pub struct ComponentInfo {
-    /// What the component is called.
+    /// The name of the component.
     pub component: String,
-    /// The flags and their values. Secrets never are among them.
+    /// The flags and their values, without secrets.
     pub flags: BTreeMap<String, String>,
-    /// The configuration in effect, by component. Secrets never are in it.
+    /// The configuration in effect, by component, without secrets.
     pub configuration: BTreeMap<String, Value>,
-    /// What this replica holds of what replicas share.
+    /// The leases and shards that this replica holds.
     pub holdings: OwnershipReport,
 }
 
-/// Adds the pages of `about`, for a process that began now.
+/// Adds the endpoints for a process that started now.
 pub(crate) fn add(pages: &Pages, env: &Env, about: ComponentInfo) {
     let ComponentInfo { component, flags, configuration, holdings } = about;
     let status =
@@ -115,24 +115,25 @@ fn flags_text(component: &str, flags: &BTreeMap<String, String>) -> String {
     format!("\n{component} flagz\n{FOR_PEOPLE}\n\n{lines}")
 }
 
-/// A page that answers in the form that is asked for.
+/// Returns an endpoint that responds in the format that the client accepts.
 fn negotiated(
     kind: &'static str,
     text: impl Fn() -> String + Send + Sync + 'static,
     object: impl Fn(&str) -> Value + Send + Sync + 'static,
 ) -> PageHandler {
-    Arc::new(move |request: &PageRequest| match StatuszFormat::asked_for(&request.accept, kind) {
+    Arc::new(move |request: &PageRequest| match StatuszFormat::negotiate(&request.accept, kind) {
         Some(StatuszFormat::Text) => PageResponse::text(text()),
         Some(StatuszFormat::Object { version, deprecated }) => {
             let answer = PageResponse::json(object(version).to_string());
-            let warning = "299 - \"This version is deprecated: ask for v1beta1\"";
+            let warning = "299 - \"This version is deprecated; use v1beta1\"";
             match deprecated {
                 true => answer.with(header::WARNING, HeaderValue::from_static(warning)),
                 false => answer,
             }
         }
         None => {
-            let why = format!("accepted are text/plain and application/json;v=v1beta1;g={GROUP};as={kind}");
+            let why =
+                format!("not acceptable; use text/plain or application/json;v=v1beta1;g={GROUP};as={kind}");
             PageResponse::refusal(StatusCode::NOT_ACCEPTABLE, why)
         }
     })
@@ -145,8 +146,8 @@ enum StatuszFormat {
 }
 
 impl StatuszFormat {
-    /// The first form that is both wanted and there, by the wishes' weights and then their order.
-    fn asked_for(accept: &str, kind: &str) -> Option<Self> {
+    /// Returns the supported format with the highest weight, the first one among equals.
+    fn negotiate(accept: &str, kind: &str) -> Option<Self> {
         if accept.trim().is_empty() {
             return Some(StatuszFormat::Text);
         }
@@ -156,7 +157,7 @@ impl StatuszFormat {
         wishes.into_iter().next().map(|(_, form)| form)
     }
 
-    /// One wish, and its weight.
+    /// Parses one media range and its weight.
     fn wish(wish: &str, kind: &str) -> Option<(f64, Self)> {
         let mut parts = wish.split(';').map(str::trim);
         let media_type = parts.next()?.to_ascii_lowercase();
@@ -181,7 +182,7 @@ mod tests {
 
     // parity: statusz-flagz
     #[test]
-    fn object_is_had_by_name_and_version_and_text_otherwise_and_nothing_else_is_acceptable() {
+    fn statusz_serves_object_by_group_version_kind_and_text_otherwise() {
         let beta = StatuszFormat::Object { version: "v1beta1", deprecated: false };
         let alpha = StatuszFormat::Object { version: "v1alpha1", deprecated: true };
         for (accept, form) in [
@@ -200,7 +201,7 @@ mod tests {
             ("text/plain;q=0", None),
             ("text/html", None),
         ] {
-            assert_eq!(StatuszFormat::asked_for(accept, "Statusz"), form, "{accept}");
+            assert_eq!(StatuszFormat::negotiate(accept, "Statusz"), form, "{accept}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The admin server on real sockets, and its parts in virtual time.
+//! Tests of the admin server on real sockets, and of its parts in virtual time.
 
 mod abused;
 mod answered;
@@ -23,7 +23,8 @@ use crate::holdings::OwnershipReport;
 use crate::serving::Limits;
 use crate::{AdminConfig, AdminServer, AdminServerDeps, ComponentInfo, Pages};
 
-/// An API server that knows three tokens: `reader` may read everything, `nosy` nothing, and `nobody` is unknown.
+/// A test API server that knows two users: `reader` is allowed to read everything, `nosy` nothing. `nobody` is an
+/// unknown token.
 #[derive(Default)]
 struct Reviewer {
     tokens: AtomicUsize,
@@ -52,7 +53,7 @@ impl Reviewer {
         let body = request.into_body().collect().await.expect("read").to_bytes();
         let mut review: Value = serde_json::from_slice(&body).expect("a review");
         let resource = path.rsplit('/').next().unwrap_or_default().to_owned();
-        self.asked.lock().expect("nobody panics").insert(resource.clone(), review["spec"].clone());
+        self.asked.lock().expect("not poisoned").insert(resource.clone(), review["spec"].clone());
         let count = if resource == "tokenreviews" { &self.tokens } else { &self.accesses };
         count.fetch_add(1, Ordering::Relaxed);
         while self.held.load(Ordering::Relaxed) {
@@ -90,7 +91,7 @@ fn answered(code: u16, body: &Value) -> http::Response<kube::client::Body> {
     http::Response::builder().status(code).body(body).expect("a response")
 }
 
-/// A server under test, and what it shows.
+/// A server under test with its dependencies.
 struct Served {
     env: Env,
     server: AdminServer,
@@ -133,34 +134,34 @@ impl Served {
         TcpStream::connect(self.server.address()).await.expect("connected")
     }
 
-    /// What it answers to one request, such as `GET /livez`, on its own connection.
+    /// Returns the response to one request, such as `GET /livez`, on a new connection.
     async fn ask(&self, request: &str) -> String {
         exchange(self.connect().await, request, "").await
     }
 
-    /// As [`Served::ask`], with a bearer token.
+    /// Returns the response to a request with a bearer token, like [`Served::ask`].
     async fn ask_as(&self, token: &str, request: &str) -> String {
         exchange(self.connect().await, request, &format!("Authorization: Bearer {token}\r\n")).await
     }
 
-    /// Stops it, and waits for all it had running.
+    /// Stops the server, and waits for all tasks.
     async fn stop(self) {
         self.server.stop().await;
         self.env.wait_for_tasks().await;
     }
 }
 
-/// The whole answer to one request with these further header lines.
+/// Returns the whole response to one request with these additional header lines.
 async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, request: &str, lines: &str) -> String {
     let request = format!("{request} HTTP/1.1\r\nHost: admin\r\n{lines}Connection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.expect("sent");
     read_all(&mut socket).await
 }
 
-/// What comes until the other side closes, cleanly or not.
+/// Reads until the peer closes the connection, cleanly or not.
 async fn read_all<S: AsyncRead + Unpin>(socket: &mut S) -> String {
     let mut answer = Vec::new();
-    // What came before a reset is kept.
+    // Data received before a reset is kept.
     let _cut = socket.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }

@@ -1,6 +1,6 @@
-//! What requests to the admin server on several threads share: answers that are asked for once, and places. No socket and no
-//! TLS, so `cargo xtask miri` can interpret these tests: it objects to a race, to memory that is used after it was freed,
-//! and to a wakeup that is lost, after which every thread waits.
+//! Tests of the state that requests to the admin server share between threads: deduplicated reviews and connection
+//! permits. They use no socket and no TLS, so `cargo xtask miri` can interpret them. It reports data races, uses after
+//! free, and lost wakeups, after which every thread waits.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use windlass_metrics::Metrics;
 use crate::connections::Connections;
 use crate::review_cache::{CachedReview, ReviewCache};
 
-/// How often each thread asks. An interpreter takes a thousand times as long; it is to see many orders of a few questions
-/// and not one order of many.
+/// Rounds per thread. Interpretation takes a thousand times as long; many interleavings of a few rounds matter, not
+/// many rounds.
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 2_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
+/// Turns a hang into a failure. The tests do not depend on speed; interpreted time advances with every step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
-/// Waits on this thread.
+/// Blocks this thread on a future.
 fn wait<F: Future>(env: &Env, future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
 }
 
 #[test]
-fn of_threads_that_ask_the_same_at_once_each_is_answered_whoever_leaves() {
+fn threads_that_share_a_review_are_all_answered() {
     const THREADS: usize = 3;
     let env = Env::virtual_time(1);
     let (memo, asked) = (ReviewCache::<usize, ()>::new(env.clone(), 8), Arc::new(AtomicUsize::new(0)));
@@ -47,7 +47,7 @@ fn of_threads_that_ask_the_same_at_once_each_is_answered_whoever_leaves() {
                         };
                         let mut answer = Box::pin(memo.ask(question, || asking.boxed()));
                         if thread == 0 && round % 2 == 0 {
-                            // It may be the one that all others wait for, and leaves.
+                            // It can be the one that the others wait for, and leaves.
                             assert_ne!(answer.as_mut().now_or_never(), Some(Err(())));
                             continue;
                         }
@@ -61,7 +61,7 @@ fn of_threads_that_ask_the_same_at_once_each_is_answered_whoever_leaves() {
 }
 
 #[test]
-fn no_more_connections_than_may_have_places_on_all_threads_and_the_end_waits_for_each() {
+fn connection_limit_holds_across_threads_and_end_waits_for_all() {
     const MAX: usize = 2;
     let env = Env::virtual_time(1);
     let metrics = Metrics::new().admin();

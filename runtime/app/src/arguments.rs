@@ -1,4 +1,4 @@
-//! From words to what they ask for. Pure: nothing is opened.
+//! Parsing of the command line. Pure: nothing is opened.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -8,18 +8,18 @@ use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::error::Error;
 
-/// What the arguments ask for.
+/// The parsed command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// To run controllers.
+    /// Runs controllers.
     Run(Run),
-    /// To print what a cluster must have.
+    /// Prints the manifests.
     Manifests(Manifests),
-    /// To print this text.
+    /// Prints this text.
     Help(String),
 }
 
-/// How to run.
+/// Options of the run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -31,24 +31,24 @@ pub(crate) struct Run {
     pub(crate) log_format: LogFormat,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
-/// What to print.
+/// Options of the manifests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifests {
     pub(crate) what: What,
     pub(crate) namespace: Option<String>,
     pub(crate) watch_namespaces: Vec<String>,
-    /// How the program runs that gets the roles.
+    /// The options with which the program will run.
     pub(crate) run: Run,
 }
 
-/// Which of the manifests.
+/// The selected manifests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum What {
     #[default]
@@ -72,10 +72,10 @@ impl Default for Run {
 }
 
 impl Command {
-    /// Reads the words after the program's name.
+    /// Parses the arguments after the program's name.
     ///
     /// # Errors
-    /// The first word that is wrong.
+    /// Returns the first invalid argument.
     pub(crate) fn parse(name: &str, words: Vec<OsString>) -> Result<Self, Error> {
         let is_manifests = words.first().is_some_and(|word| word == "manifests");
         let parsed = match is_manifests {
@@ -137,23 +137,23 @@ fn what(word: &str) -> Result<What, String> {
         "all" => Ok(What::All),
         "crd" => Ok(What::Crd),
         "rbac" => Ok(What::Rbac),
-        other => Err(format!("manifests {other}: there are `all`, `crd` and `rbac`")),
+        other => Err(format!("invalid argument manifests {other}: use `all`, `crd` or `rbac`")),
     }
 }
 
-/// A flag that is on when it stands alone.
+/// Parses a flag that is `true` without a value.
 fn switch(flag: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
     let Some(value) = parser.optional_value() else { return Ok(true) };
     match value.string()?.as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        other => Err(format!("--{flag}={other}: say `true` or `false`").into()),
+        other => Err(format!("--{flag}={other}: use `true` or `false`").into()),
     }
 }
 
 fn address(value: &str) -> Result<SocketAddr, String> {
     value.parse().map_err(|_| {
-        format!("--address={value}: write an address and a port, such as 127.0.0.1:8080 or [::]:8443")
+        format!("--address={value}: use an address and a port, such as 127.0.0.1:8080 or [::]:8443")
     })
 }
 
@@ -161,7 +161,7 @@ fn log_format(value: &str) -> Result<LogFormat, String> {
     match value {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        other => Err(format!("--log-format={other}: say `text` or `json`")),
+        other => Err(format!("--log-format={other}: use `text` or `json`")),
     }
 }
 
@@ -169,13 +169,13 @@ fn namespaces(flag: &str, value: &str) -> Result<Vec<String>, String> {
     let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
     let names = names.map(|name| namespace(flag, name)).collect::<Result<Vec<_>, _>>()?;
     match names.is_empty() {
-        // An empty variable of a script must not widen what the program does.
-        true => Err(format!("{flag}={value}: it names no namespace; leave it out for all of them")),
+        // An empty variable of a script must not widen the scope of the program.
+        true => Err(format!("{flag}={value}: the list is empty; omit the flag for all namespaces")),
         false => Ok(names),
     }
 }
 
-/// A name as RFC 1123 has labels, which is what the API server accepts.
+/// Validates a label name of RFC 1123, as the API server does.
 fn namespace(flag: &str, name: &str) -> Result<String, String> {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = name.len() <= 63
@@ -185,7 +185,7 @@ fn namespace(flag: &str, name: &str) -> Result<String, String> {
     match is_label {
         true => Ok(name.to_owned()),
         false => Err(format!(
-            "{flag}={name}: that is no name of a namespace; use lower-case letters, digits and `-`, at most 63 of them"
+            "{flag}={name}: invalid namespace name; use at most 63 lowercase letters, digits and `-`"
         )),
     }
 }
@@ -198,23 +198,23 @@ Usage: {name} [arguments]
 
 Runs the controllers of {name} until SIGTERM or SIGINT.
 
-  --kubeconfig=FILE         the cluster; default $KUBECONFIG, the service account of the Pod, or ~/.kube/config
-  --leader-elect=BOOL       let one of several replicas act; default true
-  --lease-namespace=NAME    where the Lease {name} is; default the namespace of the Pod, or of the kubeconfig's context
-  --namespaces=A,B          see objects of these namespaces alone; default all
-  --address=IP:PORT         serve probes, metrics and pages there: plain and open on loopback, behind TLS and reviews
-                            elsewhere; default [::]:8443 in a Pod, nowhere outside
-  --install-crds=BOOL       apply the definitions of this program's kinds first; default false
-  --log-format=FORMAT       text or json; default text. RUST_LOG chooses what is logged
+  --kubeconfig=FILE         kubeconfig; default $KUBECONFIG, the ServiceAccount of the Pod, or ~/.kube/config
+  --leader-elect=BOOL       elect a leader among the replicas; default true
+  --lease-namespace=NAME    namespace of the Lease {name}; default that of the Pod, or of the kubeconfig's context
+  --namespaces=A,B          namespaces to watch; default all
+  --address=IP:PORT         address of probes, metrics and debugging endpoints: plain HTTP on loopback, TLS with
+                            delegated access elsewhere; default [::]:8443 in a Pod, disabled outside
+  --install-crds=BOOL       apply the CRDs of this program's kinds first; default false
+  --log-format=FORMAT       text or json; default text. RUST_LOG sets the log filter
   -h, --help                print this text
 
-manifests prints what the cluster must have, without a cluster: definitions, account, roles and bindings.
+manifests prints the CRDs, ServiceAccount, roles and bindings of the program. It needs no cluster.
 
   --namespace=NAME          the namespace of the program; default default
-  --watch-namespaces=A,B    roles in these namespaces alone, for a program that runs with --namespaces=A,B
+  --watch-namespaces=A,B    roles only in these namespaces, for a program that runs with --namespaces=A,B
   --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
-                            as the program runs with them; roles contain what the election, the reviews of readers and
-                            the definitions need. The Lease is in the namespace of the program by default
+                            same values as for the run; roles contain the rules for the election, delegated access
+                            and CRDs. The Lease is in the namespace of the program by default
 "
     )
 }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read_in_any_order_and_form() {
+    fn arguments_are_accepted_in_any_order_and_form() {
         assert_eq!(parse(""), Ok(Command::Run(Run::default())));
         let words = "--log-format json --namespaces=blue,green --kubeconfig /k --leader-elect=false \
                      --address=[::]:9 --install-crds --lease-namespace ops";
@@ -266,15 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn error_names_the_argument_and_what_would_be_right() {
+    fn error_names_the_argument_and_the_remedy() {
         for (words, parts) in [
             ("--leader-elect=maybe", ["--leader-elect=maybe", "`true`"]),
             ("--address=8443", ["--address=8443", "127.0.0.1:8080"]),
             ("--log-format=xml", ["--log-format=xml", "`json`"]),
-            ("--namespaces=Blue", ["--namespaces=Blue", "lower-case"]),
-            ("--namespaces=,", ["--namespaces=,", "leave it out"]),
-            ("manifests --watch-namespaces=", ["--watch-namespaces=", "leave it out"]),
-            ("--lease-namespace=-a", ["--lease-namespace=-a", "lower-case"]),
+            ("--namespaces=Blue", ["--namespaces=Blue", "lowercase"]),
+            ("--namespaces=,", ["--namespaces=,", "omit the flag"]),
+            ("manifests --watch-namespaces=", ["--watch-namespaces=", "omit the flag"]),
+            ("--lease-namespace=-a", ["--lease-namespace=-a", "lowercase"]),
             ("--kubeconfig", ["--kubeconfig", "missing argument"]),
             ("--qps=3", ["--qps", "--help"]),
             ("run", ["run", "--help"]),

@@ -1,37 +1,38 @@
-//! Why a program did not run.
+//! Errors of a program.
 
 use std::fmt;
 
 use windlass_client::ConfigError;
 use windlass_manager::ManagerError;
 
-/// Why a program did not run, or ended. `Debug` prints the same line as `Display`, for a `main` that returns it.
+/// The reason why a program did not run, or stopped. `Debug` prints the same line as `Display`, for a `main` that
+/// returns it.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument is wrong.
+    /// An argument is invalid.
     #[error("{0}; --help lists the arguments")]
     Argument(String),
-    /// The cluster cannot be found.
+    /// The cluster configuration is not found or invalid.
     #[error(transparent)]
     Cluster(#[from] ConfigError),
     /// The manager did not start, could not continue, or did not stop cleanly.
     #[error(transparent)]
     Manager(#[from] ManagerError),
-    /// Definitions could not be installed.
-    #[error("cannot install the definition {name}: {reason}")]
+    /// CRDs could not be installed.
+    #[error("cannot install CRD {name}: {reason}")]
     Install {
-        /// The definition.
+        /// The name of the CRD.
         name: String,
-        /// What went wrong.
+        /// The cause.
         reason: String,
     },
-    /// The operating system refused something.
+    /// A call of the operating system failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }

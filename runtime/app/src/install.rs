@@ -1,4 +1,4 @@
-//! Definitions of a program's kinds, put into the cluster before it runs.
+//! Installation of the program's CRDs before it runs.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use windlass_object::Verb;
 
 use crate::error::Error;
 
-/// How long a definition can take to be served.
+/// Time limit for a CRD to be served.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often the server is asked whether a definition is established.
+/// Interval between checks of whether a CRD is established.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Installs definitions before the caches of their kinds fill.
+/// Installs CRDs before the caches of their kinds are filled.
 pub(crate) struct CrdInstaller(Vec<CustomResourceDefinition>);
 
 impl Runnable for CrdInstaller {
@@ -27,7 +27,7 @@ impl Runnable for CrdInstaller {
     type Config = Vec<CustomResourceDefinition>;
 
     fn setup(setup: &mut Setup, crds: &Self::Config) -> Result<Self, SetupError> {
-        // An apply that creates takes both verbs.
+        // An apply that creates an object requires both verbs.
         setup.uses::<CustomResourceDefinition>([Verb::Get, Verb::Create, Verb::Patch]);
         Ok(Self(crds.clone()))
     }
@@ -37,14 +37,14 @@ impl Runnable for CrdInstaller {
     }
 }
 
-/// Applies these definitions, and waits until the server serves every version of their kinds. An older release may have
-/// established them without the versions that are new. Another replica of the API server can be later.
+/// Applies these CRDs, and waits until the server serves every version of their kinds: an older release can have
+/// established them without the new versions. Other replicas of the API server can lag behind.
 ///
 /// # Errors
-/// When the server refuses one, or does not serve it `within` this time: the error names the definition.
+/// When the server rejects a CRD, or does not serve it `within` this time. The error names the CRD.
 ///
 /// # Cancel safety
-/// What was applied stays.
+/// Applied CRDs remain.
 pub async fn install_crds(
     env: &Env,
     client: &Client,
@@ -62,13 +62,14 @@ pub async fn install_crds(
     for definition in crds {
         let name = definition.name_any();
         let served = env.timeout(within, served(env, client, definition)).await;
-        let late = || failed(&name, format!("the server does not serve all its versions after {within:?}"));
+        let late =
+            || failed(&name, format!("the server does not serve all of its versions after {within:?}"));
         served.map_err(|_| late())?.map_err(|reason| failed(&name, reason))?;
     }
     Ok(())
 }
 
-/// Waits until a definition is established and the discovery lists its kind in every version that it serves.
+/// Waits until a CRD is established and discovery lists its kind in every served version.
 async fn served(env: &Env, client: &Client, definition: &CustomResourceDefinition) -> Result<(), String> {
     established(env, &Api::all(client.clone()), &definition.name_any()).await?;
     let spec = &definition.spec;
@@ -81,7 +82,7 @@ async fn served(env: &Env, client: &Client, definition: &CustomResourceDefinitio
     Ok(())
 }
 
-/// Returns whether the discovery lists a resource. It needs no rule: every cluster lets accounts read the discovery.
+/// Returns whether discovery lists a resource. It needs no rule, because every cluster grants read access to discovery.
 async fn is_listed(client: &Client, version: &str, plural: &str) -> Result<bool, String> {
     match client.list_api_group_resources(version).await {
         Ok(listed) => Ok(listed.resources.iter().any(|resource| resource.name == plural)),
@@ -99,7 +100,7 @@ async fn established(env: &Env, api: &Api<CustomResourceDefinition>, name: &str)
             return Ok(());
         }
         if let Some(refused) = find("NamesAccepted").filter(|it| it.status == "False") {
-            return Err(refused.message.clone().unwrap_or_else(|| "its names are taken".to_owned()));
+            return Err(refused.message.clone().unwrap_or_else(|| "its names are in use".to_owned()));
         }
         env.sleep(LOOK_INTERVAL).await;
     }
@@ -136,7 +137,7 @@ mod tests {
         serde_json::from_value(definition).expect("a definition")
     }
 
-    /// A client of a server whose discovery lists v2 from the request of this number on; and the count of requests.
+    /// Returns a client whose server lists v2 in discovery from this request number on, and the count of requests.
     fn client(server: &ApiServer, from: u32) -> (Client, Arc<AtomicU32>) {
         let (server, asked) = (server.clone(), Arc::<AtomicU32>::default());
         let count = Arc::clone(&asked);
@@ -170,7 +171,8 @@ mod tests {
         let (client, _) = client(&server, u32::MAX);
         let installed =
             install_crds(&env, &client, &[definition(&["v1", "v2"])], Duration::from_secs(5)).await;
-        let expected = "cannot install the definition sites.example.com: the server does not serve all its versions after 5s";
+        let expected =
+            "cannot install CRD sites.example.com: the server does not serve all of its versions after 5s";
         assert_eq!(installed.expect_err("v2 is never listed").to_string(), expected);
     }
 }

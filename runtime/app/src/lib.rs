@@ -1,16 +1,18 @@
-//! An operator's `main`: arguments, the cluster, logging, signals, manifests.
+//! The `main` of an operator: arguments, cluster connection, logging, signals, manifests.
 //!
-//! [`run`] makes a program of some controllers. It has probes, metrics, leader election and an orderly shutdown, and prints
-//! the roles that it needs.
+//! [`run`] builds a program from controllers. The program has probes, metrics, leader election and graceful shutdown,
+//! and prints the roles that it needs.
 //!
 //! Guarantees:
-//! - Nothing is opened or sent before every argument is checked. What is wrong is one error that names the argument, what is
-//!   wrong with it, and what would be right.
-//! - The cluster is that of `--kubeconfig`, else of `$KUBECONFIG`, else of the Pod's service account, else of
-//!   `~/.kube/config`, in this order: in a Pod a home directory is never looked at. The choice is logged with the server.
+//! - All arguments are validated before the first file is opened or request is sent. An error names the argument, the
+//!   problem and the remedy.
+//! - The cluster is selected by `--kubeconfig`, otherwise by `$KUBECONFIG`, otherwise by the Pod's ServiceAccount,
+//!   otherwise by `~/.kube/config`. In a Pod the home directory is not checked. The choice is logged together with the
+//!   server.
+//! - A TLS provider and a log subscriber are installed only if the process has none.
 //! - A TLS provider and a log are installed only where the process has none.
 //!
-//! It is the one library that installs anything global. A program that wants to choose for itself uses
+//! This is the only library that installs global state. A program with other needs uses
 //! [`Manager`](windlass_manager::Manager).
 //!
 //! # Examples
@@ -46,11 +48,12 @@ pub use crate::install::install_crds;
 
 /// Runs a program of these controllers and runnables with the arguments of this process, until SIGTERM or SIGINT.
 ///
-/// `name` is that of the program's Lease, of its accounts and roles, and of its metrics: every operator in a cluster needs
-/// its own. The program prints its arguments with `--help`, and what its cluster must have with `manifests`.
+/// `name` is the name of the program's Lease, of its ServiceAccounts and roles, and of its metrics. Every operator in a
+/// cluster needs its own name. The program prints its arguments with `--help`, and the objects that its cluster needs
+/// with `manifests`.
 ///
 /// # Errors
-/// When an argument is wrong, or as [`Manager::run`](windlass_manager::Manager::run).
+/// When an argument is invalid, or as [`Manager::run`](windlass_manager::Manager::run).
 ///
 /// # Panics
 /// Outside of a tokio runtime with I/O and time.
@@ -61,25 +64,25 @@ pub async fn run(
     registrations.into_iter().fold(App::new(name), App::register).run().await
 }
 
-/// Returns an identity for this replica: the host, for people, and a part that no other incarnation has. It draws on the
-/// random numbers of `env` named `identity`, which can be taken once.
+/// Returns an identity for this replica: the host name, and a part that is unique per incarnation. It uses the random
+/// stream `identity` of `env`, which can be taken only once.
 pub fn identity(env: &Env) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{}", env.rng("identity").identifier())
 }
 
-/// [`run`] with more to say.
+/// A builder of programs with more options than [`run`].
 pub struct App {
     name: &'static str,
     registrations: Vec<Registration>,
     configure: Vec<Configure>,
 }
 
-/// A change of the configuration, once arguments and the cluster are known.
+/// A change of the configuration, called after arguments and cluster are known.
 type Configure = Box<dyn FnOnce(&mut ManagerConfig) + Send>;
 
 impl App {
-    /// A program without controllers. See [`run`] for its name.
+    /// Returns a program without controllers. See [`run`] for its name.
     pub fn new(name: &'static str) -> Self {
         Self { name, registrations: Vec::new(), configure: Vec::new() }
     }
@@ -91,8 +94,7 @@ impl App {
         self
     }
 
-    /// Changes the configuration of the manager. `change` has the last word over the arguments, and is called for
-    /// `manifests` too.
+    /// Changes the configuration of the manager. `change` overrides the arguments, and is also called for `manifests`.
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut ManagerConfig) + Send + 'static) -> Self {
         self.configure.push(Box::new(change));

@@ -1,4 +1,4 @@
-//! The steps of a program: arguments, configuration, the cluster, then run.
+//! The steps of a program: arguments, configuration, cluster, run.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
@@ -20,10 +20,11 @@ use crate::error::Error;
 use crate::install::CrdInstaller;
 use crate::{App, identity};
 
-/// What is logged unless `RUST_LOG` says otherwise. kube's client never warns: its warnings quote whole answers.
+/// The default log filter, without `RUST_LOG`. Warnings of kube's client are disabled because they quote whole
+/// responses.
 const FILTER: &str = "info,kube_client=error";
 
-/// Runs the program with these words.
+/// Runs the program with these arguments.
 pub(crate) async fn run(app: App, words: Vec<OsString>) -> Result<(), Error> {
     match Command::parse(app.name, words)? {
         Command::Help(text) => print(&text),
@@ -53,16 +54,16 @@ impl App {
 
     async fn manage(self, run: Run) -> Result<(), Error> {
         install_log(run.log_format);
-        // Fails if the process has one, which is then used.
+        // Fails if the process has installed a provider, which is then used.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let env = Env::system(self.name);
         let signals = ShutdownSignals::from_process(&env)
-            .map_err(|source| Error::System { what: "listen for signals", source })?;
+            .map_err(|source| Error::System { what: "install signal handlers", source })?;
         let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;
         let mut config = config(self.name, &identity(&env), &run, in_pod());
         self.configure.into_iter().for_each(|change| change(&mut config));
         let server = cluster.cluster_url.to_string();
-        tracing::info!(identity = config.identity, server, %source, "{} starts", self.name);
+        tracing::info!(identity = config.identity, server, %source, "{} starting", self.name);
         let mut registry = registry(self.registrations)?;
         if run.install_crds {
             let crds = Manifests::of(&registry, &config, &ManifestOptions::new("default"))?.crds;
@@ -78,18 +79,18 @@ fn registry(registrations: Vec<Registration>) -> Result<Registry, Error> {
     Ok(registry)
 }
 
-/// Has the definitions installed at the start.
+/// Registers the installer of CRDs, which runs at the start.
 fn install(registry: &mut Registry, crds: Vec<CustomResourceDefinition>) -> Result<(), Error> {
     let installer = Registration::runnable::<CrdInstaller>(crds);
     Ok(registry.register(installer).map_err(ManagerError::from)?)
 }
 
-/// Whether the process runs in a Pod, whatever cluster it works on.
+/// Returns whether the process runs in a Pod, regardless of its cluster.
 fn in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// The configuration that the arguments ask for.
+/// Returns the configuration for the arguments.
 fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig {
     let mut config = ManagerConfig::new(identity).named(name);
     config.election = config.election.filter(|_| run.leader_elect);
@@ -99,7 +100,7 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
     if !run.namespaces.is_empty() {
         config.cache.namespaces = Some(NamespaceSet::of(run.namespaces.iter().cloned()));
     }
-    // In a Pod the network decides who reaches the server, and reviews decide who reads.
+    // In a Pod the network limits connections, and delegated access limits reads.
     let in_pod = in_pod.then_some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8443)));
     config.admin = run.address.or(in_pod).map(|address| match address.ip().to_canonical().is_loopback() {
         true => AdminConfig::local(address),
@@ -108,7 +109,7 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
     config
 }
 
-/// Logs to stderr, unless the process has a log already.
+/// Logs to stderr, unless the process has a subscriber already.
 fn install_log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(FILTER));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

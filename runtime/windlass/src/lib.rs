@@ -1,7 +1,7 @@
-//! Kubernetes controllers: caches, queues, leader election, metrics and tests for what only fails at night.
+//! Kubernetes controllers: caches, queues, leader election, metrics and simulation tests.
 //!
-//! A controller says once what it watches and what it writes, and how one object comes to be as it should. This one
-//! keeps, next to every Service, a ConfigMap with the same labels:
+//! A controller declares the kinds that it watches and writes, and reconciles one object at a time. This example
+//! maintains a ConfigMap with the same labels for every Service:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -65,13 +65,16 @@
 //! }
 //! ```
 //!
-//! That is all of it. What follows from it: one cache of each kind for all
-//! controllers of the process, that resumes, re-lists and sets aside what it cannot decode; a queue in which no key is
-//! worked on twice at a time and one that fails waits alone; reconciles that never act on a cache older than their own
-//! last write; one active replica, no write after its lease; the refusal of requests that were not declared, and the
-//! roles for those that were; health, metrics, and a shutdown in order.
+//! This is the complete program. The runtime provides:
+//! - one cache of each kind for all controllers of the process, which resumes, relists and isolates undecodable
+//!   objects;
+//! - a queue that processes each key at most once at a time and delays only the keys that fail;
+//! - reconciles that never act on a cache older than their own last write;
+//! - one active replica, without writes after its Lease expires;
+//! - rejection of undeclared requests, and roles for the declared ones;
+//! - health checks, metrics and graceful shutdown.
 //!
-//! Its test is an hour in a cluster where everything goes wrong, in no time and without a cluster:
+//! Its test simulates an hour in a cluster with all faults. It takes no real time and needs no cluster:
 //!
 //! ```
 //! # #[cfg(all(test, feature = "testing"))] mod tests {
@@ -90,30 +93,31 @@
 //!
 //! # Where to go next
 //!
-//! - `examples/` has this controller as a whole program, and those that grow from there: indexes, a polled inventory,
-//!   kinds of one's own with children, a finalizer and conditions. Each has its tests.
-//! - `docs/writing-a-controller.md` goes through what can be said in `setup` and what a reconcile can rely on.
-//! - [`controller`] is what a controller is written against: the trait, mappers, predicates, timers, outcomes.
-//! - [`informer`] is the cache: [listers](informer::Lister), indexes, events with their causes, sources of one's own.
-//! - `testing`, with the feature of that name, is an API server in the process, clusters that fail, and oracles;
-//!   `docs/testing.md` shows how to use it.
-//! - [`run`] is the whole program, with `--help` and `manifests`; [`App`] is the same with more to say.
-//! - [`manager`] is the process: what starts in which order, who leads, how it ends.
-//! - [`admin`] serves health checks, metrics and pages of your own: `ManagerConfig::admin` is an [`admin::AdminConfig`].
+//! - `examples/` contains this controller as a complete program, and larger ones: indexes, a polled inventory, custom
+//!   kinds with children, a finalizer and conditions. Each example has tests.
+//! - `docs/writing-a-controller.md` describes the declarations in `setup` and the guarantees for a reconcile.
+//! - [`controller`] is the API of controllers: the trait, mappers, predicates, timers, outcomes.
+//! - [`informer`] is the cache: [listers](informer::Lister), indexes, events with their causes, custom sources.
+//! - `testing`, with the feature of that name, contains an in-process API server, simulated clusters with faults, and
+//!   oracles; `docs/testing.md` describes its use.
+//! - [`run`] is the complete program, with `--help` and `manifests`; [`App`] is the same with more options.
+//! - [`manager`] is the process: start order, leadership, shutdown.
+//! - [`admin`] serves health checks, metrics and custom endpoints: `ManagerConfig::admin` is an [`admin::AdminConfig`].
 //!
-//! Each module lists what its crate offers to users. The crate, such as `windlass-informer`, also has what hosts and tools
+//! Each module lists the public API of its crate for users. The crate, such as `windlass-informer`, also contains the
+//! API for hosts and tools, and describes its guarantees and limits. This crate contains only re-exports.
 //! need, and opens with its guarantees and refusals. There is nothing in this crate but names.
 
 #[doc(inline)]
 pub use windlass_app::{App, Error, identity, install_crds, run};
-/// A script into a test, with the feature `testing`.
+/// An attribute that turns a script into a simulation test, with the feature `testing`.
 #[cfg(feature = "testing")]
 pub use windlass_macros::simulation;
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use windlass_testing as testing;
 
-/// Health checks, metrics and pages of your own.
+/// Health checks, metrics and custom endpoints.
 pub mod admin {
     #[doc(inline)]
     pub use windlass_admin::{
@@ -122,7 +126,7 @@ pub mod admin {
     };
 }
 
-/// The connection to the API server: rates, identities, errors.
+/// The connection to the API server: rate limits, identities, errors.
 pub mod client {
     #[doc(inline)]
     pub use windlass_client::{
@@ -134,7 +138,7 @@ pub mod client {
     };
 }
 
-/// What a controller is written against: the trait, sources of keys, writers, outcomes.
+/// The API of controllers: the trait, sources of keys, writers, outcomes.
 pub mod controller {
     #[doc(inline)]
     pub use windlass_controller::{
@@ -148,7 +152,7 @@ pub mod controller {
     };
 }
 
-/// The configuration of the leader election, and how a Lease is lost.
+/// The configuration of leader election, and the reasons for losing a Lease.
 pub mod election {
     #[doc(inline)]
     pub use windlass_election::{
@@ -157,7 +161,7 @@ pub mod election {
     };
 }
 
-/// Clock, randomness and tasks: real, or simulated.
+/// Clock, random numbers and tasks: real or simulated.
 pub mod env {
     #[doc(inline)]
     pub use windlass_env::{Env, Instant, Pause, Rng, Task, TaskError, TaskGroup};
@@ -169,7 +173,7 @@ pub mod events {
     pub use windlass_events::{CapturedEvent, NewEvent, Recorder};
 }
 
-/// The cache: listers, indexes, events with their causes, sources of your own.
+/// The cache: listers, indexes, events with their causes, custom sources.
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
@@ -179,7 +183,7 @@ pub mod informer {
     };
 }
 
-/// The process: what starts in which order, which replica leads, how it ends.
+/// The process: start order, leadership, shutdown.
 pub mod manager {
     #[doc(inline)]
     pub use windlass_manager::{
@@ -190,7 +194,7 @@ pub mod manager {
     };
 }
 
-/// The metrics of the process, and those of your own.
+/// The metrics of the process, and custom metrics.
 pub mod metrics {
     #[doc(inline)]
     pub use windlass_metrics::{Gauge, Histogram, IntCounter, IntGauge, LocalHistogram, Metrics, names};
@@ -220,7 +224,7 @@ pub mod workqueue {
     };
 }
 
-/// What the file of a controller or runnable needs, and the `main` next to it: `use windlass::prelude::*;`.
+/// The common imports of controllers, runnables and their `main`: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
         BoxError, Change, Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError,

@@ -1,4 +1,4 @@
-//! What the server stands.
+//! Tests with misbehaving clients.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use futures_util::future::join_all;
 use super::*;
 use crate::PageResponse;
 
-/// How long a test waits for what must come.
+/// Time limit of each wait.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn few() -> Limits {
     Limits { connections: 8, ..Limits::default() }
 }
 
-/// Deadlines that tests can wait for.
+/// Deadlines that are short enough for tests.
 fn hasty() -> Limits {
     let soon = Duration::from_millis(200);
     Limits { head: soon, handshake: soon, stalled: soon, ..Limits::default() }
 }
 
 impl Served {
-    /// Waits until as many connections as this are open.
+    /// Waits until this number of connections is open.
     async fn open(&self, connections: i64) {
         let open = async {
             while self.parts.metrics.admin().connections.get() != connections {
@@ -31,14 +31,14 @@ impl Served {
         self.env.timeout(TIMEOUT, open).await.expect("as many connections");
     }
 
-    /// Waits until the server has closed this connection, and says what came before.
+    /// Waits until the server has closed this connection, and returns the data received before.
     async fn closed(&self, socket: &mut TcpStream) -> String {
         self.env.timeout(TIMEOUT, read_all(socket)).await.expect("closed by the server")
     }
 }
 
 #[tokio::test]
-async fn client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping() {
+async fn silent_client_does_not_delay_admin_server_stop() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let mut silent = served.connect().await;
     silent.write_all(b"GET /metr").await.expect("sent");
@@ -48,13 +48,13 @@ async fn client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping(
 
 // parity: read-header-timeout-32
 #[tokio::test]
-async fn head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() {
+async fn slow_request_head_is_cut_off_while_others_are_served() {
     let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
     let mut slow = served.connect().await;
     slow.write_all(b"GET /livez HTTP/1.1\r\nHost: a").await.expect("sent");
     let begun = served.env.now();
     let trickle = async {
-        // A letter now and then does not move the deadline.
+        // Additional bytes do not extend the deadline.
         while slow.write_all(b"a").await.is_ok() {
             assert_eq!(code(&served.ask("GET /livez").await), 200);
             served.env.sleep(Duration::from_millis(10)).await;
@@ -67,19 +67,19 @@ async fn head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() {
 
 // parity: read-header-timeout-32
 #[tokio::test]
-async fn however_many_connections_idle_a_probe_gets_through_and_no_more_than_the_bound_are_open() {
+async fn idle_connections_stay_within_limit_and_do_not_block_probes() {
     let served = Served::start_within(AdminConfig::local(anywhere()), few()).await;
     let mut idle = Vec::new();
     for number in 0..200 {
         idle.push(served.connect().await);
         if number % 10 == 0 {
-            assert_eq!(code(&served.ask("GET /livez").await), 200, "beside {number}");
-            assert_eq!(code(&served.ask("GET /metrics").await), 200, "beside {number}");
+            assert_eq!(code(&served.ask("GET /livez").await), 200, "after {number}");
+            assert_eq!(code(&served.ask("GET /metrics").await), 200, "after {number}");
         }
         assert!(served.parts.metrics.admin().connections.get() <= 8);
     }
     assert!(served.parts.metrics.admin().shed.get() >= 190);
-    // The first have made room; the last are still served.
+    // The first have been closed because of the limit; the last are still served.
     assert_eq!(served.closed(&mut idle[0]).await, "");
     let last = idle.pop().expect("two hundred");
     assert_eq!(code(&exchange(last, "GET /livez", "").await), 200);
@@ -87,7 +87,7 @@ async fn however_many_connections_idle_a_probe_gets_through_and_no_more_than_the
 }
 
 #[tokio::test]
-async fn connection_whose_request_is_being_answered_makes_no_room() {
+async fn connection_with_request_in_progress_is_not_closed_at_limit() {
     let config = AdminConfig { access: crate::Access::reviewed(), ..AdminConfig::local(anywhere()) };
     let served = Served::start_within(config, few()).await;
     served.reviewer.held.store(true, Ordering::Relaxed);
@@ -113,18 +113,18 @@ async fn connection_whose_request_is_being_answered_makes_no_room() {
 
 // parity: read-header-timeout-32
 #[tokio::test]
-async fn head_that_is_too_large_is_431_and_the_server_goes_on() {
+async fn oversized_request_head_returns_431_and_server_continues() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let large = format!("X-Large: {}\r\n", "a".repeat(40 * 1024));
     let many: String = (0..100).map(|number| format!("X-{number}: a\r\n")).collect();
     let whole = "a".repeat(1024 * 1024);
     for lines in [large, many, format!("X-Larger: {whole}\r\n")] {
         let mut socket = served.connect().await;
-        // The server may close before it has read it all.
+        // The server can close before it has read all data.
         let _cut =
             socket.write_all(format!("GET /livez HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes()).await;
         let answer = served.closed(&mut socket).await;
-        // What was left unread may reset the connection before the answer is read.
+        // Unread data can reset the connection before the response is read.
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
         assert_eq!(code(&served.ask("GET /livez").await), 200);
     }
@@ -134,7 +134,7 @@ async fn head_that_is_too_large_is_431_and_the_server_goes_on() {
 }
 
 #[tokio::test]
-async fn head_a_little_too_large_is_told_so() {
+async fn slightly_oversized_request_head_returns_431() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let lines = format!("X-Large: {}\r\n", "a".repeat(33 * 1024));
     assert_eq!(code(&exchange(served.connect().await, "GET /livez", &lines).await), 431);
@@ -143,7 +143,7 @@ async fn head_a_little_too_large_is_told_so() {
 
 // parity: read-header-timeout-32
 #[tokio::test]
-async fn request_with_a_body_is_refused_unread() {
+async fn request_with_body_is_rejected_unread() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     for lines in ["Content-Length: 1000000000\r\n", "Transfer-Encoding: chunked\r\n"] {
         let answer = exchange(served.connect().await, "GET /livez", lines).await;
@@ -155,7 +155,7 @@ async fn request_with_a_body_is_refused_unread() {
 
 // parity: read-header-timeout-32
 #[tokio::test]
-async fn requests_sent_ahead_are_answered_in_their_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let mut socket = served.connect().await;
     let one = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -177,11 +177,11 @@ async fn requests_sent_ahead_are_answered_in_their_order() {
 
 // parity: read-header-timeout-32
 #[tokio::test]
-async fn reader_that_takes_nothing_is_cut_off_and_what_it_would_not_read_is_let_go() {
+async fn client_that_reads_nothing_is_cut_off_and_memory_is_freed() {
     let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
     let heavy = bytes::Bytes::from(vec![b'a'; 16 * 1024 * 1024]);
     served.parts.pages.add("/heavy", Arc::new(move |_| PageResponse::text(heavy.clone())));
-    // Each would take a quarter of what answers may weigh together.
+    // Each takes a quarter of the memory limit of responses.
     let stalled = join_all((0..8).map(|_| async {
         let mut socket = served.connect().await;
         socket.write_all(b"GET /heavy HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
@@ -191,8 +191,8 @@ async fn reader_that_takes_nothing_is_cut_off_and_what_it_would_not_read_is_let_
     }));
     let stalled = stalled.await;
     let refused = stalled.iter().filter(|(_, first)| first.ends_with("503")).count();
-    assert_eq!(refused, 4, "what answers weigh together is bounded");
-    assert_eq!(code(&served.ask("GET /livez").await), 200, "a probe weighs nothing");
+    assert_eq!(refused, 4, "the memory of responses is bounded");
+    assert_eq!(code(&served.ask("GET /livez").await), 200, "a probe is not counted");
     served.open(0).await;
     assert_eq!(body(&served.ask("GET /heavy").await).len(), 16 * 1024 * 1024);
     served.stop().await;

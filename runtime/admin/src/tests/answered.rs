@@ -1,4 +1,4 @@
-//! Which page answers what.
+//! Tests of the endpoints and their responses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,8 +21,7 @@ async fn admin_server_answers_probes_and_scrapers_and_nothing_else() {
     caches.store(true, Ordering::Relaxed);
     assert!(served.ask("GET /readyz").await.ends_with("\r\n\r\nok"));
     let verbose = served.ask("GET /readyz?verbose&exclude=ping&exclude=x").await;
-    let lines =
-        "[+]caches ok\n[+]ping excluded: ok\nwarn: nothing was excluded for \"x\": there is no such check\n";
+    let lines = "[+]caches ok\n[+]ping excluded: ok\nwarn: cannot exclude \"x\": no such check\n";
     assert_eq!(body(&verbose), format!("{lines}readyz check passed\n"));
     assert_eq!(code(&served.ask("GET /livez/ping").await), 200);
     assert_eq!(code(&served.ask("GET /livez/nobody").await), 404);
@@ -41,12 +40,12 @@ async fn admin_server_answers_probes_and_scrapers_and_nothing_else() {
     let taken = again.expect_err("the port is taken").to_string();
     assert!(taken.starts_with(&format!("serving health and metrics on {address}: ")));
     served.stop().await;
-    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(address).await.is_err(), "the listener is closed");
 }
 
 // parity: extra-endpoints-extra-handlers, metrics-slis
 #[tokio::test]
-async fn pages_tell_what_there_is_how_it_runs_and_with_which_flags() {
+async fn endpoints_report_paths_status_configuration_and_flags() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     served
         .parts
@@ -78,7 +77,7 @@ async fn pages_tell_what_there_is_how_it_runs_and_with_which_flags() {
 
 // parity: statusz-flagz
 #[tokio::test]
-async fn statusz_and_flagz_are_objects_for_whoever_names_them_and_not_acceptable_otherwise() {
+async fn statusz_and_flagz_serve_objects_only_by_full_media_type() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let asked = async |path: &str, accept: &str| {
         exchange(served.connect().await, &format!("GET {path}"), &format!("Accept: {accept}\r\n")).await
@@ -107,7 +106,7 @@ async fn statusz_and_flagz_are_objects_for_whoever_names_them_and_not_acceptable
 
 // parity: extra-endpoints-extra-handlers
 #[tokio::test]
-async fn page_that_panics_answers_500_and_the_server_goes_on() {
+async fn panicking_endpoint_returns_500_and_server_continues() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     served.parts.pages.add("/wild", Arc::new(|_| panic!("boom")));
     let answer = served.ask("GET /wild").await;
@@ -125,15 +124,15 @@ async fn page_that_panics_answers_500_and_the_server_goes_on() {
 
 // parity: reasons-withheld-path-check
 #[tokio::test]
-async fn why_a_check_fails_is_for_whoever_has_the_right_to_that_check() {
+async fn failure_reason_is_shown_only_to_authorized_clients() {
     let reviewed =
         AdminConfig { tls: Tls::Plain, access: Access::reviewed(), ..AdminConfig::local(anywhere()) };
-    for (config, told) in [(AdminConfig::local(anywhere()), false), (reviewed, true)] {
+    for (config, shown) in [(AdminConfig::local(anywhere()), false), (reviewed, true)] {
         let served = Served::start(config).await;
         served.parts.health.live("caches", Arc::new(|| Err("pods in\nshop".to_owned())));
         assert!(served.ask("GET /livez").await.contains("[-]caches failed: reason withheld\n"));
         let answer = served.ask_as("reader", "GET /livez/caches").await;
-        assert_eq!((code(&answer), answer.contains("error: pods in shop\n")), (500, told), "{answer}");
+        assert_eq!((code(&answer), answer.contains("error: pods in shop\n")), (500, shown), "{answer}");
         served.stop().await;
     }
 }

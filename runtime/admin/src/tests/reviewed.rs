@@ -1,4 +1,4 @@
-//! Who is let in, and how often the API server is asked.
+//! Tests of delegated access, and of the number of reviews.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,11 +15,11 @@ fn reviewed() -> AdminConfig {
 
 // parity: token-review-subject-access
 #[tokio::test]
-async fn without_a_token_401_without_the_right_403_with_both_the_page() {
+async fn missing_token_returns_401_and_missing_permission_403() {
     let served = Served::start(reviewed()).await;
     let anonymous = served.ask("GET /metrics").await;
     assert!(code(&anonymous) == 401 && anonymous.contains("www-authenticate: Bearer"), "{anonymous}");
-    assert_eq!(served.reviewer.counts(), (0, 0), "without a token nobody is asked");
+    assert_eq!(served.reviewer.counts(), (0, 0), "no review without a token");
     let unknown = served.ask_as("nobody", "GET /metrics").await;
     assert!(code(&unknown) == 401 && unknown.contains("www-authenticate: Bearer"), "{unknown}");
     let nosy = served.ask_as("nosy", "GET /metrics").await;
@@ -27,10 +27,14 @@ async fn without_a_token_401_without_the_right_403_with_both_the_page() {
     assert_eq!((code(&nosy), body(&nosy).lines().count()), (403, 1));
     assert_eq!(code(&served.ask_as("reader", "GET /metrics").await), 200);
     assert_eq!(code(&served.ask_as("reader", "HEAD /metrics?a=b").await), 200);
-    assert_eq!(code(&served.ask_as("nosy", "GET /no/such").await), 403, "who may not look learns of no page");
+    assert_eq!(
+        code(&served.ask_as("nosy", "GET /no/such").await),
+        403,
+        "paths are not revealed to unauthorized users"
+    );
     assert_eq!(code(&served.ask_as("reader", "GET /no/such").await), 404);
 
-    let asked = served.reviewer.asked.lock().expect("nobody panics")["subjectaccessreviews"].clone();
+    let asked = served.reviewer.asked.lock().expect("not poisoned")["subjectaccessreviews"].clone();
     let path = json!({ "path": "/no/such", "verb": "get" });
     let whole = json!({ "user": "reader", "groups": ["readers"], "extra": { "pod": ["p"] }, "nonResourceAttributes": path });
     assert_eq!(asked, whole);
@@ -48,7 +52,7 @@ async fn without_a_token_401_without_the_right_403_with_both_the_page() {
 
 // parity: authorization-always-allow-paths
 #[tokio::test]
-async fn probes_need_no_token_and_their_sub_paths_do() {
+async fn probes_need_no_token_but_their_subpaths_do() {
     let served = Served::start(reviewed()).await;
     for path in ["/healthz", "/livez", "/readyz", "/livez?verbose"] {
         assert_eq!(code(&served.ask(&format!("GET {path}")).await), 200, "{path}");
@@ -63,25 +67,25 @@ async fn probes_need_no_token_and_their_sub_paths_do() {
 
 // parity: authorization-always-allow-paths
 #[tokio::test]
-async fn reviews_that_hang_hold_up_no_probe_and_nobody_from_elsewhere_and_are_bounded() {
+async fn hanging_reviews_are_bounded_and_delay_no_probe_or_cached_user() {
     let served = Served::start(reviewed()).await;
     assert_eq!(code(&served.ask_as("reader", "GET /metrics").await), 200);
     served.reviewer.held.store(true, Ordering::Relaxed);
-    let strangers =
+    let unknown_users =
         join_all((0..40).map(|number| {
-            let token = format!("stranger-{number}");
+            let token = format!("unknown-{number}");
             let socket = served.connect();
             async move {
                 exchange(socket.await, "GET /metrics", &format!("Authorization: Bearer {token}\r\n")).await
             }
         }));
-    let mut strangers = Box::pin(strangers);
+    let mut unknown_users = Box::pin(unknown_users);
     let meanwhile = async {
         for _ in 0..20 {
             assert_eq!(code(&served.ask("GET /livez").await), 200);
-            assert_eq!(code(&served.ask_as("reader", "GET /metrics").await), 200, "remembered");
+            assert_eq!(code(&served.ask_as("reader", "GET /metrics").await), 200, "cached");
         }
-        // The first sixteen of this address wait; the others were sent away.
+        // The first sixteen requests of this address wait; the others are rejected.
         while served.parts.metrics.admin().token_reviews.busy.get() < 24 {
             tokio::task::yield_now().await;
         }
@@ -89,16 +93,16 @@ async fn reviews_that_hang_hold_up_no_probe_and_nobody_from_elsewhere_and_are_bo
     };
     let codes: Vec<u16> = tokio::select! {
         biased;
-        answers = &mut strangers => answers.iter().map(|answer| code(answer)).collect(),
-        () = async { meanwhile.await; std::future::pending().await } => unreachable!("strangers are answered"),
+        answers = &mut unknown_users => answers.iter().map(|answer| code(answer)).collect(),
+        () = async { meanwhile.await; std::future::pending().await } => unreachable!("unknown users are answered"),
     };
-    drop(strangers);
+    drop(unknown_users);
     assert_eq!(codes.iter().filter(|code| **code == 503).count(), 24, "{codes:?}");
     assert_eq!(codes.iter().filter(|code| **code == 403).count(), 16, "{codes:?}");
     served.stop().await;
 }
 
-/// Reviews in virtual time.
+/// Delegated authorization in virtual time.
 struct Asked {
     env: Env,
     reviewer: Arc<Reviewer>,
@@ -122,7 +126,7 @@ impl Asked {
         self.reviews.admit(token, "/metrics", IpAddr::from(Ipv4Addr::LOCALHOST)).await
     }
 
-    /// Asks each second for `seconds`.
+    /// Sends a request each second for `seconds`.
     async fn ask_for(&self, token: &str, seconds: u64) {
         for _ in 0..seconds {
             let _answer = self.admit(token).await;
@@ -133,7 +137,7 @@ impl Asked {
 
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
-async fn user_is_remembered_for_a_minute_a_right_for_five_and_a_refusal_for_half_of_one() {
+async fn review_results_are_cached_for_their_ttls() {
     let reader = Asked::new();
     reader.ask_for("reader", 600).await;
     assert_eq!(reader.reviewer.counts(), (10, 2));
@@ -147,7 +151,7 @@ async fn user_is_remembered_for_a_minute_a_right_for_five_and_a_refusal_for_half
 
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
-async fn many_who_come_at_once_with_one_token_cost_one_review_of_each_kind() {
+async fn concurrent_requests_with_one_token_share_reviews() {
     let asked = Asked::new();
     let all = join_all((0..10).map(|_| asked.admit("reader"))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
@@ -156,13 +160,13 @@ async fn many_who_come_at_once_with_one_token_cost_one_review_of_each_kind() {
 
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
-async fn api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_not_remembered() {
+async fn failing_review_is_retried_with_backoff_and_not_cached() {
     let asked = Asked::new();
     asked.reviewer.away.store(true, Ordering::Relaxed);
     let begun = asked.env.now();
     assert!(matches!(asked.admit("reader").await, Err(AuthError::Unreachable)));
     let waited = asked.env.now().saturating_duration_since(begun);
-    // 0.5, 0.75, 1.125 and 1.6875 s, and up to a fifth more.
+    // 0.5, 0.75, 1.125 and 1.6875 s, plus jitter of up to a fifth.
     assert!((4.0625..4.875).contains(&waited.as_secs_f64()), "{waited:?}");
     assert_eq!(asked.reviewer.counts(), (5, 0));
     asked.reviewer.away.store(false, Ordering::Relaxed);
@@ -172,7 +176,7 @@ async fn api_server_that_is_away_is_asked_five_times_with_pauses_and_that_is_not
 
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
-async fn review_that_is_never_answered_ends_after_ten_seconds() {
+async fn unanswered_review_times_out_after_ten_seconds() {
     let asked = Asked::new();
     asked.reviewer.held.store(true, Ordering::Relaxed);
     let begun = asked.env.now();

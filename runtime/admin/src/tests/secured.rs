@@ -1,4 +1,4 @@
-//! TLS: certificates made and given, their replacement, protocols.
+//! Tests of TLS: generated and configured certificates, reloads, protocols.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -22,7 +22,7 @@ fn secured(tls: Tls) -> AdminConfig {
     AdminConfig { tls, ..AdminConfig::local(anywhere()) }
 }
 
-/// Believes everybody.
+/// A verifier that accepts every certificate.
 #[derive(Debug)]
 struct Credulous;
 
@@ -82,7 +82,7 @@ impl Served {
 
 // parity: https-certificates-alpn-without
 #[tokio::test]
-async fn self_signed_certificate_is_good_for_the_hosts_name_localhost_and_the_address_and_no_other() {
+async fn self_signed_certificate_covers_host_localhost_and_address_only() {
     let served = Served::start(secured(Tls::SelfSigned)).await;
     let stream = served.handshaken(&[]).await;
     let presented = stream.get_ref().1.peer_certificates().expect("one")[0].clone().into_owned();
@@ -104,7 +104,7 @@ async fn self_signed_certificate_is_good_for_the_hosts_name_localhost_and_the_ad
 
 // parity: https-certificates-alpn-without
 #[tokio::test]
-async fn server_speaks_tls_1_2_and_1_3_with_http_1_alone() {
+async fn server_supports_tls_1_2_and_1_3_with_http_1_only() {
     let served = Served::start(secured(Tls::SelfSigned)).await;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let config = client(&[version], &["http/1.1"]);
@@ -118,7 +118,7 @@ async fn server_speaks_tls_1_2_and_1_3_with_http_1_alone() {
 }
 
 #[tokio::test]
-async fn who_speaks_plain_http_to_it_is_told_and_who_says_nothing_is_cut_off() {
+async fn plain_http_gets_error_and_silent_client_is_cut_off() {
     let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
     let served = Served::start_within(secured(Tls::SelfSigned), limits).await;
     let answer = served.ask("GET /livez").await;
@@ -133,7 +133,7 @@ async fn who_speaks_plain_http_to_it_is_told_and_who_says_nothing_is_cut_off() {
     served.stop().await;
 }
 
-/// A certificate and its key, in PEM.
+/// Returns a certificate and its key in PEM.
 fn pair(name: &str) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
     let certificate =
@@ -150,7 +150,7 @@ fn write(folder: &Path, (certificate, key): &(String, String)) {
     fs::write(folder.join("tls.key"), key).expect("written");
 }
 
-/// Files that are followed, in virtual time.
+/// Watched files in virtual time.
 struct Followed {
     env: Env,
     folder: tempfile::TempDir,
@@ -173,7 +173,7 @@ impl Followed {
         Self { env, folder, metrics, certificates }
     }
 
-    /// Lets this many seconds pass, and says how many certificates were replaced and refused by then.
+    /// Sleeps for this number of seconds, and returns the numbers of reloaded and rejected certificates.
     async fn after(&self, seconds: u64) -> (u64, u64) {
         self.env.sleep(Duration::from_secs(seconds)).await;
         let metrics = self.metrics.admin();
@@ -188,7 +188,7 @@ impl Followed {
 
 // parity: certwatcher-errors-without-files
 #[tokio::test(start_paused = true)]
-async fn certificate_that_is_replaced_is_served_within_ten_seconds() {
+async fn replaced_certificate_is_served_within_ten_seconds() {
     let followed = Followed::start();
     assert_eq!(followed.after(60).await, (0, 0));
     let second = pair("second");
@@ -201,7 +201,7 @@ async fn certificate_that_is_replaced_is_served_within_ten_seconds() {
 
 // parity: certwatcher-counts-reads-errors
 #[tokio::test(start_paused = true)]
-async fn broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
+async fn broken_pair_is_rejected_once_and_previous_one_is_kept() {
     let followed = Followed::start();
     let first = fs::read_to_string(followed.folder.path().join("tls.crt")).expect("read");
     let first = (first, String::new());
@@ -226,12 +226,12 @@ async fn broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
 
 // parity: certwatcher-counts-reads-errors
 #[tokio::test(start_paused = true)]
-async fn key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
+async fn mismatched_key_is_rechecked_before_it_is_rejected() {
     let followed = Followed::start();
     let second = pair("second");
     followed.after(5).await;
     fs::write(followed.folder.path().join("tls.crt"), &second.0).expect("written");
-    // The look at ten seconds finds them apart, the one at eleven together.
+    // The check at ten seconds finds a mismatch, the recheck at eleven a match.
     assert_eq!(followed.after(5).await, (0, 0));
     followed.env.sleep(Duration::from_millis(500)).await;
     fs::write(followed.folder.path().join("tls.key"), &second.1).expect("written");
@@ -241,7 +241,7 @@ async fn key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
 
 // parity: certwatcher-errors-without-files
 #[tokio::test(start_paused = true)]
-async fn link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once() {
+async fn moved_symlink_of_mounted_secret_replaces_both_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let (at, second) = (folder.path(), pair("second"));
     for (name, pair) in [("..one", &pair("first")), ("..two", &second)] {
@@ -267,7 +267,7 @@ async fn link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once()
     assert!(second.0.replace('\n', "").contains(&certificates.served()));
 }
 
-/// Starts its own server, and drops it; or what is said instead.
+/// Starts and drops a server with this TLS configuration; returns the error message if it does not start.
 async fn start_with(tls: Tls) -> Result<(), String> {
     let (env, metrics) = (Env::system("admin"), Metrics::new());
     let health = Health::new(metrics.clone());
@@ -279,7 +279,7 @@ async fn start_with(tls: Tls) -> Result<(), String> {
 }
 
 impl Served {
-    /// The certificate that a client is shown.
+    /// Returns the certificate that the server presents to a client.
     async fn presented(&self) -> CertificateDer<'static> {
         let stream = self.handshaken(&[]).await;
         stream.get_ref().1.peer_certificates().expect("one")[0].clone().into_owned()
@@ -288,7 +288,7 @@ impl Served {
 
 // parity: cert-dir
 #[tokio::test]
-async fn pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
+async fn persisted_pair_is_generated_once_and_reused() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path().join("pki").join("admin");
     let kept = Tls::Persisted { folder: at.clone(), name: "windlass".to_owned() };
@@ -296,7 +296,7 @@ async fn pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
     let first = served.presented().await;
     served.stop().await;
     let mode = |name: &str| fs::metadata(at.join(name)).expect("written").permissions().mode() & 0o777;
-    assert_eq!(mode("windlass.key"), 0o600, "others are not to read it");
+    assert_eq!(mode("windlass.key"), 0o600, "only the owner can read it");
     assert_eq!(mode("windlass.crt") & 0o600, 0o600);
     let served = Served::start(secured(kept)).await;
     assert_eq!(served.presented().await, first);
@@ -305,7 +305,7 @@ async fn pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
 
 // parity: cert-dir
 #[tokio::test]
-async fn what_is_kept_already_is_served_and_what_is_half_there_or_broken_is_neither_completed_nor_replaced() {
+async fn existing_pair_is_served_and_partial_or_broken_pair_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
     let kept = Tls::Persisted { folder: at.to_owned(), name: "tls".to_owned() };
@@ -318,16 +318,16 @@ async fn what_is_kept_already_is_served_and_what_is_half_there_or_broken_is_neit
 
     fs::remove_file(at.join("tls.key")).expect("removed");
     let half = start_with(kept.clone()).await.expect_err("half");
-    assert!(half.contains("tls.crt is there and ") && half.contains("tls.key is not: add"), "{half}");
+    assert!(half.contains("tls.crt exists and ") && half.contains("tls.key does not; add"), "{half}");
     assert_eq!(fs::read_to_string(at.join("tls.crt")).expect("still there"), given.0);
     fs::write(at.join("tls.key"), "no key").expect("written");
     let broken = start_with(kept).await.expect_err("no key");
-    assert!(broken.contains("tls.key has no private key in PEM"), "{broken}");
+    assert!(broken.contains("no private key in PEM found in "), "{broken}");
     assert_eq!(fs::read_to_string(at.join("tls.key")).expect("still there"), "no key");
 }
 
 #[tokio::test]
-async fn folder_that_cannot_be_made_or_written_is_named() {
+async fn error_names_folder_that_cannot_be_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     fs::write(&file, "").expect("written");
@@ -340,7 +340,7 @@ async fn folder_that_cannot_be_made_or_written_is_named() {
 
 // parity: certwatcher-errors-without-files
 #[tokio::test]
-async fn certificate_that_cannot_be_used_is_an_error_of_one_line_before_anything_listens() {
+async fn unusable_certificate_fails_start_with_one_line_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let given = Tls::Files { certificate: path.join("tls.crt"), key: path.join("tls.key") };
@@ -354,11 +354,11 @@ async fn certificate_that_cannot_be_used_is_an_error_of_one_line_before_anything
     write(path, &(secret.clone(), secret.clone()));
     let no_certificate = started().await.expect_err("a key only");
     let quoted = secret.lines().nth(1).expect("a line of the key");
-    assert!(no_certificate.contains("has no certificate in PEM") && !no_certificate.contains(quoted));
+    assert!(no_certificate.contains("no certificate in PEM found in") && !no_certificate.contains(quoted));
 }
 
 #[tokio::test]
-async fn server_whose_port_is_taken_leaves_no_task_behind() {
+async fn failed_bind_leaves_no_task() {
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path(), &pair("a"));
     let tls = Tls::Files { certificate: folder.path().join("tls.crt"), key: folder.path().join("tls.key") };
@@ -375,9 +375,9 @@ async fn server_whose_port_is_taken_leaves_no_task_behind() {
 }
 
 #[tokio::test]
-async fn stop_that_is_dropped_half_way_can_be_taken_up_again() {
+async fn dropped_stop_can_be_resumed() {
     let mut served = Served::start(secured(Tls::SelfSigned)).await;
-    assert!(served.server.close().now_or_never().is_none(), "its task has not had a turn");
+    assert!(served.server.close().now_or_never().is_none(), "its task has not been polled");
     assert_ne!(served.env.tasks(), Vec::<String>::new());
     served.server.close().await;
     assert_eq!(served.env.tasks(), Vec::<String>::new());
