@@ -1,7 +1,7 @@
-//! `windlass explain`: asks a running process why an object has not been reconciled.
+//! `windlass explain`: queries a running process for the reason why an object has not been reconciled.
 //!
-//! Guarantees: exit code 0 with the answer on stdout, 1 with one line on stderr that says what to do; no token is sent
-//! over plain HTTP; nothing but the admin server is asked, and nothing is changed.
+//! Guarantees: exit code 0 with the answer on stdout, 1 with one line on stderr that contains the remedy; no token is
+//! sent over plain HTTP; only the admin server is queried, and nothing is changed.
 
 mod arguments;
 
@@ -26,13 +26,13 @@ use arguments::Output;
 /// The name of the subcommand, and of its client.
 const NAME: &str = "explain";
 
-/// How long the server is waited for.
+/// Time limits of the query.
 #[derive(Copy, Clone, Debug)]
 struct ExplainTimeouts {
-    /// For being connected to it, TLS and all.
+    /// To connect, including TLS.
     connect: Duration,
-    /// For its answer then. It has that in memory, but asks two reviews of the API server first, each of which may take
-    /// 10 s.
+    /// To receive the response. The server has it in memory, but sends two reviews to the API server first, each with a
+    /// limit of 10 s.
     answer: Duration,
 }
 
@@ -40,10 +40,10 @@ const TIMEOUT: ExplainTimeouts =
     ExplainTimeouts { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
 
 impl Arguments {
-    /// Asks, and writes the answer to stdout.
+    /// Sends the query, and writes the answer to stdout.
     ///
     /// # Errors
-    /// Whatever kept it from an answer, with what to do about it.
+    /// The reason why there is no answer, with a remedy.
     pub(crate) fn run(self) -> Result<()> {
         let provider = rustls::crypto::ring::default_provider().install_default();
         provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
@@ -57,8 +57,8 @@ impl Arguments {
         std::io::stdout().write_all(answer.as_bytes()).context("cannot write the answer")
     }
 
-    async fn ask(&self, patience: ExplainTimeouts) -> Result<String> {
-        let config = self.config(patience).await?;
+    async fn ask(&self, timeouts: ExplainTimeouts) -> Result<String> {
+        let config = self.config(timeouts).await?;
         let client = kube::Client::try_from(config).map_err(|error| anyhow!("{}", one_line(&error)))?;
         let Arguments { controller, key, output, .. } = self;
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -69,15 +69,16 @@ impl Arguments {
             Output::Json => "application/json",
         };
         let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
-        let ExplainTimeouts { connect, answer: within } = patience;
-        // Whoever could not be connected to has failed before, so that no answer came for at least as long as is said.
+        let ExplainTimeouts { connect, answer: within } = timeouts;
+        // A failed connection has returned an error before, so a timeout means that the response took at least
+        // `within`.
         let answer = Env::system(NAME).timeout(connect + within, client.request_text(request)).await;
         let Ok(answer) = answer else { return Err(self.unanswered(within)) };
         answer.map_err(|error| self.explained(&error))
     }
 
-    /// How to reach the server, and as whom. kube reads certificates, tokens and plugins.
-    async fn config(&self, patience: ExplainTimeouts) -> Result<Config> {
+    /// Returns the configuration of the client. kube reads certificates, tokens and plugins.
+    async fn config(&self, timeouts: ExplainTimeouts) -> Result<Config> {
         let Arguments { server, token_file, kubeconfig, certificate_authority, .. } = self;
         let user = match (token_file, kubeconfig) {
             (Some(file), _) => Some(AuthInfo { token: Some(token_in(file)?.into()), ..AuthInfo::default() }),
@@ -86,7 +87,7 @@ impl Arguments {
         };
         ensure!(
             user.is_none() || server.scheme_str() == Some("https"),
-            "{server} speaks plain HTTP, over which no token is sent: write --server=https://..."
+            "{server} uses plain HTTP, and no token is sent over plain HTTP; use --server=https://..."
         );
         let cluster = Cluster {
             server: Some(server.to_string()),
@@ -100,22 +101,22 @@ impl Arguments {
         )
         .await;
         let mut config = config.map_err(|error| anyhow!("{}", one_line(&error)))?;
-        (config.connect_timeout, config.read_timeout) = (Some(patience.connect), None);
-        // What is forwarded to this machine is not to be looked for behind a proxy.
+        (config.connect_timeout, config.read_timeout) = (Some(timeouts.connect), None);
+        // A port forwarded to this machine is not reachable through a proxy.
         config.proxy_url = None;
         Ok(config)
     }
 
-    /// Of a server that listens and says nothing.
+    /// Returns the error for a server that accepts connections and does not respond.
     fn unanswered(&self, within: Duration) -> anyhow::Error {
         let Arguments { server, .. } = self;
         anyhow!(
-            "{server} was connected to, but no answer came within {within:?}: look in its log whether the API server \
-             answers its reviews of tokens, and try again"
+            "{server} accepted the connection and did not respond within {within:?}; check in its log whether the \
+             API server answers its token reviews, and try again"
         )
     }
 
-    /// Adds what can be done about it.
+    /// Returns the error with a remedy.
     fn explained(&self, error: &kube::Error) -> anyhow::Error {
         let Arguments { server, .. } = self;
         if let kube::Error::Api(status) = error {
@@ -123,38 +124,40 @@ impl Arguments {
         }
         let line = one_line(error);
         if line.contains("InvalidContentType") || line.contains("InvalidMessage") {
-            return anyhow!("{server} does not speak TLS: write --server=http://...");
+            return anyhow!("{server} does not use TLS; use --server=http://...");
         }
         if line.contains("certificate") {
             return anyhow!(
-                "{server} is not trusted: name who vouches for it with --certificate-authority, or pass \
+                "the certificate of {server} is not trusted; pass its CA with --certificate-authority, or pass \
                  --insecure-skip-tls-verify ({line})"
             );
         }
         anyhow!(
-            "cannot reach {server}: {line}; is it the admin server's address (--bind-address, --secure-port)? In a \
-             cluster: kubectl -n kube-system port-forward <pod> 10257"
+            "cannot reach {server}: {line}; check the address of the admin server (--bind-address, --secure-port); \
+             in a cluster: kubectl -n kube-system port-forward <pod> 10257"
         )
     }
 }
 
-/// What an answer that is none means.
+/// Returns the error for a response with this status.
 fn refused(server: &Uri, code: u16, message: &str) -> anyhow::Error {
     match code {
         401 => anyhow!(
-            "{server} does not know who asks (401): show a token with --token-file or --kubeconfig; `kubectl create \
-             token <serviceaccount>` makes one"
+            "{server} denied the request (401): the token is missing or unknown; pass --token-file or --kubeconfig; \
+             `kubectl create token <serviceaccount>` creates a token"
         ),
         403 => anyhow!(
-            "{server} does not let this user ask (403): add to a cluster role: - {{ nonResourceURLs: [\"/debug/*\"], \
-             verbs: [get] }}"
+            "{server} denied the request (403): the user has no permission; add to a ClusterRole: \
+             - {{ nonResourceURLs: [\"/debug/*\"], verbs: [get] }}"
         ),
-        _ if message.is_empty() => anyhow!("{server} answered {code}: is it windlass's admin server?"),
+        _ if message.is_empty() => {
+            anyhow!("{server} answered {code}; check that it is the admin server of windlass")
+        }
         _ => anyhow!("{message}"),
     }
 }
 
-/// The token alone: what `kubectl create token` prints ends with the end of a line, which no header may hold.
+/// Returns the token without the newline that `kubectl create token` prints, which a header must not contain.
 fn token_in(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         anyhow!(
@@ -165,7 +168,7 @@ fn token_in(file: &Path) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The credentials of a kubeconfig's current user, without certificates, which the admin server does not look at.
+/// Returns the credentials of a kubeconfig's current user, without certificates, which the admin server ignores.
 fn user_of(file: &Path) -> Result<AuthInfo> {
     let kubeconfig = Kubeconfig::read_from(file)
         .map_err(|error| anyhow!("cannot use {}: {}", file.display(), one_line(&error)))?;
@@ -175,17 +178,18 @@ fn user_of(file: &Path) -> Result<AuthInfo> {
     let user =
         auth_infos.into_iter().find(|one| Some(&one.name) == name.as_ref()).and_then(|one| one.auth_info);
     let Some(AuthInfo { token, token_file, exec, auth_provider, .. }) = user else {
-        bail!("{} has no current user: `kubectl config view` shows what it holds", file.display());
+        bail!("{} has no current user; check it with `kubectl config view`", file.display());
     };
     ensure!(
         token.is_some() || token_file.is_some() || exec.is_some() || auth_provider.is_some(),
-        "the current user of {} has no token: `kubectl create token <serviceaccount>` makes one for --token-file",
+        "the current user of {} has no token; create one with `kubectl create token <serviceaccount>` and pass \
+         --token-file",
         file.display()
     );
     Ok(AuthInfo { token, token_file, exec, auth_provider, ..AuthInfo::default() })
 }
 
-/// A kubeconfig of one cluster and one user.
+/// Returns a kubeconfig of one cluster and one user.
 fn only(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
     let name = || NAME.to_owned();
     let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
@@ -199,7 +203,7 @@ fn only(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
 }
 
 fn text_of(path: &Path) -> Result<String> {
-    let text = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
+    let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
     Ok(text.to_owned())
 }
 
@@ -209,36 +213,36 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a server at this address. Nothing here is waited for as long as a user would.
-    async fn told(address: std::net::SocketAddr) -> String {
+    /// Returns the error about a server at this address, with timeouts that are short enough for tests.
+    async fn error_of(address: std::net::SocketAddr) -> String {
         let server = format!("--server=http://{address}");
         let arguments = Arguments::parse_words(&["replicaset", "shop/web", &server]);
-        let patience =
+        let timeouts =
             ExplainTimeouts { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
-        arguments.expect("valid arguments").ask(patience).await.expect_err("no answer").to_string()
+        arguments.expect("valid arguments").ask(timeouts).await.expect_err("no answer").to_string()
     }
 
     #[tokio::test]
-    async fn server_that_says_nothing_is_told_apart_from_one_that_is_not_there() {
+    async fn silent_server_is_distinguished_from_absent_server() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let silent = told(address).await;
-        assert!(silent.contains("was connected to, but no answer came within 100ms"), "{silent}");
+        let silent = error_of(address).await;
+        assert!(silent.contains("did not respond within 100ms"), "{silent}");
         drop(listener);
-        let absent = told(address).await;
+        let absent = error_of(address).await;
         assert!(absent.starts_with("cannot reach http://"), "{absent}");
     }
 
     #[test]
-    fn token_is_sent_without_the_end_of_its_line() {
+    fn token_is_sent_without_newline() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "a.b.c\n").expect("it can be written");
         assert_eq!(token_in(file.path()).expect("a token"), "a.b.c");
     }
 
     #[test]
-    fn answer_is_waited_for_longer_than_its_reviews_may_take() {
-        // Each review of the admin server may take 10 s.
+    fn answer_timeout_exceeds_both_reviews() {
+        // Each review of the admin server can take 10 s.
         assert!(TIMEOUT.answer > 2 * Duration::from_secs(10));
     }
 }

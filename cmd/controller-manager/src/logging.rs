@@ -1,15 +1,15 @@
-//! From verbosity and format to a subscriber.
+//! Log subscriber for a verbosity and a format.
 //!
-//! Guarantees: log lines go to stderr, stdout stays for what was asked for; the libraries below windlass stay
-//! silent, warnings aside, until verbosity 6. kube's client never warns: its warnings quote whole answers, Secrets
-//! among them, and what went wrong is told by whoever asked.
+//! Guarantees: log lines go to stderr, and stdout contains only the requested output. Below verbosity 6, libraries
+//! other than windlass log only warnings. Warnings of kube's client are disabled because they quote whole responses,
+//! including Secrets; the callers log these failures.
 
 use tracing_subscriber::EnvFilter;
 
 use crate::config::Logging;
 use crate::settings::Format;
 
-/// Installs the process's subscriber. Called once, by `main` alone.
+/// Installs the subscriber of the process. Called once, by `main`.
 ///
 /// # Errors
 /// If a subscriber has been installed before.
@@ -28,7 +28,7 @@ fn is_terminal() -> bool {
     std::io::IsTerminal::is_terminal(&std::io::stderr())
 }
 
-/// Filter directives for a verbosity as klog's users know it.
+/// Returns the filter directives for a verbosity of klog.
 fn filter(verbosity: u32) -> &'static str {
     match verbosity {
         0..=3 => "warn,kube_client=error,windlass=info",
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_that_quote_whole_answers_are_never_logged() {
+    fn kube_client_warnings_are_never_logged() {
         for verbosity in 0..=10 {
             let filter = filter(verbosity);
             assert!(

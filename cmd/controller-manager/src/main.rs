@@ -1,4 +1,4 @@
-//! The windlass binary. All of it is in the library next to it, where tests can reach it.
+//! The windlass binary. The implementation is in the library next to it, where tests can reach it.
 
 use std::process::ExitCode;
 

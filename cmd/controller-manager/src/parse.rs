@@ -15,7 +15,7 @@ use crate::settings::{InvalidInput, Settings};
 pub enum ParseOutcome {
     /// A text is printed, or a subcommand runs.
     Printed(String),
-    /// Nothing runs, because of this error.
+    /// No process runs, because of this error.
     Refused(String),
     /// Controllers would run.
     Accepted {

@@ -1,7 +1,7 @@
-//! Which controllers, on which runtime, against which cluster: the parts put together.
+//! Runs the process: controllers, runtime and cluster connection.
 //!
-//! Guarantees: nothing is opened before every argument has been checked; the process ends as soon as the manager has,
-//! without waiting for threads that look up names.
+//! Guarantees: all arguments are validated before a file is opened or a request is sent; the process exits as soon as
+//! the manager returns, without waiting for threads that resolve names.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -40,12 +40,12 @@ async fn manage(env: Env, config: Config) -> Result<()> {
     let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
     let server = cluster.cluster_url.to_string();
     let kept = kept(&manager);
-    let signals = ShutdownSignals::from_process(&env).context("cannot listen for signals")?;
+    let signals = ShutdownSignals::from_process(&env).context("cannot install signal handlers")?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         identity = manager.identity,
         server,
-        "windlass starts"
+        "windlass starting"
     );
     let manager = Manager::new(env, manager, cluster)?;
     let manager =
@@ -61,7 +61,7 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where the certificate of the admin server is kept, if it is.
+/// Returns the directory in which the admin server persists its certificate.
 fn kept(config: &ManagerConfig) -> Option<PathBuf> {
     match &config.admin.as_ref()?.tls {
         Tls::Persisted { folder, .. } => Some(folder.clone()),
@@ -69,17 +69,17 @@ fn kept(config: &ManagerConfig) -> Option<PathBuf> {
     }
 }
 
-/// Adds what only the binary knows: which flag to turn.
+/// Adds the flags to change, which only the binary knows.
 fn explained(error: ManagerError, server: &str, kept: Option<&Path>) -> anyhow::Error {
     match error {
         ManagerError::Admin(AdminError::Bind { address, source }) => {
             let problem = format!("cannot listen on {address}: {source}");
-            let remedy = "choose another port, or 0 to serve nothing";
+            let remedy = "choose another port, or 0 to disable the server";
             anyhow!("--secure-port={}: {problem}; {remedy}", address.port())
         }
         ManagerError::Admin(AdminError::Tls(problem)) => match kept {
             Some(folder) => {
-                let remedy = "name a directory that this process may write, or leave it out";
+                let remedy = "name a directory that this process can write, or leave it out";
                 anyhow!("--cert-dir={}: {problem}; {remedy}", folder.display())
             }
             None => {
@@ -87,13 +87,13 @@ fn explained(error: ManagerError, server: &str, kept: Option<&Path>) -> anyhow::
             }
         },
         ManagerError::ApiServerUnreachable { .. } => {
-            anyhow!("{error}; check that {server} is the address and that --kubeconfig may use it")
+            anyhow!("{error}; check the address {server} and the credentials in --kubeconfig")
         }
         other => other.into(),
     }
 }
 
-/// Ends the runtime at once: whoever lost its lease must be gone, not wait for a name to be resolved.
+/// Shuts the runtime down immediately: a process that lost its lease must exit without waiting for name resolution.
 fn end(runtime: Runtime) {
     runtime.shutdown_background();
 }

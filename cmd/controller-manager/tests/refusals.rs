@@ -1,4 +1,4 @@
-//! What the binary says when it cannot do what it was asked: one line on stderr, exit code 1, the cluster untouched.
+//! Failures of the binary: one line on stderr, exit code 1, and no request to the cluster.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 fn windlass(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_windlass"))
         .args(arguments)
-        // Wherever the test runs, it must not find a cluster by itself.
+        // The test must not find a cluster in its environment.
         .env_remove("KUBERNETES_SERVICE_HOST")
         .env_remove("KUBERNETES_SERVICE_PORT")
         .env_remove("KUBECONFIG")
@@ -17,7 +17,7 @@ fn windlass(arguments: &[&str]) -> Output {
         .expect("the binary starts")
 }
 
-/// The one line on stderr of a run that must fail.
+/// Returns the line on stderr of a run that must fail.
 #[track_caller]
 fn refusal(arguments: &[&str]) -> String {
     let output = windlass(arguments);
@@ -37,7 +37,7 @@ fn refused_with(arguments: &[&str], parts: &[&str]) {
     }
 }
 
-/// A listener that counts who connects, and tells whoever does that it is no API server.
+/// Starts a server that counts connections and answers each with an error.
 fn counting_server() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
@@ -47,7 +47,7 @@ fn counting_server() -> (String, Arc<AtomicUsize>) {
         for stream in listener.incoming() {
             counted.fetch_add(1, Ordering::SeqCst);
             let Ok(mut stream) = stream else { continue };
-            // Whoever has gone meanwhile needs no answer.
+            // The client can have closed the connection.
             let _ = stream.read(&mut [0; 1024]);
             let _ = stream.write_all(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n");
         }
@@ -90,7 +90,7 @@ fn invalid_arguments_are_rejected_with_culprit_and_remedy() {
     }
 }
 
-/// A file in a folder that goes with the first value.
+/// Writes a file. It is deleted when the first value is dropped.
 fn file(content: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("windlass.yaml");
@@ -128,7 +128,7 @@ fn nothing_is_sent_if_settings_are_invalid() {
         &[&master, "--cert-dir=/dev/null/certificates"],
         &["--cert-dir=/dev/null/certificates: ", "kube-controller-manager.", "name a directory that this"],
     );
-    assert_eq!(connections.load(Ordering::SeqCst), 0, "the API server was asked something");
+    assert_eq!(connections.load(Ordering::SeqCst), 0, "a request was sent to the API server");
 }
 
 // parity: write-config-to
@@ -181,7 +181,7 @@ fn port_in_use_is_reported_before_any_request() {
     let (server, connections) = counting_server();
     let (master, port) = (format!("--master={server}"), format!("--secure-port={port}"));
     refused_with(&[&master, &port], &[&port, "choose another port"]);
-    assert_eq!(connections.load(Ordering::SeqCst), 0, "the API server was asked something");
+    assert_eq!(connections.load(Ordering::SeqCst), 0, "a request was sent to the API server");
 }
 
 #[test]
@@ -198,5 +198,5 @@ fn failing_api_server_is_retried_and_then_reported() {
     let (server, connections) = counting_server();
     let master = format!("--master={server}");
     refused_with(&[&master, "--secure-port=0"], &["within 10s", &server]);
-    assert!(connections.load(Ordering::SeqCst) > 1, "it was asked once only");
+    assert!(connections.load(Ordering::SeqCst) > 1, "there was no retry");
 }

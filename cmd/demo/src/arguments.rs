@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 use jiff::SignedDuration;
 
-/// A small cluster with windlass at work on it. By default it needs nothing else, and nothing is left of it.
+/// A small cluster with running windlass controllers. By default it needs no other programs, and leaves nothing behind.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "windlass-demo", bin_name = "cargo demo", max_term_width = 110)]
 pub(crate) struct Arguments {
@@ -19,19 +19,19 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) nodes: u32,
 
-    /// Let requests fail, answers get lost, watches break and pods die.
+    /// Inject failed requests, lost responses, broken watches and pod deletions.
     #[arg(long)]
     pub(crate) faults: bool,
 
-    /// End after this time, such as 30s or 5m. Without it, Ctrl-C ends the demo.
+    /// Stop after this time, such as 30s or 5m. Without it, Ctrl-C stops the demo.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Write the kubeconfig to this file, which is kept. Without it, it is a temporary file.
+    /// Write the kubeconfig to this file and keep it. Without it, a temporary file is used.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig_out: Option<PathBuf>,
 
-    /// Port on loopback for kubectl. 0 is any free one.
+    /// Port on loopback for kubectl. 0 selects a free port.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) port: u16,
 
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     pub(crate) control_plane: ControlPlaneKind,
 }
 
-/// Which control plane windlass runs against.
+/// The control plane that windlass connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ControlPlaneKind {
     /// The API server in this process.
@@ -63,10 +63,10 @@ pub(crate) enum ControlPlaneKind {
 }
 
 impl Arguments {
-    /// Rejects what the chosen control plane cannot do.
+    /// Rejects arguments that the selected control plane does not support.
     ///
     /// # Errors
-    /// Names the flag.
+    /// Returns an error that names the flag.
     pub(crate) fn validate(&self) -> Result<()> {
         if self.control_plane == ControlPlaneKind::Real {
             let only_in_process =

@@ -1,4 +1,4 @@
-//! The cluster of the demo: a control plane, windlass in this process, and informers that observe.
+//! The cluster of the demo: a control plane, windlass in this process, and informers that observe the cluster.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -38,14 +38,14 @@ struct Parts {
     trouble: Option<Task<()>>,
 }
 
-/// Where the kubeconfig is. A temporary one goes with its folder.
+/// The kubeconfig file. A temporary one is deleted with its directory.
 struct Kubeconfig {
     path: PathBuf,
     _folder: Option<TempDir>,
 }
 
 impl Cluster {
-    /// Starts everything.
+    /// Starts all parts.
     ///
     /// # Errors
     /// When a file cannot be read or written, or a part does not start.
@@ -59,61 +59,61 @@ impl Cluster {
         Ok(Self { parts: parts?, control_plane })
     }
 
-    /// The URL for kubectl.
+    /// Returns the URL for kubectl.
     pub(crate) fn address(&self) -> String {
         self.control_plane.address()
     }
 
-    /// The file for kubectl.
+    /// Returns the path of the kubeconfig.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.parts.kubeconfig.path
     }
 
-    /// The kubectl that was built with the control plane, if one was.
+    /// Returns the kubectl that was built with the control plane, if there is one.
     pub(crate) fn kubectl(&self) -> Option<&Path> {
         self.control_plane.kubectl()
     }
 
-    /// The objects now. `before` is returned if nothing has changed.
+    /// Returns the current objects, or `before` if there are no changes.
     pub(crate) fn observe(&self, before: ClusterSnapshot) -> ClusterSnapshot {
         self.parts.observer.observe(before)
     }
 
-    /// Every controller now.
+    /// Returns the current state of every controller.
     pub(crate) fn panel(&self) -> Vec<ControllerView> {
         self.parts.panel.look()
     }
 
-    /// The client of an administrator.
+    /// Returns a client with administrator permissions.
     pub(crate) fn client(&self) -> kube::Client {
         self.control_plane.client("demo")
     }
 
-    /// Fails once a part has ended by itself.
+    /// Checks that all parts are running.
     ///
     /// # Errors
-    /// When one has.
+    /// When a part has stopped on its own.
     pub(crate) fn must_run(&self) -> Result<()> {
         self.parts.windlass.must_run()?;
         self.control_plane.must_run()
     }
 
-    /// Keeps the logs of the control plane, if it has any.
+    /// Keeps the logs of the control plane, if there are any.
     pub(crate) fn keep_logs(&self) {
         self.control_plane.keep_logs();
     }
 
-    /// Ends everything in order: a part that writes ends before the part it writes to.
+    /// Stops all parts gracefully: a part that writes stops before the part that it writes to.
     ///
     /// # Errors
-    /// What did not end in order, or could not be written.
+    /// When a part did not stop gracefully, or a file could not be written.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { control_plane, parts } = self;
         if let Some(trouble) = &parts.trouble {
             trouble.abort();
         }
         let windlass = match parts.windlass.end().await {
-            // Its last requests get lost as well.
+            // Faults are injected into its last requests as well.
             Err(error) if parts.trouble.is_some() => {
                 tracing::warn!(error = one_line(error.as_ref()), "the last requests failed");
                 Ok(())
@@ -146,16 +146,16 @@ impl Parts {
 }
 
 impl Kubeconfig {
-    /// Chooses the file, before anything is started.
+    /// Selects the file before any part is started.
     fn prepare(wanted: Option<&Path>) -> Result<Self> {
         let Some(path) = wanted else {
             let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir();
-            let folder = folder.context("making a folder for the kubeconfig")?;
+            let folder = folder.context("creating a directory for the kubeconfig")?;
             return Ok(Self { path: folder.path().join("kubeconfig"), _folder: Some(folder) });
         };
         let about = || format!("--kubeconfig-out={}", path.display());
         must_be_ours(path).with_context(about)?;
-        // The user pastes it into another terminal, whose folder is another.
+        // The user pastes the path into another terminal with another working directory.
         Ok(Self { path: std::path::absolute(path).with_context(about)?, _folder: None })
     }
 
@@ -165,11 +165,11 @@ impl Kubeconfig {
     }
 }
 
-/// Rejects a file that no demo has written, such as the user's own kubeconfig.
+/// Rejects a file that was not written by a demo, such as the user's own kubeconfig.
 fn must_be_ours(path: &Path) -> Result<()> {
     match std::fs::read_to_string(path) {
         Ok(text) if text.starts_with(MARK) => Ok(()),
-        Ok(_) => bail!("there is a file already, which no demo has written; name another"),
+        Ok(_) => bail!("the file exists and was not written by a demo; name another file"),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_that_no_demo_has_written_is_left_alone() {
+    fn file_that_demo_did_not_write_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("config");
         assert!(must_be_ours(&path).is_ok());

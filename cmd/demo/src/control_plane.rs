@@ -1,10 +1,13 @@
-//! What windlass runs against: an API server in this process with simulated nodes, or a real control plane.
+//! The control plane: an API server in this process with simulated nodes, or a real control plane.
 
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use kube::Client;
 use tokio::net::TcpListener;
 use windlass::env::{Env, Task};
@@ -19,11 +22,17 @@ use crate::arguments::{Arguments, ControlPlaneKind};
 use crate::fault_plan;
 use crate::running::{Running, service};
 
+/// Time limit for finding existing binaries.
+const LOOKING: Duration = Duration::from_millis(500);
+
+/// Interval at which a build reports progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A running control plane.
 pub(crate) enum ControlPlane {
     /// In this process.
     InProcess(Box<InProcess>),
-    /// etcd and kube-apiserver. Its processes end when it is dropped.
+    /// etcd and kube-apiserver. Their processes are stopped on drop.
     Real(Box<Real>),
 }
 
@@ -37,7 +46,7 @@ pub(crate) struct InProcess {
     serving: Task<Result<(), ServeError>>,
 }
 
-/// The control plane of the tests.
+/// The control plane that the tests use.
 pub(crate) struct Real {
     plane: harness::ControlPlane,
     client: Client,
@@ -47,16 +56,40 @@ pub(crate) struct Real {
 /// Builds the real control plane if it is missing, which takes minutes, and reports progress.
 ///
 /// # Errors
-/// If it cannot be built.
-pub(crate) fn build() -> Result<()> {
-    Assets::ensure().map(drop).context("building the control plane")
+/// When it cannot be built.
+#[expect(clippy::disallowed_methods, reason = "there is no runtime yet, nor a simulation")]
+pub(crate) fn build(env: &Env) -> Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    let begun = env.now();
+    std::thread::spawn(move || drop(sender.send(Assets::ensure())));
+    let mut timeout = LOOKING;
+    loop {
+        match receiver.recv_timeout(timeout) {
+            Ok(assets) => return assets.map(drop).context("building the control plane"),
+            Err(RecvTimeoutError::Disconnected) => bail!("building the control plane was interrupted"),
+            Err(RecvTimeoutError::Timeout) if timeout == LOOKING => report(
+                "Building etcd, kube-apiserver, kubectl and others from source, once for this user: about four \
+                 minutes on two cores.",
+            ),
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = env.now().saturating_duration_since(begun).as_secs();
+                report(&format!("Building the control plane: {seconds} s"));
+            }
+        }
+        timeout = PROGRESS_INTERVAL;
+    }
+}
+
+fn report(line: &str) {
+    // The build continues if stderr is closed.
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 impl ControlPlane {
-    /// Starts it with its nodes.
+    /// Starts the control plane with its nodes.
     ///
     /// # Errors
-    /// When the port is taken, the state cannot be read, or a process does not start.
+    /// When the port is in use, the state cannot be read, or a process does not start.
     pub(crate) async fn start(env: &Env, arguments: &Arguments) -> Result<Self> {
         match arguments.control_plane {
             ControlPlaneKind::InProcess => {
@@ -66,7 +99,7 @@ impl ControlPlane {
         }
     }
 
-    /// The URL for kubectl.
+    /// Returns the URL for kubectl.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::InProcess(plane) => format!("http://{}", plane.address),
@@ -74,10 +107,10 @@ impl ControlPlane {
         }
     }
 
-    /// The text of a kubeconfig for an administrator.
+    /// Returns a kubeconfig with administrator permissions.
     ///
     /// # Errors
-    /// When that of the real control plane cannot be read.
+    /// When the kubeconfig of the real control plane cannot be read.
     pub(crate) fn kubeconfig(&self) -> Result<String> {
         match self {
             Self::InProcess(plane) => Ok(plane.server.kubeconfig(plane.address)),
@@ -87,7 +120,7 @@ impl ControlPlane {
         }
     }
 
-    /// The kubectl that was built with it, if one was.
+    /// Returns the kubectl that was built with the control plane, if there is one.
     pub(crate) fn kubectl(&self) -> Option<&Path> {
         match self {
             Self::InProcess(_) => None,
@@ -95,7 +128,7 @@ impl ControlPlane {
         }
     }
 
-    /// A client with this user name. The real control plane knows one administrator.
+    /// Returns a client with this user name. The real control plane has only one administrator.
     pub(crate) fn client(&self, user: &'static str) -> Client {
         match self {
             Self::InProcess(plane) => Client::new(plane.server.as_user(user), "default"),
@@ -103,7 +136,7 @@ impl ControlPlane {
         }
     }
 
-    /// The client of windlass, whose requests and answers get lost if `faults` is set.
+    /// Returns the client of windlass. If `faults` is set, its requests and responses are subject to faults.
     pub(crate) fn client_of_windlass(&self, env: &Env, faults: bool) -> Client {
         match self {
             Self::InProcess(plane) if faults => {
@@ -116,31 +149,31 @@ impl ControlPlane {
         }
     }
 
-    /// Fails once a part has ended by itself.
+    /// Checks that all parts are running.
     ///
     /// # Errors
-    /// When one has.
+    /// When a part has stopped on its own.
     pub(crate) fn must_run(&self) -> Result<()> {
         match self {
             Self::InProcess(plane) => {
-                ensure!(!plane.serving.is_finished(), "the API server ended by itself");
+                ensure!(!plane.serving.is_finished(), "the API server stopped unexpectedly");
                 plane.nodes.must_run()
             }
             Self::Real(_) => Ok(()),
         }
     }
 
-    /// Keeps the logs of its processes, if it has any.
+    /// Keeps the logs of its processes, if there are any.
     pub(crate) fn keep_logs(&self) {
         if let Self::Real(plane) = self {
             plane.plane.keep_logs();
         }
     }
 
-    /// Ends it, and writes the state if requested.
+    /// Stops the control plane, and writes the state if requested.
     ///
     /// # Errors
-    /// What did not end in order, or could not be written.
+    /// When a part did not stop gracefully, or the state could not be written.
     pub(crate) async fn end(self) -> Result<()> {
         match self {
             Self::InProcess(plane) => plane.end().await,
@@ -169,8 +202,8 @@ impl InProcess {
         let nodes = self.nodes.end().await;
         self.server.stop();
         let served = match self.serving.await {
-            Ok(served) => served.context("the API server did not end in order"),
-            Err(error) => Err(anyhow!("the API server did not end in order: {error}")),
+            Ok(served) => served.context("the API server did not stop gracefully"),
+            Err(error) => Err(anyhow!("the API server did not stop gracefully: {error}")),
         };
         let kept = self.state.as_ref().map_or(Ok(()), |path| {
             self.memory.snapshot_to(path).with_context(|| format!("--state={}", path.display()))
@@ -179,20 +212,25 @@ impl InProcess {
     }
 }
 
-/// The state of an earlier demo if there is one, else an empty one.
+/// Returns the state of an earlier demo if the file exists, otherwise an empty state.
 fn memory(state: Option<&Path>) -> Result<InMemoryStorage> {
     let Some(path) = state else { return Ok(InMemoryStorage::new(MemoryOptions::default())) };
     let about = || format!("--state={}", path.display());
     if path.try_exists().with_context(about)? {
         return InMemoryStorage::restore_from(path, MemoryOptions::default()).with_context(about);
     }
-    // Checked at the start, when there is no state to lose.
+    // Checked at start, before there is state to lose.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    ensure!(folder.is_dir(), "{}: there is no folder {}; make it first", about(), folder.display());
+    ensure!(
+        folder.is_dir(),
+        "{}: the directory {} does not exist; create it first",
+        about(),
+        folder.display()
+    );
     Ok(InMemoryStorage::new(MemoryOptions::default()))
 }
 
-/// The nodes have their own connection, without faults.
+/// Starts the nodes with a separate connection without faults.
 fn start_nodes(env: &Env, count: u32, server: &ApiServer) -> Result<Running> {
     let options = NodeOptions { count, ..NodeOptions::default() };
     let config = ManagerConfig { name: "nodes".into(), election: None, ..ManagerConfig::new("nodes") };
@@ -220,6 +258,6 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         assert!(memory(Some(&folder.path().join("state"))).is_ok());
         let lost = memory(Some(&folder.path().join("missing/state"))).expect_err("no such folder");
-        assert!(lost.to_string().contains("missing; make it first"), "{lost}");
+        assert!(lost.to_string().contains("missing does not exist; create it first"), "{lost}");
     }
 }

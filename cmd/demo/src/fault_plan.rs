@@ -1,4 +1,4 @@
-//! Bad times, on request: requests fail, answers get lost, watches break, and pods die.
+//! Faults on request: failed requests, lost responses, broken watches, and pod deletions.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use kube::{Client, ResourceExt as _};
 use windlass::env::{Env, Rng, Task};
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 
-/// Until when the faults last, counted from the start of the machine: longer than any runs.
+/// Duration of the faults: longer than any demo runs.
 const FOR_EVER: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
 
-/// The shortest and the longest time between two deaths.
+/// Minimum and maximum time between two pod deletions.
 const BETWEEN_DEATHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
-/// How many pods are looked at to choose a victim: it need not be a fair choice.
+/// Number of pods from which a victim is selected. The selection need not be uniform.
 const CANDIDATES: u32 = 100;
 
-/// What goes wrong between windlass and the API server, in thousandths of what could.
+/// Returns the faults between windlass and the API server, with probabilities per mille.
 pub(crate) fn plan(seed: u64) -> FaultPlan {
     let steadily = |permille, what| Fault::during(FOR_EVER, what).permille(permille);
     let faults = vec![
@@ -36,7 +36,7 @@ pub(crate) fn plan(seed: u64) -> FaultPlan {
     FaultPlan { seed, faults }
 }
 
-/// Deletes a pod every now and then.
+/// Starts a task that deletes a random pod every 1 to 4 seconds.
 pub(crate) fn start(env: &Env, client: Client) -> Task<()> {
     let (env, rng) = (env.clone(), env.rng("trouble"));
     env.clone().spawn("trouble", kill_pods(env, client, rng))
@@ -52,7 +52,7 @@ async fn kill_pods(env: Env, client: Client, mut rng: Rng) {
             continue;
         };
         let namespaced: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-        // One that is gone already has died as well.
+        // A pod that is already deleted is fine as well.
         let _gone = namespaced.delete(&pod.name_any(), &DeleteParams::default()).await;
     }
 }

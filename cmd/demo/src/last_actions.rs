@@ -1,4 +1,4 @@
-//! The last thing each controller did to the cluster, noted where its requests pass.
+//! Records the last write of each controller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,17 +7,17 @@ use std::task::{Context, Poll};
 use http::{Method, Request, header};
 use tower::{Layer, Service};
 
-/// What each controller did last, by its name.
+/// The last write of each controller, by its name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastActions(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl LastActions {
-    /// What that controller did last.
+    /// Returns the last write of a controller.
     pub(crate) fn last(&self, controller: &str) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(controller).cloned()
     }
 
-    fn note<B>(&self, request: &Request<B>) {
+    fn record<B>(&self, request: &Request<B>) {
         let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let controller = agent.and_then(|agent| agent.rsplit('/').next());
         if let (Some(controller), Some(deed)) = (controller, deed(request)) {
@@ -26,7 +26,7 @@ impl LastActions {
     }
 }
 
-/// A write in a few words; none for what is no write, or nobody's concern.
+/// Describes a write briefly; `None` for reads and for Events.
 fn deed<B>(request: &Request<B>) -> Option<String> {
     let verb = match *request.method() {
         Method::POST => "create",
@@ -40,7 +40,7 @@ fn deed<B>(request: &Request<B>) -> Option<String> {
     (!object.ends_with("/events") && !object.contains("/events/")).then(|| format!("{verb} {object}"))
 }
 
-/// What is left of a path without a namespace after its group and version.
+/// Returns the part of a cluster-scoped path after group and version.
 fn cluster_wide(path: &str) -> &str {
     let skipped = if path.starts_with("/api/") { 3 } else { 4 };
     path.splitn(skipped + 1, '/').last().unwrap_or(path)
@@ -54,7 +54,7 @@ impl<S> Layer<S> for LastActions {
     }
 }
 
-/// Notes requests on their way to `inner`.
+/// Records requests before they are sent to `inner`.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordActions<S> {
     deeds: LastActions,
@@ -71,7 +71,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for RecordActions<S> {
     }
 
     fn call(&mut self, request: Request<B>) -> S::Future {
-        self.deeds.note(&request);
+        self.deeds.record(&request);
         self.inner.call(request)
     }
 }
@@ -87,18 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn write_is_noted_under_its_controller_and_reads_and_events_are_not() {
+    fn writes_are_recorded_by_controller_without_reads_and_events() {
         let deeds = LastActions::default();
-        deeds.note(&request(Method::DELETE, "/api/v1/namespaces/default/pods/web-1"));
-        deeds.note(&request(Method::GET, "/api/v1/namespaces/default/pods/web-2"));
-        deeds.note(&request(Method::POST, "/api/v1/namespaces/default/events"));
+        deeds.record(&request(Method::DELETE, "/api/v1/namespaces/default/pods/web-1"));
+        deeds.record(&request(Method::GET, "/api/v1/namespaces/default/pods/web-2"));
+        deeds.record(&request(Method::POST, "/api/v1/namespaces/default/events"));
         let last = deeds.last("replicaset-controller");
         assert_eq!(last.as_deref(), Some("delete default/pods/web-1"));
         assert_eq!(deeds.last("endpoints-controller"), None);
     }
 
     #[test]
-    fn objects_without_a_namespace_are_named_without_their_group() {
+    fn cluster_scoped_objects_are_named_without_their_group() {
         assert_eq!(
             deed(&request(Method::PUT, "/api/v1/nodes/a/status")).as_deref(),
             Some("update nodes/a/status")

@@ -1,11 +1,11 @@
-//! `cargo demo`: a small cluster with windlass at work on it, to look at and to try.
+//! `cargo demo`: a small cluster with running windlass controllers, to observe and to try.
 //!
 //! By default everything runs in this process: an API server on loopback, nodes that run no containers, and all
 //! built-in controllers. With `--control-plane real` the controllers run against etcd and kube-apiserver, built from
-//! source. A terminal shows a screen that is redrawn; other output is one line for each change.
+//! source. On a terminal the demo redraws a screen; other output has one line for each change.
 //!
-//! Guarantees: nothing that it started is left when it ends; the first Ctrl-C ends it in order, the second at once; the
-//! exit code is 0 after an orderly end, also when standard output is closed.
+//! Guarantees: no process and no temporary file is left after the exit; the first Ctrl-C stops gracefully, the second
+//! immediately; the exit code is 0 after a graceful stop, also if standard output is closed.
 
 mod arguments;
 mod cluster;
@@ -14,7 +14,6 @@ mod fault_plan;
 mod last_actions;
 mod observed;
 mod panel;
-mod picture;
 mod render;
 mod running;
 mod screen;
@@ -38,32 +37,31 @@ use self::cluster::Cluster;
 use self::observed::ClusterSnapshot;
 use self::screen::{Key, Screen};
 
-/// The least pause between two looks: quicker than eyes, slower than what there is to see.
+/// Minimum delay between two updates of the screen.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many times longer than a look the pause after it lasts: looking must not keep the machine busy, however many
-/// pods there are.
+/// Ratio of the delay to the duration of the update before it, which limits CPU usage with many pods.
 const REST: u32 = 4;
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The exit code says the same if nobody reads.
+            // The exit code reports the same if stderr is closed.
             let _ = writeln!(io::stderr(), "windlass-demo: {}", one_line(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Starts everything, shows it until asked to end, and ends it.
+/// Starts all parts, displays them until the stop, and stops them.
 fn run(arguments: &Arguments) -> Result<()> {
     arguments.validate()?;
     let env = Env::system("demo");
     let begun = env.now();
     if arguments.control_plane == ControlPlaneKind::Real {
-        // No signal is handled yet: Ctrl-C ends this process and its compilers alike.
-        control_plane::build()?;
+        // No signal handler is installed yet: Ctrl-C terminates this process and its compilers.
+        control_plane::build(&env)?;
     }
     let on_terminal = io::stdout().is_terminal() && !arguments.plain;
     screen::quieten(on_terminal);
@@ -74,18 +72,17 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: bool) -> Result<()> {
-    let signals = ShutdownSignals::from_process(env).context("cannot listen for signals")?;
+    let signals = ShutdownSignals::from_process(env).context("cannot install signal handlers")?;
     let started = tokio::select! {
         biased;
-        // The processes of a real control plane end when it is dropped, and tasks with the runtime.
+        // The processes of a real control plane are stopped on drop, and tasks with the runtime.
         () = signals.draining() => return Ok(()),
         started = Cluster::start(env, arguments) => started,
     };
     let cluster = started?;
     let mut screen = Screen::open(on_terminal, env, begun)?;
     let shown = if_read(show(env, arguments, &cluster, &mut screen, &signals).await);
-    let drawn = arguments.picture.as_deref().map_or(Ok(()), |path| screen.write_picture(path));
-    // Nobody may read any more: the cluster is ended and its state kept all the same.
+    // Standard output might be closed: the cluster is stopped and its state kept nevertheless.
     let closed = if_read(screen.close());
     if shown.is_err() {
         cluster.keep_logs();
@@ -93,27 +90,27 @@ async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: boo
     let ended = tokio::select! {
         biased;
         ended = cluster.end() => ended,
-        () = signals.aborted() => Err(anyhow!("interrupted again: everything was cut off")),
+        () = signals.aborted() => Err(anyhow!("interrupted again: all parts were aborted")),
     };
-    let told = if_read(screen.say("Everything has ended."));
+    let printed = if_read(screen.say("Everything has ended."));
     match (shown, ended) {
-        // A part that ended by itself says why at the end.
+        // A part that stopped unexpectedly reports the reason when it is stopped.
         (Err(shown), Err(ended)) => Err(ended.context(shown)),
-        (shown, ended) => shown.and(ended).and(closed).and(drawn).and(told),
+        (shown, ended) => shown.and(ended).and(closed).and(printed),
     }
 }
 
-/// A closed standard output ends a demo without a failure.
+/// Converts a closed standard output into success.
 fn if_read(outcome: Result<()>) -> Result<()> {
     outcome.or_else(|error| if is_unread(&error) { Ok(()) } else { Err(error) })
 }
 
-/// Whether the error is that standard output is closed.
+/// Returns whether the error means that standard output is closed.
 fn is_unread(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Applies the workload and shows what follows, until asked to end.
+/// Applies the workload and displays changes until the stop.
 async fn show(
     env: &Env,
     arguments: &Arguments,
@@ -151,7 +148,7 @@ async fn show(
     }
 }
 
-/// Commands to try, ready to be pasted.
+/// Returns commands to try, quoted for a shell.
 fn invitation(cluster: &Cluster, arguments: &Arguments) -> Vec<String> {
     let mut lines = vec![format!("export KUBECONFIG={}", quoted(cluster.kubeconfig()))];
     lines.extend(cluster.kubectl().map(|kubectl| format!("alias kubectl={}", quoted(kubectl))));
@@ -167,7 +164,7 @@ fn invitation(cluster: &Cluster, arguments: &Arguments) -> Vec<String> {
     lines
 }
 
-/// A path as a shell reads it.
+/// Returns a path quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+".contains(letter);

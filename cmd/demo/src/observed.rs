@@ -1,6 +1,6 @@
-//! What exists in the cluster at one moment, reduced to what is shown.
+//! A snapshot of the cluster, reduced to the displayed data.
 //!
-//! It is read from the caches of informers. Each follows its own watch, so an effect can be seen before its cause.
+//! The data is read from informer caches. Each has its own watch, so an effect can be observed before its cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory};
 
 use crate::running::{base, service, unlimited};
 
-/// How far a pod has come.
+/// The lifecycle stage of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PodStage {
-    /// Created, and on no node yet.
+    /// Created, not scheduled to a node.
     Waiting,
-    /// On a node, and not ready.
+    /// Scheduled to a node, not ready.
     Starting,
     /// Ready for traffic.
     Ready,
-    /// Deleted, and not gone yet.
+    /// Terminating.
     Ending,
-    /// Its containers have ended for good.
+    /// Completed: its containers have terminated permanently.
     Over,
 }
 
-/// A pod as the demo shows it.
+/// A pod as displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodView {
     pub(crate) node: Option<String>,
@@ -41,18 +41,18 @@ pub(crate) struct PodView {
     pub(crate) stage: PodStage,
 }
 
-/// A ReplicaSet as the demo shows it.
+/// A ReplicaSet as displayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReplicaSetView {
-    /// How many pods it is to have.
+    /// Desired number of pods.
     pub(crate) wanted: u64,
-    /// How many its status reports.
+    /// Number of pods in the status.
     pub(crate) reported: u64,
-    /// How many of those are ready.
+    /// Number of ready pods in the status.
     pub(crate) ready: u64,
 }
 
-/// The cluster at one moment. Names are `namespace/name`.
+/// A snapshot of the cluster. Names are `namespace/name`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterSnapshot {
     /// The version of each cache, in the order of [`Observer`].
@@ -64,7 +64,7 @@ pub(crate) struct ClusterSnapshot {
     pub(crate) nodes: usize,
 }
 
-/// Informers of what is shown.
+/// Informers of the displayed objects.
 pub(crate) struct Observer {
     factory: InformerFactory,
     endpoints: Lister<Endpoints>,
@@ -77,7 +77,7 @@ impl Observer {
     /// Starts the informers.
     ///
     /// # Errors
-    /// When no client can be made.
+    /// When no client can be created.
     pub(crate) fn start(env: &Env, client: Client) -> Result<Self> {
         let env = env.with_incarnation("observer", 0);
         let metrics = Metrics::new();
@@ -95,7 +95,7 @@ impl Observer {
         Ok(observer)
     }
 
-    /// The cluster now. `before` is returned if nothing has changed.
+    /// Returns the current snapshot, or `before` if there are no changes.
     pub(crate) fn observe(&self, before: ClusterSnapshot) -> ClusterSnapshot {
         let Self { endpoints, pods, sets, nodes, factory: _ } = self;
         let versions = [endpoints.version(), pods.version(), sets.version(), nodes.version()];
@@ -111,14 +111,14 @@ impl Observer {
         }
     }
 
-    /// Ends the informers.
+    /// Stops the informers.
     pub(crate) async fn end(self) {
         self.factory.shutdown().await;
     }
 }
 
 impl ClusterSnapshot {
-    /// How many pods are in each stage.
+    /// Returns the number of pods in each stage.
     pub(crate) fn stages(&self) -> BTreeMap<PodStage, usize> {
         let mut stages = BTreeMap::new();
         for pod in self.pods.values() {
@@ -127,7 +127,7 @@ impl ClusterSnapshot {
         stages
     }
 
-    /// How many pods are in that stage.
+    /// Returns the number of pods in a stage.
     pub(crate) fn count(&self, stage: PodStage) -> usize {
         self.pods.values().filter(|pod| pod.stage == stage).count()
     }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deleted_pod_is_ending_however_ready_it_is() {
+    fn deleted_pod_is_ending_even_if_ready() {
         let stage = |pod: &serde_json::Value| stage(&serde_json::from_value(pod.clone()).expect("a pod"));
         let spec = json!({ "nodeName": "node-0", "containers": [] });
         let ready = json!({ "spec": spec, "status": {

@@ -1,4 +1,4 @@
-//! How each controller fares, from the metrics of its manager.
+//! The state of each controller, from the metrics of its manager.
 
 use windlass::controller::Descriptor;
 use windlass::metrics::Metrics;
@@ -6,23 +6,23 @@ use windlass_metrics::{ReconcileMetrics, WorkqueueMetrics};
 
 use crate::last_actions::LastActions;
 
-/// One controller at one moment.
+/// A snapshot of one controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ControllerView {
     pub(crate) name: &'static str,
-    /// Keys that wait.
+    /// Queued keys.
     pub(crate) depth: i64,
-    /// Workers that have a key, and all there are.
+    /// Active workers, and all workers.
     pub(crate) workers: (i64, i64),
-    /// Reconciles that ended, however they did.
+    /// Completed reconciles, with any result.
     pub(crate) reconciles: u64,
-    /// Those that failed.
+    /// Failed reconciles.
     pub(crate) errors: u64,
-    /// What it did last.
+    /// The last write.
     pub(crate) last: Option<String>,
 }
 
-/// Where the figures of one controller come from.
+/// The metrics of one controller.
 #[derive(Debug)]
 struct Gauges {
     name: &'static str,
@@ -31,7 +31,7 @@ struct Gauges {
     reconciles: ReconcileMetrics,
 }
 
-/// Where the figures of all controllers come from.
+/// The metrics of all controllers.
 #[derive(Debug)]
 pub(crate) struct Panel {
     gauges: Vec<Gauges>,
@@ -49,7 +49,7 @@ impl Panel {
         Self { gauges: controllers.iter().map(gauges).collect(), deeds }
     }
 
-    /// Every controller now.
+    /// Returns the current state of every controller.
     pub(crate) fn look(&self) -> Vec<ControllerView> {
         self.gauges.iter().map(|gauges| gauges.view(&self.deeds)).collect()
     }

@@ -1,22 +1,22 @@
-//! What is different between two moments, one line for each kind of change. Pure.
+//! Differences between two snapshots, one line for each kind of change. Pure.
 
 use std::collections::BTreeSet;
 
 use crate::observed::{ClusterSnapshot, PodStage};
 
-/// How many names a line lists before it counts the rest.
+/// Number of names in a line before the rest is counted.
 const LISTED: usize = 4;
 
-/// What is different in `after`. Nothing when nothing that is shown is.
+/// Returns the differences; empty if nothing displayed has changed.
 pub(crate) fn changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, set) in &after.sets {
         if before.sets.get(name).map(|was| was.wanted) != Some(set.wanted) {
-            lines.push(format!("ReplicaSet {name} wants {}", pods(set.wanted)));
+            lines.push(format!("ReplicaSet {name} desires {}", pods(set.wanted)));
         }
     }
     let gone = before.sets.keys().filter(|name| !after.sets.contains_key(*name));
-    lines.extend(gone.map(|name| format!("ReplicaSet {name} is gone")));
+    lines.extend(gone.map(|name| format!("ReplicaSet {name} was deleted")));
     lines.extend(pod_changes(before, after));
     lines.extend(address_changes(before, after));
     for (name, set) in &after.sets {
@@ -27,12 +27,12 @@ pub(crate) fn changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<
     lines
 }
 
-/// How many pods, in words.
+/// Formats a number of pods.
 pub(crate) fn pods(count: u64) -> String {
     format!("{count} {}", if count == 1 { "pod" } else { "pods" })
 }
 
-/// One word for a stage.
+/// Returns the name of a stage.
 pub(crate) fn word(stage: PodStage) -> &'static str {
     match stage {
         PodStage::Waiting => "waiting",
@@ -54,9 +54,9 @@ fn pod_changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<String>
     let happened = [
         ("pods created", created),
         ("pods ready", entered(PodStage::Ready)),
-        ("pods ending", entered(PodStage::Ending)),
-        ("pods over", entered(PodStage::Over)),
-        ("pods gone", gone.map(String::as_str).collect()),
+        ("pods terminating", entered(PodStage::Ending)),
+        ("pods completed", entered(PodStage::Over)),
+        ("pods deleted", gone.map(String::as_str).collect()),
     ];
     happened.iter().filter_map(|(what, names)| listing(what, names)).collect()
 }
@@ -104,24 +104,24 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_a_line_and_nothing_else_is() {
+    fn each_change_is_one_line() {
         let before = observed(&[PodStage::Ready, PodStage::Starting], &["10.0.0.1"]);
         assert_eq!(changes(&before, &before), Vec::<String>::new());
         let mut after = observed(&[PodStage::Ending, PodStage::Ready, PodStage::Waiting], &["10.0.0.2"]);
         after.sets.get_mut("shop/web").expect("the set").ready = 1;
         let expected = [
-            "ReplicaSet shop/web wants 3 pods",
+            "ReplicaSet shop/web desires 3 pods",
             "pods created: shop/web-2",
             "pods ready: shop/web-1",
-            "pods ending: shop/web-0",
+            "pods terminating: shop/web-0",
             "Endpoints shop/web gain: 10.0.0.2",
             "Endpoints shop/web lose: 10.0.0.1",
             "ReplicaSet shop/web reports 1 of 3 ready",
         ];
         assert_eq!(changes(&before, &after), expected);
         let gone = changes(&after, &ClusterSnapshot::default());
-        assert!(gone.contains(&"ReplicaSet shop/web is gone".to_owned()), "{gone:?}");
-        assert!(gone.contains(&"pods gone: shop/web-0, shop/web-1, shop/web-2".to_owned()), "{gone:?}");
+        assert!(gone.contains(&"ReplicaSet shop/web was deleted".to_owned()), "{gone:?}");
+        assert!(gone.contains(&"pods deleted: shop/web-0, shop/web-1, shop/web-2".to_owned()), "{gone:?}");
     }
 
     #[test]

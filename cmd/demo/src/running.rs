@@ -1,4 +1,4 @@
-//! Managers in this process, and the clients under them.
+//! Managers in this process, and their clients.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use http::{Request, Response, Uri};
@@ -11,7 +11,7 @@ use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, S
 use windlass::metrics::Metrics;
 use windlass_client::Clients;
 
-/// A manager that runs.
+/// A running manager.
 pub(crate) struct Running {
     name: String,
     stop: ShutdownTrigger,
@@ -19,7 +19,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a manager of these controllers. Its requests are not limited: the demo is alone on its control plane.
+    /// Starts a manager of these controllers without a rate limit, because the demo is the only client of its control
+    /// plane.
     pub(crate) fn start<S>(
         env: Env,
         config: ManagerConfig,
@@ -43,30 +44,30 @@ impl Running {
         Ok((Self { name, stop, task }, metrics))
     }
 
-    /// Fails once it has ended by itself.
+    /// Checks that the manager is running.
     ///
     /// # Errors
-    /// When it has.
+    /// When it has stopped on its own.
     pub(crate) fn must_run(&self) -> Result<()> {
         if self.task.is_finished() {
-            bail!("{} ended by itself", self.name);
+            bail!("{} stopped unexpectedly", self.name);
         }
         Ok(())
     }
 
-    /// Ends it in order.
+    /// Stops the manager gracefully.
     ///
     /// # Errors
-    /// When it fails meanwhile.
+    /// When it fails during shutdown.
     pub(crate) async fn end(self) -> Result<()> {
         self.stop.fire();
         let outcome =
-            self.task.await.map_err(|error| anyhow!("{} did not end in order: {error}", self.name))?;
-        outcome.with_context(|| format!("{} did not end in order", self.name))
+            self.task.await.map_err(|error| anyhow!("{} did not stop gracefully: {error}", self.name))?;
+        outcome.with_context(|| format!("{} did not stop gracefully", self.name))
     }
 }
 
-/// A client as the lowest part of a stack of ours.
+/// Returns a client as the innermost service of a client stack.
 pub(crate) fn service(
     client: kube::Client,
 ) -> impl Service<Request<Body>, Response = Response<Body>, Error = kube::Error, Future: Send>
@@ -80,12 +81,12 @@ pub(crate) fn service(
     })
 }
 
-/// Options of clients without a rate limit.
+/// Returns client options without a rate limit.
 pub(crate) fn unlimited() -> ClientOptions {
     ClientOptions { qps: 0.0, ..ClientOptions::default() }
 }
 
-/// The base of request URIs, until a `kube::Client` sets the address of its server.
+/// Returns the base of request URIs, until a `kube::Client` sets the address of its server.
 pub(crate) fn base() -> Uri {
     Uri::from_static("http://api-server")
 }

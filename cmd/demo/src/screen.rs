@@ -1,6 +1,6 @@
-//! Where the demo writes: a screen that is redrawn in place, on a terminal, and elsewhere one line for each change.
+//! The output of the demo: a screen on a terminal, otherwise one line for each change.
 //!
-//! Both remember the last moment they showed, so that only changes are told.
+//! Both keep the last displayed snapshot, so that only changes are printed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -26,17 +26,17 @@ use crate::panel::ControllerView;
 use crate::picture;
 use crate::render::{changes, pods, word};
 
-/// How many lines of news the screen keeps.
+/// Number of lines that the screen keeps.
 const KEPT: usize = 100;
 
-/// What the user asks for on the screen.
+/// A key command of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// To end.
+    /// Stops the demo.
     Quit,
 }
 
-/// The demo's output.
+/// The output of the demo.
 #[derive(Debug)]
 pub(crate) struct Screen {
     env: Env,
@@ -46,7 +46,7 @@ pub(crate) struct Screen {
     told_ready: bool,
 }
 
-/// All that a frame shows.
+/// The content of a frame.
 #[derive(Debug, Default)]
 struct ScreenState {
     elapsed: Duration,
@@ -57,17 +57,17 @@ struct ScreenState {
     news: VecDeque<String>,
 }
 
-/// Logs of a demo are of no interest but for what went wrong, and on a screen they have no place. An event that a fault
-/// refuses is no news.
+/// Installs a log subscriber for errors only; on a screen the log is disabled. Events rejected by faults are not
+/// logged.
 pub(crate) fn quieten(on_terminal: bool) {
     let filter = if on_terminal { "off" } else { "error,kube_client=off,windlass_events=off" };
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr);
-    // One that is installed already is as good.
+    // Fails if a subscriber is installed already, which is fine.
     let _ = log.try_init();
 }
 
 impl Screen {
-    /// Standard output; on a terminal, the whole of it.
+    /// Opens standard output; on a terminal, takes over the whole screen.
     ///
     /// # Errors
     /// When the terminal cannot be taken over.
@@ -76,22 +76,22 @@ impl Screen {
         Ok(Self { env: env.clone(), begun, terminal, picture: ScreenState::default(), told_ready: false })
     }
 
-    /// Says where the cluster is, and what to try.
+    /// Prints the address of the cluster and commands to try.
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// When the output is closed.
     pub(crate) fn greet(&mut self, address: &str, invitation: &[String]) -> Result<()> {
         self.picture.address = address.to_owned();
         self.picture.invitation = invitation.to_vec();
         self.say(&format!("A cluster is served on {address}. In another terminal:"))?;
         invitation.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
-        self.say("Ctrl-C ends everything. What happens meanwhile:")
+        self.say("Press Ctrl-C to stop. Changes:")
     }
 
-    /// Shows what there is now, and what has changed.
+    /// Displays the current state and the changes.
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// When the output is closed.
     pub(crate) fn show(&mut self, observed: &ClusterSnapshot, controllers: &[ControllerView]) -> Result<()> {
         let news = changes(&self.picture.observed, observed);
         news.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
@@ -105,10 +105,10 @@ impl Screen {
         self.draw()
     }
 
-    /// A line that stays, with the seconds since the start.
+    /// Prints a line with the seconds since the start.
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// When the output is closed.
     pub(crate) fn say(&mut self, line: &str) -> Result<()> {
         let elapsed = self.env.now().saturating_duration_since(self.begun);
         let line = format!("{:>7.1} s  {line}", elapsed.as_secs_f64());
@@ -123,10 +123,10 @@ impl Screen {
         printed
     }
 
-    /// What the user asked for since the last call.
+    /// Returns the key command since the last call.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal is closed.
     pub(crate) fn key(&mut self) -> Result<Option<Key>> {
         while self.terminal.is_some() && event::poll(Duration::ZERO).context("reading the keyboard")? {
             let Event::Key(key) = event::read().context("reading the keyboard")? else { continue };
@@ -138,17 +138,17 @@ impl Screen {
         Ok(None)
     }
 
-    /// Gives the terminal back. What is said from here on are lines.
+    /// Restores the terminal. Later output is printed as lines.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal is closed.
     pub(crate) fn close(&mut self) -> Result<()> {
         if self.terminal.take().is_some() {
-            ratatui::try_restore().context("giving the terminal back")?;
+            ratatui::try_restore().context("restoring the terminal")?;
         }
-        // The last moment, for whoever scrolls back.
+        // The last state remains in the scrollback.
         let summary = summary(&self.picture.observed);
-        self.say(&format!("At the end: {summary}. Ending the controllers and the control plane."))
+        self.say(&format!("Final state: {summary}. Stopping the controllers and the control plane."))
     }
 
     /// Writes the last frame as an SVG picture.
@@ -201,7 +201,7 @@ impl ScreenState {
         self.draw_pods(frame, right);
         self.draw_controllers(frame, panel);
         self.draw_news(frame, news);
-        frame.render_widget(Line::from(" q or Ctrl-C ends everything").style(Modifier::DIM), foot);
+        frame.render_widget(Line::from(" q or Ctrl-C stops the demo").style(Modifier::DIM), foot);
     }
 
     fn draw_header(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -215,12 +215,12 @@ impl ScreenState {
     fn draw_sets(&self, frame: &mut Frame<'_>, area: Rect) {
         let widths = [
             Constraint::Fill(1),
-            Constraint::Length(6),
+            Constraint::Length(7),
             Constraint::Length(5),
             Constraint::Length(5),
             Constraint::Length(9),
         ];
-        let headings = ["NAME", "WANTED", "PODS", "READY", "ADDRESSES"];
+        let headings = ["NAME", "DESIRED", "PODS", "READY", "ADDRESSES"];
         let table = Table::new(self.observed.sets.iter().map(|set| self.set_row(set)), widths);
         let table = table.header(heading(headings));
         frame.render_widget(table.block(titled("ReplicaSets and their Endpoints")), area);
@@ -235,10 +235,10 @@ impl ScreenState {
     }
 
     fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
-        // What is continuing comes first: ready pods are all alike.
-        let restless = self.observed.pods.iter().filter(|(_, pod)| pod.stage != PodStage::Ready);
+        // Changing pods come first: ready pods are all alike.
+        let changing = self.observed.pods.iter().filter(|(_, pod)| pod.stage != PodStage::Ready);
         let ready = self.observed.pods.iter().filter(|(_, pod)| pod.stage == PodStage::Ready);
-        let rows = restless.chain(ready).take(area.height.into()).map(pod_row);
+        let rows = changing.chain(ready).take(area.height.into()).map(pod_row);
         let widths =
             [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(15), Constraint::Length(8)];
         let table = Table::new(rows, widths).header(heading(["POD", "NODE", "ADDRESS", "STATE"]));
@@ -277,19 +277,19 @@ impl ScreenState {
         let hidden = self.news.len().saturating_sub(room);
         let lines: Vec<Line<'_>> =
             self.news.iter().skip(hidden).map(|line| Line::from(line.as_str())).collect();
-        frame.render_widget(Paragraph::new(lines).block(titled("What happens")), area);
+        frame.render_widget(Paragraph::new(lines).block(titled("Changes")), area);
     }
 }
 
-/// Takes the whole terminal. A panic of this thread gives it back before it is told; those of others, which the
-/// runtime catches and counts, would only spoil the picture.
+/// Takes over the whole terminal. A panic of this thread restores it before the message is printed. Panics of other
+/// threads, which the runtime catches and counts, would only corrupt the screen.
 fn take_over() -> io::Result<DefaultTerminal> {
     let screen_thread = std::thread::current().id();
-    let tell = std::panic::take_hook();
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if std::thread::current().id() == screen_thread {
             ratatui::restore();
-            tell(panic);
+            default_hook(panic);
         }
     }));
     enable_raw_mode()?;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_shows_objects_controllers_and_what_to_try() {
+    fn frame_shows_objects_controllers_and_commands() {
         let text = drawn(120, 40);
         for shown in [
             "export KUBECONFIG=k",
@@ -372,11 +372,11 @@ mod tests {
             assert!(text.contains(shown), "{shown} is missing:\n{text}");
         }
         let (starting, ready) = (text.find("shop/web-2"), text.find("shop/web-1"));
-        assert!(starting < ready, "what is going on comes first:\n{text}");
+        assert!(starting < ready, "changing pods come first:\n{text}");
     }
 
     #[test]
-    fn tiny_terminal_is_no_crash() {
+    fn tiny_terminal_does_not_panic() {
         for (width, height) in [(1, 1), (10, 4), (200, 2)] {
             drawn(width, height);
         }

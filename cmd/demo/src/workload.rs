@@ -9,13 +9,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The most pods one ReplicaSet of the workload has: beyond that, several share them, as in clusters of that size.
+/// Limit of pods per ReplicaSet of the workload. Larger workloads have several ReplicaSets, as in clusters of that
+/// size.
 const EACH: u32 = 250;
 
-/// Creates what is not there yet.
+/// Creates the missing objects.
 ///
 /// # Errors
-/// The API server's refusal.
+/// When the API server rejects an object.
 pub(crate) async fn apply(client: &Client, pods: u32) -> Result<()> {
     let (sets, services) = (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
     for (name, replicas) in parts(pods) {
@@ -25,12 +26,12 @@ pub(crate) async fn apply(client: &Client, pods: u32) -> Result<()> {
     Ok(())
 }
 
-/// The name of the first ReplicaSet.
+/// Returns the name of the first ReplicaSet.
 pub(crate) fn first_name(pods: u32) -> String {
     parts(pods).next().map_or_else(|| "web".to_owned(), |(name, _)| name)
 }
 
-/// The ReplicaSets among which so many pods are divided.
+/// Returns the ReplicaSets with their share of the pods.
 fn parts(pods: u32) -> impl Iterator<Item = (String, u32)> {
     let count = pods.div_ceil(EACH);
     let name = move |part: u32| if count == 1 { "web".to_owned() } else { format!("web-{part}") };
@@ -43,7 +44,7 @@ where
 {
     let object: K = serde_json::from_value(object)?;
     match api.create(&PostParams::default(), &object).await {
-        // From an earlier demo whose state was read.
+        // It exists in the restored state of an earlier demo.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         created => created.map(drop).with_context(|| format!("creating a {}", K::kind(&()))),
     }
@@ -57,7 +58,7 @@ fn set(name: &str, replicas: u32) -> Value {
             "selector": { "matchLabels": { "app": name } },
             "template": {
                 "metadata": { "labels": { "app": name } },
-                // Never pulled: nodes that run nothing play the containers.
+                // Never pulled: the simulated nodes run no containers.
                 "spec": { "containers": [{ "name": "web", "image": "example.com/web" }] },
             },
         },
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_pods_are_divided_among_sets_of_a_few_hundred() {
+    fn pods_are_divided_among_sets_of_limited_size() {
         assert_eq!(parts(0).count(), 0);
         assert_eq!(parts(5).collect::<Vec<_>>(), [("web".to_owned(), 5)]);
         let many: Vec<_> = parts(600).collect();

@@ -1,4 +1,4 @@
-//! The demo as a program, with each control plane: its pods become ready, and a signal ends it in order.
+//! Runs the demo as a program, with each control plane: pods become ready, and a signal stops it gracefully.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -43,23 +43,23 @@ fn assert_demonstrated(lines: &[String]) {
     }
 }
 
-/// The path that the line `export KUBECONFIG=` names.
+/// Returns the path in the line `export KUBECONFIG=`.
 fn kubeconfig(lines: &[String]) -> &Path {
     let path = lines.iter().find_map(|line| line.split_once("export KUBECONFIG="));
-    Path::new(path.expect("it tells where the kubeconfig is").1)
+    Path::new(path.expect("the output contains the kubeconfig").1)
 }
 
-/// The address that the cluster was served on takes no connection.
+/// Asserts that the address of the cluster accepts no connections.
 fn assert_server_ended(lines: &[String]) {
     let url = lines.iter().find_map(|line| line.split_once("A cluster is served on "));
-    let url = url.expect("it tells where the cluster is").1;
+    let url = url.expect("the output contains the address").1;
     let address = url.split("://").nth(1).and_then(|rest| rest.split(['/', ' ']).next()).expect("a URL");
     let address = address.trim_end_matches('.');
     assert!(std::net::TcpStream::connect(address).is_err(), "{address} is still served");
 }
 
 #[test]
-fn demo_in_one_process_continues_from_the_state_that_it_wrote() {
+fn in_process_demo_continues_from_saved_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = format!("--state={}", folder.path().join("state").display());
     let lines = interrupted_after("reports 2 of 2 ready", &["--scale=2", &state]);

@@ -327,7 +327,7 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
         &["--feature-gates=LogarithmicScaleDown=true"],
         "featureGates: {LogarithmicScaleDown: false}",
         "f.yaml:3:15: featureGates=LogarithmicScaleDown=false: ",
-        "always true",
+        "locked to true",
     ),
     (
         &["--controllers=*"],

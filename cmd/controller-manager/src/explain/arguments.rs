@@ -1,4 +1,4 @@
-//! What the command line of `windlass explain` says.
+//! The command line of `windlass explain`.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use clap::{Args, ValueEnum};
 use http::Uri;
 use windlass::object::ObjectKey;
 
-/// Asks a running windlass why an object has not been reconciled: what was seen of it last, why it was queued, how it
-/// went, and when it is tried again. The first line names the cause.
+/// Asks a running windlass why an object has not been reconciled: its last observed state, why it was queued, the
+/// result of the last reconcile, and the time of the next one. The first line names the cause.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "To ask a windlass that runs in a cluster: `kubectl -n kube-system port-forward <pod> 10257`, then this \
-                  command. Whoever asks needs a token (`kubectl create token <serviceaccount>`), and a role with \
+    after_help = "For a windlass that runs in a cluster: `kubectl -n kube-system port-forward <pod> 10257`, then this \
+                  command. The user needs a token (`kubectl create token <serviceaccount>`), and a ClusterRole with \
                   nonResourceURLs [\"/debug/*\"], verbs [get]."
 )]
 pub(crate) struct Arguments {
-    /// The controller, by its name or an older one, as `--controllers` takes it.
+    /// The controller, by its name or alias, as in `--controllers`.
     pub(super) controller: String,
 
-    /// The object's key, as `namespace/name`, or `name` where objects have no namespace.
+    /// The key of the object, as `namespace/name`, or `name` for cluster-scoped objects.
     #[arg(value_name = "NAMESPACE/NAME")]
     pub(super) key: ObjectKey,
 
@@ -26,35 +26,34 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:10257", value_parser = address)]
     pub(super) server: Uri,
 
-    /// File with the token to show. Sent over https only.
+    /// File with the bearer token. Sent over HTTPS only.
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
 
-    /// Kubeconfig whose current user's token, or plugin, is used. Certificates of users are not: the admin server
-    /// knows tokens alone.
+    /// Kubeconfig whose current user provides the token, directly or by a plugin. Client certificates are ignored: the
+    /// admin server authenticates tokens only.
     #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
     pub(super) kubeconfig: Option<PathBuf>,
 
-    /// File with the certificates, in PEM, that may vouch for the server.
+    /// File with the CA certificates of the server, in PEM.
     #[arg(long, value_name = "FILE")]
     pub(super) certificate_authority: Option<PathBuf>,
 
-    /// Believe any certificate, such as the one that a server makes for itself. Whoever is in between can then read the
-    /// token.
+    /// Accept any certificate, such as a self-signed one. A man in the middle can then read the token.
     #[arg(long, conflicts_with = "certificate_authority")]
     pub(super) insecure_skip_tls_verify: bool,
 
-    /// `text` for people, `json` for machines.
+    /// `text` for users, `json` for programs.
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub(super) output: Output,
 }
 
-/// What is written to stdout.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// For people.
+    /// For users.
     Text,
-    /// For machines.
+    /// For programs.
     Json,
 }
 
