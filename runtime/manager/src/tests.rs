@@ -1,4 +1,4 @@
-//! Whole managers against an API server in the process, in virtual time.
+//! Tests of whole managers with an in-process API server, in virtual time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -65,7 +65,7 @@ impl Controller for Scribe {
     }
 }
 
-/// Writes two hundred times at once, whatever the limiter says.
+/// Sends two hundred writes concurrently, regardless of the rate limiter.
 struct Hasty;
 
 impl Controller for Hasty {
@@ -109,11 +109,11 @@ fn done_by(replica: &str) -> String {
 const MAP: &str = "/api/v1/namespaces/shop/configmaps/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/windlass";
 
-/// One API server and a clock. Once it is gone, so are all tasks of the managers in it, or the test fails.
+/// A test API server and a clock. When it is dropped, all tasks of its managers must have ended.
 struct World {
     env: Env,
     api: FaultyServer,
-    /// Those of its managers.
+    /// The environments of its managers.
     envs: Mutex<Vec<Env>>,
 }
 
@@ -128,7 +128,7 @@ impl Drop for World {
     }
 }
 
-/// One manager in it.
+/// A manager in the world.
 struct Replica {
     env: Env,
     health: Health,
@@ -142,7 +142,7 @@ impl World {
         Self::in_which(Vec::new())
     }
 
-    /// A world in which this goes wrong.
+    /// Returns a world with these faults.
     fn in_which(faults: Vec<Fault>) -> Self {
         let env = Env::virtual_time(3);
         let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults });
@@ -156,7 +156,7 @@ impl World {
     }
 
     fn manager(&self, env: &Env, config: ManagerConfig) -> Manager {
-        // The world's own has tasks of the test's, too.
+        // The environment of the world also has tasks of the test.
         if env.instance() != self.env.instance() {
             self.envs.lock().expect("not poisoned").push(env.clone());
         }
@@ -188,7 +188,7 @@ impl World {
     fn run(&self, env: Env, manager: Manager) -> Replica {
         let (trigger, signals) = ShutdownSignals::manual();
         let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
-        // In the world's own Env, so that the manager's tasks can be counted without it.
+        // Spawned in the environment of the world, so that the tasks of the manager can be counted separately.
         let run = self.env.spawn("manager", manager.run(signals));
         Replica { env, health, metrics, trigger, run }
     }
@@ -197,34 +197,35 @@ impl World {
         self.env.sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// From now on this goes wrong, with requests about one resource.
+    /// Injects a fault into requests about one resource from now on.
     fn fail(&self, resource: &'static str, what: FaultAction) {
         self.api.meddle(move |asked| (asked.resource == resource).then(|| what.clone()));
     }
 
-    /// From now on nothing fails.
+    /// Removes all faults.
     fn heal(&self) {
         self.api.meddle(|_| None);
     }
 
-    /// From now on the server hears nothing, and is not heard.
+    /// Partitions the server from all clients from now on.
     fn silence(&self) {
         self.api.meddle(|_| Some(FaultAction::Partition));
     }
 
-    /// What was written, as the server saw it.
+    /// Returns the served writes.
     fn writes(&self) -> Vec<String> {
         self.api.served_requests().iter().filter(|asked| asked.is_write()).map(|asked| asked.line()).collect()
     }
 
-    /// What was told in events, and of which kind, in order.
+    /// Returns kind and message of the recorded Events, in order.
     fn events(&self) -> Vec<(String, String)> {
         let text = |event: &Value, path: &str| event.pointer(path).and_then(Value::as_str).map(str::to_owned);
-        let told = |event: &Value| Some((text(event, "/involvedObject/kind")?, text(event, "/message")?));
-        self.api.all("/api/v1/events").iter().filter_map(told).collect()
+        let kind_and_message =
+            |event: &Value| Some((text(event, "/involvedObject/kind")?, text(event, "/message")?));
+        self.api.all("/api/v1/events").iter().filter_map(kind_and_message).collect()
     }
 
-    /// How many writes were neither about Leases nor Events.
+    /// Returns the number of writes except for Leases and Events.
     fn work(&self) -> usize {
         self.api.served_requests().iter().filter(|asked| asked.is_work()).count()
     }
@@ -233,12 +234,12 @@ impl World {
         self.api.object(MAP).expect("the map")["data"]["scribe"].clone()
     }
 
-    /// What the Lease says of who released it.
+    /// Returns the versions that the last release recorded in the Lease.
     fn written(&self) -> Value {
         self.api.object(LEASE).expect("the lease")["metadata"]["annotations"][WRITTEN_ANNOTATION].clone()
     }
 
-    /// A Lease that somebody released with this annotation.
+    /// Creates a Lease that another replica has released with this annotation.
     fn released_with(&self, annotation: &str) {
         let metadata = json!({ "annotations": { WRITTEN_ANNOTATION: annotation } });
         self.api.upsert(LEASE, json!({ "metadata": metadata, "spec": { "holderIdentity": "" } }));
@@ -256,14 +257,14 @@ impl Replica {
         end
     }
 
-    /// Stops in order.
+    /// Stops gracefully.
     async fn stops(self) {
         self.trigger.fire();
         let end = self.ended().await;
         assert!(end.is_ok(), "{end:?}");
     }
 
-    /// Dies at once, with every task.
+    /// Kills the replica with all of its tasks.
     async fn dies(&self) {
         self.env.kill();
         let gone = self.env.timeout(Duration::from_millis(1), self.env.wait_for_tasks()).await;
@@ -282,7 +283,7 @@ fn since(env: &Env, begun: Instant) -> Duration {
 // parity: on-stopped-leading, election-per-manager, stops-when-context-cancelled, cancels-election-only-when
 // parity: election-per-controller-unsafe
 #[tokio::test(start_paused = true)]
-async fn first_signal_awaits_running_reconciles_before_the_lease_is_released() {
+async fn first_signal_awaits_reconciles_before_lease_release() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -290,7 +291,7 @@ async fn first_signal_awaits_running_reconciles_before_the_lease_is_released() {
     replica.trigger.fire();
     world.pass(1).await;
     assert_eq!(world.holder(), json!("one"), "the lease is held while something may write");
-    assert!(!replica.ready(), "on the way out");
+    assert!(!replica.ready(), "it is shutting down");
     assert!(replica.ended().await.is_ok());
     assert_eq!(world.scribbled(), json!(done_by("one")));
     assert_ne!(world.holder(), json!("one"), "released in the end");
@@ -298,13 +299,13 @@ async fn first_signal_awaits_running_reconciles_before_the_lease_is_released() {
     let last = writes.iter().rfind(|write| !write.contains("/events"));
     assert!(
         last.is_some_and(|write| write.contains("/leases/")),
-        "the release is the last write but for what is told of it: {writes:?}"
+        "the release is the last write except for its Events: {writes:?}"
     );
 }
 
 // parity: events-leader-stopped-leading
 #[tokio::test(start_paused = true)]
-async fn who_leads_and_who_stops_is_told_by_events_about_the_lease_and_a_standby_tells_nothing() {
+async fn leader_changes_are_recorded_as_events_about_the_lease() {
     let world = World::new();
     let (one, two) = (world.start("one"), world.start("two"));
     world.pass(20).await;
@@ -314,32 +315,32 @@ async fn who_leads_and_who_stops_is_told_by_events_about_the_lease_and_a_standby
     assert!(standby.ended().await.is_ok());
     leader.trigger.fire();
     assert!(leader.ended().await.is_ok());
-    let told: Vec<_> = world.events().into_iter().filter(|(about, _)| about == "Lease").collect();
+    let recorded: Vec<_> = world.events().into_iter().filter(|(about, _)| about == "Lease").collect();
     let notes =
         ["became leader", "stopped leading"].map(|what| ("Lease".to_owned(), format!("{name} {what}")));
-    assert_eq!(told, notes);
+    assert_eq!(recorded, notes);
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconcile_with_hundreds_of_queued_writes_hands_over_at_once() {
+async fn shutdown_does_not_wait_for_writes_queued_at_rate_limiter() {
     let world = World::new();
     let client = ClientOptions { qps: 20.0, burst: 30, ..ClientOptions::default() };
     let config = ManagerConfig { client, ..ManagerConfig::new("one") };
     let replica = world.start_controller(config, Registration::of::<Hasty>());
     world.pass(2).await;
     let (written, errors) = (world.work(), replica.metrics.reconcile("hasty").total.error.clone());
-    assert!((50..100).contains(&written), "the limiter holds the rest back: {written} were sent");
+    assert!((50..100).contains(&written), "the limiter delays the rest: {written} were sent");
     let begun = world.env.now();
     replica.trigger.fire();
     assert!(replica.ended().await.is_ok());
     assert!(since(&world.env, begun) < Duration::from_millis(100), "{:?}", since(&world.env, begun));
     assert_eq!(world.holder(), json!(""), "the lease is released");
-    assert!(world.work() <= written + 1, "who had to wait was not sent");
-    assert_eq!(errors.get(), 1, "the reconcile is to be made again");
+    assert!(world.work() <= written + 1, "queued writes were not sent");
+    assert_eq!(errors.get(), 1, "the reconcile failed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn manager_may_be_called_like_one_of_its_controllers() {
+async fn manager_can_have_the_name_of_a_controller() {
     let world = World::new();
     let replica = world.start_with(ManagerConfig { name: "scribe".to_owned(), ..ManagerConfig::new("one") });
     world.pass(15).await;
@@ -351,7 +352,7 @@ async fn manager_may_be_called_like_one_of_its_controllers() {
 
 // parity: leader-election-durations-local
 #[tokio::test(start_paused = true)]
-async fn lease_is_renewed_while_a_long_reconcile_is_awaited() {
+async fn lease_is_renewed_while_shutdown_awaits_long_reconcile() {
     let world = World::new();
     let config = ManagerConfig { shutdown_timeout: Duration::ZERO, ..ManagerConfig::new("one") };
     let mut election = config.election.clone().expect("elected");
@@ -367,7 +368,7 @@ async fn lease_is_renewed_while_a_long_reconcile_is_awaited() {
 
 // parity: manager-start-order-stop
 #[tokio::test(start_paused = true)]
-async fn second_signal_aborts_at_once_and_leaves_the_lease_to_expire() {
+async fn second_signal_aborts_and_leaves_lease_to_expire() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -381,7 +382,7 @@ async fn second_signal_aborts_at_once_and_leaves_the_lease_to_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_that_takes_too_long_names_its_stragglers_and_keeps_the_lease() {
+async fn drain_timeout_names_stragglers_and_keeps_lease() {
     let world = World::new();
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
     let replica = world.start_with(config);
@@ -393,12 +394,12 @@ async fn drain_that_takes_too_long_names_its_stragglers_and_keeps_the_lease() {
     };
     assert_eq!(stragglers, ["scribe: shop/web"]);
     assert!(since(&world.env, begun) < Duration::from_secs(4));
-    assert_eq!(world.holder(), json!("one"), "its last write may still be on the way");
+    assert_eq!(world.holder(), json!("one"), "its last write can be in flight");
 }
 
 // parity: leader-election-durations-local, no-grace-after-lease
 #[tokio::test(start_paused = true)]
-async fn lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
+async fn lost_lease_stops_manager_immediately_and_blocks_writes() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -412,7 +413,7 @@ async fn lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
+async fn lease_without_renewal_is_lost_within_renew_deadline() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
@@ -425,7 +426,7 @@ async fn lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
 // parity: leader-election-then-start, warm-sources-start-before, wait-caches-no-timeout, releases-lease-if-leader
 // parity: warm-fifteen-cases
 #[tokio::test(start_paused = true)]
-async fn standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
+async fn standby_is_synced_and_ready_and_writes_nothing() {
     let world = World::new();
     let one = world.start("one");
     world.pass(20).await;
@@ -437,7 +438,7 @@ async fn standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.pass(3).await;
-    assert_eq!(world.holder(), json!("two"), "a release is taken over at once");
+    assert_eq!(world.holder(), json!("two"), "a released lease is acquired immediately");
     assert_eq!(world.scribbled(), json!(begun_by("two")), "and the new leader works");
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
@@ -445,7 +446,7 @@ async fn standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
 
 // parity: on-stopped-leading, manager-not-elected-not, no-leader-election
 #[tokio::test(start_paused = true)]
-async fn standby_that_is_told_to_stop_leaves_the_lease_to_its_holder() {
+async fn stopping_standby_does_not_change_the_lease() {
     let world = World::new();
     let one = world.start("one");
     world.pass(20).await;
@@ -459,7 +460,7 @@ async fn standby_that_is_told_to_stop_leaves_the_lease_to_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn liveness_fails_when_an_informer_has_died_and_not_when_the_api_server_is_away() {
+async fn liveness_fails_for_dead_informer_but_not_for_absent_server() {
     let world = World::new();
     let replica = world.start_with(ManagerConfig { election: None, ..ManagerConfig::new("one") });
     world.pass(5).await;
@@ -474,7 +475,7 @@ async fn liveness_fails_when_an_informer_has_died_and_not_when_the_api_server_is
 
 // parity: no-leader-election-manager
 #[tokio::test(start_paused = true)]
-async fn without_an_election_work_begins_as_soon_as_caches_are_synced() {
+async fn without_election_work_starts_when_caches_are_synced() {
     let world = World::new();
     let config = ManagerConfig { election: None, ..ManagerConfig::new("one") };
     let replica = world.start_with(config);
@@ -486,7 +487,7 @@ async fn without_an_election_work_begins_as_soon_as_caches_are_synced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn api_server_that_does_not_answer_is_one_clear_error() {
+async fn unresponsive_api_server_is_one_clear_error() {
     let world = World::new();
     world.silence();
     let begun = world.env.now();
@@ -498,7 +499,7 @@ async fn api_server_that_does_not_answer_is_one_clear_error() {
 
 // parity: stops-when-context-cancelled
 #[tokio::test(start_paused = true)]
-async fn signal_during_the_start_stops_what_was_started() {
+async fn signal_during_start_stops_started_steps() {
     let world = World::new();
     world.silence();
     let replica = world.start("one");
@@ -509,7 +510,7 @@ async fn signal_during_the_start_stops_what_was_started() {
 
 // parity: new-controller-initializers, named-unique
 #[tokio::test(start_paused = true)]
-async fn second_registration_of_one_name_or_alias_is_an_error() {
+async fn duplicate_name_or_alias_is_a_registration_error() {
     let world = World::new();
     let manager = world.manager(&world.env, ManagerConfig::new("one"));
     let manager = manager.register(Registration::of::<Scribe>()).register(Registration::of::<Scribe>());
@@ -527,7 +528,7 @@ async fn second_registration_of_one_name_or_alias_is_an_error() {
     assert_eq!(registered, [("scribe", &["writer"][..])]);
 }
 
-/// What was asked of the API server, as resource and verb, off the counter of requests.
+/// Returns the requests to the API server as resource and verb, from the request counter.
 fn asked(metrics: &Metrics) -> BTreeSet<(String, Verb)> {
     let label = |line: &str, name: &str| {
         let (_, rest) = line.split_once(&format!("{name}=\""))?;
@@ -539,7 +540,7 @@ fn asked(metrics: &Metrics) -> BTreeSet<(String, Verb)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn declarations_name_every_request_of_a_whole_run() {
+async fn declarations_cover_every_request_of_a_run() {
     let world = World::new();
     let (one, two) = pair(&world).await;
     let metrics = [one.metrics.clone(), two.metrics.clone()];
@@ -550,7 +551,7 @@ async fn declarations_name_every_request_of_a_whole_run() {
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
     let mut asked: BTreeSet<_> = metrics.iter().flat_map(asked).collect();
-    // Not about a resource, and granted to everybody.
+    // It is not about a resource, and every cluster grants it to all clients.
     assert!(asked.remove(&(String::new(), Verb::Get)), "{asked:?}");
 
     let mut registry = Registry::new();
@@ -564,11 +565,11 @@ async fn declarations_name_every_request_of_a_whole_run() {
     };
     let rules = declarations.iter().flat_map(|one| &one.rules);
     let spare = BTreeSet::from([("events".to_owned(), Verb::Patch)]);
-    assert_eq!(rules.flat_map(granted).collect::<BTreeSet<_>>(), &asked | &spare, "nor anything else");
+    assert_eq!(rules.flat_map(granted).collect::<BTreeSet<_>>(), &asked | &spare, "and no other permissions");
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_that_nobody_knows_is_an_error_before_anything_starts() {
+async fn unknown_controller_is_an_error_before_start() {
     let world = World::new();
     let config =
         ManagerConfig { controllers: "scrbe".parse().expect("infallible"), ..ManagerConfig::new("one") };
@@ -580,7 +581,7 @@ async fn controller_that_nobody_knows_is_an_error_before_anything_starts() {
     assert!(world.api.sent_requests().is_empty());
 }
 
-/// A holder that works, and a standby.
+/// Starts a leader, and a standby.
 async fn pair(world: &World) -> (Replica, Replica) {
     let one = world.start("one");
     world.pass(5).await;
@@ -588,11 +589,11 @@ async fn pair(world: &World) -> (Replica, Replica) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_tells_the_highest_version_written_of_each_resource() {
+async fn release_records_highest_written_version_of_each_resource() {
     let world = World::new();
     let one = world.start("one");
     world.pass(20).await;
-    assert_eq!(world.written(), Value::Null, "a lease that is held tells nothing");
+    assert_eq!(world.written(), Value::Null, "a held lease has no record");
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     let version = world.api.object(MAP).expect("the map")["metadata"]["resourceVersion"].clone();
@@ -600,7 +601,7 @@ async fn release_tells_the_highest_version_written_of_each_resource() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
+async fn new_leader_acts_after_its_caches_reflect_previous_writes() {
     let world = World::new();
     let (one, two) = pair(&world).await;
     world.pass(1).await;
@@ -608,20 +609,20 @@ async fn new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.env.sleep(Duration::from_millis(400)).await;
-    assert_eq!(world.holder(), json!("two"), "the release is taken over at once");
-    assert_eq!(world.scribbled(), json!(done_by("one")), "its cache does not show this yet");
+    assert_eq!(world.holder(), json!("two"), "the released lease is acquired immediately");
+    assert_eq!(world.scribbled(), json!(done_by("one")), "its cache does not reflect this yet");
     world.pass(1).await;
     assert_eq!(
         world.scribbled(),
         json!(begun_by("two")),
-        "a watch that is behind is not waited for; it is listed"
+        "a late watch is not awaited; the cache is relisted"
     );
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_caches_that_follow_a_new_leader_acts_within_a_second_of_the_release() {
+async fn new_leader_with_current_caches_acts_within_a_second() {
     let world = World::new();
     let (one, two) = pair(&world).await;
     world.pass(1).await;
@@ -632,7 +633,7 @@ async fn with_caches_that_follow_a_new_leader_acts_within_a_second_of_the_releas
 }
 
 #[tokio::test(start_paused = true)]
-async fn manager_of_some_namespaces_works_in_these_and_asks_for_no_others_even_as_they_change() {
+async fn manager_of_some_namespaces_reads_only_these_as_they_change() {
     let world = World::new();
     let namespaces = NamespaceSet::of(["mail"]);
     let one = world.start_with(ManagerConfig {
@@ -654,7 +655,7 @@ async fn manager_of_some_namespaces_works_in_these_and_asks_for_no_others_even_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_release_tells_holds_nobody_back_that_need_not_wait() {
+async fn invalid_or_irrelevant_release_record_delays_no_leader() {
     for annotation in
         ["", "{", "[1]", r#"{"configmaps":9999}"#, r#"{"configmaps":"opaque"}"#, r#"{"pods":"9999"}"#]
     {
@@ -667,7 +668,7 @@ async fn what_a_release_tells_holds_nobody_back_that_need_not_wait() {
     }
 }
 
-/// A standby takes over from a leader who says that it wrote what no cache shows, and no list is answered any more.
+/// Lets a standby take over from a leader whose recorded writes no cache reflects, while lists fail.
 async fn taken_over_behind(annotation: &str) -> (World, Replica) {
     let world = World::new();
     let spec = json!({ "holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 1 });
@@ -680,7 +681,7 @@ async fn taken_over_behind(annotation: &str) -> (World, Replica) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_leader_waits_for_a_late_cache_until_it_is_listed() {
+async fn new_leader_waits_for_late_cache_until_relist() {
     let (world, one) = taken_over_behind(r#"{"configmaps":"9999"}"#).await;
     world.pass(300).await;
     assert_eq!((world.holder(), world.scribbled()), (json!("one"), Value::Null));
@@ -692,7 +693,7 @@ async fn new_leader_waits_for_a_late_cache_until_it_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_stops_before_it_caught_up_hands_on_what_it_was_to_wait_for() {
+async fn stopping_leader_forwards_versions_it_waits_for() {
     let annotation = r#"{"configmaps":"9999"}"#;
     let (world, one) = taken_over_behind(annotation).await;
     world.pass(5).await;
@@ -702,7 +703,7 @@ async fn whoever_stops_before_it_caught_up_hands_on_what_it_was_to_wait_for() {
     assert_eq!((world.holder(), world.written()), (json!(""), json!(annotation)));
 }
 
-/// The holder crashes, and the caches of the standby are cut off when it takes over.
+/// Crashes the leader, and disconnects the caches of the standby when it takes over.
 async fn taken_over_in_trouble() -> (World, Replica) {
     let begin = Duration::from_secs(32);
     let cut = Fault::during(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
@@ -721,7 +722,7 @@ async fn taken_over_in_trouble() -> (World, Replica) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_a_new_leader_waits_for_caches_that_are_cut_off() {
+async fn new_leader_after_crash_waits_for_disconnected_caches() {
     let (world, two) = taken_over_in_trouble().await;
     world.pass(2).await;
     assert_eq!(world.scribbled(), json!(done_by("one")));
@@ -733,7 +734,7 @@ async fn after_a_crash_a_new_leader_waits_for_caches_that_are_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_leader_never_acts_on_caches_that_stay_cut_off() {
+async fn new_leader_never_acts_on_disconnected_caches() {
     let (world, two) = taken_over_in_trouble().await;
     world.pass(300).await;
     assert_eq!((world.holder(), world.scribbled()), (json!("two"), json!(done_by("one"))));
@@ -741,7 +742,7 @@ async fn new_leader_never_acts_on_caches_that_stay_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_with_an_unknown_outcome_names_no_versions() {
+async fn release_after_unknown_outcome_records_no_versions() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
@@ -752,7 +753,7 @@ async fn release_with_an_unknown_outcome_names_no_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_nobody_accepts_delay_a_release_by_half_a_second() {
+async fn undeliverable_events_delay_release_by_half_a_second() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
@@ -766,11 +767,11 @@ async fn events_that_nobody_accepts_delay_a_release_by_half_a_second() {
     assert!(since(&world.env, begun) <= Duration::from_millis(600), "{:?}", since(&world.env, begun));
     assert!(one.ended().await.is_ok());
     let ended = since(&world.env, begun);
-    assert!(ended <= Duration::from_millis(1200), "what is told of the release has as long: {ended:?}");
+    assert!(ended <= Duration::from_millis(1200), "Events about the release have the same limit: {ended:?}");
     assert_eq!((world.scribbled(), world.holder()), (json!(done_by("one")), json!("")));
 }
 
-/// Needs a cache that nobody else needs.
+/// Requires a cache that no other controller requires.
 struct Hoarder;
 
 impl Controller for Hoarder {
@@ -784,12 +785,12 @@ impl Controller for Hoarder {
     }
 
     async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
-        panic!("as told")
+        panic!("on purpose")
     }
 }
 
 impl World {
-    /// A replica that runs the scribe and the hoarder.
+    /// Starts a replica that runs the scribe and the hoarder.
     fn start_both(&self, config: ManagerConfig) -> Replica {
         let env = self.env.with_incarnation(&config.identity, 0);
         let manager = self.manager(&env, config);
@@ -800,7 +801,7 @@ impl World {
 
 // parity: wait-caches-no-timeout, error-if-cache-cannot, missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
-async fn controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says_which_and_why() {
+async fn unsynced_cache_delays_only_its_controller_and_is_reported() {
     let world = World::new();
     world.api.upsert("/api/v1/namespaces/shop/secrets/s", json!({}));
     world.fail("secrets", FaultAction::Unavailable);
@@ -817,13 +818,13 @@ async fn controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says
     let report = replica.health.report(Probe::Ready);
     assert!(report.passed(), "{}", report.details());
     let notices = [("hoarder".to_owned(), "keys in quarantine because their reconcile panics: 1".to_owned())];
-    assert_eq!(report.notices, notices, "it works now, and its defect is told without a restart");
+    assert_eq!(report.notices, notices, "it works now, and its panics are reported without a restart");
     replica.stops().await;
 }
 
 // parity: cache-sync-timeout, error-if-cache-cannot
 #[tokio::test(start_paused = true)]
-async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_process_and_names_them() {
+async fn cache_sync_timeout_stops_process_and_names_caches() {
     let world = World::new();
     world.fail("secrets", FaultAction::Unavailable);
     let within = CacheSync::Within(Duration::from_secs(120));
@@ -833,7 +834,7 @@ async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_proc
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_sync_timeout_holds_for_a_process_whose_only_controller_lacks_its_cache() {
+async fn cache_sync_timeout_applies_when_no_controller_can_work() {
     let world = World::new();
     world.fail("configmaps", FaultAction::Unavailable);
     let within = CacheSync::Within(Duration::from_secs(70));
@@ -842,7 +843,7 @@ async fn cache_sync_timeout_holds_for_a_process_whose_only_controller_lacks_its_
     let error = replica.ended().await.expect_err("the cache never fills").to_string();
     assert!(error.contains("scribe") && error.contains("70s") && error.contains("configmaps"), "{error}");
     assert!(since(&world.env, begun) < Duration::from_secs(72), "{:?}", since(&world.env, begun));
-    assert_eq!(world.holder(), Value::Null, "whoever cannot work does not lead");
+    assert_eq!(world.holder(), Value::Null, "a replica that cannot work does not lead");
 }
 
 fn widgets() -> ResourceKind {
@@ -855,7 +856,7 @@ fn widgets() -> ResourceKind {
     }
 }
 
-/// Watches a kind that is not served.
+/// Watches a kind whose CRD is not installed.
 struct Founder;
 
 impl Controller for Founder {
@@ -873,7 +874,7 @@ impl Controller for Founder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kind_that_is_not_served_is_waited_for_within_the_cache_sync_timeout_and_without_leading() {
+async fn missing_crd_is_awaited_for_cache_sync_timeout_without_leading() {
     let world = World::new();
     let within = CacheSync::Within(Duration::from_secs(45));
     let config = ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") };
@@ -885,7 +886,7 @@ async fn kind_that_is_not_served_is_waited_for_within_the_cache_sync_timeout_and
     assert!(error.contains("founder") && error.contains("45s") && error.contains("widgets"), "{error}");
 }
 
-/// Watches ConfigMaps from elsewhere, and Secrets, which may not come; takes keys from a trigger.
+/// Registers a controller with a trigger that watches ConfigMaps from a custom source, and Secrets.
 fn fed(env: &Env) -> (Arc<ChannelSource>, Registration) {
     let feed = Arc::new(ChannelSource::new(env));
     let theirs = Arc::clone(&feed);
@@ -897,7 +898,7 @@ fn fed(env: &Env) -> (Arc<ChannelSource>, Registration) {
     (feed, registration)
 }
 
-/// A manager of the scribe, which works, and of [`fed`], whose start waits for a cache.
+/// Starts a manager of the scribe, which works, and of [`fed`], whose start waits for a cache.
 async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
     world.fail("secrets", FaultAction::Unavailable);
     let (feed, registration) = fed(&world.env);
@@ -907,14 +908,14 @@ async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
     let trigger = manager.trigger("fed", "feed");
     let replica = world.run(env, manager);
     world.pass(60).await;
-    assert_eq!((feed.watches(), world.scribbled()), (1, json!(done_by("one"))), "its own source has begun");
+    assert_eq!((feed.watches(), world.scribbled()), (1, json!(done_by("one"))), "its source has started");
     trigger.try_send(ObjectKey::cluster("kept")).expect("there is room");
     (replica, feed, trigger)
 }
 
 // parity: no-goroutine-left-runnable
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_start_that_a_drain_an_abort_or_a_lost_lease_drops_goes_on() {
+async fn dropped_start_leaves_no_running_task() {
     for way in ["drain", "abort", "lost lease"] {
         let world = World::new();
         let (replica, feed, trigger) = half_started(&world).await;
@@ -929,13 +930,13 @@ async fn nothing_of_a_start_that_a_drain_an_abort_or_a_lost_lease_drops_goes_on(
         }
         assert_eq!(replica.ended().await.is_ok(), way == "drain", "{way}");
         assert_eq!(feed.watches(), 0, "{way}");
-        let told = sent.await.expect("no panic");
-        assert_eq!(told, Err(TriggerError::Stopped { controller: "fed" }), "{way}");
+        let result = sent.await.expect("no panic");
+        assert_eq!(result, Err(TriggerError::Stopped { controller: "fed" }), "{way}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sends_to_a_standby_that_is_told_to_stop_is_told_too() {
+async fn trigger_of_stopped_standby_returns_error_to_sender() {
     let world = World::new();
     let (one, other) = pair(&world).await;
     let (_feed, registration) = fed(&world.env);
@@ -947,8 +948,8 @@ async fn who_sends_to_a_standby_that_is_told_to_stop_is_told_too() {
     trigger.try_send(ObjectKey::cluster("kept")).expect("there is room");
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
-    let told = trigger.send(ObjectKey::cluster("late")).await;
-    assert_eq!(told, Err(TriggerError::Stopped { controller: "fed" }));
+    let result = trigger.send(ObjectKey::cluster("late")).await;
+    assert_eq!(result, Err(TriggerError::Stopped { controller: "fed" }));
     one.stops().await;
     other.stops().await;
 }

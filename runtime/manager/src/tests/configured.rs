@@ -1,4 +1,4 @@
-//! Of every setting of a manager `/configz` shows what it is, or its own page does.
+//! Tests that every setting of a manager is shown in `/configz` or on its own endpoint.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::configuration::about;
 use crate::feature_gates::{FeatureGate, FeatureGates, ShardStage};
 use crate::{CacheOptions, ControllerSelection, ManagerConfig};
 
-/// A configuration that has everything a configuration can have.
+/// Returns a configuration with every optional part.
 fn full() -> ManagerConfig {
     let election =
         ElectionConfig { coordinated: Some(CoordinatedConfig::new("1.2.3")), ..ElectionConfig::new("me") };
@@ -38,7 +38,7 @@ fn full() -> ManagerConfig {
     }
 }
 
-/// A change of one setting, which whoever looks must see.
+/// A change of one setting, by its name, which must be visible.
 type Change = (&'static str, fn(&mut ManagerConfig));
 
 const OTHER: Duration = Duration::from_secs(12_345);
@@ -61,7 +61,7 @@ fn gates() -> FeatureGates {
         .expect("one")
 }
 
-/// One for each, by the path of its field. One that ends above a field stands for all below it, which are private.
+/// A change for each setting, by the path of its field. A path with private fields covers all of them.
 const CHANGES: &[Change] = &[
     ("name", |config| config.name = "other".to_owned()),
     ("identity", |config| config.identity = "other".to_owned()),
@@ -128,7 +128,7 @@ const CHANGES: &[Change] = &[
     ("remembered_events", |config| config.remembered_events = 77),
 ];
 
-/// There is one rule by which a coordinator chooses, so that of all fields this cannot be changed; it is shown.
+/// The only field that cannot be changed, because there is one strategy. It is shown.
 const UNCHANGED: &str = "election.coordinated.strategy";
 
 fn reviewed(
@@ -143,14 +143,14 @@ fn reviewed(
     change(always_allow, authentication_ttl, allow_ttl, deny_ttl);
 }
 
-/// What the pages show of a configuration.
+/// Returns the content of the endpoints for a configuration.
 fn shown(config: &ManagerConfig) -> Value {
     let ComponentInfo { component, flags, configuration, holdings: _ } =
         about(config, config.election("default").as_ref(), OwnershipReport::default());
     json!([component, flags, configuration])
 }
 
-/// The paths of the fields that a configuration has, off what `Debug` tells, which leaves none out.
+/// Returns the paths of all fields of a configuration, from its `Debug` output.
 fn fields(config: &ManagerConfig) -> BTreeSet<String> {
     let (mut above, mut paths) = (Vec::<(usize, String)>::new(), BTreeSet::new());
     for line in format!("{config:#?}").lines() {
@@ -170,7 +170,7 @@ fn fields(config: &ManagerConfig) -> BTreeSet<String> {
 
 // parity: configz-component
 #[test]
-fn every_setting_of_a_manager_is_shown_and_each_value_as_itself() {
+fn every_setting_of_a_manager_is_shown() {
     let plain = shown(&full());
     let mut seen = vec![plain];
     for (field, change) in CHANGES {
@@ -184,7 +184,7 @@ fn every_setting_of_a_manager_is_shown_and_each_value_as_itself() {
 
 // parity: configz-component
 #[test]
-fn no_field_of_a_configuration_is_left_out_when_it_is_looked_at_what_is_shown() {
+fn every_field_of_the_configuration_has_a_test() {
     let paths = fields(&full());
     assert!(paths.contains("client.identities.namespace") && paths.len() > 40, "{paths:?}");
     let known: BTreeSet<&str> = CHANGES.iter().map(|(field, _)| *field).chain([UNCHANGED]).collect();
@@ -198,7 +198,7 @@ fn no_field_of_a_configuration_is_left_out_when_it_is_looked_at_what_is_shown() 
         .iter()
         .filter(|path| !known.contains(path.as_str()) && !has_known_below(path) && !is_private(path))
         .collect();
-    assert_eq!(forgotten, Vec::<&String>::new(), "what does `/configz` show of these?");
+    assert_eq!(forgotten, Vec::<&String>::new(), "these fields have no test in CHANGES");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn namespace_of_lease_is_shown_when_it_is_the_default() {
 }
 
 #[test]
-fn who_decides_who_acts_and_under_whose_name_can_be_read() {
+fn election_and_identities_are_shown() {
     let shown = &shown(&full())[2]["manager.windlass.dev"];
     assert_eq!(shown["leaderElection"]["releaseOnExit"], true);
     let coordinated = json!({

@@ -1,4 +1,4 @@
-//! A manager that was built and does not run.
+//! Tests of a manager that was built and does not run.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Controllers that run on every replica.
+//! Tests of controllers that run on every replica.
 
 use std::num::NonZeroU16;
 
@@ -6,7 +6,7 @@ use windlass_controller::{BoxError, RunsOn};
 
 use super::*;
 
-/// Notes in each ConfigMap which replicas saw it, in two writes four seconds apart, and tells users.
+/// Records each observing replica in the ConfigMap, in two writes four seconds apart, and publishes an Event.
 struct Herald {
     maps: Lister<ConfigMap>,
 }
@@ -40,7 +40,7 @@ impl Controller for Herald {
 }
 
 impl World {
-    /// A replica that runs the herald, and the scribe while it leads.
+    /// Starts a replica that runs the herald, and the scribe while it leads.
     fn start_herald(&self, config: ManagerConfig) -> Replica {
         let env = self.env.with_incarnation(&config.identity, 0);
         let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..config };
@@ -64,8 +64,8 @@ async fn standby_reconciles_on_every_replica_while_another_leads() {
     assert_eq!((world.seen_by("one"), world.seen_by("two")), (json!("done"), json!("done")));
     assert_eq!((world.holder(), world.scribbled()), (json!("one"), json!(done_by("one"))));
     assert!(two.ready());
-    let told = world.events().into_iter().filter(|(_, note)| note.starts_with("seen by")).count();
-    assert_eq!(told, 2, "{:?}", world.events());
+    let published = world.events().into_iter().filter(|(_, note)| note.starts_with("seen by")).count();
+    assert_eq!(published, 2, "{:?}", world.events());
     one.stops().await;
     world.pass(20).await;
     assert_eq!(world.scribbled(), json!(done_by("two")), "the standby leads");
@@ -90,7 +90,7 @@ async fn every_replica_controller_stops_with_its_process_after_its_reconcile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_replica_controller_takes_no_key_while_led_ones_drain() {
+async fn every_replica_controller_dequeues_no_key_during_drain() {
     let world = World::new();
     let one = world.start_herald(ManagerConfig::new("one"));
     world.pass(3).await;
@@ -117,7 +117,7 @@ async fn every_replica_controller_stops_when_the_lease_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_signal_aborts_every_replica_controllers_at_once() {
+async fn second_signal_aborts_every_replica_controllers() {
     let world = World::new();
     let one = world.start_herald(ManagerConfig::new("one"));
     world.pass(2).await;
@@ -128,7 +128,7 @@ async fn second_signal_aborts_every_replica_controllers_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconcile_on_every_replica_that_does_not_end_is_aborted_and_named() {
+async fn stuck_reconcile_on_every_replica_is_aborted_and_named() {
     let world = World::new();
     let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(1), ..ManagerConfig::new("one") };
@@ -181,7 +181,7 @@ async fn every_replica_controller_without_its_caches_delays_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_of_every_replica_controllers_are_declared() {
+async fn permissions_of_every_replica_controllers_are_declared() {
     let world = World::new();
     let manager = world.manager(&world.env, ManagerConfig::new("one"));
     let manager = manager.register(Registration::of::<Herald>());

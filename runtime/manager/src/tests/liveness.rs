@@ -1,21 +1,21 @@
-//! What fails liveness at a probe, by name, and what does not: a stuck watch and a stuck worker, next to quiet and slow ones.
+//! Tests of liveness: stuck watches and workers fail it by name, quiet and slow ones do not.
 
 use windlass_admin::CheckResult;
 
 use super::*;
 
-/// The longest that a watch lasts. One that takes no step for two of these is stuck.
+/// Maximum duration of a watch. A watch without progress for twice this time is stuck.
 const WINDOW: Duration = Duration::from_secs(200);
 
-/// How often a probe asks here.
+/// Interval of probes.
 const PROBED_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Reconciles each key for as long as told, at the pace of its clock.
+/// Reconciles each key for a fixed time of its clock.
 struct Sluggish {
     takes: Duration,
 }
 
-/// Under this limit, if there is one.
+/// Registers the controller with an optional reconcile timeout.
 fn sluggish(takes: Duration, limit: Option<Duration>) -> Registration {
     Registration::with::<Sluggish>(takes).tuned(move |setup| setup.reconcile_timeout(limit))
 }
@@ -40,13 +40,13 @@ fn alone() -> ManagerConfig {
 }
 
 impl Replica {
-    /// The checks of liveness that fail, and why.
+    /// Returns the failing liveness checks with their reasons.
     fn ailing(&self) -> Vec<(String, String)> {
         let failed = |CheckResult { name, outcome }| Some((name, outcome.err()?));
         self.health.report(Probe::Live).results.into_iter().filter_map(failed).collect()
     }
 
-    /// What fails first within so long, and after how long; nothing if liveness lasts.
+    /// Returns the first failing check with its delay; `None` if liveness passes for `within`.
     async fn first_ailment(&self, world: &World, within: Duration) -> Option<(Duration, String, String)> {
         let begun = world.env.now();
         while since(&world.env, begun) < within {
@@ -58,7 +58,7 @@ impl Replica {
         None
     }
 
-    /// After how long liveness passes again.
+    /// Returns the time until liveness passes again.
     async fn recovers(&self, world: &World) -> Duration {
         let begun = world.env.now();
         while !self.ailing().is_empty() {
@@ -71,9 +71,9 @@ impl Replica {
 
 // parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
-async fn watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_until_it_moves_on() {
+async fn stuck_watch_fails_liveness_by_kind_until_it_makes_progress() {
     let world = World::new();
-    // With the default every request ends long before, and each end is a step.
+    // With the default, every request ends long before, and each end counts as progress.
     let client = ClientOptions { request_timeout: WINDOW * 4, ..ClientOptions::default() };
     let replica = world.start_both(ManagerConfig { client, ..alone() });
     world.pass(60).await;
@@ -85,9 +85,9 @@ async fn watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_unti
         why.starts_with("the informer of secrets") && why.contains("has made no progress for 40"),
         "{why}"
     );
-    // What was open lasted for up to a window more.
+    // Open watches last for up to one window more.
     assert!((WINDOW * 2..=WINDOW * 3 + PROBED_INTERVAL).contains(&after), "{after:?}");
-    assert_eq!(replica.ailing().len(), 1, "the other watch is quiet, and nothing has died");
+    assert_eq!(replica.ailing().len(), 1, "the other watch is quiet, and no informer has died");
     let shown = replica.health.report(Probe::Live);
     assert!(shown.details().contains("[-]watches failed: reason withheld\n"), "{}", shown.details());
     world.api.meddle(|_| None);
@@ -102,7 +102,7 @@ async fn watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_unti
 
 // parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
-async fn quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_away() {
+async fn quiet_watch_never_fails_liveness() {
     for what in [
         None,
         Some(FaultAction::BookmarksMissing),
@@ -124,16 +124,16 @@ async fn quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_a
 
 // parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
-async fn worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controller_and_key_until_it_goes_on() {
+async fn worker_past_reconcile_timeout_fails_liveness_by_key() {
     let world = World::new();
     let limit = Duration::from_secs(10);
     let replica = world.start_controller(alone(), sluggish(Duration::from_secs(3600), Some(limit)));
     world.pass(5).await;
     assert_eq!(replica.ailing(), []);
-    // As one that never awaits: its thread is kept, so that its timeout finds nobody.
+    // Simulates a reconcile that never awaits: its thread is blocked, so its timeout cannot fire.
     let kept = replica.env.pause();
     world.pass(55).await;
-    assert_eq!(replica.ailing(), [], "a minute is for what a worker does beside its reconcile");
+    assert_eq!(replica.ailing(), [], "a worker has another minute outside of its reconcile");
     let (_, check, why) = replica.first_ailment(&world, limit * 3).await.expect("it is stuck");
     assert_eq!(check, "sluggish");
     assert!(why.starts_with("shop/web has been reconciled for "), "{why}");
@@ -146,7 +146,7 @@ async fn worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controller
 
 // parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
-async fn reconcile_that_its_timeout_ends_never_fails_liveness_however_often() {
+async fn timed_out_reconciles_never_fail_liveness() {
     let world = World::new();
     let limit = Duration::from_secs(10);
     let replica = world.start_controller(alone(), sluggish(Duration::from_secs(3600), Some(limit)));
@@ -157,7 +157,7 @@ async fn reconcile_that_its_timeout_ends_never_fails_liveness_however_often() {
 
 // parity: check-per-controller-most
 #[tokio::test(start_paused = true)]
-async fn long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_the_process_and_no_sooner() {
+async fn long_reconcile_without_timeout_fails_liveness_after_limit() {
     let world = World::new();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     let replica = world.start_controller(alone(), sluggish(minutes(29), None));

@@ -1,5 +1,5 @@
-//! Code of users that leaves nobody a turn, on real threads and in real time: renewals continue next to it, and a stop does
-//! not wait for it without end.
+//! Tests with user code that blocks threads, on real threads and in real time: renewals continue, and a stop does not
+//! wait for it indefinitely.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// How long each reconcile keeps its thread: longer than the renew deadline.
+/// Time for which each reconcile blocks its thread: longer than the renew deadline.
 const BUSY: Duration = Duration::from_secs(4);
 
 /// Never awaits.
@@ -16,7 +16,7 @@ struct Hog;
 
 impl Controller for Hog {
     const NAME: &'static str = "hog";
-    /// Blocks its mapper, if given.
+    /// The gate that blocks its mapper, if set.
     type Config = Option<Gate>;
 
     fn setup(setup: &mut Setup, gate: &Option<Gate>) -> Result<Self, SetupError> {
@@ -38,7 +38,7 @@ impl Controller for Hog {
     }
 }
 
-/// Elected by leases that are lost within three seconds.
+/// Returns a configuration with leases that expire within three seconds.
 fn of_short_leases() -> ManagerConfig {
     let mut config = ManagerConfig::new("one");
     let election = config.election.as_mut().expect("elected");
@@ -50,7 +50,7 @@ fn of_short_leases() -> ManagerConfig {
 
 // parity: renewals-next-workers-scheduler
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for_longer_than_its_deadline() {
+async fn lease_is_renewed_while_workers_block_every_thread() {
     let env = Env::system("one");
     let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() });
     api.upsert("/api/v1/namespaces/shop", json!({}));
@@ -73,7 +73,7 @@ async fn lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for_lon
 }
 
 impl World {
-    /// The shards that a replica holds and its membership: their Leases by name. Nobody renews the plan.
+    /// Returns the Leases of a replica's shards and of its membership, by name. The plan is not renewed.
     fn held_by(&self, replica: &str) -> BTreeMap<String, Value> {
         let leases = self.api.all("/apis/coordination.k8s.io/v1/leases").into_iter();
         let held = leases.filter(|lease| lease["spec"]["holderIdentity"] == replica);
@@ -85,7 +85,7 @@ impl World {
     }
 }
 
-/// Waits for this, for as long as it may take on a machine that is busy.
+/// Waits until a condition holds, with a time limit for busy machines.
 async fn until(env: &Env, what: &str, holds: impl Fn() -> bool) {
     let begun = env.now();
     while !holds() {
@@ -96,7 +96,7 @@ async fn until(env: &Env, what: &str, holds: impl Fn() -> bool) {
 
 // parity: renewals-next-workers-scheduler
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thread_for_longer() {
+async fn shards_and_membership_are_renewed_while_threads_are_blocked() {
     let env = Env::system("one");
     let world = World::of(env.clone(), FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() }));
     let config = ManagerConfig { shards: NonZeroU16::new(2), ..of_short_leases() };
@@ -106,7 +106,7 @@ async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thr
     let run = env.spawn("manager", manager.run(signals));
     until(&env, "it holds both and is a member", || world.held_by("one").len() == 3).await;
     let before = world.held_by("one");
-    // Enough for both, and for more threads than there are.
+    // More than there are threads, and enough for both shards.
     for number in 0..8 {
         world.api.upsert(&format!("/api/v1/namespaces/shop-{number}"), json!({}));
         world.api.upsert(&format!("/api/v1/namespaces/shop-{number}/configmaps/web"), json!({}));
@@ -122,12 +122,12 @@ async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thr
         }
         assert_ne!(then["renewTime"], now["renewTime"], "{lease} was renewed");
     }
-    assert_eq!(done.get(), 8, "no key was begun with again");
+    assert_eq!(done.get(), 8, "no key was reconciled twice");
     trigger.fire();
     assert!(matches!(run.await, Ok(Ok(()))), "it worked to the end");
 }
 
-/// Blocks the first call of a mapper until it is let go.
+/// Blocks the first call of a mapper until the barrier is released.
 #[derive(Clone)]
 struct Gate {
     barrier: Arc<Barrier>,
@@ -150,7 +150,7 @@ fn blocked_by(barrier: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration 
 
 // parity: slow-handler-blocks-shutdown
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_back_before() {
+async fn blocked_handler_times_out_after_lease_release() {
     let env = Env::system("one");
     let api = FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() });
     api.upsert("/api/v1/namespaces/shop", json!({}));
@@ -174,5 +174,5 @@ async fn stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_bac
     let ended = env.timeout(Duration::from_secs(30), run).await;
     gate.wait();
     assert!(matches!(ended, Ok(Ok(Err(ManagerError::InformersStuck { .. })))), "{ended:?}");
-    assert_eq!(world.holder(), json!(""), "it was given back");
+    assert_eq!(world.holder(), json!(""), "the lease was released");
 }

@@ -1,4 +1,4 @@
-//! What runs next to the controllers.
+//! Tests of runnables.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,34 +8,34 @@ use windlass_informer::Index;
 use super::*;
 use crate::AddError;
 
-/// What happened, in order.
+/// A log of what happened, in order.
 #[derive(Clone, Default)]
 struct Story(Arc<Mutex<Vec<String>>>);
 
 impl Story {
-    fn tell(&self, what: impl Into<String>) {
+    fn record(&self, what: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
     }
 
-    fn told(&self) -> Vec<String> {
+    fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn tells(&self, what: &str) -> bool {
-        self.told().iter().any(|told| told == what)
+    fn contains(&self, what: &str) -> bool {
+        self.lines().iter().any(|line| line == what)
     }
 }
 
-/// Says when it starts, and when it ends because it was told to.
+/// Registers a task that logs its start and its stop.
 fn diarist(name: &'static str, group: RunsOn, story: &Story) -> Registration {
     let story = story.clone();
     Registration::task(name, group, move |cx| {
         let story = story.clone();
         async move {
-            story.tell(format!("{name} starts"));
+            story.record(format!("{name} starts"));
             cx.ready();
             cx.stopped().await;
-            story.tell(format!("{name} ends"));
+            story.record(format!("{name} ends"));
             Ok(())
         }
     })
@@ -60,7 +60,7 @@ impl World {
 
 // parity: manager-start-order-stop, starts-each-component-returns
 #[tokio::test(start_paused = true)]
-async fn runnables_start_in_the_place_of_their_group_and_end_in_the_reverse_order() {
+async fn runnables_start_at_their_step_and_stop_in_reverse_order() {
     let world = World::new();
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("one");
@@ -70,19 +70,19 @@ async fn runnables_start_in_the_place_of_their_group_and_end_in_the_reverse_orde
         .register(diarist("early", RunsOn::BeforeCaches, &story));
     let one = world.start_manager((env, manager));
     world.pass(5).await;
-    assert_eq!(story.told(), ["early starts", "everywhere starts", "leading starts"]);
+    assert_eq!(story.lines(), ["early starts", "everywhere starts", "leading starts"]);
     assert_eq!(world.scribbled(), json!(begun_by("one")), "and the controllers work");
     one.trigger.fire();
     world.pass(1).await;
-    assert!(!story.tells("leading ends"), "a reconcile still runs, and may rely on it");
+    assert!(!story.contains("leading ends"), "a reconcile still runs, and can depend on it");
     assert!(one.ended().await.is_ok());
-    assert_eq!(story.told()[3..], ["leading ends", "everywhere ends", "early ends"]);
+    assert_eq!(story.lines()[3..], ["leading ends", "everywhere ends", "early ends"]);
     assert_eq!(world.holder(), json!(""));
 }
 
 // parity: http-servers-caches-webhooks, warm-runnables-before-election
 #[tokio::test(start_paused = true)]
-async fn standby_runs_what_needs_no_leadership_and_nothing_else() {
+async fn standby_runs_only_runnables_without_leadership() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
@@ -95,17 +95,16 @@ async fn standby_runs_what_needs_no_leadership_and_nothing_else() {
     ));
     let two = world.start_manager((env, manager));
     world.pass(5).await;
-    assert_eq!(story.told(), ["everywhere starts"]);
+    assert_eq!(story.lines(), ["everywhere starts"]);
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
-    assert_eq!(story.told(), ["everywhere starts", "everywhere ends"]);
+    assert_eq!(story.lines(), ["everywhere starts", "everywhere ends"]);
     one.stops().await;
 }
 
 // parity: runnable-added-later-starts
 #[tokio::test(start_paused = true)]
-async fn runnable_that_is_added_later_starts_at_once_if_its_step_has_been_reached_and_in_its_place_otherwise()
-{
+async fn added_runnable_starts_immediately_or_at_its_step() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
@@ -117,22 +116,22 @@ async fn runnable_that_is_added_later_starts_at_once_if_its_step_has_been_reache
     handle.add(diarist("everywhere", RunsOn::EveryReplica, &story)).expect("it runs");
     handle.add(diarist("leading", RunsOn::Leader, &story)).expect("it waits");
     world.pass(1).await;
-    assert_eq!(story.told(), ["everywhere starts"]);
+    assert_eq!(story.lines(), ["everywhere starts"]);
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.pass(5).await;
-    assert_eq!(story.told(), ["everywhere starts", "leading starts"]);
+    assert_eq!(story.lines(), ["everywhere starts", "leading starts"]);
     handle.add(diarist("late", RunsOn::Leader, &story)).expect("this replica leads");
     world.pass(1).await;
-    assert!(story.tells("late starts"));
+    assert!(story.contains("late starts"));
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
-    assert!(story.tells("late ends"));
+    assert!(story.contains("late ends"));
 }
 
 // parity: refuses-runnables-once-stop
 #[tokio::test(start_paused = true)]
-async fn runnable_is_rejected_when_it_is_added_while_the_manager_stops() {
+async fn runnable_added_while_manager_stops_is_rejected() {
     let world = World::new();
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("one");
@@ -148,12 +147,12 @@ async fn runnable_is_rejected_when_it_is_added_while_the_manager_stops() {
     assert!(one.ended().await.is_ok());
     let late = handle.add(diarist("late", RunsOn::EveryReplica, &story));
     assert!(matches!(late, Err(AddError::Stopping { name: "late" })));
-    assert_eq!(story.told(), Vec::<String>::new());
+    assert_eq!(story.lines(), Vec::<String>::new());
 }
 
 // parity: starts-each-component-returns, waits-runnables-stop-after, group-ready-when-all
 #[tokio::test(start_paused = true)]
-async fn first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_its_name() {
+async fn first_runnable_error_stops_manager_and_is_returned_with_name() {
     let panics = |_: RunnableContext| async { panic!("boom") };
     for group in [RunsOn::BeforeCaches, RunsOn::EveryReplica, RunsOn::Leader] {
         for panicking in [false, true] {
@@ -173,7 +172,7 @@ async fn first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_it
             let why = if panicking { "it panicked: boom" } else { "no more" };
             assert_eq!(end, format!("the runnable fragile failed: {why}"));
             if !panicking {
-                assert_eq!(world.scribbled(), json!(done_by("one")), "what was begun came to its end");
+                assert_eq!(world.scribbled(), json!(done_by("one")), "the running reconcile finished");
                 assert_eq!(world.holder(), json!(""), "and the lease was released");
             }
         }
@@ -182,7 +181,7 @@ async fn first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_it
 
 // parity: ends-early
 #[tokio::test(start_paused = true)]
-async fn runnable_that_has_done_its_work_ends_nobody_else() {
+async fn completed_runnable_stops_no_other_part() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let one = world.start_manager((
@@ -197,8 +196,7 @@ async fn runnable_that_has_done_its_work_ends_nobody_else() {
 
 // parity: returns-both-errors-runnables, cancels-election-only-when, group-waits-all-members
 #[tokio::test(start_paused = true)]
-async fn one_that_does_not_end_within_the_shutdown_timeout_is_aborted_and_named_and_its_lease_is_left_to_expire()
- {
+async fn stuck_runnable_is_aborted_and_named_and_keeps_its_lease() {
     for (group, holder) in [(RunsOn::Leader, "one"), (RunsOn::EveryReplica, "")] {
         let world = World::new();
         let env = world.env.with_incarnation("one", 0);
@@ -210,15 +208,15 @@ async fn one_that_does_not_end_within_the_shutdown_timeout_is_aborted_and_named_
         let begun = world.env.now();
         one.trigger.fire();
         let end = one.ended().await.expect_err("it did not end");
-        assert!(end.to_string().ends_with("told to stop: stubborn"), "{end}");
+        assert!(end.to_string().contains(": stubborn; "), "{end}");
         assert!(since(&world.env, begun) < Duration::from_secs(4));
-        assert_eq!(world.holder(), json!(holder), "whoever needed the lease may have a write on its way");
+        assert_eq!(world.holder(), json!(holder), "a runnable under the lease can have a write in flight");
     }
 }
 
 // parity: grace-zero-waits-below
 #[tokio::test(start_paused = true)]
-async fn second_signal_ends_runnables_at_once() {
+async fn second_signal_aborts_runnables() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let stubborn =
@@ -232,7 +230,7 @@ async fn second_signal_ends_runnables_at_once() {
     assert!(since(&world.env, begun) < Duration::from_millis(10));
 }
 
-/// Is ready after so many seconds.
+/// Registers a task that is ready after this number of seconds.
 fn slow(name: &'static str, seconds: u64) -> Registration {
     Registration::task(name, RunsOn::BeforeCaches, move |cx| async move {
         cx.env().sleep(Duration::from_secs(seconds)).await;
@@ -244,7 +242,7 @@ fn slow(name: &'static str, seconds: u64) -> Registration {
 
 // parity: cache-before-anything-else, group-ready-when-all
 #[tokio::test(start_paused = true)]
-async fn caches_wait_for_all_that_must_be_ready_before_them_each_in_its_time() {
+async fn caches_wait_for_all_early_runnables_to_be_ready() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let one = world
@@ -258,7 +256,7 @@ async fn caches_wait_for_all_that_must_be_ready_before_them_each_in_its_time() {
     assert!(one.ended().await.is_ok());
 }
 
-/// Writes every second until it stops, and records errors.
+/// Writes every second until it stops, and logs errors.
 struct Patcher(Story);
 
 impl Runnable for Patcher {
@@ -281,7 +279,7 @@ async fn patch_every_second(cx: &RunnableContext, story: &Story) {
     while !cx.is_stopped() {
         let patch = Patch::Merge(json!({ "data": { "writer": cx.env().instance() } }));
         if let Err(error) = maps.patch("web", &PatchParams::default(), &patch).await {
-            story.tell(error.to_string());
+            story.record(error.to_string());
         }
         cx.env().sleep(Duration::from_secs(1)).await;
     }
@@ -292,13 +290,13 @@ fn patcher(group: RunsOn, story: &Story) -> Registration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runnable_sends_what_it_declares_and_roles_contain_it() {
+async fn runnable_sends_only_declared_requests_and_roles_contain_them() {
     let world = World::new();
     let (first, second) = (Story::default(), Story::default());
     let (env, manager) = world.manager_of_scribe("one");
-    let told = second.clone();
+    let log = second.clone();
     let undeclared = Registration::task("reader", RunsOn::EveryReplica, move |cx| {
-        let story = told.clone();
+        let story = log.clone();
         async move {
             patch_every_second(&cx, &story).await;
             Ok(())
@@ -314,21 +312,21 @@ async fn runnable_sends_what_it_declares_and_roles_contain_it() {
 
     let one = world.start_manager((env, manager));
     world.pass(5).await;
-    assert_eq!(first.told(), Vec::<String>::new());
-    let refused = second.told();
+    assert_eq!(first.lines(), Vec::<String>::new());
+    let refused = second.lines();
     assert!(
         refused[0].contains("patch on \"configmaps\"") && refused[0].contains("not declared"),
         "{refused:?}"
     );
     let counted =
         format!(r#"{UNDECLARED}{{controller="reader",group="",resource="configmaps",verb="patch"}}"#);
-    assert!(one.metrics.encode().contains(&counted), "what is refused is counted");
+    assert!(one.metrics.encode().contains(&counted), "rejected requests are counted");
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
 }
 
-/// Copies the ConfigMap `web` into its story when it starts, by the lister and by the index of its setup, signs it by its writer, and
-/// tells users.
+/// Logs the ConfigMap `web` when it starts, using lister and index of its setup, signs it with its writer, and
+/// publishes an Event.
 struct Reader {
     maps: Lister<ConfigMap>,
     by_scribe: Index<ConfigMap, String>,
@@ -357,7 +355,7 @@ impl Runnable for Reader {
         let map = self.maps.get(&key)?.ok_or("the cache is empty")?;
         let scribe = map.data.as_ref().and_then(|data| data.get("scribe").cloned()).unwrap_or_default();
         let found = self.by_scribe.get(&scribe).len();
-        self.story.tell(format!("{scribe}: {found} by index, {} fed", self.fed.list().len()));
+        self.story.record(format!("{scribe}: {found} by index, {} fed", self.fed.list().len()));
         let sign = |map: &mut ConfigMap| {
             map.data.get_or_insert_default().insert("reader".to_owned(), cx.env().instance().to_owned());
         };
@@ -368,7 +366,7 @@ impl Runnable for Reader {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runnable_reads_what_it_declared_once_its_caches_are_synced() {
+async fn runnable_reads_declared_kinds_after_caches_are_synced() {
     let world = World::new();
     let one = world.start("one");
     world.pass(15).await;
@@ -384,22 +382,22 @@ async fn runnable_reads_what_it_declared_once_its_caches_are_synced() {
     let two = world.start_manager((env, manager));
     world.pass(5).await;
     let read = "done by one: 1 by index, 1 fed";
-    assert_eq!(story.told(), [read], "the one that needs no leadership");
+    assert_eq!(story.lines(), [read], "the one that needs no leadership");
     assert_eq!(world.api.object(MAP).expect("the map")["data"]["reader"], json!("two"), "and it writes");
     handle.add(Registration::runnable::<Reader>(story.clone()).named(everywhere)).expect("it runs");
     world.pass(5).await;
-    assert_eq!(story.told(), [read; 2], "and one that is added later");
+    assert_eq!(story.lines(), [read; 2], "and one that is added later");
     one.stops().await;
     world.pass(5).await;
-    assert_eq!(story.told().len(), 3, "and the one that needs leadership");
-    let told = world.events().iter().filter(|(_, note)| note == "read once").count();
-    assert!(told > 0, "events of a runnable that has ended are sent: {:?}", world.events());
+    assert_eq!(story.lines().len(), 3, "and the one that needs leadership");
+    let published = world.events().iter().filter(|(_, note)| note == "read once").count();
+    assert!(published > 0, "events of a runnable that has ended are sent: {:?}", world.events());
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_leaders_runnable_starts_on_caches_that_reflect_the_last_leader() {
+async fn runnable_of_new_leader_waits_for_previous_writes() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
@@ -412,13 +410,13 @@ async fn new_leaders_runnable_starts_on_caches_that_reflect_the_last_leader() {
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.pass(2).await;
-    assert_eq!(story.told(), ["done by one: 1 by index, 1 fed"]);
+    assert_eq!(story.lines(), ["done by one: 1 by index, 1 fed"]);
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn runnable_without_its_caches_delays_nothing_and_fails_when_time_is_up() {
+async fn runnable_without_caches_delays_nothing_and_times_out() {
     let world = World::new();
     world.fail("secrets", FaultAction::Unavailable);
     let env = world.env.with_incarnation("one", 0);
@@ -439,7 +437,7 @@ async fn runnable_without_its_caches_delays_nothing_and_fails_when_time_is_up() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn setup_of_a_runnable_that_fails_ends_the_start_and_names_it() {
+async fn failed_runnable_setup_stops_start_and_names_it() {
     let world = World::new();
     let early = Registration::task("early", RunsOn::BeforeCaches, |_| async { Ok(()) })
         .tuned(|setup| drop(setup.watch::<ConfigMap>()));
@@ -457,7 +455,7 @@ async fn setup_of_a_runnable_that_fails_ends_the_start_and_names_it() {
 
 // parity: no-grace-after-lease
 #[tokio::test(start_paused = true)]
-async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_from_every_replica() {
+async fn only_runnables_with_leadership_write_behind_the_fence() {
     let world = World::new();
     let one = world.start("one");
     world.pass(15).await;
@@ -475,7 +473,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
     let (env, manager) = world.manager_of_scribe("one");
     let one = world.start_manager((env, manager.register(patcher(RunsOn::Leader, &story))));
     world.pass(5).await;
-    assert_eq!(story.told(), Vec::<String>::new());
+    assert_eq!(story.lines(), Vec::<String>::new());
     world.api.upsert(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     assert!(matches!(one.ended().await, Err(ManagerError::LeaseLost { .. })));
     let writes = world.work();
@@ -485,7 +483,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
 
 // parity: waits-runnables-stop-after, not-return-context-canceled, no-goroutine-left-runnable
 #[tokio::test(start_paused = true)]
-async fn error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end() {
+async fn error_after_stop_signal_does_not_fail_graceful_shutdown() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let hurt = Registration::task("hurt", RunsOn::EveryReplica, |cx| async move {
@@ -504,7 +502,7 @@ async fn error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end() 
 
 // parity: grace-zero-waits-below
 #[tokio::test(start_paused = true)]
-async fn with_a_shutdown_timeout_of_zero_runnables_are_waited_for_without_end() {
+async fn zero_shutdown_timeout_awaits_runnables_indefinitely() {
     let world = World::new();
     let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::ZERO, ..ManagerConfig::new("one") };
@@ -525,7 +523,7 @@ async fn with_a_shutdown_timeout_of_zero_runnables_are_waited_for_without_end() 
 
 // parity: returns-both-errors-runnables
 #[tokio::test(start_paused = true)]
-async fn what_ended_the_work_is_told_before_what_did_not_stop_after_it() {
+async fn runnable_failure_is_reported_before_stuck_runnable() {
     let world = World::new();
     let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
@@ -541,7 +539,7 @@ async fn what_ended_the_work_is_told_before_what_did_not_stop_after_it() {
 
 // parity: added-before-after-while
 #[tokio::test(start_paused = true)]
-async fn runnables_that_are_added_while_others_start_all_start_once() {
+async fn concurrently_added_runnables_each_start_once() {
     let world = World::new();
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("one");
@@ -559,16 +557,16 @@ async fn runnables_that_are_added_while_others_start_all_start_once() {
         assert!(matches!(added, Ok(Ok(()))));
     }
     world.pass(5).await;
-    assert_eq!(story.told().iter().filter(|told| told.ends_with(" starts")).count(), 20);
+    assert_eq!(story.lines().iter().filter(|line| line.ends_with(" starts")).count(), 20);
     let again = diarist("number 7", RunsOn::Leader, &story);
     assert!(matches!(handle.add(again), Err(AddError::NameTaken { name: "number 7" })));
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
-    assert_eq!(story.told().len(), 40);
+    assert_eq!(story.lines().len(), 40);
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_that_have_ended_are_forgotten_while_others_come() {
+async fn ended_runnables_are_dropped_when_others_are_added() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let handle = manager.handle();
@@ -585,7 +583,7 @@ async fn those_that_have_ended_are_forgotten_while_others_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_fails_during_the_shutdown_and_before_its_turn_to_stop_is_told_of() {
+async fn runnable_failure_during_shutdown_is_reported() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let fails = Registration::task("fails", RunsOn::EveryReplica, |cx| async move {
@@ -597,6 +595,6 @@ async fn one_that_fails_during_the_shutdown_and_before_its_turn_to_stop_is_told_
     one.trigger.fire();
     let end = one.ended().await.expect_err("something failed").to_string();
     assert_eq!(end, "the runnable fails failed: no more");
-    assert_eq!(world.scribbled(), json!(done_by("one")), "what was begun came to its end");
+    assert_eq!(world.scribbled(), json!(done_by("one")), "the running reconcile finished");
     assert_eq!(world.holder(), json!(""), "and the lease was released");
 }

@@ -1,4 +1,4 @@
-//! Replicas that share shards: keys that move, and none that two have.
+//! Tests of replicas that share shards: keys move, and no key is processed by two replicas.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -12,10 +12,10 @@ use super::*;
 
 const NAMESPACES: usize = 12;
 
-/// How long a lease lasts, by default.
+/// Default lease duration.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 
-/// One reconcile, as the controller saw it.
+/// One reconcile, as recorded by the controller.
 #[derive(Clone, Debug)]
 struct Turn {
     key: String,
@@ -24,10 +24,10 @@ struct Turn {
     ended: Option<Instant>,
 }
 
-/// What all replicas' controllers did. They share a clock.
+/// The reconciles of all replicas, which share a clock.
 type Diary = Arc<Mutex<Vec<Turn>>>;
 
-/// Brings `done` of each ConfigMap to what is `wanted`, in two writes three seconds apart.
+/// Copies `wanted` of each ConfigMap to `done`, in two writes three seconds apart.
 struct Porter {
     maps: Lister<ConfigMap>,
     diary: Diary,
@@ -80,7 +80,7 @@ fn four_shards(identity: &str) -> ManagerConfig {
     }
 }
 
-/// The same for an hour in which nobody is lost: a tenth of the renewals.
+/// Returns the same configuration with a tenth of the renewals, for an hour in which no replica is lost.
 fn four_calm_shards(identity: &str) -> ManagerConfig {
     let config = four_shards(identity);
     let mut election = config.election.clone().expect("elected");
@@ -94,7 +94,7 @@ fn map(number: usize) -> String {
     format!("/api/v1/namespaces/tenant-{number}/configmaps/web")
 }
 
-/// A world of tenants, and what was done in it.
+/// A world of tenants, with a log of reconciles.
 struct Tenants {
     world: World,
     diary: Diary,
@@ -116,7 +116,7 @@ impl Tenants {
         self.world.start_controller(config, porter(&self.diary))
     }
 
-    /// Wants something new of everybody.
+    /// Changes the desired state of every tenant.
     fn ask(&mut self) {
         self.asked += 1;
         for number in 0..NAMESPACES {
@@ -126,7 +126,7 @@ impl Tenants {
         }
     }
 
-    /// Puts so many objects into a tenant of which nothing is wanted.
+    /// Adds this number of objects without pending work to a tenant.
     fn fill(&self, tenant: usize, count: usize) {
         for number in 0..count {
             let path = format!("/api/v1/namespaces/tenant-{tenant}/configmaps/idle-{number}");
@@ -143,7 +143,7 @@ impl Tenants {
         self.plan()[DIVISION_ANNOTATION].as_str().expect("told").parse().expect("a division")
     }
 
-    /// How many objects are in each shard.
+    /// Returns the number of objects in each shard.
     fn loads(&self) -> [usize; 4] {
         let (division, mut loads) = (self.division(), [0; 4]);
         for map in self.world.api.all("/api/v1/configmaps") {
@@ -153,7 +153,7 @@ impl Tenants {
         loads
     }
 
-    /// Who did what was wanted last, by tenant; nobody where it has not been done.
+    /// Returns the replica that reached the desired state of each tenant; `None` if it is not reached.
     fn done(&self) -> Vec<Option<String>> {
         let done = |number| {
             let map = self.world.api.object(&map(number)).expect("the map");
@@ -163,7 +163,7 @@ impl Tenants {
         (0..NAMESPACES).map(done).collect()
     }
 
-    /// Whom the Lease of each shard names.
+    /// Returns the holder of each shard's Lease.
     fn holders(&self) -> [Value; 4] {
         [0, 1, 2, 3].map(|shard| {
             let lease = self.world.api.object(&format!("{LEASE}-shard-{shard}"));
@@ -185,7 +185,7 @@ impl Tenants {
         shares
     }
 
-    /// Everything that was wanted of every tenant was done once.
+    /// Asserts that every desired state of every tenant was reached by exactly one reconcile.
     fn each_turn_once(&self) {
         let mut turns = BTreeMap::<String, usize>::new();
         let diary = self.diary.lock().expect("not poisoned");
@@ -195,7 +195,7 @@ impl Tenants {
         assert!(turns.len() == NAMESPACES && turns.values().all(|turns| *turns == self.asked), "{turns:?}");
     }
 
-    /// Nobody began with a key before the last replica that had it was done with it.
+    /// Asserts that no replica started with a key before the previous replica had finished.
     fn never_two_at_once(&self) {
         let diary = self.diary.lock().expect("not poisoned");
         for (at, turn) in diary.iter().enumerate() {
@@ -213,7 +213,7 @@ fn even(shares: &[(&str, usize)]) -> BTreeMap<String, usize> {
 
 // parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
-async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_them() {
+async fn two_replicas_share_shards_and_each_key_has_one_replica() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
@@ -222,7 +222,7 @@ async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_the
     tenants.world.pass(10).await;
     let done: BTreeSet<_> = tenants.done().into_iter().collect();
     let both = [Some("one".to_owned()), Some("two".to_owned())];
-    assert_eq!(done, both.into_iter().collect(), "all is done, and by both");
+    assert_eq!(done, both.into_iter().collect(), "all tenants are done, by both replicas");
     assert!(one.ready() && two.ready());
     tenants.never_two_at_once();
     one.stops().await;
@@ -231,7 +231,7 @@ async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_the
 
 // parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
-async fn replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_gets_its_share() {
+async fn stopping_replica_hands_off_in_a_second_and_new_one_gets_share() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
@@ -259,7 +259,7 @@ async fn replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_get
 
 // parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
-async fn what_one_held_that_dies_is_worked_on_again_within_a_lease_and_a_moment() {
+async fn shards_of_crashed_replica_are_taken_over_after_lease_expiry() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
@@ -273,13 +273,13 @@ async fn what_one_held_that_dies_is_worked_on_again_within_a_lease_and_a_moment(
 
 // parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
-async fn running_reconciles_end_before_a_shard_is_given_up() {
+async fn running_reconciles_finish_before_shard_release() {
     let mut tenants = Tenants::new();
     let one = tenants.start(four_shards("one"));
     tenants.world.pass(30).await;
     let mut replicas = vec![one];
     for name in ["two", "three", "four"] {
-        // All keys are in hands while shards move.
+        // All keys are in progress while shards move.
         tenants.ask();
         tenants.world.pass(1).await;
         replicas.push(tenants.start(four_shards(name)));
@@ -288,7 +288,7 @@ async fn running_reconciles_end_before_a_shard_is_given_up() {
     assert_eq!(tenants.shares(), even(&[("four", 1), ("one", 1), ("three", 1), ("two", 1)]));
     assert!(tenants.done().iter().all(Option::is_some));
     let diary = tenants.diary.lock().expect("not poisoned").clone();
-    assert!(diary.iter().all(|turn| turn.ended.is_some()), "none was stopped: {diary:?}");
+    assert!(diary.iter().all(|turn| turn.ended.is_some()), "no reconcile was aborted: {diary:?}");
     tenants.never_two_at_once();
     for replica in replicas {
         replica.trigger.fire();
@@ -299,11 +299,11 @@ async fn running_reconciles_end_before_a_shard_is_given_up() {
 
 // parity: lost-lease-ends-process
 #[tokio::test(start_paused = true)]
-async fn replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_with_a_share_later() {
+async fn partitioned_replica_stops_writing_and_rejoins_later() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
-    // The Leases that it holds cannot be renewed by it.
+    // Replicas cannot renew their Leases.
     let agent =
         |asked: &windlass_api_server::faults::RequestSummary| asked.resource == "leases" && asked.is_write();
     tenants.world.api.meddle(move |asked| agent(asked).then_some(FaultAction::Partition));
@@ -311,7 +311,7 @@ async fn replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_with_
     let turns = tenants.diary.lock().expect("not poisoned").len();
     tenants.ask();
     tenants.world.pass(10).await;
-    assert_eq!(tenants.diary.lock().expect("not poisoned").len(), turns, "nobody holds anything");
+    assert_eq!(tenants.diary.lock().expect("not poisoned").len(), turns, "no shard is held");
     tenants.world.api.meddle(|_| None);
     tenants.world.pass(60).await;
     assert!(tenants.done().iter().all(Option::is_some), "{:?}", tenants.holders());
@@ -351,7 +351,7 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
 
 // parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
-async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all() {
+async fn explain_names_holder_of_key_in_another_shard() {
     let tenants = Tenants::new();
     let env = tenants.world.env.with_incarnation("one", 0);
     let manager = tenants.world.manager(&env, four_shards("one")).register(porter(&tenants.diary));
@@ -385,14 +385,14 @@ async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all
     two.stops().await;
 }
 
-/// What this thread's code warned of, as text.
+/// Warnings of this thread, as text.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
     fn about(&self, what: &str) -> Vec<String> {
-        let told = self.0.lock().expect("not poisoned");
-        told.iter().filter(|line| line.contains(what)).cloned().collect()
+        let lines = self.0.lock().expect("not poisoned");
+        lines.iter().filter(|line| line.contains(what)).cloned().collect()
     }
 }
 
@@ -423,7 +423,7 @@ impl tracing::Subscriber for Warnings {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A replica of four shards with its page, alone in the world.
+/// The only replica in its world, with four shards and its endpoints.
 struct Observed {
     replica: Replica,
     pages: windlass_admin::Pages,
@@ -445,7 +445,7 @@ impl Observed {
         String::from_utf8(page(&request).body.to_vec()).expect("text")
     }
 
-    /// How many namespaces the metric says are heavy.
+    /// Returns the number of heavy namespaces in the metric.
     fn heavy(&self) -> String {
         let metrics = self.replica.metrics.encode();
         let of = "windlass_shard_heavy_namespaces{name=\"windlass\"} ";
@@ -454,9 +454,9 @@ impl Observed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shards_are_cut_between_the_namespaces_that_there_are_and_a_heavy_one_is_reported() {
+async fn shards_follow_existing_namespaces_and_heavy_one_is_reported() {
     let (tenants, warnings) = (Tenants::new(), Warnings::default());
-    let _told = tracing::subscriber::set_default(warnings.clone());
+    let _guard = tracing::subscriber::set_default(warnings.clone());
     tenants.fill(0, 100);
     let one = Observed::start(&tenants);
     tenants.world.pass(60).await;
@@ -464,20 +464,20 @@ async fn shards_are_cut_between_the_namespaces_that_there_are_and_a_heavy_one_is
     let shard = |number| division.shard_of(hash(&format!("tenant-{number}")));
     let shards: BTreeSet<ShardId> = (0..NAMESPACES).map(shard).collect();
     assert!(shards.len() >= 3, "namespaces are spread: {division}");
-    assert!((1..NAMESPACES).all(|other| shard(other) != shard(0)), "the heavy one has a shard of its own");
+    assert!((1..NAMESPACES).all(|other| shard(other) != shard(0)), "the heavy one has its own shard");
     let line = "heavy: namespace tenant-0 weighs 101, and a fair share is 29";
     assert!(one.page().contains(line), "{}", one.page());
     assert_eq!(one.heavy(), "1");
-    let told = warnings.about("heavier than a fair share");
-    assert!(told.len() == 1 && told[0].contains("namespace=\"tenant-0\""), "{told:?}");
+    let heavy = warnings.about("heavier than a fair share");
+    assert!(heavy.len() == 1 && heavy[0].contains("namespace=\"tenant-0\""), "{heavy:?}");
     one.replica.stops().await;
 }
 
 // parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
-async fn namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_cut_in_vain() {
+async fn growing_namespace_is_reported_without_useless_rebalance() {
     let (tenants, warnings) = (Tenants::new(), Warnings::default());
-    let _told = tracing::subscriber::set_default(warnings.clone());
+    let _guard = tracing::subscriber::set_default(warnings.clone());
     let one = Observed::start(&tenants);
     tenants.world.pass(60).await;
     assert_eq!(one.heavy(), "0");
@@ -487,11 +487,11 @@ async fn namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_c
     assert_eq!(one.heavy(), "1");
     let line = "heavy: namespace tenant-3 weighs 301, and a fair share is 79";
     assert!(one.page().contains(line), "{}", one.page());
-    let told = warnings.about("heavier than a fair share");
-    assert!(told.len() == 1 && told[0].contains("namespace=\"tenant-3\""), "{told:?}");
+    let heavy = warnings.about("heavier than a fair share");
+    assert!(heavy.len() == 1 && heavy[0].contains("namespace=\"tenant-3\""), "{heavy:?}");
     tenants.world.pass(1_200).await;
-    assert_eq!(tenants.division(), before, "a cut beside it would relieve it of nothing");
-    assert_eq!(warnings.about("heavier than a fair share").len(), 1, "once is enough");
+    assert_eq!(tenants.division(), before, "another shard boundary would not reduce its load");
+    assert_eq!(warnings.about("heavier than a fair share").len(), 1, "it is logged once");
     tenants.never_two_at_once();
     tenants.each_turn_once();
     one.replica.stops().await;
@@ -499,7 +499,7 @@ async fn namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_c
 
 // parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
-async fn division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is_done_once() {
+async fn rebalance_during_work_keeps_each_reconcile_unique() {
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_calm_shards("one")), tenants.start(four_calm_shards("two")));
     tenants.world.pass(60).await;
@@ -511,7 +511,7 @@ async fn division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is
     crowded.iter().for_each(|tenant| tenants.fill(*tenant, 200));
     let load = tenants.loads();
     let mut done_by = BTreeSet::new();
-    // Cuts stand for a quarter of an hour; the look that follows finds everybody in hands.
+    // A shard map is kept for 15 minutes. All keys are in progress at the count that follows.
     tenants.world.pass(840).await;
     for _ in 0..65 {
         tenants.ask();
@@ -522,10 +522,10 @@ async fn division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is
     let heaviest = |loads: [usize; 4]| loads.into_iter().max().unwrap_or_default();
     assert!(heaviest(tenants.loads()) * 3 <= heaviest(load) * 2, "{load:?}, then {:?}", tenants.loads());
     assert_ne!(tenants.plan(), plan);
-    assert!(done_by.len() > 1, "some tenants changed hands");
+    assert!(done_by.len() > 1, "some tenants moved");
     let after = tenants.plan();
     tenants.world.pass(700).await;
-    assert_eq!(tenants.plan(), after, "and nothing moves any more");
+    assert_eq!(tenants.plan(), after, "no further rebalance");
     assert!(tenants.done().iter().all(Option::is_some));
     tenants.never_two_at_once();
     tenants.each_turn_once();
@@ -535,7 +535,7 @@ async fn division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is
 
 // parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
-async fn slight_imbalance_moves_nothing() {
+async fn slight_imbalance_causes_no_rebalance() {
     let tenants = Tenants::new();
     (0..NAMESPACES).for_each(|tenant| tenants.fill(tenant, 40));
     let one = tenants.start(four_calm_shards("one"));
@@ -550,18 +550,18 @@ async fn slight_imbalance_moves_nothing() {
 
 // parity: elected-stays-however-work
 #[tokio::test(start_paused = true)]
-async fn look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothing_changed_counts_nothing() {
+async fn failed_count_is_retried_and_unchanged_namespaces_skip_counting() {
     let (tenants, warnings) = (Tenants::new(), Warnings::default());
-    let _told = tracing::subscriber::set_default(warnings.clone());
+    let _guard = tracing::subscriber::set_default(warnings.clone());
     let one = Observed::start(&tenants);
     tenants.world.pass(60).await;
     let lists = |limit: &str| {
         let sent = tenants.world.api.sent_requests();
         sent.iter().filter(|asked| asked.verb == Some(Verb::List) && asked.uri.ends_with(limit)).count()
     };
-    let (looks, counts) = (lists("limit=1"), lists("limit=500"));
+    let (checks, counts) = (lists("limit=1"), lists("limit=500"));
     tenants.world.pass(1_100).await;
-    assert!(lists("limit=1") >= looks + 3, "it looks every few minutes: {}", lists("limit=1"));
+    assert!(lists("limit=1") >= checks + 3, "it checks every few minutes: {}", lists("limit=1"));
     assert_eq!(lists("limit=500"), counts, "nothing has changed");
     tenants.fill(3, 300);
     tenants.world.api.meddle(|asked| {
@@ -569,12 +569,8 @@ async fn look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothing_
         is_list.then_some(FaultAction::InternalError)
     });
     tenants.world.pass(600).await;
-    assert_eq!(one.heavy(), "0", "nobody could know");
-    assert_eq!(
-        warnings.about("counting the objects of namespaces failed").len(),
-        1,
-        "told once, however often it failed"
-    );
+    assert_eq!(one.heavy(), "0", "the count failed");
+    assert_eq!(warnings.about("counting the objects of namespaces failed").len(), 1, "it is logged once");
     tenants.world.api.meddle(|_| None);
     tenants.world.pass(40).await;
     assert_eq!(one.heavy(), "1", "{}", one.page());
@@ -582,21 +578,21 @@ async fn look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothing_
 }
 
 #[test]
-fn shards_that_cannot_be_held_are_refused_with_their_reason() {
+fn invalid_sharding_configuration_is_rejected_with_reason() {
     let cases = [
         (
             ManagerConfig { election: None, ..four_shards("one") },
-            "4 shards need leader election, which is off",
+            "4 shards require leader election, which is disabled",
         ),
         (ManagerConfig { shards: NonZeroU16::new(300), ..four_shards("one") }, "at most 256 shards"),
     ];
-    for (config, told) in cases {
+    for (config, reason) in cases {
         let error = config.validate().expect_err("refused").to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(reason), "{error}");
     }
 }
 
-/// Labels each Node with who saw it last.
+/// Labels each Node with the replica that reconciled it last.
 struct Warden {
     nodes: Lister<Node>,
 }
@@ -629,8 +625,7 @@ impl Controller for Warden {
 
 // parity: objects-without-namespace-holder
 #[tokio::test(start_paused = true)]
-async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_dies_are_worked_on_by_others()
-{
+async fn cluster_scoped_objects_are_sharded_by_name_and_taken_over() {
     let world = World::new();
     for number in 0..24 {
         world.api.upsert(&format!("/api/v1/nodes/node-{number}"), json!({}));
@@ -650,13 +645,13 @@ async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_d
     assert!(seen.len() == 2 && seen.values().all(|nodes| *nodes >= 8), "{seen:?}");
     one.dies().await;
     world.env.sleep(LEASE_DURATION + Duration::from_secs(6)).await;
-    assert_eq!(seen_by(), even(&[("two", 24)]), "nothing of them has changed, and all were queued");
+    assert_eq!(seen_by(), even(&[("two", 24)]), "no object has changed, and all keys were enqueued");
     two.stops().await;
 }
 
 // parity: objects-without-namespace-holder
 #[tokio::test(start_paused = true)]
-async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_refused() {
+async fn leader_runnable_and_sharded_cluster_kinds_are_rejected() {
     let world = World::new();
     let registration = |every: bool| {
         porter(&Diary::default()).tuned(move |setup| {
@@ -669,7 +664,10 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
     };
     let one = world.start_controller(four_shards("one"), registration(false));
     let error = one.ended().await.expect_err("refused").to_string();
-    assert!(error.contains("porter watches") && error.contains("which has no namespaces"), "{error}");
+    assert!(
+        error.contains("porter cannot be sharded") && error.contains("which is cluster-scoped"),
+        "{error}"
+    );
     let two = world.start_controller(four_shards("two"), registration(true));
     world.pass(30).await;
     assert!(two.ready());
@@ -679,11 +677,11 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
     let manager = world.manager(&env, four_shards("three")).register(led);
     let (_trigger, signals) = ShutdownSignals::manual();
     let error = manager.run(signals).await.expect_err("refused").to_string();
-    assert!(error.contains("the runnable led needs the leader"), "{error}");
+    assert!(error.contains("cannot add runnable led: it requires a leader"), "{error}");
 }
 
 #[test]
-fn table_of_nothing_closes_its_fence() {
+fn fence_of_empty_shard_table_is_closed() {
     use windlass_client::FenceState;
     assert_eq!(ShardTable::default().fence().state(), FenceState::Closed);
 }

@@ -1,4 +1,4 @@
-//! What `/statusz` tells of Leases and shards: by whoever is elected, by whoever shares, by whoever is alone.
+//! Tests of the Leases and shards in `/statusz`: with an election, with shards, and without either.
 
 use std::net::Ipv4Addr;
 use std::num::NonZeroU16;
@@ -7,14 +7,14 @@ use windlass_admin::{AdminConfig, PageRequest, Pages};
 
 use super::*;
 
-/// A replica and the pages that it serves.
+/// A replica and its admin endpoints.
 struct Shown {
     replica: Replica,
     pages: Pages,
 }
 
 impl World {
-    /// A replica of this configuration that serves its pages.
+    /// Starts a replica of this configuration with an admin server.
     fn show(&self, config: ManagerConfig) -> Shown {
         let admin = AdminConfig::local((Ipv4Addr::LOCALHOST, 0).into());
         let env = self.env.with_incarnation(&config.identity, 0);
@@ -25,7 +25,7 @@ impl World {
     }
 }
 
-/// What stands between the versions and the paths.
+/// Returns the lines between the versions and the paths.
 fn held(pages: &Pages) -> Vec<String> {
     let path = "/statusz".to_owned();
     let (_, page) = pages.find(&path).expect("a page");
@@ -41,7 +41,7 @@ impl Shown {
         held(&self.pages)
     }
 
-    /// The shards of its only line, whatever it does with them.
+    /// Returns the shards in the only line, with their states.
     fn shards(&self) -> Vec<String> {
         let held = self.held();
         let [line] = held.as_slice() else { panic!("one line: {held:?}") };
@@ -57,7 +57,7 @@ impl Shown {
 
 // parity: leads-lease-only
 #[tokio::test(start_paused = true)]
-async fn elected_replica_shows_its_lease_and_who_holds_it() {
+async fn elected_replica_shows_its_lease_and_the_holder() {
     let world = World::new();
     world.fail("leases", FaultAction::Unavailable);
     let one = world.show(ManagerConfig::new("one"));
@@ -71,12 +71,12 @@ async fn elected_replica_shows_its_lease_and_who_holds_it() {
     assert_eq!(two.held(), ["Lease default/windlass: held by one"]);
     one.stop().await;
     world.pass(5).await;
-    assert_eq!(two.held(), ["Lease default/windlass: held here"], "as it is when it is looked at");
+    assert_eq!(two.held(), ["Lease default/windlass: held here"], "the current state");
     two.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
+async fn replica_that_lost_its_lease_reports_the_loss() {
     let world = World::new();
     let one = world.show(ManagerConfig::new("one"));
     world.pass(5).await;
@@ -88,7 +88,7 @@ async fn replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
 
 // parity: leads-lease-only
 #[tokio::test(start_paused = true)]
-async fn replicas_that_share_show_the_shards_that_each_holds_and_how_far_it_is_with_them() {
+async fn sharded_replicas_show_their_shards_and_states() {
     let world = World::new();
     let sharing = |name: &str| ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new(name) };
     let one = world.show(sharing("one"));
@@ -106,7 +106,7 @@ async fn replicas_that_share_show_the_shards_that_each_holds_and_how_far_it_is_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_that_shares_and_holds_nothing_says_so() {
+async fn sharded_replica_without_shards_reports_none() {
     let world = World::new();
     world.fail("leases", FaultAction::Unavailable);
     let one = world.show(ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("one") });
@@ -117,7 +117,7 @@ async fn replica_that_shares_and_holds_nothing_says_so() {
 
 // parity: leads-lease-only
 #[tokio::test(start_paused = true)]
-async fn replica_that_is_always_alone_shows_neither() {
+async fn replica_without_election_shows_neither() {
     let world = World::new();
     let one = world.show(ManagerConfig { election: None, ..ManagerConfig::new("one") });
     world.pass(5).await;
