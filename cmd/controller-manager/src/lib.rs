@@ -1,7 +1,7 @@
 //! The windlass binary: arguments, then validated configuration, then run.
 //!
-//! Guarantees: exit code 0 after a clean shutdown and after `--help` and `--version`, 1 otherwise; an error is one line on
-//! stderr; invalid arguments and files are rejected before anything is opened or sent.
+//! Guarantees: exit code 0 after a clean shutdown and after `--help` and `--version`, 1 otherwise; an error is one line
+//! on stderr; invalid arguments and files are rejected before anything is opened or sent.
 //!
 //! It is a library only for its tests: [`main`] is the program, and [`parse`] is the entry point of the fuzzer.
 

@@ -10,7 +10,6 @@
 //!   otherwise by `~/.kube/config`. In a Pod the home directory is not checked. The choice is logged together with the
 //!   server.
 //! - A TLS provider and a log subscriber are installed only if the process has none.
-//! - A TLS provider and a log are installed only where the process has none.
 //!
 //! This is the only library that installs global state. A program with other needs uses
 //! [`Manager`](windlass_manager::Manager).

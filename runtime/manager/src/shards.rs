@@ -1,8 +1,8 @@
 //! Leadership by shards: every replica acts, each on the keys of the shards that it holds.
 //!
-//! This is the wiring between [`windlass_sharding`] and the controllers of the process. All controllers start at once, on
-//! every replica, and cache the objects of the held shards; a replica without shards is idle and ready. Shards are acquired
-//! and released while the controllers run:
+//! This module connects [`windlass_sharding`] to the controllers of the process. All controllers start at the same
+//! time, on every replica, and cache the objects of the held shards; a replica without shards is idle and ready. Shards
+//! are acquired and released while the controllers run:
 //!
 //! | event | steps, in this order |
 //! |---|---|
@@ -12,19 +12,19 @@
 //! | shutdown | nothing is acquired; all controllers drain as without shards; all Leases are released together |
 //!
 //! Guarantees:
-//! - A reconcile writes through the fence of its key's shard. Writes that belong to no key, such as events, are sent while any
-//!   shard is held.
+//! - A reconcile writes through the fence of its key's shard. Writes that belong to no key, such as Events, are sent
+//!   while any shard is held.
 //! - A key that is enqueued during the takeover of its shard is parked until the controller starts on the shard.
-//! - A lost shard stops the work on this shard only. A reconcile that its fence has stopped has ended when this replica can
-//!   acquire the shard again, and the controller keeps no state for its keys.
+//! - A lost shard stops the work on this shard only. When this replica can acquire the shard again, all reconciles that
+//!   its fence has stopped have ended, and the controller keeps no state for its keys.
 //! - A task on a dedicated thread renews the Leases, so no worker delays a renewal.
 //!
-//! A namespaced key is in the shard of its namespace, a key without a namespace in the shard of a namespace of its name. The
-//! UID is not used, as it is for caches and API servers, because a key must be in one shard before its object exists, after it
-//! is deleted, and when another object gets its name. So a controller must cache all objects of a kind without namespaces
-//! ([`windlass_informer::Selection::of_every_shard`]): its keys are divided, its caches are not. A controller that watches the
-//! held shards of such a kind is rejected, because its caches would be divided differently from its keys. When a replica
-//! acquires a shard, it enqueues the keys of the shard that such caches contain.
+//! A namespaced key is in the shard of its namespace, a key without a namespace in the shard of a namespace of its
+//! name. The UID is not used, as it is for caches and API servers, because a key must be in one shard before its object
+//! exists, after it is deleted, and when another object gets its name. So a controller must cache all objects of a kind
+//! without namespaces ([`windlass_informer::Selection::of_every_shard`]): its keys are divided, its caches are not. A
+//! controller that watches the held shards of such a kind is rejected, because its caches would be divided differently
+//! from its keys. When a replica acquires a shard, it enqueues the keys of the shard that such caches contain.
 //!
 //! Not supported: runnables that require the leader, because there is none.
 
@@ -315,11 +315,12 @@ impl ShardCoordinator {
         // Before the Lease is released, because this replica can acquire the same ranges next.
         self.context.set.leave(shard);
         let Some(left) = self.context.table.leave(shard) else { return };
-        // Without versions the next holder lists its caches again.
+        // Without versions the next holder relists its caches.
         let written = match (left.is_lost(), left.is_caught_up()) {
             (true, _) => None,
             (false, true) => self.context.controllers.written(),
-            // A controller still waited for the writes of the previous holder, so the next holder must wait for them too.
+            // A controller still waited for the writes of the previous holder, so the next holder must wait for them
+            // too.
             (false, false) => {
                 merged(self.context.controllers.written(), left.predecessor().written().cloned())
             }

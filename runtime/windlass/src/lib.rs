@@ -106,7 +106,6 @@
 //!
 //! Each module lists the public API of its crate for users. The crate, such as `windlass-informer`, also contains the
 //! API for hosts and tools, and describes its guarantees and limits. This crate contains only re-exports.
-//! need, and opens with its guarantees and refusals. There is nothing in this crate but names.
 
 #[doc(inline)]
 pub use windlass_app::{App, Error, identity, install_crds, run};
