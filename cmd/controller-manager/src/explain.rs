@@ -120,7 +120,7 @@ impl Arguments {
     fn explained(&self, error: &kube::Error) -> anyhow::Error {
         let Arguments { server, .. } = self;
         if let kube::Error::Api(status) = error {
-            return refused(server, status.code, status.message.trim());
+            return rejected(server, status.code, status.message.trim());
         }
         let line = one_line(error);
         if line.contains("InvalidContentType") || line.contains("InvalidMessage") {
@@ -140,7 +140,7 @@ impl Arguments {
 }
 
 /// Returns the error for a response with this status.
-fn refused(server: &Uri, code: u16, message: &str) -> anyhow::Error {
+fn rejected(server: &Uri, code: u16, message: &str) -> anyhow::Error {
     match code {
         401 => anyhow!(
             "{server} denied the request (401): the token is missing or unknown; pass --token-file or --kubeconfig; \

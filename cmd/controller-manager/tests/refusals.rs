@@ -19,19 +19,19 @@ fn windlass(arguments: &[&str]) -> Output {
 
 /// Returns the line on stderr of a run that must fail.
 #[track_caller]
-fn refusal(arguments: &[&str]) -> String {
+fn failure(arguments: &[&str]) -> String {
     let output = windlass(arguments);
-    let complaint = String::from_utf8(output.stderr).expect("stderr is text");
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {complaint}");
+    let stderr = String::from_utf8(output.stderr).expect("stderr is text");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
     assert_eq!(output.stdout, b"", "{arguments:?}");
-    let complaints: Vec<_> = complaint.lines().filter(|line| line.starts_with("windlass: ")).collect();
-    assert_eq!(complaints.len(), 1, "{arguments:?}: {complaint}");
-    complaint.lines().last().expect("a line").to_owned()
+    let lines: Vec<_> = stderr.lines().filter(|line| line.starts_with("windlass: ")).collect();
+    assert_eq!(lines.len(), 1, "{arguments:?}: {stderr}");
+    stderr.lines().last().expect("a line").to_owned()
 }
 
 #[track_caller]
-fn refused_with(arguments: &[&str], parts: &[&str]) {
-    let line = refusal(arguments);
+fn fails_with(arguments: &[&str], parts: &[&str]) {
+    let line = failure(arguments);
     for part in parts {
         assert!(line.contains(part), "{arguments:?}: {part:?} is not in: {line}");
     }
@@ -86,7 +86,7 @@ fn invalid_arguments_are_rejected_with_culprit_and_remedy() {
             &["--leader-elect-renew-deadline=20s: ", "--leader-elect-lease-duration"],
         ),
     ] {
-        refused_with(&[argument], parts);
+        fails_with(&[argument], parts);
     }
 }
 
@@ -112,19 +112,19 @@ fn nothing_is_sent_if_settings_are_invalid() {
         ("serving: {tlsCertFile: /c}\n", ":3:24: serving.tlsCertFile=/c: a certificate without a key; write"),
     ] {
         let (_folder, path) = file(&format!("{HEAD}{content}"));
-        refused_with(&[&master, &format!("--config={path}")], &[&format!("windlass: {path}{beginning}")]);
+        fails_with(&[&master, &format!("--config={path}")], &[&format!("windlass: {path}{beginning}")]);
     }
-    refused_with(
+    fails_with(
         &[&master, "--config=no/such/file"],
         &["--config=no/such/file: the file cannot be read", "name a readable"],
     );
-    refused_with(&[&master, "--config=/"], &["--config=/: the file cannot be read", "name a readable"]);
-    refused_with(&[&master, "--plain-http"], &["--plain-http=true: plain HTTP requires a loopback address"]);
-    refused_with(
+    fails_with(&[&master, "--config=/"], &["--config=/: the file cannot be read", "name a readable"]);
+    fails_with(&[&master, "--plain-http"], &["--plain-http=true: plain HTTP requires a loopback address"]);
+    fails_with(
         &[&master, "--tls-cert-file=no/such", "--tls-private-key-file=no/such"],
         &["no/such", "--tls-cert-file"],
     );
-    refused_with(
+    fails_with(
         &[&master, "--cert-dir=/dev/null/certificates"],
         &["--cert-dir=/dev/null/certificates: ", "kube-controller-manager.", "name a directory that this"],
     );
@@ -138,8 +138,8 @@ fn written_settings_are_accepted_unchanged() {
     let second = folder.path().join("second.yaml").to_str().expect("text").to_owned();
     let write = |arguments: &[&str]| {
         let output = windlass(arguments);
-        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && output.stdout.is_empty() && complaint.is_empty(), "{complaint}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && output.stdout.is_empty() && stderr.is_empty(), "{stderr}");
     };
     write(&["--concurrent-rc-syncs=9", "--leader-elect=false", &format!("--write-config-to={first}")]);
     write(&[&format!("--config={first}"), &format!("--write-config-to={second}")]);
@@ -148,29 +148,29 @@ fn written_settings_are_accepted_unchanged() {
     assert_eq!(first, second);
     let printed = windlass(&["--concurrent-rc-syncs=9", "--leader-elect=false", "--write-config-to=-"]);
     assert_eq!(String::from_utf8(printed.stdout).expect("text"), first, "a dash is stdout");
-    refused_with(
+    fails_with(
         &["--write-config-to=no/such/folder"],
         &["--write-config-to=no/such/folder: the file cannot be written", "; name a writable file"],
     );
-    refused_with(&["--write-config-to=no/such", "-v=99"], &["--v=99"]);
+    fails_with(&["--write-config-to=no/such", "-v=99"], &["--v=99"]);
 }
 
 #[test]
 fn unreadable_kubeconfig_is_reported() {
-    refused_with(&["--kubeconfig=no/such/file"], &["no/such/file", "--kubeconfig"]);
+    fails_with(&["--kubeconfig=no/such/file"], &["no/such/file", "--kubeconfig"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, "clusters: [").expect("written");
     let path = path.to_str().expect("text");
-    refused_with(&["--kubeconfig", path], &[path, "not valid"]);
+    fails_with(&["--kubeconfig", path], &[path, "not valid"]);
 }
 
 #[test]
 fn missing_cluster_is_reported_with_remedies() {
-    refused_with(&[], &["--kubeconfig", "Pod"]);
-    refused_with(&["--master=nonsense"], &["--master=nonsense", "https://host:port"]);
-    refused_with(&["--master=https://me:secret@host"], &["--master", "name the user in the kubeconfig"]);
-    assert!(!refusal(&["--master=https://me:secret@host"]).contains("secret"));
+    fails_with(&[], &["--kubeconfig", "Pod"]);
+    fails_with(&["--master=nonsense"], &["--master=nonsense", "https://host:port"]);
+    fails_with(&["--master=https://me:secret@host"], &["--master", "name the user in the kubeconfig"]);
+    assert!(!failure(&["--master=https://me:secret@host"]).contains("secret"));
 }
 
 // parity: error-if-metrics-probe
@@ -180,7 +180,7 @@ fn port_in_use_is_reported_before_any_request() {
     let port = taken.local_addr().expect("bound").port();
     let (server, connections) = counting_server();
     let (master, port) = (format!("--master={server}"), format!("--secure-port={port}"));
-    refused_with(&[&master, &port], &[&port, "choose another port"]);
+    fails_with(&[&master, &port], &[&port, "choose another port"]);
     assert_eq!(connections.load(Ordering::SeqCst), 0, "a request was sent to the API server");
 }
 
@@ -190,13 +190,13 @@ fn unreachable_api_server_is_reported_after_10s() {
     let address = format!("http://{}", free.local_addr().expect("bound"));
     drop(free);
     let master = format!("--master={address}");
-    refused_with(&[&master, "--secure-port=0"], &["within 10s", &address, "--kubeconfig"]);
+    fails_with(&[&master, "--secure-port=0"], &["within 10s", &address, "--kubeconfig"]);
 }
 
 #[test]
 fn failing_api_server_is_retried_and_then_reported() {
     let (server, connections) = counting_server();
     let master = format!("--master={server}");
-    refused_with(&[&master, "--secure-port=0"], &["within 10s", &server]);
+    fails_with(&[&master, "--secure-port=0"], &["within 10s", &server]);
     assert!(connections.load(Ordering::SeqCst) > 1, "there was no retry");
 }

@@ -135,7 +135,7 @@ impl DelegatedAuth {
         let _waiting = self.wait(peer, metrics)?;
         let (asker, ttls, metrics) = (self.asker.clone(), self.ttls, metrics.clone());
         let token = token.to_owned();
-        let asking = || async move { asker.whose(token, ttls, metrics).await }.boxed();
+        let asking = || async move { asker.authenticate(token, ttls, metrics).await }.boxed();
         self.users.ask(question, asking).await.map_err(|Failed| AuthError::Unreachable)
     }
 
@@ -214,7 +214,7 @@ struct ReviewClient {
 }
 
 impl ReviewClient {
-    async fn whose(
+    async fn authenticate(
         &self,
         token: String,
         ttls: Ttls,
@@ -238,11 +238,11 @@ impl ReviewClient {
         metrics: ReviewMetrics,
     ) -> Result<CachedReview<bool>, Failed> {
         let UserInfo { extra, groups, uid, username } = user.clone();
-        let asked = NonResourceAttributes { path: Some(path), verb: Some(VERB.to_owned()) };
+        let attributes = NonResourceAttributes { path: Some(path), verb: Some(VERB.to_owned()) };
         let spec = SubjectAccessReviewSpec {
             extra,
             groups,
-            non_resource_attributes: Some(asked),
+            non_resource_attributes: Some(attributes),
             resource_attributes: None,
             uid,
             user: username,

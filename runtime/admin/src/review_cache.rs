@@ -139,13 +139,13 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    struct Asked {
+    struct Fixture {
         env: Env,
         memo: ReviewCache<u32, ()>,
         times: Arc<AtomicUsize>,
     }
 
-    impl Asked {
+    impl Fixture {
         fn new(most: usize) -> Self {
             let env = Env::virtual_time(1);
             Self { memo: ReviewCache::new(env.clone(), most), env, times: Arc::default() }
@@ -176,43 +176,43 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_callers_share_one_review_until_result_expires() {
-        let asked = Asked::new(8);
-        let all = join_all((0..50).map(|_| asked.ask(1, Ok(holding(MINUTE))))).await;
-        assert_eq!((all, asked.times()), (vec![Ok(1); 50], 1));
-        asked.env.sleep(MINUTE - Duration::from_millis(1)).await;
-        assert_eq!((asked.ask(1, Ok(holding(MINUTE))).await, asked.times()), (Ok(1), 1));
-        asked.env.sleep(Duration::from_millis(1)).await;
-        assert_eq!((asked.ask(1, Ok(holding(MINUTE))).await, asked.times()), (Ok(1), 2));
+        let fixture = Fixture::new(8);
+        let all = join_all((0..50).map(|_| fixture.ask(1, Ok(holding(MINUTE))))).await;
+        assert_eq!((all, fixture.times()), (vec![Ok(1); 50], 1));
+        fixture.env.sleep(MINUTE - Duration::from_millis(1)).await;
+        assert_eq!((fixture.ask(1, Ok(holding(MINUTE))).await, fixture.times()), (Ok(1), 1));
+        fixture.env.sleep(Duration::from_millis(1)).await;
+        assert_eq!((fixture.ask(1, Ok(holding(MINUTE))).await, fixture.times()), (Ok(1), 2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failed_review_and_zero_ttl_result_are_not_cached() {
-        let asked = Asked::new(8);
-        assert_eq!(asked.ask(1, Err(())).await, Err(()));
-        assert_eq!((asked.ask(1, Ok(holding(Duration::ZERO))).await, asked.times()), (Ok(1), 2));
-        assert_eq!((asked.ask(1, Ok(holding(MINUTE))).await, asked.times()), (Ok(1), 3));
+        let fixture = Fixture::new(8);
+        assert_eq!(fixture.ask(1, Err(())).await, Err(()));
+        assert_eq!((fixture.ask(1, Ok(holding(Duration::ZERO))).await, fixture.times()), (Ok(1), 2));
+        assert_eq!((fixture.ask(1, Ok(holding(MINUTE))).await, fixture.times()), (Ok(1), 3));
     }
 
     #[tokio::test(start_paused = true)]
     async fn review_continues_for_others_when_first_caller_leaves() {
-        let asked = Asked::new(8);
-        let mut first = Box::pin(asked.ask(1, Ok(holding(MINUTE))));
+        let fixture = Fixture::new(8);
+        let mut first = Box::pin(fixture.ask(1, Ok(holding(MINUTE))));
         assert!((&mut first).now_or_never().is_none());
-        let mut second = Box::pin(asked.ask(1, Err(())));
+        let mut second = Box::pin(fixture.ask(1, Err(())));
         assert!((&mut second).now_or_never().is_none());
         drop(first);
-        assert_eq!((second.await, asked.times()), (Ok(1), 1));
+        assert_eq!((second.await, fixture.times()), (Ok(1), 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn negative_results_evict_only_earliest_expiring_negatives() {
-        let asked = Asked::new(3);
-        assert_eq!(asked.ask(255, Ok(holding(MINUTE))).await, Ok(1));
+        let fixture = Fixture::new(3);
+        assert_eq!(fixture.ask(255, Ok(holding(MINUTE))).await, Ok(1));
         for unknown in 0..20 {
             let refused = CachedReview { value: 0, holds: MINUTE, good: false };
-            assert_eq!(asked.ask(unknown, Ok(refused)).await, Ok(0));
+            assert_eq!(fixture.ask(unknown, Ok(refused)).await, Ok(0));
         }
-        let remembered = |question: u8| asked.memo.remembered(&[question; 32]);
+        let remembered = |question: u8| fixture.memo.remembered(&[question; 32]);
         assert_eq!((remembered(255), remembered(16), remembered(17)), (Some(1), None, Some(0)));
     }
 }

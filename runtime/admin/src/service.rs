@@ -82,18 +82,18 @@ impl AdminService {
             return (None, PageResponse::refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if !matches!(head.method, Method::GET | Method::HEAD) {
-            let refused =
+            let rejection =
                 PageResponse::refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served");
-            return (None, refused.with(header::ALLOW, HeaderValue::from_static("GET, HEAD")));
+            return (None, rejection.with(header::ALLOW, HeaderValue::from_static("GET, HEAD")));
         }
         let path = head.uri.path();
         let admitted = match self.admit(head, path, peer).await {
             Ok(admitted) => admitted,
-            Err(refused) => return (None, refused),
+            Err(rejection) => return (None, rejection),
         };
         let Some((at, page)) = self.pages.find(path) else {
-            let refused = PageResponse::refusal(StatusCode::NOT_FOUND, "no such path; / lists all paths");
-            return (None, refused);
+            let rejection = PageResponse::refusal(StatusCode::NOT_FOUND, "no such path; / lists all paths");
+            return (None, rejection);
         };
         let accept = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let request = PageRequest {
@@ -130,7 +130,7 @@ impl AdminService {
         };
         match reviews.admit(token, path, peer).await {
             Ok(()) => Ok(Authorized { reviewed: true }),
-            Err(refusal) => Err(refused(refusal, path)),
+            Err(refusal) => Err(error_response(refusal, path)),
         }
     }
 
@@ -177,7 +177,7 @@ fn bearer_token(value: &HeaderValue) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-fn refused(refusal: AuthError, path: &str) -> PageResponse {
+fn error_response(refusal: AuthError, path: &str) -> PageResponse {
     match refusal {
         AuthError::UnknownToken => unauthorized("unauthorized: the API server does not know this token"),
         AuthError::Forbidden(user) => {

@@ -151,23 +151,25 @@ impl StatuszFormat {
         if accept.trim().is_empty() {
             return Some(StatuszFormat::Text);
         }
-        let mut wishes: Vec<(f64, StatuszFormat)> =
-            accept.split(',').filter_map(|wish| StatuszFormat::wish(wish, kind)).collect();
-        wishes.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-        wishes.into_iter().next().map(|(_, form)| form)
+        let mut formats: Vec<(f64, StatuszFormat)> = accept
+            .split(',')
+            .filter_map(|media_range| StatuszFormat::media_range(media_range, kind))
+            .collect();
+        formats.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        formats.into_iter().next().map(|(_, form)| form)
     }
 
     /// Parses one media range and its weight.
-    fn wish(wish: &str, kind: &str) -> Option<(f64, Self)> {
-        let mut parts = wish.split(';').map(str::trim);
+    fn media_range(media_range: &str, kind: &str) -> Option<(f64, Self)> {
+        let mut parts = media_range.split(';').map(str::trim);
         let media_type = parts.next()?.to_ascii_lowercase();
         let mut given: BTreeMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
         let weight = given.remove("q").map_or(Some(1.0), |weight| weight.parse::<f64>().ok())?;
         let form = match media_type.as_str() {
             "text/plain" | "text/*" | "*/*" if !given.contains_key("as") => StatuszFormat::Text,
             "application/json" if (given.get("as"), given.get("g")) == (Some(&kind), Some(&GROUP)) => {
-                let asked = given.get("v")?;
-                let (version, deprecated) = VERSIONS.into_iter().find(|(version, _)| version == asked)?;
+                let requested = given.get("v")?;
+                let (version, deprecated) = VERSIONS.into_iter().find(|(version, _)| version == requested)?;
                 StatuszFormat::Object { version, deprecated }
             }
             _ => return None,

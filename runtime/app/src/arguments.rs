@@ -109,27 +109,28 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
 }
 
 fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
-    let mut asked = Manifests::default();
+    let mut parsed = Manifests::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Value(word) => asked.what = what(&word.string()?)?,
+            Arg::Value(word) => parsed.what = what(&word.string()?)?,
             Arg::Long("namespace") => {
-                asked.namespace = Some(namespace("--namespace", &parser.value()?.string()?)?);
+                parsed.namespace = Some(namespace("--namespace", &parser.value()?.string()?)?);
             }
             Arg::Long("watch-namespaces") => {
-                asked.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
+                parsed.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
             }
-            Arg::Long("leader-elect") => asked.run.leader_elect = switch("leader-elect", &mut parser)?,
+            Arg::Long("leader-elect") => parsed.run.leader_elect = switch("leader-elect", &mut parser)?,
             Arg::Long("lease-namespace") => {
-                asked.run.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
+                parsed.run.lease_namespace =
+                    Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
             }
-            Arg::Long("address") => asked.run.address = Some(address(&parser.value()?.string()?)?),
-            Arg::Long("install-crds") => asked.run.install_crds = switch("install-crds", &mut parser)?,
+            Arg::Long("address") => parsed.run.address = Some(address(&parser.value()?.string()?)?),
+            Arg::Long("install-crds") => parsed.run.install_crds = switch("install-crds", &mut parser)?,
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
             other => return Err(other.unexpected()),
         }
     }
-    Ok(Command::Manifests(asked))
+    Ok(Command::Manifests(parsed))
 }
 
 fn what(word: &str) -> Result<What, String> {

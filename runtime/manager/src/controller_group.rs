@@ -89,10 +89,10 @@ impl ControllerGroup {
                 future::Either::Right(started) => started?,
             }
         }
-        let unwanted = self.leadership.handoff_requested();
-        match self.leadership.during(first(signals.draining(), unwanted)).await? {
+        let handoff = self.leadership.handoff_requested();
+        match self.leadership.during(first(signals.draining(), handoff)).await? {
             future::Either::Left(()) => Ok(()),
-            future::Either::Right(unwanted) => Err(unwanted),
+            future::Either::Right(handoff) => Err(handoff),
         }
     }
 

@@ -103,8 +103,8 @@ impl FeatureGates {
     /// # Errors
     /// When the name is taken.
     pub fn add(&mut self, gate: FeatureGate) -> Result<(), FeatureGateError> {
-        let taken = ALL.iter().any(|(name, _)| *name == gate.name) || self.known.contains_key(gate.name);
-        if taken {
+        let exists = ALL.iter().any(|(name, _)| *name == gate.name) || self.known.contains_key(gate.name);
+        if exists {
             return Err(FeatureGateError::Taken(gate.name));
         }
         self.known.insert(gate.name, gate);
@@ -223,7 +223,7 @@ mod tests {
         try_gates(text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    fn refused(text: &str) -> FeatureGateError {
+    fn rejected(text: &str) -> FeatureGateError {
         try_gates(text).expect_err(text)
     }
 
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn locked_gate_accepts_only_its_fixed_value() {
         assert!(gates("DoneThing=true").is_on(&DONE));
-        assert_eq!(refused("DoneThing=false"), FeatureGateError::Locked { name: "DoneThing", value: true });
+        assert_eq!(rejected("DoneThing=false"), FeatureGateError::Locked { name: "DoneThing", value: true });
     }
 
     // parity: unrecognized-feature
@@ -268,7 +268,7 @@ mod tests {
             ("nearly=true", "unknown feature gate \"nearly\", did you mean NearlyDone?"),
             ("X=true", "known gates: DoneThing, EarlyThing, NearlyDone, NeverHere, AllAlpha, AllBeta"),
         ] {
-            let error = refused(text).to_string();
+            let error = rejected(text).to_string();
             assert!(error.contains(parts) && !error.contains('\n'), "{text}: {error}");
         }
         let twice = FeatureGates::new([EARLY, EARLY]);

@@ -161,10 +161,10 @@ impl GroupLeadership {
             Self::Sharded(shards) => return shards.abort().await,
             Self::Elected(elected) => elected,
         };
-        let ElectorTask::Standing(stand) = &mut elected.seat else { return };
-        stand.task.abort();
+        let ElectorTask::Standing(running) = &mut elected.seat else { return };
+        running.task.abort();
         // The result does not matter here.
-        let _ended = (&mut stand.task).await;
+        let _ended = (&mut running.task).await;
         elected.seat = ElectorTask::Lost(not_held());
     }
 }
@@ -172,7 +172,7 @@ impl GroupLeadership {
 impl ElectorTask {
     fn preferred(&self) -> Option<Receiver<Option<String>>> {
         match self {
-            Self::Standing(stand) => Some(stand.preferred.clone()),
+            Self::Standing(running) => Some(running.preferred.clone()),
             Self::Resting(_) | Self::Lost(_) => None,
         }
     }
@@ -185,9 +185,9 @@ impl ElectedLeadership {
     }
 
     async fn acquire(&mut self) -> Result<PreviousHolder, ManagerError> {
-        self.stand();
+        self.start_elector();
         let mut began = match &self.seat {
-            ElectorTask::Standing(stand) => stand.began.clone(),
+            ElectorTask::Standing(running) => running.began.clone(),
             ElectorTask::Resting(_) | ElectorTask::Lost(_) => {
                 return Err(self.failure(ElectorExit::Lost(not_held())));
             }
@@ -202,7 +202,7 @@ impl ElectedLeadership {
     }
 
     /// Starts a task that runs the elector, unless there is one.
-    fn stand(&mut self) {
+    fn start_elector(&mut self) {
         let elector = match std::mem::replace(&mut self.seat, ElectorTask::Lost(not_held())) {
             ElectorTask::Resting(elector) => elector,
             seat => return self.seat = seat,
@@ -219,12 +219,12 @@ impl ElectedLeadership {
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     async fn ended(&mut self) -> ElectorExit {
-        let stand = match &mut self.seat {
+        let running = match &mut self.seat {
             ElectorTask::Resting(_) => return ElectorExit::Stopped,
             ElectorTask::Lost(lost) => return ElectorExit::Lost(lost.clone()),
-            ElectorTask::Standing(stand) => stand,
+            ElectorTask::Standing(running) => running,
         };
-        let served = (&mut stand.task).await;
+        let served = (&mut running.task).await;
         // A completed task must not be polled again.
         self.seat = ElectorTask::Lost(not_held());
         let ended = match served {
@@ -244,8 +244,8 @@ impl ElectedLeadership {
     }
 
     async fn release(&mut self, writes: TermWrites) -> Result<(), ManagerError> {
-        if let ElectorTask::Standing(stand) = &self.seat {
-            stand.stop.cancel();
+        if let ElectorTask::Standing(running) = &self.seat {
+            running.stop.cancel();
         }
         match (self.ended().await, &mut self.seat) {
             (ElectorExit::Stopped | ElectorExit::Failed(_), ElectorTask::Resting(elector)) => {
@@ -278,14 +278,14 @@ async fn serve(
     began: Sender<Option<PreviousHolder>>,
 ) -> (Box<Elector>, ElectorExit) {
     let ended = {
-        let stand = async {
+        let running = async {
             if let Err(error) = elector.acquire().await {
                 return ElectorExit::Failed(error);
             }
             began.set(Some(elector.predecessor().clone()));
             ElectorExit::Lost(elector.hold().await)
         };
-        match first(stop.cancelled(), stand).await {
+        match first(stop.cancelled(), running).await {
             Either::Left(()) => ElectorExit::Stopped,
             Either::Right(ended) => ended,
         }

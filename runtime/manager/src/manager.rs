@@ -177,13 +177,13 @@ impl Manager {
         self.explain(&prepared, &factory, shards.as_ref())?;
         self.triggers.refuse_undeclared();
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
-        let (clients, election, stand) =
+        let (clients, election, mode) =
             connect_fenced(connect, &env, &config, &metrics, shards.as_ref(), &factory)?;
         let admin_parts = AdminServerDeps {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
-            about: about(&config, election.as_ref(), holdings(&stand, config.shards, shards.as_ref())),
+            about: about(&config, election.as_ref(), holdings(&mode, config.shards, shards.as_ref())),
             reviews: clients.for_reviews()?,
         };
         let phase = ProcessPhase::new();
@@ -191,7 +191,7 @@ impl Manager {
         phase.add_checks(&health);
         needs.add_checks(&health);
         export_task_count(&env, &metrics);
-        add_liveness(&health, &stand, &factory);
+        add_liveness(&health, &mode, &factory);
         add_credentials(&health, &clients);
         let reader = clients.for_informers()?;
         let config = Arc::new(config);
@@ -210,7 +210,7 @@ impl Manager {
             prepared.into_iter().partition(|one| one.descriptor().runs_on == RunsOn::EveryReplica);
         let everywhere = Controllers::new(parts.of_every_replica(), everywhere);
         let everywhere = ReplicaTeam::new(env.clone(), everywhere);
-        let team = assemble_team(stand, led, parts);
+        let team = assemble_team(mode, led, parts);
         Ok(Process {
             api_server: clients.for_health(),
             election_client: clients.for_election()?,
@@ -306,11 +306,11 @@ enum LeadershipMode {
 
 /// Returns the report of the Lease or the shards that this replica can hold.
 fn holdings(
-    stand: &LeadershipMode,
+    mode: &LeadershipMode,
     shards: Option<NonZeroU16>,
     context: Option<&ShardContext>,
 ) -> OwnershipReport {
-    let holding = match stand {
+    let holding = match mode {
         LeadershipMode::Unopposed => None,
         LeadershipMode::Elected(election, _, elector) => {
             Some(OwnershipSource::Lease(election.lease().to_string(), elector.leadership()))
@@ -340,12 +340,12 @@ fn connect_fenced(
     let clients = connect(env, config, metrics, fence)?;
     let election = config.election(clients.default_namespace());
     let sharding = config.sharding(clients.default_namespace())?;
-    let stand = match (shards, sharding, election.clone()) {
+    let mode = match (shards, sharding, election.clone()) {
         (Some(shards), Some(sharding), _) => shard(env, sharding, &clients, metrics, shards, factory)?,
         (_, _, Some(election)) => elect(env, election, &clients, leader_fence, metrics)?,
         (_, _, None) => LeadershipMode::Unopposed,
     };
-    Ok((clients, election, stand))
+    Ok((clients, election, mode))
 }
 
 /// Returns the leadership of a single leader, whose fence is `fence`.
@@ -356,12 +356,12 @@ fn elect(
     fence: Arc<LeaderFence>,
     metrics: &Metrics,
 ) -> Result<LeadershipMode, ManagerError> {
-    let aside = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
+    let runtime = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
     // State inside an elector's client must live on the thread of the elector.
-    let (client, watch) = (aside.enter(|| clients.for_election())?, clients.for_informers()?);
+    let (client, watch) = (runtime.enter(|| clients.for_election())?, clients.for_informers()?);
     let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
         .map_err(ConfigError::Election)?;
-    Ok(LeadershipMode::Elected(election, aside, elector))
+    Ok(LeadershipMode::Elected(election, runtime, elector))
 }
 
 /// Returns the leadership by shards, with a fence for each.
@@ -373,30 +373,30 @@ fn shard(
     shards: &ShardContext,
     factory: &InformerFactory,
 ) -> Result<LeadershipMode, ManagerError> {
-    let aside = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
+    let runtime = env.dedicated_runtime("elections").map_err(ManagerError::NoThread)?;
     // State inside an elector's client must live on the thread of the elector.
-    let (client, reader) = (aside.enter(|| clients.for_election())?, clients.for_informers()?);
+    let (client, reader) = (runtime.enter(|| clients.for_election())?, clients.for_informers()?);
     let lease = config.election.lease().to_string();
     let elector = ShardElector::new(env.clone(), config, client, reader.clone(), metrics)
         .map_err(ConfigError::Shards)?;
     let health = elector.health();
-    let coordinator = ShardCoordinator::new(aside, elector, lease, shards.clone(), factory.clone(), reader);
+    let coordinator = ShardCoordinator::new(runtime, elector, lease, shards.clone(), factory.clone(), reader);
     Ok(LeadershipMode::Sharded(coordinator, health))
 }
 
 fn assemble_team(
-    stand: LeadershipMode,
+    mode: LeadershipMode,
     prepared: Vec<PreparedController>,
     parts: StartDeps,
 ) -> ControllerGroup {
-    let (leadership, election) = match stand {
+    let (leadership, election) = match mode {
         LeadershipMode::Unopposed => (GroupLeadership::Always, None),
         LeadershipMode::Sharded(coordinator, _) => (GroupLeadership::Sharded(Box::new(coordinator)), None),
-        LeadershipMode::Elected(election, aside, elector) => {
+        LeadershipMode::Elected(election, runtime, elector) => {
             let lease = election.lease().to_string();
             let standing = standing_by(lease.clone(), elector.leadership());
             prepared.iter().for_each(|one| one.insight().set_phase(standing.clone()));
-            let elected = ElectedLeadership::new(parts.env.clone(), aside, lease, elector);
+            let elected = ElectedLeadership::new(parts.env.clone(), runtime, lease, elector);
             (GroupLeadership::Elected(Box::new(elected)), Some(election))
         }
     };
@@ -421,8 +421,8 @@ pub(crate) fn add_credentials(health: &Health, clients: &Clients) {
 }
 
 /// Adds checks of failures that only a restart fixes. An unavailable API server is not one of them.
-fn add_liveness(health: &Health, stand: &LeadershipMode, factory: &InformerFactory) {
-    match stand {
+fn add_liveness(health: &Health, mode: &LeadershipMode, factory: &InformerFactory) {
+    match mode {
         LeadershipMode::Unopposed => {}
         LeadershipMode::Elected(_, _, elector) => health.live("leaderElection", elector.health()),
         LeadershipMode::Sharded(_, check) => health.live("leaderElection", Arc::clone(check)),

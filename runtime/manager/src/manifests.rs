@@ -82,15 +82,15 @@ impl Manifests {
         let has_cluster_scoped = declarations.iter().any(|one| !one.cluster_scoped.is_empty());
         let manifests = Manifests::default();
         let mut writer = Writer { config, options, watched, has_cluster_scoped, manifests };
-        let asked = Asked::of(&declarations, config);
-        writer.manifests.crds = asked.definitions;
+        let required = RequiredRules::of(&declarations, config);
+        writer.manifests.crds = required.definitions;
         writer.account(&config.name, &options.namespace);
-        writer.everywhere(&config.name, &config.name, &options.namespace, asked.everywhere);
-        writer.in_cluster(&config.name, &config.name, &options.namespace, asked.in_cluster);
-        writer.election(asked.election);
+        writer.everywhere(&config.name, &config.name, &options.namespace, required.everywhere);
+        writer.in_cluster(&config.name, &config.name, &options.namespace, required.in_cluster);
+        writer.election(required.election);
         if let Identities::ServiceAccounts { namespace } = &config.client.identities {
-            writer.tokens(namespace, asked.accounts);
-            for (controller, rules) in asked.of_controllers {
+            writer.tokens(namespace, required.accounts);
+            for (controller, rules) in required.of_controllers {
                 writer.account(controller, namespace);
                 writer.everywhere(&format!("{}:{controller}", config.name), controller, namespace, rules);
             }
@@ -149,7 +149,7 @@ type Scoped = (Rule, bool);
 
 /// Permissions of a process, by their scope.
 #[derive(Default)]
-struct Asked {
+struct RequiredRules {
     definitions: Vec<CustomResourceDefinition>,
     /// In every watched namespace.
     everywhere: Vec<Scoped>,
@@ -160,27 +160,27 @@ struct Asked {
     of_controllers: Vec<(&'static str, Vec<Scoped>)>,
 }
 
-impl Asked {
+impl RequiredRules {
     fn of(declarations: &[Declaration], config: &ManagerConfig) -> Self {
         let with_accounts = config.client.identities != Identities::Shared;
-        let mut asked = Self::default();
+        let mut required = Self::default();
         for one in declarations {
-            asked.define(&one.definitions);
+            required.define(&one.definitions);
             let name = one.descriptor.name;
             if name == Registry::PROCESS.name {
-                asked.election.extend(one.rules.iter().cloned());
+                required.election.extend(one.rules.iter().cloned());
             } else if name == Registry::ACCOUNTS.name {
-                asked.accounts.extend(one.rules.iter().cloned());
+                required.accounts.extend(one.rules.iter().cloned());
             } else if name == Registry::REVIEWS.name {
-                asked.in_cluster.extend(one.rules.iter().cloned());
+                required.in_cluster.extend(one.rules.iter().cloned());
             } else if with_accounts {
-                asked.everywhere.extend(scoped(one, &reads(one)));
-                asked.of_controllers.push((one.descriptor.client_name, scoped(one, &one.own_rules)));
+                required.everywhere.extend(scoped(one, &reads(one)));
+                required.of_controllers.push((one.descriptor.client_name, scoped(one, &one.own_rules)));
             } else {
-                asked.everywhere.extend(scoped(one, &one.rules));
+                required.everywhere.extend(scoped(one, &one.rules));
             }
         }
-        asked
+        required
     }
 
     fn define(&mut self, definitions: &[CustomResourceDefinition]) {

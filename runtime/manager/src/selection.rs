@@ -178,19 +178,19 @@ mod tests {
 
     #[test]
     fn unknown_name_error_suggests_closest_known_name() {
-        let refused = |text: &str| ControllerSelection::parse([text]).resolve(&KNOWN).unwrap_err();
-        let error = refused("-replicasets-controler");
+        let rejected = |text: &str| ControllerSelection::parse([text]).resolve(&KNOWN).unwrap_err();
+        let error = rejected("-replicasets-controler");
         assert_eq!(error.closest, Some("replicaset-controller"));
         assert_eq!(
             error.to_string(),
             "\"replicasets-controler\" is not in the list of known controllers; did you mean \"replicaset-controller\"?"
         );
         assert_eq!(
-            refused("endpont").closest,
+            rejected("endpont").closest,
             Some("endpoints-controller"),
             "an alias leads to its controller"
         );
-        assert_eq!(refused("foo").to_string(), "\"foo\" is not in the list of known controllers");
-        assert_eq!(refused("-*").name, "*");
+        assert_eq!(rejected("foo").to_string(), "\"foo\" is not in the list of known controllers");
+        assert_eq!(rejected("-*").name, "*");
     }
 }

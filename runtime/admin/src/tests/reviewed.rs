@@ -34,10 +34,10 @@ async fn missing_token_returns_401_and_missing_permission_403() {
     );
     assert_eq!(code(&served.ask_as("reader", "GET /no/such").await), 404);
 
-    let asked = served.reviewer.asked.lock().expect("not poisoned")["subjectaccessreviews"].clone();
+    let review = served.reviewer.asked.lock().expect("not poisoned")["subjectaccessreviews"].clone();
     let path = json!({ "path": "/no/such", "verb": "get" });
     let whole = json!({ "user": "reader", "groups": ["readers"], "extra": { "pod": ["p"] }, "nonResourceAttributes": path });
-    assert_eq!(asked, whole);
+    assert_eq!(review, whole);
     let text = served.parts.metrics.encode();
     for line in [
         "windlass_admin_reviews_total{outcome=\"granted\",review=\"token\"} 2",
@@ -103,13 +103,13 @@ async fn hanging_reviews_are_bounded_and_delay_no_probe_or_cached_user() {
 }
 
 /// Delegated authorization in virtual time.
-struct Asked {
+struct ReviewFixture {
     env: Env,
     reviewer: Arc<Reviewer>,
     reviews: DelegatedAuth,
 }
 
-impl Asked {
+impl ReviewFixture {
     fn new() -> Self {
         let env = Env::virtual_time(1);
         let reviewer = Arc::new(Reviewer::default());
@@ -138,48 +138,48 @@ impl Asked {
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn review_results_are_cached_for_their_ttls() {
-    let reader = Asked::new();
+    let reader = ReviewFixture::new();
     reader.ask_for("reader", 600).await;
     assert_eq!(reader.reviewer.counts(), (10, 2));
-    let nosy = Asked::new();
+    let nosy = ReviewFixture::new();
     nosy.ask_for("nosy", 600).await;
     assert_eq!(nosy.reviewer.counts(), (10, 20));
-    let nobody = Asked::new();
-    nobody.ask_for("nobody", 600).await;
-    assert_eq!(nobody.reviewer.counts(), (20, 0));
+    let unknown = ReviewFixture::new();
+    unknown.ask_for("nobody", 600).await;
+    assert_eq!(unknown.reviewer.counts(), (20, 0));
 }
 
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn concurrent_requests_with_one_token_share_reviews() {
-    let asked = Asked::new();
-    let all = join_all((0..10).map(|_| asked.admit("reader"))).await;
+    let fixture = ReviewFixture::new();
+    let all = join_all((0..10).map(|_| fixture.admit("reader"))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
-    assert_eq!(asked.reviewer.counts(), (1, 1));
+    assert_eq!(fixture.reviewer.counts(), (1, 1));
 }
 
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn failing_review_is_retried_with_backoff_and_not_cached() {
-    let asked = Asked::new();
-    asked.reviewer.away.store(true, Ordering::Relaxed);
-    let begun = asked.env.now();
-    assert!(matches!(asked.admit("reader").await, Err(AuthError::Unreachable)));
-    let waited = asked.env.now().saturating_duration_since(begun);
+    let fixture = ReviewFixture::new();
+    fixture.reviewer.away.store(true, Ordering::Relaxed);
+    let begun = fixture.env.now();
+    assert!(matches!(fixture.admit("reader").await, Err(AuthError::Unreachable)));
+    let waited = fixture.env.now().saturating_duration_since(begun);
     // 0.5, 0.75, 1.125 and 1.6875 s, plus jitter of up to a fifth.
     assert!((4.0625..4.875).contains(&waited.as_secs_f64()), "{waited:?}");
-    assert_eq!(asked.reviewer.counts(), (5, 0));
-    asked.reviewer.away.store(false, Ordering::Relaxed);
-    assert!(asked.admit("reader").await.is_ok());
-    assert_eq!(asked.reviewer.counts(), (6, 1));
+    assert_eq!(fixture.reviewer.counts(), (5, 0));
+    fixture.reviewer.away.store(false, Ordering::Relaxed);
+    assert!(fixture.admit("reader").await.is_ok());
+    assert_eq!(fixture.reviewer.counts(), (6, 1));
 }
 
 // parity: token-review-subject-access
 #[tokio::test(start_paused = true)]
 async fn unanswered_review_times_out_after_ten_seconds() {
-    let asked = Asked::new();
-    asked.reviewer.held.store(true, Ordering::Relaxed);
-    let begun = asked.env.now();
-    assert!(matches!(asked.admit("reader").await, Err(AuthError::Unreachable)));
-    assert_eq!(asked.env.now().saturating_duration_since(begun), Duration::from_secs(10));
+    let fixture = ReviewFixture::new();
+    fixture.reviewer.held.store(true, Ordering::Relaxed);
+    let begun = fixture.env.now();
+    assert!(matches!(fixture.admit("reader").await, Err(AuthError::Unreachable)));
+    assert_eq!(fixture.env.now().saturating_duration_since(begun), Duration::from_secs(10));
 }
