@@ -1,7 +1,7 @@
 //! Suggestions for misspelled names.
 
-/// Returns the known name that is most similar to `word`, if at most a third of its letters differ; the first of several
-/// equally similar names.
+/// Returns the known name that is most similar to `word`, if at most a third of its letters differ; the first of
+/// several equally similar names.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The distance takes quadratic time, and a word that is far longer than a name is not similar.
     let near = |name: &&str| word.len() <= name.len() * 3 + 3;
