@@ -3,7 +3,7 @@
 //! Guarantees:
 //! - The server accepts a new connection immediately while at least one other connection has no request in progress.
 //! - At the limit, the server closes the connection that has been idle for the longest time, chosen from the client
-//!   address with the most connections. It never closes a connection with a request in progress.
+//!   address with the most idle connections. It never closes a connection with a request in progress.
 //! - The server closes a connection if the client reads no response data for 30 seconds.
 
 use std::collections::BTreeMap;

@@ -137,7 +137,7 @@ impl AdminService {
     /// Converts a response. Its body counts against the memory limit until the last byte is written.
     fn weighed(&self, answer: PageResponse) -> Response<Full<Bytes>> {
         let PageResponse { status, media_type, body, headers } = answer;
-        // A response above the limit waits until it is the only one.
+        // A response above the limit takes the whole limit, so it is sent only while no other response is counted.
         let weight = u32::try_from((body.len() / UNIT).min(BUDGET)).unwrap_or(u32::MAX);
         let body = match weight {
             // Small responses such as probes and errors are not counted: they are always sent.
