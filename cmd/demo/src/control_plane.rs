@@ -1,13 +1,10 @@
 //! The control plane: an API server in this process with simulated nodes, or a real control plane.
 
-use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use kube::Client;
 use tokio::net::TcpListener;
 use windlass::env::{Env, Task};
@@ -21,12 +18,6 @@ use windlass_testing::nodes::{self, NodeOptions};
 use crate::arguments::{Arguments, ControlPlaneKind};
 use crate::fault_plan;
 use crate::running::{Running, service};
-
-/// Time limit for finding existing binaries.
-const LOOKING: Duration = Duration::from_millis(500);
-
-/// Interval at which a build reports progress.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A running control plane.
 pub(crate) enum ControlPlane {
@@ -56,33 +47,9 @@ pub(crate) struct Real {
 /// Builds the real control plane if it is missing, which takes minutes, and reports progress.
 ///
 /// # Errors
-/// When it cannot be built.
-#[expect(clippy::disallowed_methods, reason = "there is no runtime yet, nor a simulation")]
-pub(crate) fn build(env: &Env) -> Result<()> {
-    let (sender, receiver) = mpsc::channel();
-    let begun = env.now();
-    std::thread::spawn(move || drop(sender.send(Assets::ensure())));
-    let mut timeout = LOOKING;
-    loop {
-        match receiver.recv_timeout(timeout) {
-            Ok(assets) => return assets.map(drop).context("building the control plane"),
-            Err(RecvTimeoutError::Disconnected) => bail!("building the control plane was interrupted"),
-            Err(RecvTimeoutError::Timeout) if timeout == LOOKING => report(
-                "Building etcd, kube-apiserver, kubectl and others from source, once for this user: about four \
-                 minutes on two cores.",
-            ),
-            Err(RecvTimeoutError::Timeout) => {
-                let seconds = env.now().saturating_duration_since(begun).as_secs();
-                report(&format!("Building the control plane: {seconds} s"));
-            }
-        }
-        timeout = PROGRESS_INTERVAL;
-    }
-}
-
-fn report(line: &str) {
-    // The build continues if stderr is closed.
-    let _ = writeln!(io::stderr(), "{line}");
+/// If it cannot be built.
+pub(crate) fn build() -> Result<()> {
+    Assets::ensure().map(drop).context("building the control plane")
 }
 
 impl ControlPlane {

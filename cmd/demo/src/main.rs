@@ -14,6 +14,7 @@ mod fault_plan;
 mod last_actions;
 mod observed;
 mod panel;
+mod picture;
 mod render;
 mod running;
 mod screen;
@@ -61,7 +62,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let begun = env.now();
     if arguments.control_plane == ControlPlaneKind::Real {
         // No signal handler is installed yet: Ctrl-C terminates this process and its compilers.
-        control_plane::build(&env)?;
+        control_plane::build()?;
     }
     let on_terminal = io::stdout().is_terminal() && !arguments.plain;
     screen::quieten(on_terminal);
@@ -82,6 +83,7 @@ async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: boo
     let cluster = started?;
     let mut screen = Screen::open(on_terminal, env, begun)?;
     let shown = if_read(show(env, arguments, &cluster, &mut screen, &signals).await);
+    let drawn = arguments.picture.as_deref().map_or(Ok(()), |path| screen.write_picture(path));
     // Standard output might be closed: the cluster is stopped and its state kept nevertheless.
     let closed = if_read(screen.close());
     if shown.is_err() {
@@ -96,7 +98,7 @@ async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: boo
     match (shown, ended) {
         // A part that stopped unexpectedly reports the reason when it is stopped.
         (Err(shown), Err(ended)) => Err(ended.context(shown)),
-        (shown, ended) => shown.and(ended).and(closed).and(printed),
+        (shown, ended) => shown.and(ended).and(closed).and(drawn).and(printed),
     }
 }
 

@@ -215,7 +215,11 @@ impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
         let faults = faults.join(",\n    ");
-        write!(f, "FaultPlan::from_json(r##\"{{\"seed\": {}, \"faults\": [\n    {faults}\n]}}\"##)", self.seed)
+        write!(
+            f,
+            "FaultPlan::from_json(r##\"{{\"seed\": {}, \"faults\": [\n    {faults}\n]}}\"##)",
+            self.seed
+        )
     }
 }
 
