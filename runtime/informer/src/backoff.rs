@@ -1,75 +1,74 @@
-//! How long one reflector waits after a failure.
+//! Backoff of one reflector after a failure.
 //!
 //! Guarantees:
-//! - Every reflector has its own ramp, so that a failing watch slows nobody but itself.
-//! - Waits double from [`Backoff::FIRST`] to [`Backoff::MAX`], each prolonged by a random share of
-//!   itself, so that clients cut off together do not return together.
-//! - A watch that was cut off after a good while costs the first step and no more, every time: the ramp is for
-//!   sources that do not work.
-//! - A reflector that waits because it was not answered can continue early when others are answered
-//!   ([`Backoff::resume_early`]): up to [`Backoff::EARLY`] times without a further pause, then with ever longer ones. After
-//!   an outage of everything it starts over.
-//! - The ramp starts again only after [`Backoff::HEALTHY_AFTER`] of proven health. An attempt proves nothing:
-//!   a server that accepts a list and breaks every watch still sees ever longer waits.
+//! - Every reflector has its own backoff, so a failing watch delays no other watch.
+//! - Waits double from [`Backoff::FIRST`] to [`Backoff::MAX`]. Each wait is extended by random jitter of up to its own
+//!   length, so that clients that lost their connections together do not reconnect together.
+//! - A long watch that loses its connection always costs the first step only. The backoff increases for sources that do
+//!   not work.
+//! - A reflector that received no response can resume early when the server answers other requests
+//!   ([`Backoff::resume_early`]): [`Backoff::EARLY`] times without a further pause, then with increasing pauses. The
+//!   count restarts after a full outage.
+//! - The backoff resets only after [`Backoff::HEALTHY_AFTER`] of proven health. An attempt alone proves nothing:
+//!   against a server that accepts every list and breaks every watch the waits continue to increase.
 
 use std::time::Duration;
 
 use windlass_env::{Instant, Rng};
 
-/// The ramp of one reflector.
+/// The backoff state of one reflector.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     rng: Rng,
     unreachable: Duration,
     refused: Duration,
-    /// How many times it continued early.
+    /// Number of early resumes.
     early: u32,
-    /// Since when everything has gone well; `None` from a failure to the next success.
+    /// Start of the current healthy period; `None` from a failure to the next success.
     healthy_since: Option<Instant>,
 }
 
-/// What a wait is for.
+/// The reason for a wait.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackoffReason {
-    /// Nobody answered.
+    /// No response arrived.
     Unreachable,
-    /// Somebody answered, but not as hoped.
+    /// The server returned an error.
     Refused,
-    /// Everything went well for a good while, and then the connection was lost. No failure of the source.
+    /// A long watch lost its connection. This does not count as a failure of the source.
     CutOff,
 }
 
 impl Backoff {
-    /// The first wait, before jitter: short enough not to be felt, long enough not to hammer a restarting
-    /// server.
+    /// The first wait, before jitter: short enough for users, long enough for a server that restarts.
     pub(crate) const FIRST: Duration = Duration::from_millis(800);
-    /// The longest wait, before jitter: a server that comes back is noticed within a minute.
+    /// The longest wait before jitter. With jitter, a server that recovers is noticed within a minute.
     pub(crate) const MAX: Duration = Duration::from_secs(30);
-    /// How long things must have gone well for the past to be forgotten.
+    /// Duration of uninterrupted health after which the backoff resets.
     pub(crate) const HEALTHY_AFTER: Duration = Duration::from_secs(120);
-    /// How many times a reflector continues early without a further pause.
+    /// Number of early resumes without a further pause.
     const EARLY: u32 = 8;
-    /// The largest share of itself by which a wait is prolonged.
+    /// The largest jitter, as a fraction of the wait.
     const JITTER: f64 = 1.0;
 
     pub(crate) fn new(rng: Rng) -> Self {
         Self { rng, unreachable: Self::FIRST, refused: Self::FIRST, early: 0, healthy_since: None }
     }
 
-    /// Notes that things have gone well since `since`. Only a list that arrived and a watch that delivered
-    /// count.
+    /// Records that the source has been healthy since `since`. Call it only for a list that arrived or a watch that
+    /// delivered data.
     pub(crate) fn healthy(&mut self, since: Instant) {
         self.healthy_since.get_or_insert(since);
     }
 
-    /// Starts every ramp again: what was in the way is said to be out of it.
+    /// Resets the backoff, because the cause of the failures was reportedly removed.
     pub(crate) fn forget(&mut self) {
         (self.unreachable, self.refused) = (Self::FIRST, Self::FIRST);
     }
 
-    /// Returns the further pause of a reflector that could continue early, because the server answered another request after
-    /// it began to wait. A reflector that alone receives no answers, for example because its lists are large, must not
-    /// overload the server. A reflector that waited for the end of an outage does not.
+    /// Returns the extra pause before an early resume. The reflector can resume early because the server answered
+    /// another request during the wait. The pause protects the server from a reflector that alone gets no response, for
+    /// example because its lists are large. After an outage (`recovered`) there is no pause.
     pub(crate) fn resume_early(&mut self, recovered: bool) -> Duration {
         if recovered {
             self.early = 0;
@@ -81,8 +80,8 @@ impl Backoff {
         }
     }
 
-    /// The wait after trouble at `now`: between one and two steps of its ramp. For a watch that was cut off that
-    /// is always the first step; it ends no health and climbs no ramp.
+    /// Returns the wait after a failure at `now`: between one and two times the current step. A watch that was cut off
+    /// always costs the first step; it neither ends the healthy period nor increases the backoff.
     pub(crate) fn after_failure(&mut self, trouble: BackoffReason, now: Instant) -> Duration {
         let step = match trouble {
             BackoffReason::CutOff => Self::FIRST,
@@ -92,7 +91,7 @@ impl Backoff {
         self.rng.jitter(step, Self::JITTER)
     }
 
-    /// Whatever went well has ended at `now`; if it went well for long enough, the past is forgotten.
+    /// Ends the healthy period at `now` and resets the backoff if the period was long enough.
     fn after_health(&mut self, now: Instant) -> &mut Self {
         let healthy = self.healthy_since.take();
         if healthy.is_some_and(|since| now.saturating_duration_since(since) >= Self::HEALTHY_AFTER) {
@@ -102,7 +101,7 @@ impl Backoff {
     }
 }
 
-/// The step a ramp stands at, which then goes up by one.
+/// Returns the current step and advances to the next step.
 fn climb(ramp: &mut Duration) -> Duration {
     let step = *ramp;
     *ramp = (step * 2).min(Backoff::MAX);
@@ -123,7 +122,7 @@ mod tests {
 
     // parity: reflector-run, back-off-800-ms, every-exit-list-and, test-reflector-list-and-watch-init-conn
     #[tokio::test(start_paused = true)]
-    async fn waits_double_up_to_a_bound_and_are_prolonged_at_most_by_themselves() {
+    async fn backoff_doubles_up_to_maximum_with_bounded_jitter() {
         let (env, mut backoff) = backoff();
         for base_ms in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000, 30_000] {
             let base = Duration::from_millis(base_ms);
@@ -134,7 +133,7 @@ mod tests {
 
     // parity: reset-two-minutes-after, test-reflector-list-and-watch-init-conn
     #[tokio::test(start_paused = true)]
-    async fn two_minutes_of_health_start_the_ramp_anew() {
+    async fn backoff_resets_after_two_minutes_of_health() {
         let (env, mut backoff) = backoff();
         for _ in 0..5 {
             backoff.after_failure(BackoffReason::Refused, env.now());
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn success_followed_soon_by_a_failure_resets_nothing() {
+    async fn short_success_does_not_reset_backoff() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
             backoff.healthy(env.now());
@@ -157,7 +156,7 @@ mod tests {
 
     // parity: reset-two-minutes-after
     #[tokio::test(start_paused = true)]
-    async fn time_that_passes_without_success_resets_nothing() {
+    async fn time_without_success_does_not_reset_backoff() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
             backoff.after_failure(BackoffReason::Refused, env.now());
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn server_that_was_long_away_is_asked_again_soon_once_it_answers() {
+    async fn error_response_after_long_outage_starts_at_first_step() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
             backoff.after_failure(BackoffReason::Unreachable, env.now());
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn being_cut_off_costs_the_first_step_every_time_and_climbs_no_ramp() {
+    async fn cut_off_watch_always_costs_first_backoff_step() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
             let wait = backoff.after_failure(BackoffReason::CutOff, env.now());
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn being_cut_off_neither_proves_health_nor_ends_it() {
+    async fn cut_off_watch_does_not_change_healthy_period() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
             backoff.after_failure(BackoffReason::Refused, env.now());
@@ -207,13 +206,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reflector_that_alone_fails_resumes_early_with_ever_longer_pauses() {
+    async fn early_resume_pauses_grow_when_only_this_reflector_fails() {
         let (_env, mut backoff) = backoff();
         for _ in 0..Backoff::EARLY {
             assert_eq!(backoff.resume_early(false), Duration::ZERO);
         }
         let pauses: Vec<_> = (0..7).map(|_| backoff.resume_early(false).as_millis()).collect();
         assert_eq!(pauses, [1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
-        assert_eq!(backoff.resume_early(true), Duration::ZERO, "no request was answered");
+        assert_eq!(backoff.resume_early(true), Duration::ZERO, "a full outage resets the count");
     }
 }

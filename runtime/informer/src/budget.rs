@@ -1,23 +1,22 @@
-//! How much one informer may hold, and its books.
+//! The byte budget of one informer, and its accounting.
 //!
-//! Memory is counted by what the objects had on the wire: it is known before anything is decoded, and it is within a
-//! small factor of what they take up. What a transform or a view drops is counted too, so a budget errs towards
-//! safety. Quarantined objects, which hold no body, and what slow handlers have yet to be told are not counted.
+//! Memory is accounted by the wire size of objects. This size is known before decoding and within a small factor of the
+//! memory use. Fields that a transform or a view drops count too, so the budget errs on the safe side. Quarantined
+//! objects, which have no body, and the backlogs of slow handlers do not count.
 //!
 //! Guarantees:
-//! - A list that would bring the store over its budget is given up at the object that does, before that is decoded. So
-//!   is a watch; what it was about to pass on counts together with what still waits for the store.
-//! - A page of a list that is longer than the whole budget is not even read to its end, where its source can stop.
-//! - A list counts while it is taken in and until it is in the store or given up: of lists of several namespaces at once
-//!   each counts what the others have taken in so far.
-//! - What is held stays served, as of the version it has. An informer over its budget says so
-//!   ([`Lag::OverBudget`](crate::Lag::OverBudget), a metric and a log line), and tries again at a slow pace: it
-//!   recovers when its source has shrunk or its budget has grown.
+//! - A list that would exceed the budget is canceled at the first object beyond it, before that object is decoded. The
+//!   same applies to a watch; its objects count together with the objects queued for the store.
+//! - A page larger than the whole budget is not read to its end, if the source can stop.
+//! - A list counts until it is in the store or canceled. Concurrent lists of several namespaces count together.
+//! - Cached objects stay available at their version. An informer over its budget reports it
+//!   ([`Lag::OverBudget`](crate::Lag::OverBudget), a metric and a log line) and retries slowly: it recovers when the
+//!   source shrinks or the budget grows.
 //!
-//! It refuses to keep a part of what is selected: a cache with holes would answer "there is none".
+//! The cache never holds a part of a selection: a lookup would wrongly report missing objects.
 //!
-//! While a list replaces another both are in memory, but for what they share: all that has not changed. A list that
-//! replaces what is held counts as the greater of the two.
+//! While a list replaces another, both are in memory but share all unchanged objects. A replacement counts as the
+//! larger of the two.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,25 +27,25 @@ use windlass_object::ObjectKey;
 use crate::partition::Partition;
 use crate::share::GaugeShare;
 
-/// What a page says next to its objects, in bytes, at most: its kind, its version, a token.
-const BESIDE_OBJECTS: u64 = 64 * 1024;
+/// Maximum bytes of a page in addition to its objects: kind, version and continue token.
+const PAGE_OVERHEAD: u64 = 64 * 1024;
 
-/// An informer would have to hold more than it may.
+/// The error for an informer that would exceed its byte budget.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "at least {needed} bytes are needed and the byte budget is {budget} ({held} are held): raise the budget, or select \
-     fewer objects"
+    "byte budget exceeded: at least {needed} bytes required, byte budget {budget}, {held} bytes cached; raise the \
+     budget or select fewer objects"
 )]
 pub struct OverBudget {
-    /// How much the store holds.
+    /// Bytes in the store.
     pub held: u64,
-    /// How much there would be with the object that was refused. There may be more behind it.
+    /// Bytes required including the rejected object. More objects can follow it.
     pub needed: u64,
-    /// How much there may be.
+    /// The byte budget.
     pub budget: u64,
 }
 
-/// The limit and the books of one informer.
+/// The limit and the accounting of one informer.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     ledger: Mutex<BudgetUsage>,
@@ -56,36 +55,36 @@ pub(crate) struct ByteBudget {
 
 #[derive(Debug, Default)]
 struct BudgetUsage {
-    /// Without one, nothing is refused, and no books are kept of single objects.
+    /// The limit; with `None`, nothing is rejected and single objects are not accounted.
     limit: Option<u64>,
-    /// How much each object is, and of which part.
+    /// Size and partition of each object.
     sizes: BTreeMap<ObjectKey, (u32, Partition)>,
-    /// What there is of each part, where there are several.
+    /// Usage of each partition, if there are several.
     shelves: BTreeMap<Partition, PartitionUsage>,
-    /// What there is of all.
+    /// Usage of the whole informer.
     whole: PartitionUsage,
     lists: BTreeMap<Partition, Lists>,
-    /// What was refused, by part, until a list of that part fits.
+    /// The last rejection of each partition, until a list of that partition fits.
     refused: BTreeMap<Partition, OverBudget>,
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct PartitionUsage {
     held: u64,
-    /// What was passed on by watches and has not reached the store.
+    /// Bytes queued by watches and not yet stored.
     queued: u64,
 }
 
-/// The lists of one part that are not in the store yet.
+/// The lists of one partition that are not stored yet.
 #[derive(Debug, Default)]
 struct Lists {
-    /// What the one that is under way has come to.
+    /// Bytes of the list in progress.
     under_way: Option<u64>,
-    /// Those that are complete and wait for the store.
+    /// Complete lists that wait for the store.
     complete: VecDeque<u64>,
 }
 
-/// A list that is under way: dropped, it is given up.
+/// The reservation of a list in progress; dropping it cancels the list.
 #[derive(Debug)]
 pub(crate) struct ListReservation {
     budget: Arc<ByteBudget>,
@@ -98,22 +97,22 @@ impl ByteBudget {
         Self { ledger: Mutex::new(BudgetUsage { limit, ..BudgetUsage::default() }), bytes, metrics }
     }
 
-    /// Sets the limit. Where there was none, what is held is counted from here on, as it comes in.
+    /// Sets the limit. If there was none, objects stored before are not accounted until they change.
     pub(crate) fn limit(&self, limit: Option<u64>) {
         let mut ledger = self.lock();
         ledger.limit = limit;
         if limit.is_none() {
-            ledger.forget_what_is_held();
+            ledger.clear_held();
             self.publish(&ledger);
         }
     }
 
-    /// How long a page may be, in bytes, that could be held; `None` for any.
+    /// Returns the maximum size of a page in bytes; `None` for no limit.
     pub(crate) fn longest_page(&self) -> Option<u64> {
-        self.lock().limit.map(|limit| limit.saturating_add(BESIDE_OBJECTS))
+        self.lock().limit.map(|limit| limit.saturating_add(PAGE_OVERHEAD))
     }
 
-    /// Notes that a page was longer than that; `None` if the limit has been lifted meanwhile.
+    /// Records a page over the maximum size; returns `None` if the limit was removed in the meantime.
     pub(crate) fn page_too_long(&self, partition: &Partition) -> Option<OverBudget> {
         let mut ledger = self.lock();
         let needed = ledger.limit?.saturating_add(1);
@@ -121,35 +120,35 @@ impl ByteBudget {
         ledger.admit(partition, needed).err()
     }
 
-    /// What was refused last of one part, and would be refused again, as far as is known.
+    /// Returns the last rejection of a partition, if it still applies.
     pub(crate) fn refused(&self, partition: &Partition) -> Option<OverBudget> {
         self.lock().refused.get(partition).copied()
     }
 
-    /// Begins the books of a list of one part. Of each part there is one at a time.
+    /// Begins the reservation of a list. Each partition has one list at a time.
     pub(crate) fn begin_list(self: &Arc<Self>, partition: &Partition) -> ListReservation {
         self.lock().lists.entry(partition.clone()).or_default().under_way = Some(0);
         ListReservation { budget: Arc::clone(self), partition: partition.clone() }
     }
 
-    /// Notes that a part's oldest list that was waiting for the store waits no more.
+    /// Records that the oldest complete list of a partition is stored.
     pub(crate) fn list_applied(&self, partition: &Partition) {
         self.lock().change_lists(partition, |lists| {
             lists.complete.pop_front();
         });
     }
 
-    /// Notes that there is nothing to list of a part any more.
+    /// Clears the rejection of a partition that has nothing left to list.
     pub(crate) fn nothing_to_list(&self, partition: &Partition) {
         self.lock().refused.remove(partition);
     }
 
-    /// Notes that nothing is held for anybody to count any more.
+    /// Resets the gauge when the informer stops.
     pub(crate) fn close(&self) {
         self.bytes.set(0);
     }
 
-    /// Takes one object in from a watch.
+    /// Reserves the bytes of an object from a watch.
     pub(crate) fn arrive(
         &self,
         partition: &Partition,
@@ -158,19 +157,19 @@ impl ByteBudget {
     ) -> Result<(), OverBudget> {
         let mut ledger = self.lock();
         let replaced = ledger.sizes.get(key).map_or(0, |(bytes, _)| *bytes);
-        let there = ledger.whole.held + ledger.whole.queued + ledger.listed_beside(None);
-        let needed = there + u64::from(bytes) - u64::from(replaced);
+        let used = ledger.whole.held + ledger.whole.queued + ledger.list_excess(None);
+        let needed = used + u64::from(bytes) - u64::from(replaced);
         ledger.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
         ledger.shelve(partition, |shelf| shelf.queued += u64::from(bytes));
         Ok(())
     }
 
-    /// Notes that an object from a watch has left the queue.
+    /// Records that an object from a watch has left the queue.
     pub(crate) fn leave_queue(&self, partition: &Partition, bytes: u32) {
         self.lock().shelve(partition, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
     }
 
-    /// Notes what the store holds of an object now.
+    /// Records the stored size of an object.
     pub(crate) fn hold(&self, partition: &Partition, key: &ObjectKey, bytes: u32) {
         let mut ledger = self.lock();
         if ledger.limit.is_some() {
@@ -183,7 +182,7 @@ impl ByteBudget {
         }
     }
 
-    /// Notes that the store does not hold an object any more.
+    /// Records that an object is no longer stored.
     pub(crate) fn release(&self, key: &ObjectKey) {
         let mut ledger = self.lock();
         if let Some((before, part)) = ledger.sizes.remove(key) {
@@ -196,14 +195,14 @@ impl ByteBudget {
         self.bytes.set(ledger.whole.held);
     }
 
-    /// No code of others runs under this lock, so poison cannot mean broken books.
+    /// Locks the accounting. No foreign code runs under this lock, so a poisoned lock is still consistent.
     fn lock(&self) -> MutexGuard<'_, BudgetUsage> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ListReservation {
-    /// Takes one more object into the list.
+    /// Adds an object to the list.
     pub(crate) fn list(&self, bytes: u32) -> Result<(), OverBudget> {
         let mut ledger = self.budget.lock();
         let mut listed = u64::from(bytes);
@@ -211,22 +210,22 @@ impl ListReservation {
             listed += lists.under_way.unwrap_or_default();
             lists.under_way = Some(listed);
         });
-        // What is queued of the part is in the store, or was, by the time the list gets there.
+        // Queued objects of this partition are stored before the list is, so the list replaces them.
         let own = ledger.shelf(&self.partition);
         let whole = ledger.whole;
         let elsewhere = (whole.held - own.held) + (whole.queued - own.queued);
-        let needed = elsewhere + listed + ledger.listed_beside(Some(&self.partition));
+        let needed = elsewhere + listed + ledger.list_excess(Some(&self.partition));
         ledger.admit(&self.partition, needed).inspect_err(|_| self.budget.metrics.over_budget.inc())
     }
 
-    /// Takes an object out of the list again, which is told again or is gone.
+    /// Removes an object that was replaced or deleted during the list.
     pub(crate) fn take_back(&self, bytes: u32) {
         self.budget.lock().change_lists(&self.partition, |lists| {
             lists.under_way = lists.under_way.map(|listed| listed.saturating_sub(u64::from(bytes)));
         });
     }
 
-    /// The list fits. It counts until [`ByteBudget::list_applied`].
+    /// Completes the list. It counts until [`ByteBudget::list_applied`].
     pub(crate) fn complete(self) {
         let mut ledger = self.budget.lock();
         ledger.refused.remove(&self.partition);
@@ -248,7 +247,7 @@ impl BudgetUsage {
         Err(refusal)
     }
 
-    /// What there is of a part.
+    /// Returns the usage of a partition.
     fn shelf(&self, partition: &Partition) -> PartitionUsage {
         if *partition == Partition::Whole {
             return self.whole;
@@ -256,8 +255,8 @@ impl BudgetUsage {
         self.shelves.get(partition).copied().unwrap_or_default()
     }
 
-    /// By how much the lists of all parts, or of all but one, exceed what they are going to replace.
-    fn listed_beside(&self, own: Option<&Partition>) -> u64 {
+    /// Returns by how much the lists of all partitions, or of all but one, exceed the objects they replace.
+    fn list_excess(&self, own: Option<&Partition>) -> u64 {
         let others = self.lists.iter().filter(|(partition, _)| Some(*partition) != own);
         let excess = |(partition, lists): (&Partition, &Lists)| {
             let greatest = lists.complete.iter().chain(&lists.under_way).max();
@@ -266,7 +265,7 @@ impl BudgetUsage {
         others.map(excess).sum()
     }
 
-    /// Changes what there is of a part, and of all.
+    /// Changes the usage of a partition and of the whole.
     fn shelve(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
         change(&mut self.whole);
         if *partition == Partition::Whole {
@@ -289,7 +288,7 @@ impl BudgetUsage {
         }
     }
 
-    fn forget_what_is_held(&mut self) {
+    fn clear_held(&mut self) {
         self.sizes.clear();
         self.whole.held = 0;
         self.shelves.values_mut().for_each(|shelf| shelf.held = 0);
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_counts_once_and_what_goes_counts_no_more() {
+    fn changed_object_counts_once_and_deleted_object_not_at_all() {
         let budget = budget(100);
         budget.hold(&of("a"), &key("a", "x"), 60);
         budget.hold(&of("a"), &key("a", "x"), 50);
@@ -332,11 +331,11 @@ mod tests {
         budget.release(&key("a", "x"));
         budget.release(&key("a", "x"));
         assert_eq!(held(&budget), (0, 0));
-        assert!(budget.lock().shelves.is_empty(), "a namespace without objects takes no room");
+        assert!(budget.lock().shelves.is_empty(), "no entry for a namespace without objects");
     }
 
     #[test]
-    fn object_may_come_if_it_fits_together_with_what_waits_and_without_what_it_replaces() {
+    fn object_fits_next_to_queued_bytes_and_instead_of_its_old_state() {
         let budget = budget(100);
         budget.hold(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 90), Ok(()));
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn list_replaces_what_is_held_in_its_own_part_and_counts_beside_the_others() {
+    fn list_replaces_own_partition_and_adds_to_others() {
         let budget = budget(100);
         let [a, b] = parts();
         budget.hold(&of("a"), &key("a", "x"), 60);
@@ -358,20 +357,20 @@ mod tests {
         assert!(tally.list(1).is_err());
         drop(tally);
         budget.nothing_to_list(&b);
-        assert!(budget.refused(&a).is_some(), "what does not fit elsewhere still does not");
+        assert!(budget.refused(&a).is_some(), "other partitions keep their rejection");
         budget.begin_list(&a).complete();
         assert_eq!(budget.refused(&a), None);
         assert!(budget.begin_list(&Partition::Whole).list(100).is_ok());
     }
 
     #[test]
-    fn lists_of_several_parts_at_once_fit_together_or_not_at_all() {
+    fn concurrent_lists_share_the_budget() {
         let budget = budget(100);
         let [a, b] = parts();
         let (of_a, of_b) = (budget.begin_list(&a), budget.begin_list(&b));
         assert_eq!(of_a.list(60), Ok(()));
         assert!(of_b.list(60).is_err());
-        // A list that is complete counts until it is in the store, and then as what is held.
+        // A complete list counts as a list until it is stored, and as stored objects after that.
         of_a.complete();
         drop(of_b);
         assert!(budget.begin_list(&b).list(60).is_err());
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn list_that_is_given_up_makes_room_for_others() {
+    fn canceled_list_releases_its_reservation() {
         let budget = budget(100);
         let [a, b] = parts();
         let of_a = budget.begin_list(&a);
@@ -394,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_listed_anew_at_once_count_once_each() {
+    fn concurrent_relists_count_each_partition_once() {
         let budget = budget(100);
         let [a, b] = parts();
         budget.hold(&of("a"), &key("a", "x"), 50);
@@ -404,18 +403,18 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_of_other_parts_counts_beside_a_list() {
+    fn queued_bytes_of_other_partitions_count_with_a_list() {
         let budget = budget(100);
         let [a, b] = parts();
         assert_eq!(budget.arrive(&b, &key("b", "x"), 30), Ok(()));
         assert_eq!(budget.arrive(&a, &key("a", "x"), 30), Ok(()));
         let tally = budget.begin_list(&a);
-        assert_eq!(tally.list(70), Ok(()), "what waits of its own it replaces");
+        assert_eq!(tally.list(70), Ok(()), "the list replaces its own queued objects");
         assert!(tally.list(1).is_err());
     }
 
     #[test]
-    fn without_a_limit_nothing_is_refused_and_no_books_are_kept_of_objects() {
+    fn unlimited_budget_rejects_nothing_and_tracks_no_objects() {
         let budget = budget(None);
         budget.hold(&of("a"), &key("a", "x"), u32::MAX);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), u32::MAX), Ok(()));
@@ -427,18 +426,18 @@ mod tests {
     }
 
     #[test]
-    fn books_are_true_after_a_time_without_a_limit() {
+    fn accounting_is_correct_after_limit_is_set_again() {
         let budget = budget(100);
         budget.hold(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
         budget.limit(None);
-        assert_eq!(held(&budget), (0, 0), "what is not counted is not told either");
+        assert_eq!(held(&budget), (0, 0), "the gauge excludes unaccounted objects");
         budget.release(&key("a", "x"));
         budget.leave_queue(&Partition::Whole, 40);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "z"), 30), Ok(()));
         budget.limit(Some(100));
         let refusal = OverBudget { held: 0, needed: 101, budget: 100 };
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 71), Err(refusal), "thirty wait");
+        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 71), Err(refusal), "30 bytes are queued");
         budget.leave_queue(&Partition::Whole, 30);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 100), Ok(()));
     }

@@ -1,15 +1,16 @@
-//! The queue between reflector and store: every change, in the order it arrived.
+//! The queue between reflector and store: all changes in arrival order.
 //!
 //! Guarantees:
-//! - Nothing is reordered, merged or lost between `add`, `update`, `delete`, `replace`, `resync` and `pop`; but one
-//!   resync that waits stands for another for the same audience, and of two bookmarks in a row the later for both.
-//! - A replacement is one entry. It is unfolded when it is popped, against the objects known at that moment,
-//!   into the deletions that follow from it and what it lists; the consumer gets both in one batch and can
-//!   apply them at once. A resync is one entry too.
-//! - `has_synced` turns true only once the first batch has been processed, not when it was handed out.
-//! - The producer can wait for space, so that a burst is held back at the source and not in memory.
+//! - `add`, `update`, `delete`, `replace` and `resync` are popped in order, without merging or loss. Exceptions: a
+//!   queued resync stands for another one with the same target, and the later of two consecutive bookmarks replaces the
+//!   earlier.
+//! - A replacement is one entry. `pop` expands it against the objects known at that time: into the resulting deletions
+//!   and the listed items. The consumer receives both in one batch and can apply them atomically. A resync is one entry
+//!   too.
+//! - `has_synced` becomes true after the first batch is processed, not when it is popped.
+//! - The producer can wait for space, so a burst is held back at the source and not in memory.
 //!
-//! It refuses a second consumer: order would mean nothing.
+//! There is one consumer only: a second consumer would break the order.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -22,25 +23,25 @@ use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion};
 
 use crate::partition::{Partition, RemovalReason};
 
-/// One object as it came from the source.
+/// One object from the source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item<S> {
     /// Key, identity and version, read without decoding the rest.
     pub head: ObjectHeader,
-    /// The rest.
+    /// The decoded object or the error.
     pub body: Body<S>,
-    /// How many bytes it had on the wire: what it takes up in the store, as far as budgets are concerned.
+    /// Wire size in bytes, which budgets use as the memory size.
     pub bytes: u32,
 }
 
-/// What became of the bytes of an object.
+/// The outcome of decoding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body<S> {
-    /// They were decoded.
+    /// The decoded object.
     Decoded(S),
-    /// They could not be decoded.
+    /// The object could not be decoded.
     Undecodable {
-        /// Why not.
+        /// The error.
         error: Arc<str>,
         /// The object's metadata, if that can be decoded.
         metadata: Option<Arc<ObjectMeta>>,
@@ -54,98 +55,98 @@ pub enum Delta<S> {
     Added(Item<S>),
     /// The object was modified.
     Updated(Item<S>),
-    /// The object was deleted; the item is its last state, if that can be decoded.
+    /// The object was deleted; the item is its final state, if decodable.
     Deleted(Item<S>),
     /// The object is part of a replacement.
     Replaced(Item<S>),
-    /// A replacement does not list the object, which was known: it must have been deleted.
+    /// A known object is missing from a replacement: it must have been deleted.
     DeletedFinalStateUnknown(ObjectKey),
-    /// Nothing happened in this part up to this version.
+    /// The partition has no other changes up to this version.
     Bookmark {
-        /// Which part.
+        /// The partition.
         partition: Partition,
-        /// Up to which version.
+        /// The version.
         version: ResourceVersion,
     },
 }
 
-/// Who is to look again at everything.
+/// The handlers to which a resync applies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ResyncTarget {
-    /// All who are told of changes.
+    /// All handlers.
     Everyone,
-    /// The handler of this number.
+    /// The handler with this number.
     Only(u64),
 }
 
-/// What one `pop` hands out.
+/// The result of one `pop`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Batch<S> {
-    /// Changes that arrived one by one, in order.
+    /// Individual changes in arrival order.
     Changes(Vec<Delta<S>>),
-    /// A whole replacement, unfolded: first what vanished, then what is listed.
+    /// An expanded replacement: first the deletions, then the listed items.
     Replacement {
         /// Deletions and replaced items.
         deltas: Vec<Delta<S>>,
         /// The version of the list, how it was read, and whether it is the first.
         list: ListMetadata,
     },
-    /// Nothing happened; everything known at this moment is to be looked at again, by these.
+    /// A resync of all known objects to these handlers, without a change.
     Resync(ResyncTarget),
-    /// These parts are followed from now on; each is to be listed. With none of them, there is nothing to follow.
+    /// The informer follows these partitions from now on and must list each. An empty list means nothing to follow.
     Joined(Vec<Partition>),
-    /// All that a part held went at once.
+    /// All objects of a partition were removed together.
     Emptied {
-        /// Which part.
+        /// The partition.
         partition: Partition,
-        /// Why.
+        /// The reason.
         departure: RemovalReason,
-        /// What it held.
+        /// The removed objects.
         vanished: Vec<ObjectKey>,
     },
 }
 
-/// What is to be known about a list besides its items.
+/// The metadata of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListMetadata {
-    /// What was listed.
+    /// The listed partition.
     pub partition: Partition,
     /// The version of the collection.
     pub version: ResourceVersion,
-    /// Whether the list is the newest state there was, and may therefore contradict what is known.
+    /// Whether the list was the newest state and can therefore contradict the known state.
     pub consistent: bool,
-    /// Whether it was the first to enter this queue, before any other change.
+    /// Whether the list was the first entry of this queue, before any change.
     pub initial: bool,
 }
 
-/// The objects a consumer holds, against which replacements are unfolded.
+/// The objects of the consumer, against which replacements are expanded.
 pub trait KnownObjects {
-    /// Every key of a part that is not among `listed`.
+    /// Returns every key of a partition that is not in `listed`.
     fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey>;
 }
 
-/// The queue was closed, and everything in it has been handed out.
+/// The error for a queue that is closed and empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the queue is closed")]
 pub struct Closed;
 
-/// How many entries had entered the queue at some time: all of them have been processed once the queue has come to it.
+/// A number of entries that have entered the queue: a position is reached once all of them are processed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
-/// The queue. Shared by one producer (the reflector), one consumer (the processing loop) and a resync timer.
+/// The queue, shared by one producer (the reflector), one consumer (the processing loop) and a resync timer.
 pub struct DeltaFifo<S> {
     state: Mutex<State<S>>,
     capacity: usize,
     arrived: Notify,
     space: Notify,
-    /// How far the consumer has come.
+    /// The position up to which the consumer has processed entries.
     processed: Sender<Position>,
 }
 
 struct State<S> {
     entries: VecDeque<Entry<S>>,
-    /// How many entries there have been.
+    /// Number of entries so far.
     entered: u64,
     first: FirstBatch,
     closed: bool,
@@ -159,43 +160,42 @@ enum Entry<S> {
     SyncAll(ResyncTarget),
 }
 
-/// How far the first batch has come.
+/// The progress of the first batch.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum FirstBatch {
-    /// Nothing has arrived.
+    /// No entry has arrived.
     Awaited,
-    /// A replacement came first and has not been processed.
+    /// A replacement arrived first and is not processed yet.
     Queued,
-    /// It has been processed, or something else came first, which makes the first batch an empty one.
+    /// The first batch is processed, or another entry arrived first, which makes the first batch empty.
     Processed,
 }
 
 impl<S> DeltaFifo<S> {
-    /// How many entries are let in before [`space`](Self::space) makes the producer wait. Two batches: the
-    /// consumer works on one while the other fills.
+    /// Number of entries from which [`space`](Self::space) makes the producer wait: two batches, so that one fills
+    /// while the consumer processes the other.
     pub const CAPACITY: usize = 2 * Self::BATCH;
-    /// How many changes one `pop` hands out at most: enough to spread the cost of publishing a snapshot.
+    /// Maximum number of changes per `pop`: enough to spread the cost of publishing a snapshot.
     pub const BATCH: usize = 1000;
 
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::holding(Self::CAPACITY)
     }
 
-    /// An empty queue that is full with so many entries.
+    /// Creates an empty queue with this capacity.
     pub(crate) fn holding(capacity: usize) -> Self {
         let state = State { entries: VecDeque::new(), entered: 0, first: FirstBatch::Awaited, closed: false };
         let processed = channel(Position::default()).0;
         Self { state: Mutex::new(state), capacity, arrived: Notify::new(), space: Notify::new(), processed }
     }
 
-    /// Queues the arrival of an object.
+    /// Queues an added object.
     pub fn add(&self, item: Item<S>) {
         self.change(Delta::Added(item));
     }
 
-    /// Queues the arrival of an object, unless something about its key is already queued, which then is
-    /// newer.
+    /// Queues an added object unless an entry for its key is queued; that entry is newer.
     pub fn add_if_not_present(&self, item: Item<S>) {
         let mut state = self.lock();
         if !state.entries.iter().any(|entry| entry.concerns(&item.head.key)) {
@@ -203,43 +203,43 @@ impl<S> DeltaFifo<S> {
         }
     }
 
-    /// Queues a change of an object.
+    /// Queues a changed object.
     pub fn update(&self, item: Item<S>) {
         self.change(Delta::Updated(item));
     }
 
-    /// Queues the deletion of an object, known or not.
+    /// Queues a deleted object, known or not.
     pub fn delete(&self, item: Item<S>) {
         self.change(Delta::Deleted(item));
     }
 
-    /// Queues the news that nothing else happened in a part up to `version`.
+    /// Queues a bookmark: the partition has no other changes up to `version`.
     pub fn bookmark(&self, partition: &Partition, version: ResourceVersion) {
         let mut state = self.lock();
-        if let Some(Entry::Change(Delta::Bookmark { partition: last, version: told })) =
+        if let Some(Entry::Change(Delta::Bookmark { partition: last, version: queued })) =
             state.entries.back_mut()
             && last == partition
-            && *told < version
+            && *queued < version
         {
-            *told = version;
+            *queued = version;
             return;
         }
         let partition = partition.clone();
         self.push(&mut state, Entry::Change(Delta::Bookmark { partition, version }));
     }
 
-    /// Queues the news that these parts are followed from now on. A namespace must join before anything about it is
-    /// queued; the whole need not.
+    /// Queues partitions that are followed from now on. A namespace must join before its first entry; the whole need
+    /// not.
     pub fn join(&self, partitions: Vec<Partition>) {
         self.push(&mut self.lock(), Entry::Join(partitions));
     }
 
-    /// Queues the end of all that is known of a part when this is popped, as one entry.
+    /// Queues the removal of all objects that are known of a partition at `pop`, as one entry.
     pub fn empty(&self, partition: Partition, departure: RemovalReason) {
         self.push(&mut self.lock(), Entry::Empty(partition, departure));
     }
 
-    /// Queues a whole list of a part, as one entry. `consistent` says whether it is the newest state there was.
+    /// Queues a complete list of a partition, as one entry. `consistent` states whether it is the newest state.
     pub fn replace(
         &self,
         partition: &Partition,
@@ -256,8 +256,7 @@ impl<S> DeltaFifo<S> {
         self.push(&mut state, Entry::ReplaceAll { items, list });
     }
 
-    /// Queues another look at every object known when this is popped, as one entry. One that waits for the same
-    /// audience already will do.
+    /// Queues a resync of all objects known at `pop`, as one entry. A queued resync with the same target suffices.
     pub fn resync(&self, audience: ResyncTarget) {
         let mut state = self.lock();
         let waits = |entry: &Entry<S>| matches!(entry, Entry::SyncAll(waiting) if *waiting == audience);
@@ -266,14 +265,14 @@ impl<S> DeltaFifo<S> {
         }
     }
 
-    /// Waits for something to be queued and gives it to `process`: up to [`BATCH`](Self::BATCH) changes, or
-    /// one replacement or resync. No lock is held while `process` runs.
+    /// Waits for entries and passes them to `process`: up to [`BATCH`](Self::BATCH) changes, or one replacement or
+    /// resync. No lock is held while `process` runs.
     ///
     /// # Errors
     /// [`Closed`] once the queue is closed and empty.
     ///
     /// # Cancel safety
-    /// Nothing is taken out before the last await.
+    /// Nothing is removed before the last await.
     pub async fn pop<R>(
         &self,
         known: &impl KnownObjects,
@@ -290,10 +289,10 @@ impl<S> DeltaFifo<S> {
         }
     }
 
-    /// Waits until fewer entries are queued than the queue is meant to hold.
+    /// Waits until the queue has fewer entries than its capacity.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Dropping the future ends the wait.
     pub async fn space(&self) {
         loop {
             let space = self.space.notified();
@@ -308,45 +307,45 @@ impl<S> DeltaFifo<S> {
         }
     }
 
-    /// Whether the first batch has been processed: the first replacement, if nothing came before it.
+    /// Returns whether the first batch is processed: the first replacement, if no other entry arrived before it.
     pub fn has_synced(&self) -> bool {
         let state = self.lock();
-        // A replacement that was taken but not yet processed still counts as queued.
+        // A replacement that was popped but not yet processed still counts as queued.
         state.first == FirstBatch::Processed
     }
 
-    /// Returns the position behind everything that has entered by now.
+    /// Returns the position behind all current entries.
     pub(crate) fn end(&self) -> Position {
         Position(self.lock().entered)
     }
 
-    /// Whether everything before `position` has been processed.
+    /// Returns whether all entries before `position` are processed.
     pub(crate) fn has_come_to(&self, position: Position) -> bool {
         self.processed.get() >= position
     }
 
-    /// Waits until everything before `position` has been processed.
+    /// Waits until all entries before `position` are processed.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Dropping the future ends the wait.
     pub(crate) async fn comes_to(&self, position: Position) {
-        // The cell closes only with this queue.
+        // The channel closes only with this queue.
         let _come = self.processed.subscribe().wait_for(|processed| *processed >= position).await;
     }
 
-    /// Closes the queue: what is queued is still handed out, what comes later is dropped.
+    /// Closes the queue: queued entries can still be popped, later entries are dropped.
     pub fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_one();
         self.space.notify_waiters();
     }
 
-    /// How many entries are queued.
+    /// Returns the number of queued entries.
     pub fn len(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// Whether nothing is queued.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -370,7 +369,7 @@ impl<S> DeltaFifo<S> {
         }
     }
 
-    /// Takes the next entries out, with the position behind them.
+    /// Removes the next entries; returns them with the position behind them.
     fn take(&self) -> Result<Option<(PoppedEntry<S>, Position)>, Closed> {
         let mut state = self.lock();
         let Some(taken) = PoppedEntry::from(&mut state.entries) else {
@@ -391,13 +390,13 @@ impl<S> DeltaFifo<S> {
         self.space.notify_waiters();
     }
 
-    /// No code of others runs under this lock, so poison cannot mean a broken queue.
+    /// Locks the state. No foreign code runs under this lock, so a poisoned lock is still consistent.
     fn lock(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What was taken out, before it is unfolded.
+/// The popped entries before expansion.
 enum PoppedEntry<S> {
     Changes(Vec<Delta<S>>),
     ReplaceAll(Vec<Item<S>>, ListMetadata),
@@ -437,7 +436,7 @@ impl<S> PoppedEntry<S> {
     }
 }
 
-/// `first` and the changes that follow it directly, up to a whole batch.
+/// Returns `first` and the changes that follow it directly, up to a full batch.
 fn changes<S>(first: Delta<S>, entries: &mut VecDeque<Entry<S>>) -> Vec<Delta<S>> {
     let mut deltas = vec![first];
     while deltas.len() < DeltaFifo::<()>::BATCH {
@@ -468,7 +467,7 @@ impl<S> Entry<S> {
 }
 
 impl<S> Delta<S> {
-    /// Whom the change is about; `None` for a bookmark.
+    /// Returns the key of the changed object; `None` for a bookmark.
     pub fn key(&self) -> Option<&ObjectKey> {
         match self {
             Delta::Added(item) | Delta::Updated(item) | Delta::Deleted(item) | Delta::Replaced(item) => {
@@ -540,7 +539,7 @@ mod tests {
 
     // parity: queue-delta, delta-fifo, real-fifo, test-real-fifo-basic
     #[test]
-    fn changes_are_handed_out_in_the_order_they_arrived_unmerged() {
+    fn changes_are_popped_in_arrival_order_without_merging() {
         let fifo = DeltaFifo::new();
         fifo.add(item("a", 1));
         fifo.update(item("b", 2));
@@ -560,7 +559,7 @@ mod tests {
     // parity: queue-delta, known-objects, atomic-replace-resync, test-real-fifo-replace-atomic, test-real-fifo-basic
     // parity: test-real-fifo-replace-with-delete-delta
     #[test]
-    fn replacement_is_one_entry_and_is_unfolded_against_what_is_known_when_it_is_popped() {
+    fn replacement_is_expanded_at_pop_against_known_objects() {
         let fifo = DeltaFifo::new();
         fifo.replace(&Partition::Whole, vec![item("b", 5), item("c", 4)], at(7), true);
         assert_eq!(fifo.len(), 1);
@@ -576,7 +575,7 @@ mod tests {
 
     // parity: queue-delta, atomic-replace-resync, test-real-fifo-replace-atomic, test-real-fifo-resync
     #[test]
-    fn resync_is_one_entry_in_its_place_about_whatever_is_known_when_it_is_popped() {
+    fn resync_is_one_entry_per_target_in_queue_order() {
         let fifo = DeltaFifo::<u32>::new();
         fifo.add(item("a", 1));
         for audience in
@@ -585,7 +584,7 @@ mod tests {
             fifo.resync(audience);
         }
         fifo.update(item("a", 2));
-        assert_eq!(fifo.len(), 5, "one waits for each audience");
+        assert_eq!(fifo.len(), 5, "one queued resync per target");
         let batches: Vec<_> = (0..5).map(|_| pop(&fifo, &known(&["a", "b"]))).collect();
         let expected = [
             Batch::Changes(vec![Delta::Added(item("a", 1))]),
@@ -598,12 +597,12 @@ mod tests {
     }
 
     #[test]
-    fn of_bookmarks_in_a_row_the_last_of_each_part_stands_for_all() {
+    fn consecutive_bookmarks_of_a_partition_coalesce() {
         let fifo = DeltaFifo::<u32>::new();
         let part = Partition::Namespace("a".into());
-        let told =
+        let queued =
             [(&Partition::Whole, 1), (&Partition::Whole, 3), (&Partition::Whole, 2), (&part, 9), (&part, 10)];
-        for (part, version) in told {
+        for (part, version) in queued {
             fifo.bookmark(part, at(version));
         }
         let bookmark = |partition: &Partition, version| Delta::Bookmark {
@@ -617,7 +616,7 @@ mod tests {
 
     // parity: pop-batch, test-real-fifo-pop-multiple-delta-in, test-process-deltas-in-batch
     #[test]
-    fn batch_ends_before_a_replacement_and_at_its_bound() {
+    fn batch_ends_before_replacement_and_at_size_limit() {
         let fifo = DeltaFifo::new();
         for version in 0..1001 {
             fifo.add(item("a", version));
@@ -634,7 +633,7 @@ mod tests {
 
     // parity: add-if-not-present
     #[test]
-    fn add_if_not_present_yields_to_whatever_is_queued_for_the_key() {
+    fn add_if_not_present_skips_queued_keys() {
         let fifo = DeltaFifo::new();
         fifo.update(item("a", 2));
         fifo.replace(&Partition::Whole, vec![item("b", 3)], at(3), true);
@@ -649,7 +648,7 @@ mod tests {
 
     // parity: has-synced-first, has-synced-after, test-real-fifo-has-synced
     #[test]
-    fn synced_means_the_first_replacement_has_been_processed() {
+    fn has_synced_after_first_replacement_is_processed() {
         let fifo = DeltaFifo::new();
         assert!(!fifo.has_synced());
         fifo.replace(&Partition::Whole, vec![item("a", 1)], at(1), true);
@@ -660,7 +659,7 @@ mod tests {
 
     // parity: has-synced-first, test-real-fifo-has-synced
     #[test]
-    fn change_before_any_replacement_makes_the_first_batch_empty() {
+    fn change_before_first_replacement_makes_first_batch_empty() {
         let fifo = DeltaFifo::new();
         fifo.add(item("a", 1));
         assert!(fifo.has_synced());
@@ -670,7 +669,7 @@ mod tests {
 
     // parity: parts-articles-close
     #[test]
-    fn closed_queue_hands_out_what_it_holds_and_takes_nothing_more() {
+    fn closed_queue_drains_and_drops_new_entries() {
         let fifo = DeltaFifo::new();
         fifo.add(item("a", 1));
         fifo.close();
@@ -681,7 +680,7 @@ mod tests {
 
     // parity: pop-blocks, test-real-fifo-pop-should-unblock-when
     #[tokio::test]
-    async fn closing_wakes_a_waiting_consumer_and_a_waiting_producer() {
+    async fn closing_wakes_waiting_consumer_and_producer() {
         let (empty, full) = (DeltaFifo::<u32>::new(), DeltaFifo::holding(1));
         let nothing = known(&[]);
         full.add(item("a", 1));
@@ -695,7 +694,7 @@ mod tests {
 
     // parity: pop-blocks, unlock-while-processing
     #[tokio::test]
-    async fn full_queue_makes_its_producer_wait_until_a_batch_was_processed() {
+    async fn full_queue_blocks_producer_until_batch_is_processed() {
         let fifo = DeltaFifo::new();
         for version in 0..u32::try_from(DeltaFifo::<u32>::CAPACITY).unwrap() {
             fifo.space().now_or_never().expect("there is space");

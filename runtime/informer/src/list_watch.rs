@@ -1,16 +1,16 @@
-//! Where an informer gets its objects from.
+//! Sources of the objects of an informer.
 //!
-//! A [`ListerWatcher`] lists and watches one [`Selection`] of one kind. The API server is the usual one
-//! ([`ApiServerSources`]); anything that can give a list at a version and the changes after that version may stand
-//! in its place: etcd (with the feature `etcd`), a feed of one's own ([`ChannelSource`]), a file, another cluster.
-//! Which source an informer uses is decided when it is started, not when it is made: [`SourceProvider`].
+//! A [`ListerWatcher`] lists and watches one [`Selection`] of one kind. The usual source is the API server
+//! ([`ApiServerSources`]). Any other system that provides a list at a version and the changes after that version can be
+//! a source: etcd (with the feature `etcd`), a custom feed ([`ChannelSource`]), a file, or another cluster. The source
+//! of an informer is selected when the informer starts, not when it is created: [`SourceProvider`].
 //!
-//! What a source promises, and the reflector builds on:
-//! - A list is one moment of its objects, at the version it names; all its pages are of that moment.
-//! - A watch tells every change after a version, in order, each at its version, and none that is older.
-//! - A version that is no longer kept is refused as the API does it, with code 410 or reason `Expired`
-//!   ([`RequestError::is_expired`]): at once, or by a frame within the watch. Then everything is listed again.
-//! - It waits for nothing without a bound.
+//! The reflector relies on these properties of a source:
+//! - A list is a consistent snapshot at the version that it names; all its pages belong to that snapshot.
+//! - A watch delivers all changes after a version, in order, each with its version, and no older change.
+//! - A request for a version that is no longer kept fails as in the API, with code 410 or reason `Expired`
+//!   ([`RequestError::is_expired`]): immediately, or by a frame of the watch. The reflector then relists.
+//! - Every wait is bounded.
 
 mod api;
 mod channel;
@@ -31,71 +31,71 @@ pub(crate) use self::api::STREAMLESS;
 pub use self::channel::{ChannelSource, FeedError};
 use crate::shards::Shards;
 
-/// Which objects of a kind. The default is all of them.
+/// A selection of objects of one kind. The default selects all objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selection {
-    /// One namespace; `None` for all of them, and for kinds that live in none.
+    /// One namespace; `None` for all namespaces and for cluster-scoped kinds.
     pub namespace: Option<String>,
-    /// A label selector, as the API spells it.
+    /// A label selector in API syntax.
     pub labels: Option<String>,
-    /// A field selector, as the API spells it.
+    /// A field selector in API syntax.
     pub fields: Option<String>,
-    /// Which shards. A source may pass over this: what is of no such shard is left out anyway.
+    /// The selected shards. A source can ignore this field: objects of other shards are filtered out later.
     pub shards: Shards,
 }
 
-/// One page of a list.
+/// A request for one page of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListRequest {
-    /// At most this many items; `None` for all of them on one page.
+    /// Maximum number of items; `None` for all items on one page.
     pub limit: Option<u32>,
-    /// Where the page begins, as the page before it said. `version` and `version_match` are then unset.
+    /// The continue token of the previous page. `version` and `version_match` are then unset.
     pub continue_token: Option<String>,
-    /// The version the list is to relate to; `None` for the newest, consistently read.
+    /// The version for `version_match`; `None` for a consistent read of the newest state.
     pub version: Option<String>,
-    /// How the list is to relate to `version`.
+    /// The relation of the list to `version`.
     pub version_match: Option<VersionMatch>,
-    /// How much of each object is needed. More does no harm.
+    /// The required parts of each object. A source can return more.
     pub extent: Projection,
-    /// A page of more bytes is of no use: a source need not read it to its end, and says [`RequestError::NoRoom`] then.
-    /// It may pass over this: what does not fit is refused anyway.
+    /// Size limit of a page in bytes. A source can stop reading a larger page and return [`RequestError::NoRoom`], or
+    /// ignore the limit: objects over the budget are rejected later.
     pub most_bytes: Option<u64>,
-    /// Whether the source sends the request without waiting for its own rate limit. A source can ignore this.
+    /// Whether the request bypasses the source's own rate limiter. A source can ignore this field.
     pub unthrottled: bool,
 }
 
-/// A watch.
+/// A request for a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// Changes after this version.
+    /// The version after which changes are delivered.
     pub version: String,
-    /// After this long the source ends the stream.
+    /// The time after which the source ends the stream.
     pub timeout: Duration,
-    /// Whether the source should tell, now and then, how far it has come.
+    /// Whether the source sends periodic bookmarks.
     pub bookmarks: bool,
-    /// How much of each object is needed. More does no harm.
+    /// The required parts of each object. A source can return more.
     pub extent: Projection,
 }
 
-/// A list and the watch that follows it, as one stream.
+/// A request for a list and the watch that follows it, as one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchListRequest {
-    /// The list must be no older than this version; `None` for the newest, consistently read.
+    /// The minimum version of the list; `None` for a consistent read of the newest state.
     pub not_older_than: Option<String>,
-    /// After this long the source ends the stream.
+    /// The time after which the source ends the stream.
     pub timeout: Duration,
-    /// How much of each object is needed. More does no harm.
+    /// The required parts of each object. A source can return more.
     pub extent: Projection,
 }
 
 /// A source of one selection of one kind.
 ///
-/// A source must answer: an implementation bounds its own waiting, for the reflector does not guess how long
-/// a list may take. A source that hangs holds up its own informer and no other.
+/// A source must bound its own waits, because the reflector does not know how long a list can take. A source that hangs
+/// blocks only its own informer.
 ///
 /// # Examples
 ///
-/// A source that has one object, forever:
+/// A source that always contains one object:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -136,56 +136,57 @@ pub struct WatchListRequest {
 /// ```
 #[async_trait]
 pub trait ListerWatcher: Send + Sync + 'static {
-    /// One page of the objects there are.
+    /// Returns one page of the objects.
     ///
     /// # Errors
     ///
-    /// Whatever kept the source from answering; the reflector decides what follows from it.
+    /// Any error of the source; the reflector selects the next action.
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError>;
 
-    /// The changes after a version, in order, until the stream ends. Dropping the stream ends the watch.
+    /// Opens a stream of the changes after a version, in order. Dropping the stream ends the watch.
     ///
     /// # Errors
     ///
-    /// Whatever kept the source from answering; the reflector decides what follows from it.
+    /// Any error of the source; the reflector selects the next action.
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError>;
 
-    /// Everything there is, as additions, then a bookmark that marks the end of them and names their version, then
-    /// the changes after it, until the stream ends. It spares the source to make whole pages, and the reader to hold
-    /// them.
+    /// Opens a stream of all objects as additions, followed by a bookmark with their version and by later changes. This
+    /// saves the source from building pages and the client from buffering them.
     ///
-    /// A source need not offer this. What it offers it must keep: if no end comes in good time, the reflector lists
-    /// in pages instead ([`watch_list_failed`](Self::watch_list_failed)).
+    /// The method is optional. If an offered stream does not send the end bookmark in time, the reflector lists in
+    /// pages instead ([`watch_list_failed`](Self::watch_list_failed)).
     ///
     /// # Errors
     ///
-    /// [`RequestError::Unsupported`] unless the source offers it; otherwise whatever kept it from answering.
+    /// [`RequestError::Unsupported`] if the source does not offer such streams; otherwise any error of the source.
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
         let _request = request;
         Err(RequestError::Unsupported("this source lists in pages only"))
     }
 
-    /// A stream of [`watch_list`](Self::watch_list) did not keep its promise. The reflector that found out asks for
-    /// none for a good while; a source that has siblings on the same server may remember it for them.
+    /// Reports that a stream of [`watch_list`](Self::watch_list) broke the protocol. The reflector that reports it
+    /// requests no stream for hours; a source can share the information with other sources of the same server.
     fn watch_list_failed(&self) {}
 
-    /// Returns what is known about the way to the source from other requests of the process. With it an informer that
-    /// waits after a lost connection continues as soon as the source answers any request; without it, after its own pause.
+    /// Returns what other requests of the process reveal about the connection to the source. With it, an informer that
+    /// waits after a lost connection resumes as soon as the source answers any request. Without it, the informer waits
+    /// for its backoff.
     fn reachability(&self) -> Option<&Reachability> {
         None
     }
 
-    /// Returns where the source records the progress of its requests. With it, liveness distinguishes a long list, and a list
-    /// that waits for the rate limit of its own client, from a stuck list. Without it, a page that takes 400 s is stuck.
+    /// Returns the record of the progress of the source's requests. With it, liveness distinguishes a long list, or a
+    /// list that waits for the client's rate limiter, from a stuck list. Without it, a page that takes 400 s counts as
+    /// stuck.
     fn progress(&self) -> Option<&RequestProgress> {
         None
     }
 }
 
-/// Finds the source for a kind and a selection. Functions are such finders.
+/// A lookup of the source for a kind and a selection. Functions implement it.
 pub trait SourceProvider: Send + Sync + 'static {
-    /// The source. Called when an informer is started, and for each of its namespaces or shards if it follows a set of them. If
-    /// two threads start one informer at the same moment, both may ask, and one answer is dropped.
+    /// Returns the source. It is called when an informer starts, and for each namespace or shard that the informer
+    /// follows. If two threads start one informer concurrently, both can call it, and one result is dropped.
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher>;
 }
 
@@ -199,18 +200,18 @@ where
 }
 
 impl Selection {
-    /// Everything in one namespace.
+    /// Selects all objects of one namespace.
     pub fn in_namespace(namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..Self::default() }
     }
 
-    /// The same of every shard, whichever the process holds.
+    /// Selects the objects of every shard, whichever shards the process holds.
     #[must_use]
     pub fn of_every_shard(self) -> Self {
         Self { shards: Shards::Every, ..self }
     }
 
-    /// Whether some objects of the kind may be left out, whichever shards the process holds.
+    /// Returns whether the selection can exclude objects, whichever shards the process holds.
     pub fn is_filtered(&self) -> bool {
         let Selection { namespace, labels, fields, shards } = self;
         namespace.is_some() || labels.is_some() || fields.is_some() || matches!(shards, Shards::One(_))

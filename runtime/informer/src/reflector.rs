@@ -1,23 +1,23 @@
-//! Keeps one selection of one kind in step with its source: list, then watch, forever.
+//! Keeps the objects of one kind and selection in sync with their source: lists, then watches, forever.
 //!
 //! Guarantees:
-//! - After a loss it continues from the last version it passed on; only if that version is gone does it list
-//!   again, and wherever a server says so (at a list, at a later page, at the start of a watch or within it)
-//!   the next list is a consistent one.
-//! - What it does next is decided in [`state`], without effects; here is one small function per state.
-//! - Where its source offers lists as streams ([`watch_list`]) it takes them, as long as the source keeps to what
-//!   it offers; otherwise it lists in pages, within a bounded time.
-//! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
-//!   included. A watch that worked for a good while before its connection was lost costs hardly any.
-//! - A wait after a lost connection ends early when the server answers any request of the process, or when it is this
-//!   reflector's turn to find out whether it does ([`windlass_client::Reachability`]). After an outage a request that is still unanswered is
-//!   sent again, and a watch that has been silent since is reopened.
-//! - A list at a version that fails is read in pages from then on: one answer might be too large to arrive in time.
-//! - It does not run ahead of the store by more than the queue's bound.
-//! - A request for a fresh list ([`RelistHandle`]) makes it leave its watch and list consistently, whatever the watch sent.
-//!   Requests coalesce, and lists on request are spaced. Their pages bypass the client's rate limit.
+//! - After a failure the reflector resumes from the last version it queued. It relists only if that version is gone.
+//!   The next list is consistent wherever the server reports the expiry: at a list, at a later page, at the start of a
+//!   watch or during it.
+//! - [`state`] selects the next step without side effects. This module has one small function per state.
+//! - If the source offers watch-list streams ([`watch_list`]) and they work as specified, the reflector uses them.
+//!   Otherwise it lists in pages, within a bounded time.
+//! - It never gives up and never busy-loops: every failure costs a wait ([`Backoff`]), and a `Retry-After` is honored.
+//!   A long watch that loses its connection costs only the shortest wait.
+//! - A wait after a lost connection ends early when the server answers any request of the process, or when the
+//!   reflector is selected to probe the server ([`windlass_client::Reachability`]). After an outage, a request without
+//!   a response is sent again, and a watch without data since the outage is reopened.
+//! - After a list at a version fails, lists are paged: a single response might be too large to arrive in time.
+//! - It does not run ahead of the store by more than the queue's capacity.
+//! - A request for a fresh list ([`RelistHandle`]) makes the reflector close its watch and list consistently. Requests
+//!   coalesce, and requested lists are spaced. Their pages bypass the client's rate limiter.
 //!
-//! It refuses to know about handlers, indexes and readers.
+//! Out of scope: handlers, indexes and readers.
 
 mod failure;
 mod heartbeat;
@@ -61,23 +61,22 @@ use crate::settings::IngestOptions;
 use crate::store::Store;
 use crate::sync::yield_now;
 
-/// How many objects a page holds: large enough to be few, small enough for a server to make without strain.
-/// The number every other client uses, so servers are tuned for it.
+/// Objects per page. Every other client uses this number, so servers are tuned for it.
 const PAGE: u32 = 500;
-/// How many frames are taken without a pause, or a look at the clock: few enough to be done in about a millisecond.
+/// Frames that are processed without yielding or reading the clock: about one millisecond of work.
 const CHUNK: usize = 64;
-/// How often in a row a busy server can turn away one page of a list before the list is given up.
+/// Consecutive 429 responses to one page after which the list fails.
 const MAX_TURNED_AWAY: u32 = 10;
-/// A server that says "at once" is busy all the same.
+/// The minimum wait after a 429: a server that sends `Retry-After: 0` is busy all the same.
 const MIN_TURN: Duration = Duration::from_secs(1);
-/// A watch lasts at least this long: reopening is cheap, but not free.
+/// The shortest watch timeout: reopening a watch is cheap, but not free.
 const MIN_WINDOW: Duration = Duration::from_secs(100);
-/// And less than this, so that a watch that went dead without a word is found out within minutes. Each draws
-/// its own, so that watches opened together do not end together.
+/// The longest watch timeout: a watch that died silently is detected within minutes. Each timeout is randomized, so
+/// that watches opened together do not end together.
 const MAX_WINDOW: Duration = Duration::from_secs(200);
 
-/// After how long without a sign of life ([`heartbeat`]) a reflector is stuck: two windows. Every watch ends within one window,
-/// with or without data. Every other wait is shorter, and a list that takes longer gives signs of life.
+/// Time without a sign of life ([`heartbeat`]) after which a reflector is stuck: two watch timeouts. Every watch ends
+/// within one timeout, with or without data. Every other wait is shorter, and a longer list shows signs of life.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * MAX_WINDOW.as_secs());
 
 /// The list-and-watch loop of one informer.
@@ -96,31 +95,31 @@ pub(crate) struct Reflector {
     metrics: InformerMetrics,
     patience: WatchErrorBudget,
     trouble: Trouble,
-    /// What went wrong last, until it is known what is done about it.
+    /// The last failure, until its next action is known.
     untold: Option<(WatchOperation, RequestError)>,
     wishes: RelistReceiver,
     sighting: AvailabilityReporter,
     pulse: Heartbeat,
-    /// The newest version that was passed on.
+    /// The newest version that was queued.
     passed_on: Option<ResourceVersion>,
-    /// When the last request was sent.
+    /// Start of the last request.
     sent: Instant,
-    /// How many pages the longest list had that failed since the last list that arrived.
+    /// Page count of the longest failed list since the last complete list.
     furthest: usize,
 }
 
-/// What a reflector is made of.
+/// The parts of a reflector.
 pub(crate) struct ReflectorParams {
     pub(crate) informer: Arc<str>,
-    /// What of the informer this reflector follows, and its source gives.
+    /// The partition of the informer that this reflector follows and its source serves.
     pub(crate) partition: Partition,
-    /// Tells this reflector's random numbers from those of any other in the same [`Env`].
+    /// Name that separates this reflector's random numbers from those of other reflectors in the same [`Env`].
     pub(crate) stream: String,
     pub(crate) source: Arc<dyn ListerWatcher>,
     pub(crate) codec: Arc<Codec>,
     pub(crate) fifo: Arc<DeltaFifo<Object>>,
     pub(crate) store: Arc<Store<Object>>,
-    /// What stands between the bytes of an object and the store.
+    /// Options of the decoding before the store.
     pub(crate) admission: IngestOptions,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
@@ -130,13 +129,13 @@ pub(crate) struct ReflectorParams {
     pub(crate) pulse: Heartbeat,
 }
 
-/// A list that arrived completely.
+/// A complete list.
 struct CompletedList {
     items: Vec<Item<Object>>,
     version: ResourceVersion,
 }
 
-/// The names of a reflector's streams of random numbers, which take room as long as it is there.
+/// Names of a reflector's random-number streams. Dropping the value frees them.
 struct RngStreams {
     env: Env,
     names: [String; 2],
@@ -206,7 +205,7 @@ impl Reflector {
     /// Runs until dropped.
     ///
     /// # Cancel safety
-    /// May be dropped at any await; what was passed on is whole.
+    /// Can be dropped at any await; everything queued so far is complete.
     pub(crate) async fn run(mut self) {
         let mut state = State::Reading(ListConsistency::Consistent);
         self.pulse.beat(self.env.now());
@@ -242,7 +241,7 @@ impl Reflector {
                 self.metrics.list_errors.inc();
                 self.report(WatchOperation::List, &error);
                 self.list_refused(&error, ticket);
-                // What is not held any more cannot be what a list must not be older than.
+                // Objects that were removed from the cache set no lower bound for the next list.
                 let held = self.passed_on.is_some();
                 let freshness = if held { freshness } else { ListConsistency::Consistent };
                 state::after_failed_list(freshness, FailureKind::of(&error))
@@ -250,7 +249,7 @@ impl Reflector {
         }
     }
 
-    /// Lists on request. If the source rejects the list, the watch continues: it might work.
+    /// Lists on request. If the source rejects the list, the watch resumes: it might still work.
     async fn refresh(&mut self, version: ResourceVersion) -> State {
         let next = self.list(ListConsistency::Consistent).await;
         match next {
@@ -270,7 +269,7 @@ impl Reflector {
         let CompletedList { items, version } = listing;
         let next = state::after_list(freshness, version.clone());
         if !matches!(next, State::Watching(_)) {
-            tracing::warn!(informer = %self.informer, %version, "a list is older than it may be; reading the newest");
+            tracing::warn!(informer = %self.informer, %version, "list is older than the last known version; relisting");
             return next;
         }
         let consistent = *freshness == ListConsistency::Consistent;
@@ -289,13 +288,14 @@ impl Reflector {
         next
     }
 
-    /// Fetches every page of a list; `None` if an urgent request comes that this list cannot grant because it began
-    /// earlier. A request that was lost in a partition is not answered before its deadline, for which a takeover cannot
-    /// wait. A page whose token has expired turns the whole into one unpaged, consistent list.
+    /// Fetches every page of a list. Returns `None` if an urgent request arrives that this list cannot grant because it
+    /// began earlier: a request that a network partition lost fails only at its deadline, and a takeover cannot wait
+    /// for that. If a continue token expires, the list restarts as one unpaged, consistent list.
     async fn fetch(&mut self, freshness: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
-        // Coalescing bounds lists on request; at the limiter's pace a large list would take longer than its readers wait.
+        // Requested lists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
+        // callers.
         let unthrottled = self.wishes.are_pending();
-        let mut request = self.fitting(first_page(freshness), unthrottled);
+        let mut request = self.restrict_page(first_page(freshness), unthrottled);
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         let source = Arc::clone(&self.source);
         let (mut pages, mut turned_away) = (0, 0);
@@ -312,19 +312,19 @@ impl Reflector {
             match page {
                 Ok(page) => {
                     (pages, turned_away) = (pages + 1, 0);
-                    self.get_to_page(pages);
+                    self.record_page(pages);
                     version = version.or_else(|| page.version.clone());
                     self.take_page(&page, version.as_ref(), &mut items).await?;
                     let Some(token) = page.continue_token else { break };
-                    request = self.fitting(next_page(token), unthrottled);
+                    request = self.restrict_page(next_page(token), unthrottled);
                 }
                 Err(error) if error.is_expired() && token_in_use && !unpaged => {
                     unpaged = true;
                     version = None;
                     items.clear();
-                    request = self.fitting(ListRequest::default(), unthrottled);
+                    request = self.restrict_page(ListRequest::default(), unthrottled);
                 }
-                // A busy server that turns a page away does not take back those before it.
+                // A busy server that rejects one page keeps the earlier pages valid.
                 Err(RequestError::TooManyRequests { retry_after: Some(wait), .. })
                     if token_in_use && turned_away < MAX_TURNED_AWAY =>
                 {
@@ -343,16 +343,16 @@ impl Reflector {
         Ok(Some(CompletedList { items, version: version.ok_or_else(unversioned)? }))
     }
 
-    /// Notes that a page of a list arrived. A list that fails at the same page every time gets nowhere.
-    fn get_to_page(&mut self, page: usize) {
+    /// Records that a page of a list arrived. A list that always fails at the same page makes no progress.
+    fn record_page(&mut self, page: usize) {
         if page > self.furthest {
             self.furthest = page;
             self.pulse.beat(self.env.now());
         }
     }
 
-    /// Asks for no more of each object than is decoded, and for no page that could not be held anyway.
-    fn fitting(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
+    /// Restricts a page request to the decoded fields and to the page size that the byte budget allows.
+    fn restrict_page(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
         ListRequest { extent: self.extent, most_bytes: self.intake.longest_page(), unthrottled, ..page }
     }
 
@@ -362,8 +362,8 @@ impl Reflector {
         version: Option<&ResourceVersion>,
         items: &mut Vec<Item<Object>>,
     ) -> Result<(), RequestError> {
-        // A list from before what was passed on begins a new epoch: what is held at a version may not be what
-        // the server now has at that version.
+        // A list older than the queued version begins a new epoch: the server can now have another object at the
+        // same version.
         let went_back = version.is_some_and(|version| self.is_before_what_was_passed_on(version));
         let trusted = !went_back && self.intake.trusts(&self.partition);
         items.extend(self.intake.page(&page.items, trusted).await?);
@@ -382,7 +382,7 @@ impl Reflector {
         let source = Arc::clone(&self.source);
         self.sent = self.env.now();
         let opened = answered(&*source, || source.watch(request.clone()));
-        let end = match unless_asked(&self.wishes, opened).await {
+        let end = match until_relist_due(&self.wishes, opened).await {
             Some(Ok(stream)) => self.follow(stream, &mut reached).await,
             Some(Err(error)) => self.watch_failed(WatchOperation::OpeningWatch, &error),
             None => WatchEnd::Distrusted,
@@ -390,7 +390,7 @@ impl Reflector {
         state::after_watch(reached, end)
     }
 
-    /// Passes on what a watch tells, until it ends.
+    /// Queues the changes of a watch until it ends.
     async fn follow(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
         self.trouble.clear();
         self.sighting.watched();
@@ -401,11 +401,11 @@ impl Reflector {
         for count in 1_usize.. {
             let next = async {
                 self.fifo.space().await;
-                unless_asked(&self.wishes, stream.next()).await
+                until_relist_due(&self.wishes, stream.next()).await
             };
-            let (next, waited) = noting_waits(unless_recovered(&*source, || Some(heard), next)).await;
+            let (next, waited) = with_pending(unless_recovered(&*source, || Some(heard), next)).await;
             let Some(next) = next else { return WatchEnd::Doubted };
-            // Of frames that come together one look at the clock is enough.
+            // One clock read is enough for frames that arrive together.
             if waited || count.is_multiple_of(CHUNK) {
                 heard = self.env.now();
                 self.pulse.beat(heard);
@@ -416,11 +416,12 @@ impl Reflector {
                     return self
                         .watch_failed(WatchOperation::Watch, &RequestError::from_status(*status, None));
                 }
-                // Versions move by themselves on a busy server, so a bookmark is no news.
+                // Bookmarks do not count as changes: versions advance on a busy server without any change to these
+                // objects.
                 Some(Ok(Frame::Bookmark { version, .. })) => self.bookmark(version, reached),
-                // What the API may say one day, in frames of its own kind, is not about the objects.
+                // Future frame types of the API do not describe objects.
                 Some(Ok(Frame::Unknown(of_type))) => {
-                    tracing::warn!(informer = %self.informer, %of_type, "a watch tells of something unknown; it is passed over");
+                    tracing::warn!(informer = %self.informer, %of_type, "unknown watch event ignored");
                 }
                 Some(Ok(frame)) => match self.pass_on(frame, reached) {
                     Ok(newer) => moved |= newer,
@@ -439,17 +440,17 @@ impl Reflector {
         let _forward = self.moved_to(version, reached);
     }
 
-    /// Passes a change on, and says whether it is newer than what was reached. One whose head cannot be read
-    /// could be about any object, so it fails the watch. Of one that is of another part only its version is news.
+    /// Queues a change and returns whether it is newer than `reached`. A change with an unreadable header fails the
+    /// watch, because it could be about any object. For a change of another partition, only its version is used.
     fn pass_on(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, RequestError> {
         type Queue = fn(&DeltaFifo<Object>, Item<Object>);
-        let (told, queue): (_, Queue) = match frame {
+        let (content, queue): (_, Queue) = match frame {
             Frame::Added(raw) => (self.intake.item(&raw)?, DeltaFifo::add),
             Frame::Modified(raw) => (self.intake.item(&raw)?, DeltaFifo::update),
             Frame::Deleted(raw) => (self.intake.deleted(&raw)?, DeltaFifo::delete),
             Frame::Bookmark { .. } | Frame::Error(_) | Frame::Unknown(_) => return Ok(false),
         };
-        let version = match told {
+        let version = match content {
             FrameContent::Ours(item) => {
                 let version = item.head.version.clone();
                 queue(&self.fifo, item);
@@ -463,10 +464,10 @@ impl Reflector {
         Ok(version.is_some_and(|version| self.moved_to(version, reached)))
     }
 
-    /// Whether that is forward; of versions that cannot be compared nobody knows.
+    /// Advances to `version` and returns whether it is newer. Versions that cannot be compared count as not newer.
     fn moved_to(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) -> bool {
         let order = version.partial_cmp(reached);
-        // A server that repeats itself does not send the next watch back in time.
+        // A server that replays events does not move the next watch back.
         if order != Some(Ordering::Less) {
             *reached = version.clone();
             self.passed_on = Some(version);
@@ -487,7 +488,8 @@ impl Reflector {
         end
     }
 
-    /// An open watch broke. One that was cut off after a good while is counted and told, but is no cause for concern.
+    /// Handles the failure of an open watch. A long watch that lost its connection is counted and reported, but is not
+    /// a fault.
     fn broken(&mut self, error: &RequestError, opened: Instant) -> WatchEnd {
         let end = WatchEnd::broken(FailureKind::of(error), self.since(opened));
         if end != WatchEnd::CutOff {
@@ -521,20 +523,20 @@ impl Reflector {
         let next = state::after_wait(then);
         self.announce(&next, wait);
         match at_least {
-            // A server that says when it may be asked again is not pressed.
+            // A server's `Retry-After` is always honored.
             Some(_) => self.rest(wait).await,
             None if trouble == backoff::BackoffReason::Unreachable => {
-                self.rest_unless_answered(wait).await;
+                self.rest_until_reachable(wait).await;
             }
-            None => self.rest_unless_asked(wait).await,
+            None => self.rest_until_relist_due(wait).await,
         }
         next
     }
 
-    /// Waits, but no longer once somebody asks for a look that begins after the last one did: the source may answer by
-    /// now, and who takes over after a partition cannot wait for the end of a ramp that the partition made long. One
-    /// wish is good for one look, so a source that continues failing is not pressed.
-    async fn rest_unless_asked(&mut self, wait: Duration) {
+    /// Waits, but returns early for a fresh-list request that is newer than the last list: the source might answer by
+    /// now, and a takeover after a partition must not wait for a long backoff. Each request ends one wait only, so a
+    /// failing source is not overloaded.
+    async fn rest_until_relist_due(&mut self, wait: Duration) {
         if self.sighting.is_blocked() {
             return self.rest(wait).await;
         }
@@ -542,14 +544,16 @@ impl Reflector {
         future::select(pin!(self.wishes.opened_since_look()), pin!(nap)).await;
     }
 
-    /// Waits as [`rest_unless_asked`](Self::rest_unless_asked), but no longer once the source answers somebody, or once it
-    /// is this reflector's turn to find out whether it does.
-    async fn rest_unless_answered(&mut self, wait: Duration) {
+    /// Waits like [`rest_until_relist_due`](Self::rest_until_relist_due), but also returns early when the source
+    /// answers another request, or when this reflector is selected to probe the source.
+    async fn rest_until_reachable(&mut self, wait: Duration) {
         let source = Arc::clone(&self.source);
-        let Some(reachability) = source.reachability() else { return self.rest_unless_asked(wait).await };
+        let Some(reachability) = source.reachability() else { return self.rest_until_relist_due(wait).await };
         let until = self.env.now() + wait;
         let resumed =
-            match future::select(pin!(reachability.resumption()), pin!(self.rest_unless_asked(wait))).await {
+            match future::select(pin!(reachability.resumption()), pin!(self.rest_until_relist_due(wait)))
+                .await
+            {
                 Either::Left((resumption, _)) => resumption,
                 Either::Right(((), _)) => return,
             };
@@ -557,19 +561,19 @@ impl Reflector {
             let pause = self.backoff.resume_early(recovered);
             let left = until.saturating_duration_since(self.env.now());
             if !pause.is_zero() {
-                self.rest_unless_asked(pause.min(left)).await;
+                self.rest_until_relist_due(pause.min(left)).await;
             }
         }
     }
 
-    /// Notes what went wrong; it is told once it is known what is done about it.
+    /// Records a failure; it is reported once the next action is known.
     fn report(&mut self, during: WatchOperation, error: &RequestError) {
         self.trouble.set(format!("{during}: {error}"));
         self.untold = Some((during, error.clone()));
         self.note_attempt(error);
     }
 
-    /// Notes that an attempt failed, which is a sign of life unless it should not have.
+    /// Records a failed attempt, which is a sign of life unless the attempt should have succeeded.
     fn note_attempt(&self, error: &RequestError) {
         let answers = self.source.reachability().is_some_and(|it| it.has_answered_since(self.sent));
         if Attempt::of(error, answers).is_life() {
@@ -577,7 +581,7 @@ impl Reflector {
         }
     }
 
-    /// Tells what went wrong, if something did, and what comes next.
+    /// Reports the recorded failure, if any, and the next action.
     fn announce(&mut self, next: &State, after: Duration) {
         let Some((during, error)) = self.untold.take() else { return };
         let next = state::step(next);
@@ -588,26 +592,26 @@ impl Reflector {
     }
 }
 
-/// Returns the outcome of `wait`; `None` if a request for a fresh list is due before that.
-async fn unless_asked<T>(wishes: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
+/// Returns the output of `wait`; `None` if a request for a fresh list is due first.
+async fn until_relist_due<T>(wishes: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
     if wishes.are_open() {
         return None;
     }
     match future::select(pin!(wishes.opened()), pin!(wait)).await {
         Either::Left(((), _)) => None,
-        Either::Right((come, _)) => Some(come),
+        Either::Right((output, _)) => Some(output),
     }
 }
 
-/// Returns the outcome of `page`; `None` if an urgent request comes that is younger than the list.
+/// Returns the output of `page`; `None` if an urgent request arrives that is newer than the list.
 async fn unless_overtaken<T>(wishes: &RelistReceiver, page: impl Future<Output = T>) -> Option<T> {
     match future::select(pin!(wishes.overtaken()), pin!(page)).await {
         Either::Left(((), _)) => None,
-        Either::Right((come, _)) => Some(come),
+        Either::Right((output, _)) => Some(output),
     }
 }
 
-/// Sends a request, and again after an outage that it has not survived, as far as is known: nothing was heard of its answer.
+/// Sends a request, and sends it again after an outage if no part of its response has arrived.
 async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send: impl FnMut() -> F) -> T {
     let heard = || source.progress().and_then(RequestProgress::heard);
     loop {
@@ -617,14 +621,14 @@ async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send
     }
 }
 
-/// Returns the outcome of `next`; `None` if the source recovers before that from an outage in which nothing was heard.
+/// Returns the output of `next`; `None` if the source recovers first from an outage during which no data arrived.
 async fn unless_recovered<T>(
     source: &dyn ListerWatcher,
     heard: impl Fn() -> Option<Instant>,
     next: impl Future<Output = T>,
 ) -> Option<T> {
     match future::select(pin!(next), pin!(recovered(source, heard))).await {
-        Either::Left((come, _)) => Some(come),
+        Either::Left((output, _)) => Some(output),
         Either::Right(((), _)) => None,
     }
 }
@@ -636,20 +640,20 @@ async fn recovered(source: &dyn ListerWatcher, heard: impl Fn() -> Option<Instan
     }
 }
 
-/// What `step` comes to, and whether it had to wait for that.
-async fn noting_waits<T>(step: impl Future<Output = T>) -> (T, bool) {
+/// Returns the output of `step` and whether it was pending.
+async fn with_pending<T>(step: impl Future<Output = T>) -> (T, bool) {
     let (mut step, mut waited) = (pin!(step), false);
-    let come = poll_fn(|cx| {
+    let output = poll_fn(|cx| {
         let polled = step.as_mut().poll(cx);
         waited |= polled.is_pending();
         polled
     })
     .await;
-    (come, waited)
+    (output, waited)
 }
 
-/// The first page of a list. A list at a version is asked for in one piece: servers answer it from memory,
-/// which they do not do page by page.
+/// Returns the request for the first page of a list. A list at a version is not paged: servers answer it from memory
+/// only if it has no limit.
 fn first_page(freshness: &ListConsistency) -> ListRequest {
     match freshness {
         ListConsistency::Consistent => ListRequest { limit: Some(PAGE), ..ListRequest::default() },
@@ -666,6 +670,6 @@ fn next_page(token: String) -> ListRequest {
 }
 
 fn unversioned() -> RequestError {
-    let reason = "it carries no resource version, so nothing can be watched from it".to_owned();
+    let reason = "it has no resource version to watch from".to_owned();
     RequestError::Wire(WireError::Malformed { what: "list", reason })
 }

@@ -1,25 +1,25 @@
-//! The objects of one informer: one writer, any number of readers, and readers never hold up the writer.
+//! The objects of one informer: one writer and any number of readers, which never block the writer.
 //!
-//! The writer changes a working copy and publishes it whole, as an immutable [`Snapshot`] that shares all but
-//! the changed branches with the one before. A reader loads the newest and keeps it as long as it likes.
+//! The writer changes a working copy and publishes it as an immutable [`Snapshot`] that shares all unchanged branches
+//! with the previous one. A reader loads the newest snapshot and can keep it indefinitely.
 //!
 //! Guarantees:
-//! - A snapshot is one moment: objects, indexes, quarantine and version belong together.
-//! - The version never moves back within an epoch. A consistent list at a lower version (a restored etcd)
-//!   begins a new epoch, loudly; versions of different epochs cannot be compared, and nothing held is trusted
-//!   to be current.
-//! - What a server repeats undoes nothing: a state older than what is held of its part is passed over, be it of an
-//!   object that is held or of one that was deleted.
-//! - What cannot be decoded is not served: neither under its key nor as an older state of itself. It stands
-//!   in quarantine with its version and the reason until it changes, vanishes or is deleted, or a list has it readable,
-//!   be it at the same version.
+//! - A snapshot is consistent: its objects, indexes, quarantine and version belong together.
+//! - The version never moves back within an epoch. A consistent list at a lower version (a restored etcd) begins a new
+//!   epoch and is logged. Versions of different epochs cannot be compared, and no cached object is trusted to be
+//!   current.
+//! - Replayed events undo nothing: a state older than the version of its partition is ignored, for cached and for
+//!   deleted objects.
+//! - An undecodable object is not returned, nor is its previous state. It stays in quarantine with its version and
+//!   error until it changes, disappears or is deleted, or until a list contains it in decodable form, even at the same
+//!   version.
 //!
-//! Why an object that turned undecodable is taken out instead of being kept as last known: what a cache holds
-//! then follows from the server's state alone and not from when this process was started, for after a
-//! restart, or on a standby that takes over, the older state would be missing too. Keeping it would also let
-//! the store claim a version at which the object was no longer that. Handlers are told of a deletion that was
-//! *inferred*. The controller runtime does not reconcile a key whose own object is in quarantine; a controller to which
-//! the absence of another object is dangerous asks [`Lister::all_readable`](crate::Lister::all_readable).
+//! An object that becomes undecodable is removed instead of being kept in its last known state. So the content of a
+//! cache depends only on the state of the server and not on the start time of the process: after a restart, or on a
+//! standby that takes over, the older state would be missing too. Keeping it would also let the store report a version
+//! at which the object was different. Handlers receive an *inferred* deletion. The controller runtime does not
+//! reconcile a key whose own object is quarantined. A controller for which a missing related object is dangerous calls
+//! [`Lister::all_readable`](crate::Lister::all_readable).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,22 +42,22 @@ use crate::partition::{Partition, RemovalReason};
 
 mod progress;
 
-/// An object that is there but cannot be decoded.
+/// An existing object that cannot be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UndecodableObject {
-    /// Which object.
+    /// The object's key.
     pub key: ObjectKey,
-    /// Its identity, if readable.
+    /// The UID, if readable.
     pub uid: Option<Uid>,
-    /// The version that cannot be decoded, if readable.
+    /// The undecodable version, if readable.
     pub version: Option<ResourceVersion>,
-    /// Why not.
+    /// The decoding error.
     pub error: Arc<str>,
-    /// The metadata, if that can be decoded.
+    /// The metadata, if decodable.
     pub metadata: Option<Arc<ObjectMeta>>,
 }
 
-/// One moment of a store.
+/// An immutable state of a store.
 pub(crate) struct Snapshot<S> {
     objects: OrdMap<ObjectKey, S>,
     indexes: IndexSnapshots,
@@ -68,24 +68,24 @@ pub(crate) struct Snapshot<S> {
 /// The newest snapshot, for readers.
 pub(crate) struct Store<S> {
     current: ArcSwap<Snapshot<S>>,
-    /// Whether nobody changes it any more.
+    /// Whether the writer has stopped.
     stopped: AtomicBool,
 }
 
-/// The one who changes a store.
+/// The writer of a store.
 pub(crate) struct StoreWriter<S> {
     store: Arc<Store<S>>,
-    /// All but the progress, which is the tracker's.
+    /// The working copy, without the progress, which the tracker has.
     working: Snapshot<S>,
     tracker: Tracker,
     indexers: Indexers<S>,
-    /// The books of what is held.
+    /// The byte accounting of the stored objects.
     budget: Arc<ByteBudget>,
-    /// Key, identity and version of a stored object.
+    /// Returns key, identity and version of a stored object.
     head: fn(&S) -> ObjectHeader,
 }
 
-/// What happened to one object when a batch was applied.
+/// The change of one object by a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change<S> {
     pub(crate) key: ObjectKey,
@@ -93,23 +93,23 @@ pub(crate) struct Change<S> {
     pub(crate) event: Event<S>,
 }
 
-/// What a batch led to.
+/// The outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Applied<S> {
-    /// These changes, in order.
+    /// The changes, in order.
     Changes(Vec<Change<S>>),
-    /// The initial list filled an empty store: every object in it is news.
+    /// The initial list filled an empty store: every object in it is new.
     Filled,
-    /// Nothing happened, but these are to look at everything again.
+    /// No change, but a resync of these handlers.
     Resync(ResyncTarget),
 }
 
-/// Whether an object at the version that is already held can be taken to be unchanged.
+/// Whether an object at the cached version can be assumed unchanged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum VersionTrust {
-    /// Yes: within an epoch a version is given once.
+    /// Yes: within an epoch a version is assigned once.
     Versions,
-    /// No: this list begins a new epoch, in which versions are given again.
+    /// No: this list begins a new epoch, which can assign versions again.
     Nothing,
 }
 
@@ -136,7 +136,7 @@ impl<S> Store<S> {
         Self { current: ArcSwap::from_pointee(Snapshot::default()), stopped: AtomicBool::new(false) }
     }
 
-    /// From here on nobody changes it.
+    /// Marks the store as stopped: the writer changes it no longer.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
@@ -145,16 +145,16 @@ impl<S> Store<S> {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// The newest snapshot. Never waits.
+    /// Returns the newest snapshot. Never waits.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<S>> {
         self.current.load_full()
     }
 }
 
-/// What a store holds, for who has to know of which part it is.
+/// The contents of a store, by partition.
 pub(crate) struct PartitionContents<'a, S> {
     pub(crate) store: &'a Store<S>,
-    /// Key, identity and version of a stored object.
+    /// Returns key, identity and version of a stored object.
     pub(crate) head: fn(&S) -> ObjectHeader,
 }
 
@@ -163,7 +163,7 @@ impl<S> KnownObjects for PartitionContents<'_, S> {
         let snapshot = self.store.snapshot();
         let first = partition.namespace().map(|namespace| ObjectKey::namespaced(namespace, ""));
         let from = (first.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
-        // A namespace is one stretch of the keys; shards are scattered.
+        // A namespace is a contiguous key range; the keys of a shard are not.
         let inside = |key: &ObjectKey| partition.namespace().is_none_or(|it| key.namespace() == Some(it));
         let objects = snapshot.objects.range::<_, ObjectKey>(from.clone());
         let objects = objects.take_while(|(key, _)| inside(key)).filter(|(key, object)| match partition {
@@ -179,13 +179,13 @@ impl<S> KnownObjects for PartitionContents<'_, S> {
 }
 
 impl<S: Clone> StoreWriter<S> {
-    /// A writer for an empty store. `head` reads key, identity and version of what is stored.
+    /// Creates a writer for an empty store. `head` returns key, identity and version of a stored object.
     pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> ObjectHeader, budget: Arc<ByteBudget>) -> Self {
         let (working, tracker) = (Snapshot::default(), Tracker::default());
         Self { store, working, tracker, indexers: Indexers::new(), budget, head }
     }
 
-    /// Applies a batch as one transaction and publishes the outcome.
+    /// Applies a batch as one transaction and publishes the result.
     pub(crate) fn apply(&mut self, batch: Batch<S>) -> Applied<S> {
         let applied = match batch {
             Batch::Changes(deltas) => Applied::Changes(self.change(deltas)),
@@ -209,7 +209,7 @@ impl<S: Clone> StoreWriter<S> {
         applied
     }
 
-    /// Adds an index over what is and will be stored.
+    /// Adds an index over all present and future objects.
     pub(crate) fn add_index(&mut self, name: &'static str, function: IndexFunction<S>) -> IndexId {
         let objects = self.working.objects.iter();
         let id = self.indexers.add(&mut self.working.indexes, name, function, objects);
@@ -217,7 +217,7 @@ impl<S: Clone> StoreWriter<S> {
         id
     }
 
-    /// Removes an index, and returns its function for the caller to drop under no lock.
+    /// Removes an index; returns its function so that the caller drops it outside of any lock.
     pub(crate) fn remove_index(&mut self, id: IndexId) -> Option<IndexFunction<S>> {
         let removed = self.indexers.remove(&mut self.working.indexes, id);
         self.publish();
@@ -228,7 +228,7 @@ impl<S: Clone> StoreWriter<S> {
         self.store.snapshot()
     }
 
-    /// How many indexes there are.
+    /// Returns the number of indexes.
     #[cfg(test)]
     pub(crate) fn indexes(&self) -> usize {
         self.indexers.len()
@@ -246,26 +246,26 @@ impl<S: Clone> StoreWriter<S> {
     fn change(&mut self, deltas: Vec<Delta<S>>) -> Vec<Change<S>> {
         let mut changes = Vec::with_capacity(deltas.len());
         for delta in deltas {
-            self.one(delta, &mut changes);
+            self.apply_change(delta, &mut changes);
         }
         changes
     }
 
-    /// A change that arrived alone.
-    fn one(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
+    /// Applies an individual change.
+    fn apply_change(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
             Delta::Bookmark { partition, version } => self.tracker.advance(&partition, &version),
             Delta::DeletedFinalStateUnknown(key) => self.vanish(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
                 self.budget.leave_queue(&self.part_of(&item.head), item.bytes);
                 self.tracker.advance_of(&item.head);
-                if self.is_welcome(&item.head) && !self.is_past(&item.head) {
+                if self.is_relevant(&item.head) && !self.is_past(&item.head) {
                     self.present(item, Cause::Watch, VersionTrust::Versions, changes);
                 }
             }
             Delta::Deleted(item) => {
                 self.tracker.advance_of(&item.head);
-                if self.is_welcome(&item.head) {
+                if self.is_relevant(&item.head) {
                     self.delete(item, changes);
                 }
             }
@@ -282,23 +282,22 @@ impl<S: Clone> StoreWriter<S> {
         for delta in deltas {
             match delta {
                 Delta::DeletedFinalStateUnknown(key) => self.vanish(&key, cause, &mut changes),
-                // A source that lists what it was not asked for would fill the cache with what never goes again.
+                // A source that ignores its selection would fill the cache with objects that are never removed.
                 Delta::Replaced(item) if !list.partition.holds(&item.head.key, item.head.uid.as_ref()) => {}
                 Delta::Replaced(item)
-                    if trust == VersionTrust::Versions && self.is_outdone(&list.partition, &item) => {}
+                    if trust == VersionTrust::Versions && self.is_superseded(&list.partition, &item) => {}
                 Delta::Replaced(item) => self.present(item, cause, trust, &mut changes),
-                other => self.one(other, &mut changes),
+                other => self.apply_change(other, &mut changes),
             }
             if fills {
-                // Everything is news: readers of news get the snapshot, not a second list as long as the
-                // first.
+                // Everything is new: handlers read the snapshot instead of a second list of the same length.
                 changes.clear();
             }
         }
         if fills { Applied::Filled } else { Applied::Changes(changes) }
     }
 
-    /// Everything in a part went at once.
+    /// Removes all objects of a partition.
     fn empty(
         &mut self,
         partition: &Partition,
@@ -318,22 +317,22 @@ impl<S: Clone> StoreWriter<S> {
         changes
     }
 
-    /// Whether the change is of something that is followed, and newer than what is held.
-    fn is_welcome(&self, head: &ObjectHeader) -> bool {
+    /// Returns whether the object is in a followed partition and not older than the cached object.
+    fn is_relevant(&self, head: &ObjectHeader) -> bool {
         self.tracker.progress().covers(head) && !self.is_stale(head)
     }
 
-    /// Whether it tells of what was before all that is held. A server that repeats itself undoes nothing, also not what
-    /// is held no more. Ends are no past: some sources tell them with the version of the last state. What such a source told
-    /// once more after the end, at that same version, would be taken in; API servers tell every end at a version of its
-    /// own, and none repeats a state after it without telling the end again.
+    /// Returns whether the state is older than the partition's version, so that replayed events cannot restore a
+    /// deleted object. Deletions are exempt, because some sources report them with the version of the last state. A
+    /// source that replays a state after a deletion at the same version would restore the object. API servers assign a
+    /// new version to each deletion, and replay the deletion too.
     fn is_past(&self, head: &ObjectHeader) -> bool {
         self.tracker.progress().is_past(head)
     }
 
-    /// Whether the name is borne by a later object, of another part: one that is sharded by uid, whose parts do not wait
+    /// Returns whether the name belongs to a newer object of another shard. With sharding by UID, shards do not wait
     /// for each other.
-    fn is_outdone(&self, partition: &Partition, item: &Item<S>) -> bool {
+    fn is_superseded(&self, partition: &Partition, item: &Item<S>) -> bool {
         let Partition::Shard(shard) = partition else { return false };
         let key = &item.head.key;
         let quarantined = || self.working.quarantined.get(key).map(|held| held.uid.clone());
@@ -341,13 +340,13 @@ impl<S: Clone> StoreWriter<S> {
         held.is_some_and(|uid| !shard.holds(key, uid.as_ref())) && self.is_stale(&item.head)
     }
 
-    /// The part that an object is of, for the books.
+    /// Returns the partition of an object, for the byte accounting.
     fn part_of(&self, head: &ObjectHeader) -> Partition {
-        // What is followed no more is not in the queue any more either.
+        // The queue has no objects of partitions that are no longer followed.
         self.tracker.progress().part_of(head).unwrap_or(Partition::Whole)
     }
 
-    /// Whether something newer is already held under the key.
+    /// Returns whether the cached object with this key is newer.
     fn is_stale(&self, head: &ObjectHeader) -> bool {
         let held = self.held_version(&head.key);
         matches!((&head.version, held), (Some(told), Some(held)) if *told < held)
@@ -358,7 +357,7 @@ impl<S: Clone> StoreWriter<S> {
         self.working.objects.get(key).and_then(|object| (self.head)(object).version).or(quarantined)
     }
 
-    /// The object is there, as the item says.
+    /// Stores an object, or quarantines it.
     fn present(&mut self, item: Item<S>, cause: Cause, trust: VersionTrust, changes: &mut Vec<Change<S>>) {
         let Item { head, body, bytes } = item;
         match body {
@@ -406,7 +405,7 @@ impl<S: Clone> StoreWriter<S> {
         changes.push(Change { key: head.key, uid: head.uid, event: Event::Added { object, cause } });
     }
 
-    /// The object is not there any more, although nobody saw it go.
+    /// Removes an object whose deletion was not observed.
     fn vanish(&mut self, key: &ObjectKey, cause: Cause, changes: &mut Vec<Change<S>>) {
         if let Some((last, uid)) = self.take(key) {
             let event = Event::Deleted { last, observed: DeletionEvidence::Inferred, cause };
@@ -414,7 +413,7 @@ impl<S: Clone> StoreWriter<S> {
         }
     }
 
-    /// The object's deletion was seen. Of an object that was never held nobody is told.
+    /// Removes an object whose deletion was observed. The deletion of an unknown object causes no event.
     fn delete(&mut self, item: Item<S>, changes: &mut Vec<Change<S>>) {
         let Item { head, body, bytes: _ } = item;
         let Some(held) = self.working.objects.get(&head.key).map(self.head) else {
@@ -422,7 +421,7 @@ impl<S: Clone> StoreWriter<S> {
             return;
         };
         if !same_identity(&held, &head) {
-            // It is a later bearer of the name whose end was seen; that of the one held was not.
+            // The deletion of a later object with this name was observed; that of the cached object was not.
             return self.vanish(&head.key, Cause::Watch, changes);
         }
         let Some((held, uid)) = self.take(&head.key) else { return };
@@ -439,7 +438,7 @@ impl<S: Clone> StoreWriter<S> {
         self.working.objects.insert(key.clone(), object);
     }
 
-    /// Takes an object out of everything it is in.
+    /// Removes an object from all collections.
     fn take(&mut self, key: &ObjectKey) -> Option<(S, Option<Uid>)> {
         self.working.quarantined.remove(key);
         let object = self.working.objects.remove(key)?;
@@ -450,7 +449,7 @@ impl<S: Clone> StoreWriter<S> {
     }
 }
 
-/// Whether two heads under one key are of one object. An identity that is not told is no evidence against it.
+/// Returns whether two headers of one key belong to the same object. A missing UID matches any UID.
 fn same_identity(a: &ObjectHeader, b: &ObjectHeader) -> bool {
     !matches!((&a.uid, &b.uid), (Some(a), Some(b)) if a != b)
 }

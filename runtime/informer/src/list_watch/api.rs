@@ -1,4 +1,4 @@
-//! The API server as the source of everything.
+//! The API server as a source.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,22 +14,22 @@ use windlass_object::{GroupResource, RawList, ResourceKind};
 use super::{ListRequest, ListerWatcher, Selection, SourceProvider, WatchListRequest, WatchRequest};
 use crate::shards::Shards;
 
-/// The API server as the source of everything.
+/// The API server as the source of all kinds.
 ///
-/// Lists come as streams where the server can do that (WatchList) and keeps to it; where it does not, or refuses,
-/// lists come in pages. A resource that disappointed once is listed in pages for some hours, by all informers.
+/// Lists are streamed if the server supports WatchList and follows its protocol; otherwise they are paged. If a
+/// stream breaks the protocol, all informers list the resource in pages for six hours.
 #[derive(Clone, Debug)]
 pub struct ApiServerSources {
     client: RawClient,
     streams: WatchListPolicy,
 }
 
-/// Which lists are asked for as streams.
+/// The resources whose lists are requested as streams.
 #[derive(Clone, Debug)]
 enum WatchListPolicy {
-    /// None.
+    /// No resource.
     Never,
-    /// All but those of these resources, each until then.
+    /// All resources except these, each until this time.
     Unless(Arc<Mutex<BTreeMap<GroupResource, Instant>>>),
 }
 
@@ -42,21 +42,21 @@ struct ApiSource {
     selection: Selection,
 }
 
-/// For how long a resource whose stream disappointed is not asked for another. What stands between us and the API
-/// server, or serves the resource in its stead, changes with deployments; and each disappointment delays one list.
+/// Time for which no stream is requested for a resource whose stream failed. Proxies and aggregated API servers change
+/// with deployments, and each failed attempt delays one list.
 pub(crate) const STREAMLESS: Duration = Duration::from_secs(6 * 60 * 60);
 
-const DISAPPOINTED: RequestError =
-    RequestError::Unsupported("the server's lists of this resource do not come as streams");
-const PAGED: RequestError = RequestError::Unsupported("lists are asked for in pages only");
+const STREAMS_FAILED: RequestError =
+    RequestError::Unsupported("streams of this resource failed recently; listing in pages");
+const PAGED: RequestError = RequestError::Unsupported("streams are disabled; listing in pages");
 
 impl ApiServerSources {
-    /// The API server this client talks to.
+    /// Creates sources for the API server of this client.
     pub fn new(client: RawClient) -> Self {
         Self { client, streams: WatchListPolicy::Unless(Arc::default()) }
     }
 
-    /// The same, whose lists are never asked for as streams.
+    /// Disables streams: all lists are paged.
     #[must_use]
     pub fn paged(self) -> Self {
         Self { streams: WatchListPolicy::Never, ..self }
@@ -78,12 +78,12 @@ impl WatchListPolicy {
             WatchListPolicy::Unless(refused) => {
                 let refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
                 let still = refused.get(resource).is_some_and(|until| now < *until);
-                if still { Err(DISAPPOINTED) } else { Ok(()) }
+                if still { Err(STREAMS_FAILED) } else { Ok(()) }
             }
         }
     }
 
-    fn disappointed(&self, resource: GroupResource, now: Instant) {
+    fn record_failure(&self, resource: GroupResource, now: Instant) {
         if let WatchListPolicy::Unless(refused) = self {
             let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
             refused.insert(resource, now + STREAMLESS);
@@ -99,7 +99,7 @@ impl ApiSource {
     }
 }
 
-/// The shard that is asked for.
+/// Returns the shard selector of the request.
 fn selector(shards: &Shards) -> Option<String> {
     match shards {
         Shards::One(shard) => shard.selector(),
@@ -133,7 +133,7 @@ impl ListerWatcher for ApiSource {
     }
 
     fn watch_list_failed(&self) {
-        self.streams.disappointed(self.kind.group_resource(), self.client.env().now());
+        self.streams.record_failure(self.kind.group_resource(), self.client.env().now());
     }
 
     fn reachability(&self) -> Option<&Reachability> {

@@ -1,12 +1,12 @@
-//! A feed of one's own as a source: objects are put in and taken out by hand.
+//! A custom feed as a source: the program adds and removes the objects.
 //!
 //! Guarantees:
-//! - Every change gets its own version, later than all before it, and watches tell the changes in that order.
-//! - What it remembers is bounded: who asks for changes that are forgotten, or falls so far behind, is told that
-//!   the version has expired, as an API server tells it, and lists again.
-//! - What goes wrong with real sources can be made to go wrong here: lost connections and compaction.
+//! - Every change gets its own version, higher than all versions before it. Watches deliver the changes in that order.
+//! - The history is bounded. A watch at a version before the history, or too far behind it, gets the `Expired` error of
+//!   the API and relists.
+//! - Failures of real sources can be simulated: lost connections and compaction.
 //!
-//! It refuses selectors: all it selects by is the namespace.
+//! It supports no selectors except the namespace.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -28,7 +28,7 @@ use windlass_object::{Frame, ObjectKey, RawList, ResourceVersion, WireError, jso
 
 use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchRequest, refusals};
 
-/// A feed of one's own. Cheap to clone; clones feed and show the same objects.
+/// A custom feed. Cheap to clone; clones share the same objects.
 ///
 /// # Examples
 ///
@@ -60,40 +60,40 @@ use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchReques
 #[derive(Clone)]
 pub struct ChannelSource {
     shared: Arc<Shared>,
-    /// What is shown; everything is held.
+    /// The selection that the source returns; all objects are stored.
     selection: Selection,
 }
 
-/// What was to be fed is no object.
+/// The error for an invalid object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
-    /// It cannot be written as JSON.
-    #[error("an object that cannot be written as JSON cannot be fed: {0}")]
+    /// The object cannot be serialized as JSON.
+    #[error("cannot serialize the object as JSON: {0}")]
     Unwritable(String),
-    /// It names no object.
-    #[error("what is fed must be an object with metadata and a name: {0}")]
+    /// The object has no name.
+    #[error("invalid object for the feed: {0}; it needs metadata with a name")]
     Nameless(#[from] WireError),
 }
 
 struct Shared {
     env: Env,
     state: Mutex<State>,
-    /// How much has happened that watches have to look at.
+    /// Counter of events that watches must check.
     happenings: Sender<u64>,
 }
 
 struct State {
     version: u64,
     objects: BTreeMap<ObjectKey, StoredObject>,
-    /// What happened last, in order.
+    /// The latest changes, in order.
     history: VecDeque<Entry>,
     history_limit: usize,
-    /// How many entries have left the history: the number of its first one.
+    /// Number of entries removed from the history: the number of its first entry.
     left: u64,
-    /// Changes up to this version are forgotten.
+    /// Changes up to this version are no longer in the history.
     forgotten: u64,
-    /// The last time that all watches ended, and how.
+    /// The last disconnection of all watches.
     cut: Disconnection,
     watches: usize,
 }
@@ -105,7 +105,7 @@ struct StoredObject {
 
 struct Entry {
     version: u64,
-    /// Whom it is about; `None` for a bookmark.
+    /// The changed object; `None` for a bookmark.
     key: Option<ObjectKey>,
     frame: Frame,
 }
@@ -117,16 +117,15 @@ struct Disconnection {
 }
 
 impl ChannelSource {
-    /// How many changes are remembered unless another number is asked for: more than any reader is behind that
-    /// works, and little next to the objects.
+    /// The default length of the history: longer than the backlog of any working reader, and small next to the objects.
     pub const HISTORY: usize = 1000;
 
-    /// An empty feed.
+    /// Creates an empty feed.
     pub fn new(env: &Env) -> Self {
         Self::with_history(env, Self::HISTORY)
     }
 
-    /// An empty feed that remembers this many changes.
+    /// Creates an empty feed that keeps this many changes.
     pub fn with_history(env: &Env, changes: usize) -> Self {
         let state = State {
             version: 1,
@@ -142,44 +141,43 @@ impl ChannelSource {
         Self { shared: Arc::new(shared), selection: Selection::default() }
     }
 
-    /// A source that shows what is selected of this feed. One that is asked for labels or fields refuses every
-    /// request.
+    /// Returns a source of the selected objects. With a label or field selector, every request to the source fails.
     pub fn selecting(&self, selection: &Selection) -> Arc<dyn ListerWatcher> {
         Arc::new(Self { shared: Arc::clone(&self.shared), selection: selection.clone() })
     }
 
-    /// Puts an object there, or changes it into this. Its version is set, and told.
+    /// Adds or replaces an object and returns its new version.
     ///
     /// # Errors
     ///
-    /// [`FeedError`] if it is no object; nothing is changed then.
+    /// Returns [`FeedError`] if the object is invalid; the feed is then unchanged.
     pub fn put(&self, object: &impl Serialize) -> Result<ResourceVersion, FeedError> {
-        let object = writable(object)?;
+        let object = to_json(object)?;
         let put = self.shared.lock().put(object)?;
-        self.shared.happened();
+        self.shared.notify_watches();
         Ok(put)
     }
 
-    /// Takes an object away; the version of that, if it was there.
+    /// Removes an object; returns the version of the deletion, `None` if the object did not exist.
     pub fn delete(&self, key: &ObjectKey) -> Option<ResourceVersion> {
         let deleted = self.shared.lock().delete(key);
-        self.shared.happened();
+        self.shared.notify_watches();
         deleted
     }
 
-    /// Makes these all the objects there are. Watches are told the differences. The version after them.
+    /// Replaces all objects and returns the new version. Watches receive the differences.
     ///
     /// # Errors
     ///
-    /// [`FeedError`] if one of them is no object; nothing is changed then.
+    /// Returns [`FeedError`] if an object is invalid; the feed is then unchanged.
     pub fn replace<T: Serialize>(
         &self,
         objects: impl IntoIterator<Item = T>,
     ) -> Result<ResourceVersion, FeedError> {
         let mut wanted = BTreeMap::new();
         for object in objects {
-            let object = writable(&object)?;
-            wanted.insert(stamped(object.clone(), 1)?.0, object);
+            let object = to_json(&object)?;
+            wanted.insert(with_version(object.clone(), 1)?.0, object);
         }
         let mut state = self.shared.lock();
         let gone: Vec<_> = state.objects.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
@@ -191,64 +189,64 @@ impl ChannelSource {
         }
         let version = state.resource_version();
         drop(state);
-        self.shared.happened();
+        self.shared.notify_watches();
         Ok(version)
     }
 
-    /// Tells every watch how far it has come.
+    /// Sends a bookmark to every watch.
     pub fn bookmark(&self) {
         let mut state = self.shared.lock();
         let frame = Frame::Bookmark { version: state.resource_version(), initial_events_end: false };
-        state.remember(None, frame);
+        state.append_history(None, frame);
         drop(state);
-        self.shared.happened();
+        self.shared.notify_watches();
     }
 
-    /// Forgets every change up to now, as servers do after some minutes.
+    /// Clears the history, as servers do after some minutes.
     pub fn compact(&self) {
         let mut state = self.shared.lock();
-        state.forget(0);
+        state.trim_history(0);
         state.forgotten = state.version;
         drop(state);
-        self.shared.happened();
+        self.shared.notify_watches();
     }
 
-    /// Ends every watch: with this error, or without one as if its time were up.
+    /// Ends every watch: with this error, or normally as after a timeout.
     pub fn end_watches(&self, error: Option<RequestError>) {
         let mut state = self.shared.lock();
         state.cut = Disconnection { count: state.cut.count + 1, error };
         drop(state);
-        self.shared.happened();
+        self.shared.notify_watches();
     }
 
-    /// How many watches are open.
+    /// Returns the number of open watches.
     pub fn watches(&self) -> usize {
         self.shared.lock().watches
     }
 
-    /// The version of the last change.
+    /// Returns the version of the last change.
     pub fn version(&self) -> ResourceVersion {
         self.shared.lock().resource_version()
     }
 
-    /// What every request meets first.
+    /// Validates the selection and locks the state, before every request.
     fn admit(&self) -> Result<MutexGuard<'_, State>, RequestError> {
         if self.selection.labels.is_some() || self.selection.fields.is_some() {
-            return Err(RequestError::Unsupported("a feed cannot select by labels or fields"));
+            return Err(RequestError::Unsupported("a feed does not support label and field selectors"));
         }
         Ok(self.shared.lock())
     }
 
-    fn shows(&self, key: &ObjectKey) -> bool {
+    fn selects(&self, key: &ObjectKey) -> bool {
         self.selection.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace))
     }
 
-    fn shown(&self, state: &State) -> Vec<Bytes> {
-        let shown = state.objects.iter().filter(|(key, _)| self.shows(key));
-        shown.map(|(_, held)| held.raw.clone()).collect()
+    fn selected(&self, state: &State) -> Vec<Bytes> {
+        let selected = state.objects.iter().filter(|(key, _)| self.selects(key));
+        selected.map(|(_, held)| held.raw.clone()).collect()
     }
 
-    /// What follows the first `read` entries there ever were, until `timeout`.
+    /// Returns the entries after the first `read` entries, until `timeout`.
     fn follow(&self, mut state: MutexGuard<'_, State>, read: u64, timeout: Duration) -> FrameStream {
         state.watches += 1;
         let cut = state.cut.count;
@@ -260,13 +258,13 @@ impl ChannelSource {
     }
 }
 
-/// One watch, as its stream sees it.
+/// The stream state of one watch.
 struct Reader {
     source: ChannelSource,
     happenings: Receiver<u64>,
-    /// How many of all entries it has passed.
+    /// Number of entries that the watch has passed.
     read: u64,
-    /// How many cuts there had been when it was opened.
+    /// Number of disconnections when the watch was opened.
     cut: u64,
     until: Instant,
     over: bool,
@@ -289,7 +287,7 @@ impl Reader {
         }
     }
 
-    /// What there is to tell at once.
+    /// Returns the next result that is available without waiting.
     fn ready(&mut self) -> Option<Option<Result<Frame, RequestError>>> {
         let source = self.source.clone();
         let state = source.shared.lock();
@@ -301,7 +299,7 @@ impl Reader {
             let at = usize::try_from(self.read - state.left).unwrap_or(usize::MAX);
             let Some(entry) = state.history.get(at) else { break };
             self.read += 1;
-            if entry.key.as_ref().is_none_or(|key| source.shows(key)) {
+            if entry.key.as_ref().is_none_or(|key| source.selects(key)) {
                 return Some(Some(Ok(entry.frame.clone())));
             }
         }
@@ -320,11 +318,11 @@ impl Drop for Reader {
 }
 
 impl Shared {
-    fn happened(&self) {
+    fn notify_watches(&self) {
         self.happenings.send_modify(|happenings| *happenings += 1);
     }
 
-    /// No code of others runs under this lock, so poison cannot mean a broken feed.
+    /// Locks the state. No foreign code runs under this lock, so a poisoned lock is still consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -336,9 +334,9 @@ impl State {
     }
 
     fn put(&mut self, object: Value) -> Result<ResourceVersion, FeedError> {
-        let (key, raw) = stamped(object.clone(), self.version + 1)?;
+        let (key, raw) = with_version(object.clone(), self.version + 1)?;
         if let Some(held) = self.objects.get(&key)
-            && stamped(object, held.version)?.1 == held.raw
+            && with_version(object, held.version)?.1 == held.raw
         {
             return Ok(ResourceVersion::new(&held.version.to_string()));
         }
@@ -348,26 +346,27 @@ impl State {
             Some(_) => Frame::Modified(raw),
             None => Frame::Added(raw),
         };
-        self.remember(Some(key), frame);
+        self.append_history(Some(key), frame);
         Ok(self.resource_version())
     }
 
     fn delete(&mut self, key: &ObjectKey) -> Option<ResourceVersion> {
         let held = self.objects.remove(key)?;
         self.version += 1;
-        let last = serde_json::from_slice(&held.raw).ok().and_then(|last| stamped(last, self.version).ok());
+        let last =
+            serde_json::from_slice(&held.raw).ok().and_then(|last| with_version(last, self.version).ok());
         let (_, raw) = last.unwrap_or_else(|| (key.clone(), held.raw));
-        self.remember(Some(key.clone()), Frame::Deleted(raw));
+        self.append_history(Some(key.clone()), Frame::Deleted(raw));
         Some(self.resource_version())
     }
 
-    fn remember(&mut self, key: Option<ObjectKey>, frame: Frame) {
+    fn append_history(&mut self, key: Option<ObjectKey>, frame: Frame) {
         self.history.push_back(Entry { version: self.version, key, frame });
-        self.forget(self.history_limit);
+        self.trim_history(self.history_limit);
     }
 
-    /// Forgets all but the last so many entries.
-    fn forget(&mut self, keep: usize) {
+    /// Removes all but the last `keep` entries.
+    fn trim_history(&mut self, keep: usize) {
         while self.history.len() > keep {
             if let Some(entry) = self.history.pop_front() {
                 self.left += 1;
@@ -376,7 +375,7 @@ impl State {
         }
     }
 
-    /// How many entries there have been up to this version; `None` if some after it are forgotten.
+    /// Returns the number of entries up to this version; `None` if later entries were removed.
     fn read_up_to(&self, version: u64) -> Option<u64> {
         let known = version >= self.forgotten && version <= self.version;
         let passed = self.history.iter().take_while(|entry| entry.version <= version).count();
@@ -387,7 +386,7 @@ impl State {
         self.left + self.history.len() as u64
     }
 
-    /// Refuses a list at a version that there is not, or not any more.
+    /// Rejects a list at a version that does not exist or no longer exists.
     fn check(&self, version: Option<&str>, matching: Option<VersionMatch>) -> Result<(), RequestError> {
         let Some(wanted) = version.filter(|version| !matches!(*version, "" | "0")) else { return Ok(()) };
         let wanted: u64 = wanted.parse().map_err(|_| refusals::error(refusals::expired()))?;
@@ -399,12 +398,12 @@ impl State {
     }
 }
 
-fn writable(object: &impl Serialize) -> Result<Value, FeedError> {
+fn to_json(object: &impl Serialize) -> Result<Value, FeedError> {
     json::value(object).map_err(|error| FeedError::Unwritable(error.to_string()))
 }
 
-/// The object at this version, and whose it is.
-fn stamped(mut object: Value, version: u64) -> Result<(ObjectKey, Bytes), FeedError> {
+/// Returns the key of the object and its JSON at this version.
+fn with_version(mut object: Value, version: u64) -> Result<(ObjectKey, Bytes), FeedError> {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
     }
@@ -417,7 +416,7 @@ impl ListerWatcher for ChannelSource {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
         let state = self.admit()?;
         state.check(request.version.as_deref(), request.version_match)?;
-        let items = self.shown(&state);
+        let items = self.selected(&state);
         Ok(RawList { version: Some(state.resource_version()), items, ..RawList::default() })
     }
 
@@ -431,7 +430,7 @@ impl ListerWatcher for ChannelSource {
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
         let state = self.admit()?;
         state.check(request.not_older_than.as_deref(), None)?;
-        let there = self.shown(&state).into_iter().map(Frame::Added);
+        let there = self.selected(&state).into_iter().map(Frame::Added);
         let end = Frame::Bookmark { version: state.resource_version(), initial_events_end: true };
         let initial: Vec<_> = there.chain([end]).map(Ok).collect();
         let read = state.end();

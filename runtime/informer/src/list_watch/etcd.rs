@@ -1,19 +1,20 @@
-//! etcd as a source, without an API server before it: the objects under a prefix, and what becomes of them.
+//! etcd as a source, without an API server: the objects under a prefix and their changes.
 //!
 //! Guarantees:
-//! - A list is one revision, read from the majority of the members, however many pages it has; a watch continues from
-//!   it. What the objects' versions are is etcd's business: the revision in which each was written last.
-//! - Revisions that were compacted away are refused in the API's words, so that everything is listed again.
-//! - What one transaction wrote has one revision, and is told key by key: for a moment a cache may say that it has come
-//!   to a revision and hold only some of what was written in it. Who needs all of a transaction waits for the next.
-//! - A deletion carries the last state of the object, as long as etcd remembers it.
-//! - Progress is asked for twice a minute, or as often as one likes, and told as bookmarks; an etcd that does not answer
-//!   is left.
-//! - A value that cannot be read hides no other: it is passed on as an object that cannot be decoded.
+//! - A list is one revision, read with a quorum, however many pages it has. A watch continues from that revision.
+//! - The version of an object is the etcd revision of its last write.
+//! - Compacted revisions fail with the `Expired` error of the API, so the reflector relists.
+//! - All writes of one transaction have the same revision but are delivered key by key. For a moment, a cache can
+//!   report that revision and contain only some of the writes. A caller that needs a whole transaction must wait for a
+//!   later revision.
+//! - A deletion carries the last state of the object while etcd keeps it.
+//! - Progress is requested twice a minute by default and delivered as bookmarks. The watch of an unresponsive etcd is
+//!   closed.
+//! - A malformed value does not hide others: it is delivered as an undecodable object.
 //!
-//! It refuses label and field selectors, for etcd knows neither, and writes nothing. It needs etcd 3.5.8 or newer:
-//! older ones tell of progress that they have not made.
-//! What is said to etcd is written out in `wire`: `etcd-client` wants a protobuf compiler on every machine that builds it.
+//! Label and field selectors are not supported, because etcd has neither. The source writes nothing. It needs etcd
+//! 3.5.8 or newer: older versions report progress too early. The module `wire` contains the etcd messages, because
+//! `etcd-client` requires a protobuf compiler on every build machine.
 
 mod wire;
 
@@ -38,29 +39,29 @@ use self::wire::{
 };
 use super::{ListRequest, ListerWatcher, Selection, WatchRequest, refusals};
 
-/// How long one answer may take, and how long etcd may be silent for beyond the next question about its progress.
+/// Timeout of one response, and of the silence after a progress request.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often etcd is asked how far it has come: cheap, and what is lost by a reconnect is then half a minute's.
+/// Default interval of progress requests: cheap, and a reconnect replays at most this much.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Makes objects of what etcd stores.
+/// A decoder of the values in etcd.
 pub trait EtcdDecoder: Send + Sync + 'static {
-    /// Whose key this is, of what follows the source's prefix; `None` if it is no object's.
+    /// Returns the object key for an etcd key without the source's prefix; `None` if the key is not an object's.
     fn key(&self, key: &str) -> Option<ObjectKey>;
 
-    /// The object as JSON. Name, namespace and version are put into its metadata by the source.
+    /// Returns the object as JSON. The source sets name, namespace and version in its metadata.
     ///
     /// # Errors
     ///
-    /// Why the value is no object. It is logged.
+    /// The reason why the value is not an object. The source logs it.
     fn object(&self, key: &ObjectKey, value: &Bytes) -> Result<Value, String>;
 }
 
-/// Objects that are stored as JSON, under `<namespace>/<name>` or, of a kind without namespaces, under `<name>`.
+/// The decoder for JSON objects under `<namespace>/<name>`, or under `<name>` for cluster-scoped kinds.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct JsonObjects;
 
-/// The objects under a prefix of etcd. Cheap to clone.
+/// A source of the objects under an etcd prefix. Cheap to clone.
 ///
 /// # Examples
 ///
@@ -90,7 +91,7 @@ pub struct EtcdSource {
 }
 
 impl EtcdSource {
-    /// The objects under `prefix`, as `decoder` reads them. Nothing is asked yet.
+    /// Creates a source of the objects under `prefix`. It sends no request yet.
     pub fn new(env: &Env, channel: Channel, prefix: &str, decoder: impl EtcdDecoder) -> Self {
         let prefix = format!("{}/", prefix.trim_end_matches('/')).into();
         let decoder = Arc::new(decoder);
@@ -98,44 +99,44 @@ impl EtcdSource {
         Self { env: env.clone(), channel, prefix, selection, decoder, progress_every: PROGRESS_INTERVAL }
     }
 
-    /// The same, which asks etcd this often how far it has come: by default twice a minute.
+    /// Sets the interval of progress requests. The default is 30 s.
     #[must_use]
     pub fn with_progress_interval(self, progress_every: Duration) -> Self {
         Self { progress_every, ..self }
     }
 
-    /// A source of what is selected of these objects. One that is asked for labels or fields refuses every request.
+    /// Returns a source of the selected objects. With a label or field selector, every request to the source fails.
     pub fn selecting(&self, selection: &Selection) -> Arc<dyn ListerWatcher> {
         Arc::new(Self { selection: selection.clone(), ..self.clone() })
     }
 
-    /// The revision of the majority. No object has the key that is asked for.
+    /// Returns the revision of the quorum. The requested key is not an object's.
     async fn revision(&self) -> Result<i64, RequestError> {
         let key = Bytes::copy_from_slice(self.prefix.as_bytes());
         let range = RangeRequest { key, range_end: Bytes::new(), limit: 1, revision: 0 };
-        let answer = self.in_time(wire::range(self.channel.clone(), range)).await?;
+        let answer = self.with_timeout(wire::range(self.channel.clone(), range)).await?;
         Ok(answer.header.unwrap_or_default().revision)
     }
 
     fn admit(&self) -> Result<(), RequestError> {
         match (&self.selection.labels, &self.selection.fields) {
             (None, None) => Ok(()),
-            _ => Err(RequestError::Unsupported("etcd cannot select by labels or fields")),
+            _ => Err(RequestError::Unsupported("etcd does not support label and field selectors")),
         }
     }
 
-    /// The keys of everything that is selected: from here to there.
+    /// Returns the key range of the selection.
     fn range(&self) -> (Bytes, Bytes) {
         let from = match &self.selection.namespace {
             Some(namespace) => format!("{}{namespace}/", self.prefix),
             None => self.prefix.to_string(),
         };
-        // The byte after the slash that ends it: what lies between the two begins with the prefix.
+        // `0` follows `/` in ASCII, so the range contains exactly the keys that begin with the prefix.
         let to = format!("{}0", &from[..from.len() - 1]);
         (from.into(), to.into())
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
         call: impl Future<Output = Result<T, tonic::Status>>,
     ) -> Result<T, RequestError> {
@@ -143,8 +144,8 @@ impl EtcdSource {
         answer.map_err(|status| refused(&status))
     }
 
-    /// What is asked on the stream of one watch: for the watch, and then for its progress, as long as it lasts.
-    fn questions(
+    /// Returns the requests of one watch: its creation, then periodic progress requests.
+    fn watch_requests(
         &self,
         create: WatchCreateRequest,
     ) -> impl Stream<Item = wire::WatchRequest> + Send + 'static {
@@ -162,18 +163,18 @@ impl EtcdSource {
         self.decoder.key(key)
     }
 
-    /// The object stored in `value`, as of `revision`; nothing if the key is no object's.
+    /// Returns the object in `value` at `revision`; `None` if the key is not an object's.
     fn object(&self, key: &[u8], value: &Bytes, revision: i64) -> Option<Bytes> {
         let key = self.key(key)?;
         let object = self.decoder.object(&key, value).and_then(|object| match object {
             Value::Object(object) => Ok(object),
-            _ => Err("it is JSON, but no object".to_owned()),
+            _ => Err("the value is JSON, but not a JSON object".to_owned()),
         });
         let object = object.unwrap_or_else(|error| {
-            tracing::warn!(%key, revision, %error, "what etcd holds under a key is no object");
+            tracing::warn!(%key, revision, %error, "etcd value is not an object");
             undecodable()
         });
-        Some(stamped(object, &key, revision))
+        Some(with_key_and_revision(object, &key, revision))
     }
 
     fn frame(&self, event: &Event) -> Option<Frame> {
@@ -182,7 +183,7 @@ impl EtcdSource {
             let last = event.prev_kv.as_ref().map(|last| &last.value);
             let object = match last {
                 Some(value) => self.object(&kv.key, value, kv.mod_revision)?,
-                None => stamped(Map::new(), &self.key(&kv.key)?, kv.mod_revision),
+                None => with_key_and_revision(Map::new(), &self.key(&kv.key)?, kv.mod_revision),
             };
             return Some(Frame::Deleted(object));
         }
@@ -207,9 +208,9 @@ impl ListerWatcher for EtcdSource {
         };
         let limit = request.limit.map_or(0, i64::from);
         let range = RangeRequest { key: page.from, range_end, limit, revision: page.revision };
-        let answer = self.in_time(wire::range(self.channel.clone(), range)).await?;
+        let answer = self.with_timeout(wire::range(self.channel.clone(), range)).await?;
         let current = answer.header.unwrap_or_default().revision;
-        not_before(request.version.as_deref(), current)?;
+        check_not_older(request.version.as_deref(), current)?;
         let revision = if page.revision == 0 { current } else { page.revision };
         let last = answer.kvs.last().filter(|_| answer.more);
         Ok(RawList {
@@ -231,7 +232,8 @@ impl ListerWatcher for EtcdSource {
             progress_notify: request.bookmarks,
             prev_kv: true,
         };
-        let answers = self.in_time(wire::watch(self.channel.clone(), self.questions(create))).await?;
+        let answers =
+            self.with_timeout(wire::watch(self.channel.clone(), self.watch_requests(create))).await?;
         let now = self.env.now();
         let watched = EtcdWatch {
             source: self.clone(),
@@ -248,11 +250,11 @@ impl ListerWatcher for EtcdSource {
     }
 }
 
-/// One watch, as its stream sees it.
+/// The stream state of one watch.
 struct EtcdWatch {
     source: EtcdSource,
     answers: Streaming<WatchResponse>,
-    /// What is told is later than this.
+    /// Only later revisions are delivered.
     after: i64,
     bookmarks: bool,
     told: VecDeque<Frame>,
@@ -280,7 +282,7 @@ impl EtcdWatch {
                     Ok(revision) => self.compare(revision),
                     Err(error) => return self.end(error),
                 },
-                Ok(Ok(Some(answer))) => self.hear(&answer),
+                Ok(Ok(Some(answer))) => self.on_response(&answer),
                 Ok(Ok(None)) => return None,
                 Ok(Err(status)) => return self.end(refused(&status)),
                 Err(_) if env.now() < self.until => return self.end(RequestError::Silent),
@@ -294,14 +296,14 @@ impl EtcdWatch {
         Some(Err(error))
     }
 
-    /// Whether the member that watches has not come to where the watch is to begin.
+    /// Returns whether the watching member has not reached the start revision of the watch.
     fn is_behind(&self, answer: &WatchResponse) -> bool {
         answer.created && !answer.canceled && answer.header.unwrap_or_default().revision < self.after
     }
 
-    /// Compares what was asked for with the revision of the majority. If that is behind, too, etcd came back from a
-    /// backup, and would wait for the revision without a word. Otherwise it was one member that lags, which continues
-    /// when it has caught up.
+    /// Compares the requested version with the revision of the quorum. If the quorum is behind, etcd was restored from
+    /// a backup and would wait for the revision silently. Otherwise only one member lags, and it continues after it has
+    /// caught up.
     fn compare(&mut self, revision: i64) {
         if revision < self.after {
             self.over = true;
@@ -310,7 +312,7 @@ impl EtcdWatch {
         }
     }
 
-    fn hear(&mut self, answer: &WatchResponse) {
+    fn on_response(&mut self, answer: &WatchResponse) {
         let current = answer.header.unwrap_or_default().revision;
         if answer.canceled {
             self.over = true;
@@ -323,7 +325,7 @@ impl EtcdWatch {
     }
 }
 
-/// Where a page begins, and of which revision it is.
+/// The start of a page and its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Page {
     revision: i64,
@@ -331,7 +333,7 @@ struct Page {
 }
 
 impl Page {
-    /// What follows a key.
+    /// Returns the page after a key.
     fn after(revision: i64, key: &[u8]) -> Self {
         Self { revision, from: [key, b"\0"].concat().into() }
     }
@@ -368,9 +370,10 @@ impl EtcdDecoder for JsonObjects {
     }
 
     fn object(&self, _key: &ObjectKey, value: &Bytes) -> Result<Value, String> {
-        // What the value holds may be a secret, so only the place of the fault is told.
-        serde_json::from_slice(value)
-            .map_err(|error| format!("it is no JSON (line {}, column {})", error.line(), error.column()))
+        // The value can contain a secret, so the error names only the position.
+        serde_json::from_slice(value).map_err(|error| {
+            format!("the value is not JSON (line {}, column {})", error.line(), error.column())
+        })
     }
 }
 
@@ -382,14 +385,14 @@ fn unsigned(revision: i64) -> u64 {
     revision.try_into().unwrap_or(0)
 }
 
-/// The very revision a list is asked for.
+/// Returns the exact revision that a list requests.
 fn exact(request: &ListRequest) -> Option<i64> {
     let exact = request.version_match == Some(VersionMatch::Exact);
     request.version.as_deref().filter(|_| exact).and_then(|version| version.parse().ok())
 }
 
-/// Refuses what is older than it may be: etcd came back from a backup.
-fn not_before(wanted: Option<&str>, current: i64) -> Result<(), RequestError> {
+/// Rejects a state older than required: etcd was restored from a backup.
+fn check_not_older(wanted: Option<&str>, current: i64) -> Result<(), RequestError> {
     match wanted.and_then(|wanted| wanted.parse::<i64>().ok()) {
         Some(wanted) if wanted > current => {
             Err(refusals::error(refusals::too_large(unsigned(wanted), unsigned(current))))
@@ -398,8 +401,8 @@ fn not_before(wanted: Option<&str>, current: i64) -> Result<(), RequestError> {
     }
 }
 
-/// An object with the name and the version that etcd knows it by.
-fn stamped(mut object: Map<String, Value>, key: &ObjectKey, revision: i64) -> Bytes {
+/// Returns the object with the name and version that etcd has for it.
+fn with_key_and_revision(mut object: Map<String, Value>, key: &ObjectKey, revision: i64) -> Bytes {
     let metadata = object.entry("metadata").or_insert_with(|| json!({}));
     if !metadata.is_object() {
         *metadata = json!({});
@@ -408,7 +411,7 @@ fn stamped(mut object: Map<String, Value>, key: &ObjectKey, revision: i64) -> By
     metadata["resourceVersion"] = json!(revision.to_string());
     match (key.namespace(), metadata.as_object_mut()) {
         (Some(namespace), _) => metadata["namespace"] = json!(namespace),
-        // What the value says of a namespace would make it another object than its key does.
+        // A namespace in the value would change the object's key.
         (None, metadata) => {
             metadata.and_then(|metadata| metadata.remove("namespace"));
         }
@@ -416,9 +419,9 @@ fn stamped(mut object: Map<String, Value>, key: &ObjectKey, revision: i64) -> By
     Value::Object(object).to_string().into()
 }
 
-/// What no decoder of objects takes for one, although it has a name.
+/// Returns an object with a name that no decoder accepts.
 fn undecodable() -> Map<String, Value> {
-    let metadata = json!({ "labels": "the value in etcd is no object" });
+    let metadata = json!({ "labels": "the value in etcd is not an object" });
     Map::from_iter([("metadata".to_owned(), metadata)])
 }
 
@@ -429,7 +432,7 @@ fn cancelled(answer: &WatchResponse) -> windlass_object::Status {
     refusals::status(500, "InternalError", &format!("etcd ended the watch: {}", answer.cancel_reason))
 }
 
-/// etcd's refusal in the API's words.
+/// Converts an etcd error to an API error.
 fn refused(status: &tonic::Status) -> RequestError {
     let message = status.message();
     let answer = |code, reason| refusals::error(refusals::status(code, reason, message));
@@ -439,7 +442,7 @@ fn refused(status: &tonic::Status) -> RequestError {
             refusals::error(refusals::status(504, "Timeout", &message))
         }
         Code::OutOfRange => refusals::error(refusals::expired()),
-        Code::Unavailable => RequestError::Transport(format!("etcd cannot be reached: {message}")),
+        Code::Unavailable => RequestError::Transport(format!("etcd is unreachable: {message}")),
         Code::DeadlineExceeded | Code::Cancelled => RequestError::Deadline,
         Code::ResourceExhausted => answer(429, "TooManyRequests"),
         Code::Unauthenticated => answer(401, "Unauthorized"),
@@ -473,7 +476,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_selected_is_a_range_of_keys_that_no_other_prefix_shares() {
+    async fn selection_is_key_range_of_one_prefix() {
         let (from, to) = source(&Selection::default()).range();
         assert!(from == "/things/" && to == "/things0");
         let (from, to) = source(&Selection::in_namespace("a")).range();
@@ -482,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_told_by_its_token_whatever_its_key_holds() {
+    fn continue_token_round_trips_arbitrary_keys() {
         let page = Page::after(7, &[0, 255, b'/', b'k']);
         assert_eq!(Page::parse(&page.to_string()), Some(page));
         for broken in ["", "7", "x/00", "7/zz", "7/000", "7/\u{e9}\u{e9}"] {
@@ -492,7 +495,7 @@ mod tests {
 
     // parity: etcd-client-source-projects
     #[tokio::test]
-    async fn objects_bear_the_names_of_their_keys_and_the_revisions_of_their_last_writes() {
+    async fn object_has_name_of_key_and_revision_of_last_write() {
         let source = source(&Selection::default());
         let item = source.item(&kv("/things/ns/a", r#"{"metadata":{"name":"x","labels":{"l":"v"}}}"#, 3, 9));
         let item: Value = serde_json::from_slice(&item.unwrap()).unwrap();
@@ -503,13 +506,13 @@ mod tests {
         let cluster = source.item(&kv("/things/a", r#"{"metadata":{"name":"x","namespace":"y"}}"#, 3, 9));
         let cluster: Value = serde_json::from_slice(&cluster.unwrap()).unwrap();
         assert_eq!(cluster["metadata"], json!({"name": "a", "resourceVersion": "9"}));
-        for nobody in ["/things/", "/things/ns/a/b", "/other/a"] {
-            assert_eq!(source.item(&kv(nobody, "{}", 1, 1)), None, "{nobody}");
+        for unmapped in ["/things/", "/things/ns/a/b", "/other/a"] {
+            assert_eq!(source.item(&kv(unmapped, "{}", 1, 1)), None, "{unmapped}");
         }
     }
 
     #[tokio::test]
-    async fn value_that_is_no_object_has_a_head_and_no_decoder_takes_it() {
+    async fn malformed_value_has_readable_header_and_is_undecodable() {
         use windlass_object::{Decoder as _, Dynamic, Representation as _, ResourceKind};
         let source = source(&Selection::default());
         let kind = ResourceKind::of::<k8s_openapi::api::core::v1::ConfigMap>();
@@ -522,7 +525,7 @@ mod tests {
 
     // parity: etcd-client-source-projects
     #[tokio::test]
-    async fn events_are_additions_modifications_and_deletions_with_the_last_state() {
+    async fn etcd_events_become_frames_with_last_state_on_deletion() {
         let source = source(&Selection::default());
         let event = |of_type: EventType, kv, prev_kv| Event { r#type: of_type.into(), kv: Some(kv), prev_kv };
         let added = event(EventType::Put, kv("/things/a", "{}", 5, 5), None);
@@ -539,7 +542,7 @@ mod tests {
 
     // parity: etcd-client-source-projects
     #[test]
-    fn refusals_are_told_in_the_words_of_the_api() {
+    fn etcd_errors_become_api_errors() {
         let compacted = tonic::Status::out_of_range("etcdserver: mvcc: required revision has been compacted");
         assert!(refused(&compacted).is_expired());
         let future = tonic::Status::out_of_range("etcdserver: mvcc: required revision is a future revision");
@@ -547,8 +550,8 @@ mod tests {
         assert!(refused(&tonic::Status::permission_denied("no")).is_forbidden());
         assert!(refused(&tonic::Status::resource_exhausted("busy")).is_too_many_requests());
         assert!(matches!(refused(&tonic::Status::unavailable("gone")), RequestError::Transport(_)));
-        assert!(not_before(Some("9"), 8).is_err_and(|error| error.is_too_large_version()));
-        assert!(not_before(Some("9"), 9).is_ok() && not_before(None, 0).is_ok());
+        assert!(check_not_older(Some("9"), 8).is_err_and(|error| error.is_too_large_version()));
+        assert!(check_not_older(Some("9"), 9).is_ok() && check_not_older(None, 0).is_ok());
     }
 
     fn watched(answers: Streaming<WatchResponse>, after: i64) -> EtcdWatch {
@@ -565,7 +568,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn member_that_lags_is_no_backup_that_came_back() {
+    async fn lagging_member_is_not_mistaken_for_restored_backup() {
         let mut watched = watched(no_answers(), 9);
         let created = |revision| {
             let header = Some(super::wire::ResponseHeader { revision });
@@ -573,17 +576,20 @@ mod tests {
         };
         assert!(watched.is_behind(&created(8)) && !watched.is_behind(&created(9)));
         watched.compare(9);
-        assert!(!watched.over && watched.told.is_empty(), "the majority has it");
+        assert!(!watched.over && watched.told.is_empty(), "the quorum has reached it");
         watched.compare(8);
         assert!(watched.over);
-        let Some(Frame::Error(status)) = watched.told.pop_front() else { panic!("nothing was told") };
+        let Some(Frame::Error(status)) = watched.told.pop_front() else { panic!("no error frame") };
         assert!(RequestError::from_status(*status, None).is_too_large_version());
     }
 
     #[tokio::test]
-    async fn labels_and_fields_are_refused_in_so_many_words() {
+    async fn etcd_source_rejects_label_and_field_selectors() {
         let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::default() };
         let refused = source(&selection).list(ListRequest::default()).await;
-        assert_eq!(refused, Err(RequestError::Unsupported("etcd cannot select by labels or fields")));
+        assert_eq!(
+            refused,
+            Err(RequestError::Unsupported("etcd does not support label and field selectors"))
+        );
     }
 }

@@ -1,15 +1,15 @@
-//! What sources other than the API server say in the API's words, which the reflector understands.
+//! Errors of other sources in the format of the API, which the reflector understands.
 
 use serde_json::json;
 use windlass_client::RequestError;
 use windlass_object::{Status, wire};
 
-/// That a version is no longer kept.
+/// Returns the error for a version that is no longer kept.
 pub(super) fn expired() -> Status {
-    status(410, "Expired", "the version asked for is no longer kept")
+    status(410, "Expired", "the requested version is no longer kept")
 }
 
-/// That a version is newer than everything there is.
+/// Returns the error for a version newer than the current version.
 pub(super) fn too_large(wanted: u64, current: u64) -> Status {
     status(504, "Timeout", &format!("Too large resource version: {wanted}, current: {current}"))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong between an informer and its source, told to whom it concerns.
+//! Failures between an informer and its source, and their handler.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,60 +8,60 @@ use windlass_client::{RequestError, one_line_with_rule};
 use windlass_env::catch_panic_sync;
 use windlass_object::ResourceVersion;
 
-/// Is told of everything that goes wrong between an informer and its source, and of what the informer is about to do.
+/// Handler of failures between an informer and its source.
 ///
-/// It cannot change what that is: the informer never gives up. It is called by the informer's own task, so it should
-/// be quick; one that panics is caught. Without one, failures are logged ([`LogWatchErrors`]). Functions are such
-/// handlers.
+/// The handler also receives the next action of the informer, but cannot change it: the informer retries forever. The
+/// informer's own task calls the handler, so the handler must return quickly; a panic is caught. The default handler
+/// logs failures ([`LogWatchErrors`]). Every `Fn(&WatchFailure)` is a handler.
 pub trait WatchErrorHandler: Send + Sync + 'static {
-    /// This went wrong.
+    /// Handles one failure.
     fn failed(&self, failure: &WatchFailure);
 }
 
-/// Something that went wrong between an informer and its source.
+/// A failure between an informer and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchFailure {
-    /// The informer: its kind, and what it selects if that is not everything.
+    /// The informer: its kind, and its selection unless it selects everything.
     pub informer: Arc<str>,
-    /// What it was doing.
+    /// The operation that failed.
     pub during: WatchOperation,
-    /// What went wrong.
+    /// The error.
     pub error: RequestError,
-    /// What it does next.
+    /// The next action of the informer.
     pub next: NextAction,
-    /// After which wait.
+    /// The wait before the next action.
     pub after: Duration,
 }
 
-/// What an informer was doing when something went wrong.
+/// An operation of an informer that can fail.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum WatchOperation {
-    /// It listed in pages.
+    /// Listing in pages.
     List,
-    /// It listed by a stream.
+    /// Listing by a watch-list stream.
     WatchList,
-    /// It opened a watch.
+    /// Opening a watch.
     OpeningWatch,
-    /// It followed a watch that had been open for a while.
+    /// Reading an open watch.
     Watch,
 }
 
-/// What an informer does after something went wrong.
+/// The action of an informer after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// It reads everything again: the newest state, or one no older than this version.
+    /// Reads everything again: the newest state, or a state that is not older than this version.
     Read {
-        /// The version, unless the newest state is read.
+        /// The version; `None` to read the newest state.
         not_older_than: Option<ResourceVersion>,
     },
-    /// It watches from this version on; nothing is read again.
+    /// Watches from this version; nothing is read again.
     Watch {
         /// The version.
         from: ResourceVersion,
     },
 }
 
-/// Writes failures to the log: what is done with them unless somebody else is told.
+/// The default [`WatchErrorHandler`]: writes failures to the log.
 #[derive(Copy, Clone, Debug)]
 pub struct LogWatchErrors;
 
@@ -74,14 +74,14 @@ impl<F: Fn(&WatchFailure) + Send + Sync + 'static> WatchErrorHandler for F {
 impl WatchErrorHandler for LogWatchErrors {
     fn failed(&self, failure: &WatchFailure) {
         let WatchFailure { informer, during, error, next, after } = failure;
-        // Balancers and proxies cut watches all day: an informer that continues from where it was has missed nothing.
+        // Balancers and proxies cut watches all the time. A watch that resumes at its last version misses nothing.
         if *during == WatchOperation::Watch
             && matches!((error, next), (RequestError::Transport(_), NextAction::Watch { .. }))
         {
-            return tracing::debug!(%informer, %error, ?after, "a watch was cut off; it is resumed");
+            return tracing::debug!(%informer, %error, ?after, "watch connection lost; resuming");
         }
         let error = one_line_with_rule(error);
-        tracing::warn!(%informer, %during, error, %next, ?after, "an informer cannot follow its source");
+        tracing::warn!(%informer, %during, error, %next, ?after, "informer cannot follow its source");
     }
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for WatchOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             WatchOperation::List => "list",
-            WatchOperation::WatchList => "list by a stream",
+            WatchOperation::WatchList => "watch-list",
             WatchOperation::OpeningWatch | WatchOperation::Watch => "watch",
         })
     }
@@ -98,14 +98,14 @@ impl fmt::Display for WatchOperation {
 impl fmt::Display for NextAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NextAction::Read { not_older_than: None } => f.write_str("list the newest state"),
+            NextAction::Read { not_older_than: None } => f.write_str("list consistently"),
             NextAction::Read { not_older_than: Some(version) } => write!(f, "list, not older than {version}"),
-            NextAction::Watch { from } => write!(f, "watch from {from} on"),
+            NextAction::Watch { from } => write!(f, "watch from {from}"),
         }
     }
 }
 
-/// The last failure that nothing good has followed yet, and who is told of failures.
+/// The last unresolved failure of a reflector, and the failure handler of its informer.
 #[derive(Clone)]
 pub(crate) struct Trouble(Arc<Shared>);
 
@@ -115,7 +115,7 @@ struct Shared {
 }
 
 impl Trouble {
-    /// That of another reflector of the same informer: its failures are its own, and the same handler is told of them.
+    /// Returns a record for another reflector of the same informer: with its own last failure and the same handler.
     pub(crate) fn sibling(&self) -> Self {
         Self(Arc::new(Shared { last: Mutex::default(), handler: Arc::clone(&self.0.handler) }))
     }
@@ -124,7 +124,7 @@ impl Trouble {
         lock(&self.0.last).clone()
     }
 
-    /// From here on `handler` is told, and nobody else. Returns the one before, for the caller to drop.
+    /// Replaces the handler. Returns the previous handler for the caller to drop.
     pub(crate) fn tell(&self, handler: Arc<dyn WatchErrorHandler>) -> Arc<dyn WatchErrorHandler> {
         std::mem::replace(&mut *lock(&self.0.handler), handler)
     }
@@ -137,7 +137,7 @@ impl Trouble {
         *lock(&self.0.last) = None;
     }
 
-    /// Tells the handler; `false` if it panicked.
+    /// Calls the handler; returns `false` if it panicked.
     pub(super) fn announce(&self, failure: &WatchFailure) -> bool {
         let handler = Arc::clone(&lock(&self.0.handler));
         catch_panic_sync(|| handler.failed(failure)).is_ok()

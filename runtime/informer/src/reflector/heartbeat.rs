@@ -1,19 +1,19 @@
-//! When a reflector last gave a sign of life: what distinguishes one that is stuck from one whose source is quiet or away.
+//! Liveness of a reflector: distinguishes a stuck reflector from a reflector whose source is idle or unreachable.
 //!
-//! Signs of life are progress, and failures that a new process would not mend:
+//! Signs of life are progress and failures that a restart of the process would not fix:
 //!
 //! | attempt | sign of life |
 //! |---|---|
-//! | a list arrived, or got further than every failed one before it, by pages or bytes | yes |
-//! | a request waits for its client's rate limit | that time does not count |
-//! | a watch was opened, sent a frame, or closed as watches do | yes |
-//! | the server answered with an error, 429 with its wait included | yes |
-//! | the source has more than fits | yes |
-//! | no complete answer arrived, and nobody else in the process got one either: the server is away | yes |
-//! | no complete answer arrived although the server answers others, or began to answer this one | no |
+//! | a list arrived, or got further than every failed list before it, in pages or bytes | yes |
+//! | a request waits for the client's rate limiter | the wait does not count |
+//! | a watch was opened, received a frame, or closed normally | yes |
+//! | the server returned an error, including 429 with its `Retry-After` | yes |
+//! | the source exceeds the byte budget | yes |
+//! | no complete response arrived, and no other request of the process got one: the server is unreachable | yes |
+//! | no complete response arrived although the server answers other requests, or began to answer this one | no |
 //!
-//! So an informer is stuck whose lists never arrive completely while the server is there; an outage, a broken conversion
-//! webhook and an overloaded server are for readiness to tell.
+//! An informer is stuck if its lists never arrive completely while the server is reachable. Readiness reports outages,
+//! broken conversion webhooks and overloaded servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,14 +23,14 @@ use windlass_client::{RequestError, RequestProgress};
 use windlass_env::Instant;
 use windlass_object::WireError;
 
-/// How an attempt to read the source failed.
+/// The kind of failure of an attempt to read the source.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// The source refused.
+    /// The source returned an error.
     Refused,
-    /// No complete answer arrived.
+    /// No complete response arrived.
     Unfinished {
-        /// Whether the source answers the requests of this process, as far as is known.
+        /// Whether the source is known to answer other requests of this process.
         answers: bool,
     },
 }
@@ -53,7 +53,7 @@ impl Attempt {
         }
     }
 
-    /// Whether a new process would fare no better.
+    /// Returns whether a restart of the process would not help.
     pub(super) fn is_life(self) -> bool {
         match self {
             Attempt::Refused | Attempt::Unfinished { answers: false } => true,
@@ -62,35 +62,35 @@ impl Attempt {
     }
 }
 
-/// The last time that a reflector gave a sign of life. Clones share it. It is beaten with every frame of a watch, so it costs
-/// two stores and no lock. It has a resolution of one millisecond and publishes no other memory.
+/// The last sign of life of a reflector. Clones share it. Every frame of a watch updates it, so an update costs two
+/// stores and no lock. The resolution is one millisecond; the atomic publishes no other memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Heartbeat {
     last: Arc<AtomicU64>,
     progress: RequestProgress,
 }
 
-/// Of a reflector that has not begun.
+/// The value before the reflector starts.
 const NEVER: u64 = u64::MAX;
 
 impl Heartbeat {
-    /// Creates the pulse of a reflector whose source records its progress in `progress`.
+    /// Creates the heartbeat of a reflector whose source records its progress in `progress`.
     pub(crate) fn new(progress: RequestProgress) -> Self {
         Self { last: Arc::new(AtomicU64::new(NEVER)), progress }
     }
 
-    /// Returns where the source records the progress of its requests.
+    /// Returns the progress of the source's requests.
     pub(crate) fn progress(&self) -> &RequestProgress {
         &self.progress
     }
 
-    /// Notes a sign of life.
+    /// Records a sign of life.
     pub(crate) fn beat(&self, now: Instant) {
         self.last.store(millis(now), Ordering::Relaxed);
         self.progress.reset_wait();
     }
 
-    /// For how long none was taken, to the millisecond; zero for a reflector that has not begun.
+    /// Returns the time since the last sign of life, in milliseconds; zero before the reflector starts.
     pub(crate) fn silence(&self, now: Instant) -> Duration {
         let last = match self.last.load(Ordering::Relaxed) {
             NEVER => return Duration::ZERO,
@@ -100,7 +100,7 @@ impl Heartbeat {
     }
 }
 
-/// A time as what is timed here stores it: never the largest number, which stands for none.
+/// Converts an instant to its stored form; never returns [`NEVER`], which means "none".
 pub(crate) fn millis(at: Instant) -> u64 {
     u64::try_from(at.since_origin().as_millis()).unwrap_or(NEVER - 1)
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_is_a_sign_of_life_unless_the_server_answers_others() {
+    fn failure_is_sign_of_life_unless_server_answers_others() {
         let status = |code| RequestError::from_status(wire::status(code, b"{}"), None);
         let refused = [status(429), status(500), status(503), status(404), RequestError::NoRoom("".into())];
         let unfinished = [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_begins_with_the_last_beat_of_any_clone_and_not_before_the_first() {
+    fn silence_starts_at_last_beat_of_any_clone() {
         let (pulse, at) = (Heartbeat::new(RequestProgress::default()), |millis| {
             Instant::ORIGIN + Duration::from_millis(millis)
         });
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(pulse.silence(at(5)), Duration::ZERO);
         other.beat(at(5));
         assert_eq!(pulse.silence(at(12)), Duration::from_millis(7));
-        assert_eq!(pulse.silence(at(4)), Duration::ZERO, "a look from before the beat");
+        assert_eq!(pulse.silence(at(4)), Duration::ZERO, "a check at a time before the beat");
         pulse.beat(Instant::NEVER);
         assert_eq!(pulse.silence(Instant::NEVER), Duration::ZERO);
     }

@@ -1,12 +1,13 @@
-//! Bytes in, items out: where objects are decoded, one by one.
+//! Decodes the bytes of objects into queue items, one by one.
 //!
-//! An object that cannot be decoded becomes an item that says so, with the head read off its bytes; it never
-//! fails its neighbors. So does one that the transform of its user refuses. An object that is already held at the same
-//! version is not decoded again, and not transformed again; a quarantined object is, in every list, and a failure at a
-//! version that was reported is not reported again. A page of any length is decoded a few objects at a time, with room
-//! for other tasks in between. What would pass the byte budget is refused before it is decoded; what is of another part,
-//! because the source sent more than it was asked for, is left out before that, by what its beginning says: whether the
-//! rest of it is sound is for those to judge who keep it.
+//! An object that cannot be decoded becomes an item with the error and the header from its bytes; it never affects
+//! other objects. The same applies to an object that the user's transform rejects. An object that is cached at the same
+//! version is neither decoded nor transformed again. A quarantined object is decoded again in every list, but a failure
+//! at a known version is reported once.
+//!
+//! A page is decoded in chunks that yield to other tasks. An object over the byte budget is rejected before it is
+//! decoded. An object of another partition (sent by a source that does not filter) is dropped by its header alone; its
+//! rest is not validated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use crate::settings::{IngestOptions, Transform};
 use crate::store::{Snapshot, Store};
 use crate::sync::yield_now;
 
-/// How many objects are decoded without a pause: few enough to be done in about a millisecond.
+/// Objects that are decoded without yielding: about one millisecond of work.
 const CHUNK: usize = 64;
 
-/// The decoder of one part of an informer, and what is already held.
+/// The decoder of one partition of an informer.
 pub(crate) struct ObjectIngest {
     informer: Arc<str>,
     partition: Partition,
@@ -36,26 +37,26 @@ pub(crate) struct ObjectIngest {
     decoder: Box<dyn AnyDecoder>,
     transform: Option<Transform>,
     budget: Arc<ByteBudget>,
-    /// The books of the list that is under way.
+    /// The budget reservation of the list in progress.
     tally: Option<ListReservation>,
     store: Arc<Store<Object>>,
     metrics: InformerMetrics,
-    /// Whether the source has sent what it was not asked for.
+    /// Whether the source has sent objects of other partitions.
     unfiltered: bool,
 }
 
-/// What a frame of a watch, or of a list that comes as a stream, is about.
+/// The content of a frame of a watch or of a watch-list stream.
 pub(crate) enum FrameContent {
     /// An object of this part.
     Ours(Item<Object>),
-    /// An object of another part, at this version, if that can be read.
+    /// An object of another partition, at this version if it is readable.
     Foreign(Option<ResourceVersion>),
 }
 
-/// Whose an object is.
+/// The partition check of an object.
 enum ShardCheck {
     Ours(ObjectHeader),
-    /// Of another part, at this version.
+    /// An object of another partition, at this version.
     Foreign(Option<ResourceVersion>),
 }
 
@@ -87,27 +88,27 @@ impl ObjectIngest {
         }
     }
 
-    /// Notes that a list begins, which replaces all that is held of this part.
+    /// Begins a list that replaces all cached objects of this partition.
     pub(crate) fn begin_list(&mut self) {
-        // Whatever was begun before is given up first, for of a part there is one at a time.
+        // Cancel the previous list first: a partition has one list at a time.
         self.give_up_list();
         self.tally = Some(self.budget.begin_list(&self.partition));
     }
 
-    /// Notes that the list that was begun will not be taken in, and takes up no room any more.
+    /// Cancels the list in progress and releases its reservation.
     pub(crate) fn give_up_list(&mut self) {
         self.tally = None;
     }
 
-    /// Notes that the list that was begun has been taken in whole, and is about to be passed on.
+    /// Completes the list in progress, before it is queued.
     pub(crate) fn list_fits(&mut self) {
         if let Some(tally) = self.tally.take() {
             tally.complete();
         }
     }
 
-    /// How long a page may be, in bytes, that could be held; `None` for any. Where the rest is left out here, since
-    /// the server does not know of shards, a page says nothing about how much of it is ours.
+    /// Returns the maximum size of a page in bytes; `None` for no limit. If shards are filtered in the client, the size
+    /// of a page says nothing about the objects that are kept.
     pub(crate) fn longest_page(&self) -> Option<u64> {
         match self.partition {
             Partition::Shard(_) => None,
@@ -115,27 +116,27 @@ impl ObjectIngest {
         }
     }
 
-    /// Notes that a page was longer than that; returns what there is to say about it.
+    /// Records a page over the maximum size; returns the error.
     pub(crate) fn page_too_long(&self) -> RequestError {
         self.budget.page_too_long(&self.partition).map_or_else(lifted_meanwhile, no_room)
     }
 
-    /// Whether what is held of this part at a version is what the server has at that version.
+    /// Returns whether a cached object at a version equals the server's object at that version.
     pub(crate) fn trusts(&self, partition: &Partition) -> bool {
         self.store.snapshot().progress().trusts(partition)
     }
 
-    /// The items of a page. `trust` says whether an object held at a version is what the server has at that
-    /// version.
+    /// Returns the items of a page. `trust` states whether a cached object at a version equals the server's object at
+    /// that version.
     ///
-    /// An item without a readable head is reported and left out: which object it is nobody can say. So is, in silence,
-    /// one of another part.
+    /// An item without a readable header is reported and dropped, because its key is unknown. An item of another
+    /// partition is dropped silently.
     ///
     /// # Errors
-    /// [`RequestError::NoRoom`] if the list that this page belongs to does not fit into the budget.
+    /// [`RequestError::NoRoom`] if the list of this page exceeds the byte budget.
     ///
     /// # Cancel safety
-    /// Dropping the future drops what was decoded.
+    /// Dropping the future drops the decoded items.
     pub(crate) async fn page(
         &mut self,
         raws: &[Bytes],
@@ -152,23 +153,23 @@ impl ObjectIngest {
         Ok(items)
     }
 
-    /// An object of a list that comes as a stream; `trust` is that of [`page`](Self::page). `told` says what the stream
-    /// has told of it before, whose place it takes.
+    /// Returns an object of a watch-list stream; `trust` as in [`page`](Self::page). `known` has the items of the
+    /// stream so far, which the object can replace.
     ///
     /// # Errors
-    /// If its head cannot be read, or if the list does not fit into the budget.
+    /// If the header cannot be read, or if the list exceeds the byte budget.
     pub(crate) fn initial(
         &mut self,
         raw: &Bytes,
         trust: bool,
-        told: &BTreeMap<ObjectKey, Item<Object>>,
+        known: &BTreeMap<ObjectKey, Item<Object>>,
     ) -> Result<FrameContent, RequestError> {
         let head = match self.look(raw)? {
             ShardCheck::Ours(head) => head,
             ShardCheck::Foreign(version) => return Ok(FrameContent::Foreign(version)),
         };
-        if let Some(told) = told.get(&head.key) {
-            self.take_back(told);
+        if let Some(known) = known.get(&head.key) {
+            self.take_back(known);
         }
         self.list(raw).map_err(no_room)?;
         let held = trust.then(|| self.store.snapshot());
@@ -176,17 +177,17 @@ impl ObjectIngest {
         Ok(FrameContent::Ours(Item { head, body, bytes: size(raw) }))
     }
 
-    /// Takes an item of the list that is under way out of its books.
-    pub(crate) fn take_back(&self, told: &Item<Object>) {
+    /// Removes an item from the reservation of the list in progress.
+    pub(crate) fn take_back(&self, known: &Item<Object>) {
         if let Some(tally) = &self.tally {
-            tally.take_back(told.bytes);
+            tally.take_back(known.bytes);
         }
     }
 
-    /// The object of a watch frame.
+    /// Returns the object of a watch frame.
     ///
     /// # Errors
-    /// If its head cannot be read, or if there is no room for it.
+    /// If the header cannot be read, or if the object exceeds the byte budget.
     pub(crate) fn item(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
         let head = match self.look(raw)? {
             ShardCheck::Ours(head) => head,
@@ -197,24 +198,24 @@ impl ObjectIngest {
         Ok(FrameContent::Ours(Item { head, body, bytes: size(raw) }))
     }
 
-    /// The object of a deletion. That its last state cannot be decoded is no reason for alarm.
+    /// Returns the object of a deletion. An undecodable final state is not reported.
     ///
     /// # Errors
-    /// If its head cannot be read.
+    /// If the header cannot be read.
     pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
         let head = match self.look(raw)? {
             ShardCheck::Ours(head) => head,
             ShardCheck::Foreign(version) => return Ok(FrameContent::Foreign(version)),
         };
         let body = self.decode(&head, raw);
-        // It is about to make room.
+        // A deletion frees memory, so it needs no reservation.
         Ok(FrameContent::Ours(Item { head, body, bytes: 0 }))
     }
 
-    /// Whose an object is. Of one of another part nothing is checked that need not be read.
+    /// Checks the partition of an object. An object of another partition is not validated further.
     ///
     /// # Errors
-    /// If its head cannot be read.
+    /// If the header cannot be read.
     fn look(&mut self, raw: &Bytes) -> Result<ShardCheck, WireError> {
         let narrowed = self.partition != Partition::Whole;
         if let Some(head) = narrowed.then(|| wire::peek_header(raw)).flatten()
@@ -226,19 +227,19 @@ impl ObjectIngest {
         Ok(if self.is_foreign(&head) { ShardCheck::Foreign(head.version) } else { ShardCheck::Ours(head) })
     }
 
-    /// Whether the object is of another part.
+    /// Returns whether the object belongs to another partition.
     fn is_foreign(&mut self, head: &ObjectHeader) -> bool {
         let foreign = !self.partition.holds(&head.key, head.uid.as_ref());
         if foreign && !std::mem::replace(&mut self.unfiltered, true) {
             tracing::info!(
                 informer = %self.informer, partition = %self.partition,
-                "the source sends more than it was asked for; the rest is left out here"
+                "source does not filter by partition; filtering in the client"
             );
         }
         foreign
     }
 
-    /// An item of a list; nothing if it has no readable head, or is of another part.
+    /// Returns an item of a list; `None` if its header is unreadable or if it belongs to another partition.
     fn listed(
         &mut self,
         raw: &Bytes,
@@ -250,7 +251,7 @@ impl ObjectIngest {
         Ok(Some(Item { head, body, bytes: size(raw) }))
     }
 
-    /// Takes an object into the books of the list that is under way.
+    /// Adds an object to the reservation of the list in progress.
     fn list(&mut self, raw: &Bytes) -> Result<(), OverBudget> {
         let listed = self.tally.as_ref().map_or(Ok(()), |tally| tally.list(size(raw)));
         if listed.is_err() {
@@ -259,10 +260,10 @@ impl ObjectIngest {
         listed
     }
 
-    /// Returns what a list says of an object: what is held at its version, or else what its bytes decode to.
+    /// Returns the body of a listed object: the cached object at its version, or else the decoded bytes.
     fn body(&mut self, head: &ObjectHeader, raw: &Bytes, held: Option<&Snapshot<Object>>) -> Body<Object> {
         match held {
-            // Its failure at this version was reported.
+            // The failure at this version was already reported.
             Some(held) if is_quarantined(held, head) => self.decode(head, raw),
             held => match held.and_then(|held| already_held(held, self.head, head)) {
                 Some(object) => Body::Decoded(object),
@@ -277,14 +278,14 @@ impl ObjectIngest {
             self.metrics.decode_failures.inc();
             tracing::warn!(
                 informer = %self.informer, key = %head.key, error = %error,
-                "an object cannot be decoded and is put in quarantine until it changes"
+                "undecodable object quarantined until it changes"
             );
         }
         body
     }
 
-    /// Decodes and transforms. A decoder or a transform that panics refuses the object like any other, and is used
-    /// again.
+    /// Decodes and transforms an object. A panic of the decoder or the transform counts as an error of that object;
+    /// both are used again.
     fn decode(&mut self, head: &ObjectHeader, raw: &Bytes) -> Body<Object> {
         let decoded = match catch_panic_sync(|| self.decoder.decode(raw)) {
             Ok(Ok(object)) => self.transformed(head, object),
@@ -299,14 +300,14 @@ impl ObjectIngest {
         match catch_panic_sync(|| transform(&mut object)) {
             Ok(Ok(())) if (self.head)(&object) == *head => Ok(object),
             Ok(Ok(())) => Err("the transform changed the name, the UID or the version".to_owned()),
-            Ok(Err(error)) => Err(format!("the transform refused it: {error}")),
+            Ok(Err(error)) => Err(format!("the transform rejected the object: {error}")),
             Err(panic) => Err(format!("the transform panicked: {panic}")),
         }
     }
 
     fn report_headless(&self, error: &WireError) {
         self.metrics.decode_failures.inc();
-        tracing::warn!(informer = %self.informer, %error, "an object without a readable name cannot be kept");
+        tracing::warn!(informer = %self.informer, %error, "object without a readable name dropped");
     }
 }
 
@@ -315,9 +316,7 @@ fn undecodable(error: String, raw: &Bytes) -> Body<Object> {
 }
 
 fn lifted_meanwhile() -> RequestError {
-    RequestError::NoRoom(
-        "the list was longer than the byte budget, which has been lifted meanwhile".to_owned(),
-    )
+    RequestError::NoRoom("the list exceeded the byte budget, which was removed in the meantime".to_owned())
 }
 
 fn no_room(refusal: OverBudget) -> RequestError {
@@ -328,17 +327,19 @@ fn size(raw: &Bytes) -> u32 {
     u32::try_from(raw.len()).unwrap_or(u32::MAX)
 }
 
-/// Returns the object that is held, if it is held at the version that was told. A quarantined object is decoded again: a
-/// server that converts objects can send other bytes at the same version.
-fn already_held(held: &Snapshot<Object>, head: HeadOf, told: &ObjectHeader) -> Option<Object> {
-    // Without a version nobody can say that nothing changed.
-    told.version.as_ref()?;
-    held.objects().get(&told.key).filter(|object| head(object) == *told).cloned()
+/// Returns the cached object if its header equals `observed`. A quarantined object is decoded again, because a
+/// converting server can send other bytes at the same version.
+fn already_held(held: &Snapshot<Object>, head: HeadOf, observed: &ObjectHeader) -> Option<Object> {
+    // Without a version, equality proves nothing.
+    observed.version.as_ref()?;
+    held.objects().get(&observed.key).filter(|object| head(object) == *observed).cloned()
 }
 
-/// Whether the object is in quarantine at the version that was told, so that its failure was reported.
-fn is_quarantined<S>(held: &Snapshot<S>, told: &ObjectHeader) -> bool {
-    held.quarantined().get(&told.key).is_some_and(|it| it.uid == told.uid && it.version == told.version)
+/// Returns whether the object is quarantined at this version, so that its failure was already reported.
+fn is_quarantined<S>(held: &Snapshot<S>, observed: &ObjectHeader) -> bool {
+    held.quarantined()
+        .get(&observed.key)
+        .is_some_and(|it| it.uid == observed.uid && it.version == observed.version)
 }
 
 #[cfg(test)]
@@ -392,10 +393,10 @@ mod tests {
         writer.apply(Batch::Replacement { deltas, list });
     }
 
-    fn ours(told: FrameContent) -> Item<Object> {
-        match told {
+    fn ours(content: FrameContent) -> Item<Object> {
+        match content {
             FrameContent::Ours(item) => item,
-            FrameContent::Foreign(version) => panic!("left out at {version:?}"),
+            FrameContent::Foreign(version) => panic!("dropped at {version:?}"),
         }
     }
 
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_held_at_the_same_version_is_not_decoded_again_unless_versions_cannot_be_trusted() {
+    async fn cached_version_is_not_decoded_again_unless_versions_are_untrusted() {
         let (mut intake, mut writer, metrics) = intake();
         let raws = [object("a", "u", 1, "v"), undecodable("b", "w", 2)];
         let first = intake.page(&raws, true).await.unwrap();
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_object_of_the_same_name_and_version_is_decoded() {
+    async fn recreated_object_at_same_version_is_decoded() {
         let (mut intake, mut writer, _) = intake();
         let first = intake.page(&[object("a", "u", 1, "v")], true).await.unwrap();
         keep(&mut writer, first.clone());
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_beyond_the_beginning_of_an_object_is_judged_by_the_part_it_is_of_alone() {
+    fn only_own_partition_reports_object_with_malformed_body() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let (store, budget) = (Arc::new(Store::new()), Arc::new(ByteBudget::new(None, metrics.clone())));
         let admission = IngestOptions { keep_managed_fields: false, transform: None, budget };
@@ -440,7 +441,8 @@ mod tests {
             let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))
         };
-        let foreign = |told| matches!(told, Ok(FrameContent::Foreign(version)) if version == Some(at(7)));
+        let foreign =
+            |content| matches!(content, Ok(FrameContent::Foreign(version)) if version == Some(at(7)));
         assert!(foreign(intake.item(&broken("depot"))) && foreign(intake.deleted(&broken("depot"))));
         assert_eq!(metrics.decode_failures.get(), 0);
         assert!(intake.item(&broken("shop")).is_err());
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn long_page_leaves_room_for_other_tasks_while_it_is_decoded() {
+    fn decoding_long_page_yields_to_other_tasks() {
         let (mut intake, ..) = intake();
         let raws: Vec<_> = (0..CHUNK * 3).map(|n| object(&format!("o{n}"), "u", 1, "v")).collect();
         let mut page = pin!(intake.page(&raws, true));
@@ -462,23 +464,23 @@ mod tests {
         assert_eq!((items.len(), pauses), (raws.len(), 3));
     }
 
-    /// Refuses by panicking.
-    struct Brittle;
+    /// A decoder that panics instead of returning an error.
+    struct PanickingDecoder;
 
-    impl Representation for Brittle {
+    impl Representation for PanickingDecoder {
         type Object = ConfigMap;
-        type Decoder = Brittle;
+        type Decoder = PanickingDecoder;
 
         fn kind(&self) -> ResourceKind {
             ResourceKind::of::<ConfigMap>()
         }
 
-        fn decoder(&self) -> Brittle {
-            Brittle
+        fn decoder(&self) -> PanickingDecoder {
+            PanickingDecoder
         }
     }
 
-    impl Decoder for Brittle {
+    impl Decoder for PanickingDecoder {
         type Object = ConfigMap;
 
         fn decode(&mut self, raw: &Bytes) -> Result<ConfigMap, DecodeError> {
@@ -488,11 +490,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn decoder_that_panics_refuses_one_object_and_is_used_again() {
+    async fn panicking_decoder_rejects_one_object_and_is_reused() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let budget = Arc::new(ByteBudget::new(None, metrics.clone()));
         let admission = IngestOptions { keep_managed_fields: false, transform: None, budget };
-        let mut intake = part(&Codec::of(Brittle), &Arc::new(Store::new()), &metrics, admission);
+        let mut intake = part(&Codec::of(PanickingDecoder), &Arc::new(Store::new()), &metrics, admission);
         let items = intake.page(&[undecodable("a", "u", 1), object("b", "w", 2, "v")], true).await.unwrap();
         assert!(matches!(&items[0].body, Body::Undecodable { error, .. } if error.contains("panicked")));
         assert!(decoded(&items[1]).is_some());
@@ -505,8 +507,8 @@ mod tests {
         }
     }
 
-    /// Drops the data, refuses `b`, panics at `c`, renames `d`.
-    fn moody(map: &mut Object) -> Result<(), String> {
+    /// Drops the data, rejects `b`, panics at `c`, renames `d`.
+    fn failing_transform(map: &mut Object) -> Result<(), String> {
         let map: &mut ConfigMap = Arc::get_mut(map).and_then(|map| map.downcast_mut()).expect("just decoded");
         map.data = None;
         match map.metadata.name.as_deref() {
@@ -523,14 +525,14 @@ mod tests {
     // parity: transformer-runs-enqueue-twice, test-store-resource-version-with-non, errors-store-transform-lose
     // parity: transformers-per-kind-default
     #[tokio::test(start_paused = true)]
-    async fn transform_that_refuses_panics_or_renames_costs_that_object_alone() {
-        let (mut intake, _, metrics) = intake_with(Some(Arc::new(moody)), None);
+    async fn failing_transform_affects_that_object_only() {
+        let (mut intake, _, metrics) = intake_with(Some(Arc::new(failing_transform)), None);
         let raws = ["a", "b", "c", "d", "e"].map(|name| object(name, "u", 1, "v"));
         let items = intake.page(&raws, true).await.unwrap();
         let reasons: Vec<_> = items.iter().map(reason).collect();
         let expected = [
             "",
-            "the transform refused it: not b",
+            "the transform rejected the object: not b",
             "the transform panicked: a bug in a transform",
             "the transform changed the name, the UID or the version",
             "",
@@ -541,7 +543,7 @@ mod tests {
 
     // parity: transformer-runs-enqueue-twice, test-transforming-informer, transformers-per-kind-default
     #[tokio::test(start_paused = true)]
-    async fn transform_sees_every_state_that_is_decoded_once_and_deletions_too() {
+    async fn transform_runs_once_per_decoded_state_including_deletions() {
         let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = Arc::clone(&runs);
         let counting = move |_: &mut Object| {
@@ -560,7 +562,7 @@ mod tests {
 
     // parity: memory-caches-selector-per, memory-22-7-k
     #[tokio::test(start_paused = true)]
-    async fn list_that_does_not_fit_is_given_up_before_the_object_too_many_is_decoded() {
+    async fn list_over_budget_is_canceled_before_excess_object_is_decoded() {
         let raws: Vec<_> = (0..10).map(|n| object(&format!("o{n}"), "u", 1, "v")).collect();
         let limit = u64::from(size(&raws[0])) * 3;
         let decoded = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -576,11 +578,11 @@ mod tests {
         assert_eq!(metrics.over_budget.get(), 1);
         assert_eq!(decoded.load(std::sync::atomic::Ordering::Relaxed), 3);
         intake.begin_list();
-        assert_eq!(intake.page(&raws[..3], true).await.unwrap().len(), 3, "every list begins at nothing");
+        assert_eq!(intake.page(&raws[..3], true).await.unwrap().len(), 3, "every list starts empty");
     }
 
     #[test]
-    fn what_waits_for_the_store_counts_until_the_store_has_it() {
+    fn queued_objects_count_until_stored() {
         let raw = object("a", "u", 1, "v");
         let limit = u64::from(size(&raw)) * 2;
         let (mut intake, mut writer, _) = intake_with(None, Some(limit));
@@ -588,7 +590,7 @@ mod tests {
         let other = ours(intake.item(&object("b", "w", 2, "v")).unwrap());
         assert!(matches!(intake.item(&object("c", "x", 3, "v")), Err(RequestError::NoRoom(_))));
         writer.apply(Batch::Changes(vec![Delta::Added(first), Delta::Added(other)]));
-        assert!(intake.item(&object("a", "u", 4, "w")).is_ok(), "it takes the place of what is held");
-        assert!(intake.deleted(&object("b", "w", 5, "v")).is_ok(), "an end needs no room");
+        assert!(intake.item(&object("a", "u", 4, "w")).is_ok(), "it replaces the cached object");
+        assert!(intake.deleted(&object("b", "w", 5, "v")).is_ok(), "a deletion needs no reservation");
     }
 }

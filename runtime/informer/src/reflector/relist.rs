@@ -1,15 +1,15 @@
-//! Asking a reflector for a fresh list of its source, for callers that cannot rely on the watch.
+//! Requests for a fresh list of the source, for callers that cannot rely on the watch.
 //!
-//! A watch that is stalled, or that is fed by a server whose own cache has stopped, looks like one of a quiet
-//! cluster. Only a consistent list distinguishes the two.
+//! A stalled watch, or a watch of a server whose own cache has stopped, looks like the watch of an idle cluster. Only a
+//! consistent list distinguishes them.
 //!
 //! Guarantees:
-//! - A request is granted by a consistent list that begins after the request. The list that is in flight does not count.
-//! - Requests coalesce: one list grants every request that came before it began.
-//! - Lists on request are spaced ([`pause_after`]): after one that took a time `t`, successful or not, the next begins no
-//!   earlier than `10 * t` later, at least 1 s and at most 60 s. A list that the source rejects is repeated after the backoff of
-//!   the reflector, and the watch continues meanwhile. An urgent request waits for none of that, and abandons
-//!   the list that is in flight.
+//! - A request is granted by a consistent list that begins after the request. The list in flight does not count.
+//! - Requests coalesce: one list grants all requests that arrived before it began.
+//! - Lists on request are spaced ([`pause_after`]). A list that took the time `t`, successful or not, is followed
+//!   by a pause of `10 * t`, within 1 s and 60 s. A list that the source rejects is repeated after the reflector's
+//!   backoff; the watch continues in the meantime. An urgent request bypasses these waits and aborts the list in
+//!   flight.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -25,14 +25,14 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two lists on request.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Both ends of the requests. Cheap to clone; clones are one.
+/// The sender of relist requests. Cheap to clone; all clones share one channel.
 #[derive(Clone, Debug)]
 pub(crate) struct RelistHandle {
     asked: Sender<Asked>,
     given: Sender<RelistReply>,
 }
 
-/// How many requests there were.
+/// Counters of the requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct Asked {
     /// The newest request.
@@ -41,7 +41,7 @@ struct Asked {
     urgent: u64,
 }
 
-/// How soon a request must be seen to.
+/// Priority of a relist request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
     /// After the pause that follows the last list on request.
@@ -54,23 +54,23 @@ pub(crate) enum Urgency {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct RelistReply {
     ticket: u64,
-    /// Where the list stands in the queue to the store; `None` before the first grant.
+    /// The queue position of the list; `None` before the first grant.
     position: Option<Position>,
 }
 
-/// The reflector's end: the requests that it must see to.
+/// The reflector's receiver of relist requests.
 #[derive(Debug)]
 pub(crate) struct RelistReceiver {
     env: Env,
     asked: Receiver<Asked>,
     given: Sender<RelistReply>,
-    /// The newest request at the time when the last list began.
+    /// The newest request when the last list began.
     looked: u64,
     /// The newest request that was granted.
     granted: u64,
-    /// When the last list on request began, until it ends.
+    /// Start of the current list on request; `None` when none is in flight.
     began: Option<Instant>,
-    /// When the next list on request can begin.
+    /// The earliest start of the next list on request.
     not_before: Instant,
 }
 
@@ -104,16 +104,16 @@ impl RelistHandle {
         ticket
     }
 
-    /// Returns the queue position behind which the ticket's list is in the store; `None` while it was not listed.
+    /// Returns the queue position behind the ticket's list; `None` until that list is queued.
     pub(crate) fn given(&self, ticket: u64) -> Option<Position> {
         let given = self.given.get();
         given.position.filter(|_| given.ticket >= ticket)
     }
 
-    /// Waits until the ticket's list has been passed on. Never completes if the reflector is gone.
+    /// Waits until the ticket's list is queued for the store. Never completes after the reflector has stopped.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait, and not the request.
+    /// Dropping the future ends the wait; the request stays.
     pub(crate) async fn granted(&self, ticket: u64) -> Position {
         let given = self.given.subscribe().wait_for(|it| it.position.is_some() && it.ticket >= ticket).await;
         match given.ok().and_then(|given| given.position) {
@@ -124,14 +124,14 @@ impl RelistHandle {
 }
 
 impl RelistReceiver {
-    /// Notes that a list begins. Returns the newest request: a list that begins now grants it.
+    /// Records the start of a list. Returns the newest request, which this list will grant.
     pub(crate) fn look(&mut self) -> u64 {
         self.looked = self.asked.get().newest;
         self.began = self.are_pending().then(|| self.env.now());
         self.looked
     }
 
-    /// Notes that the list which began last has ended, successfully or not.
+    /// Records the end of the last list, successful or not.
     pub(crate) fn looked(&mut self) {
         let now = self.env.now();
         if let Some(began) = self.began.take() {
@@ -139,7 +139,7 @@ impl RelistReceiver {
         }
     }
 
-    /// Whether an urgent request was not granted.
+    /// Returns whether an urgent request is pending.
     pub(crate) fn are_urgent(&self) -> bool {
         self.asked.get().urgent > self.granted
     }
@@ -149,68 +149,68 @@ impl RelistReceiver {
         self.not_before = self.not_before.max(until);
     }
 
-    /// Whether a request was not granted, be it due or not.
+    /// Returns whether a request is pending, due or not.
     pub(crate) fn are_pending(&self) -> bool {
         self.asked.get().newest > self.granted
     }
 
-    /// Whether a request is due that was not granted.
+    /// Returns whether a pending request is due.
     pub(crate) fn are_open(&self) -> bool {
         let Asked { newest, urgent } = self.asked.get();
         urgent > self.granted || newest > self.granted && self.env.now() >= self.not_before
     }
 
-    /// Waits until a request is due that was not granted.
+    /// Waits until a pending request is due.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Dropping the future ends the wait.
     pub(crate) async fn opened(&self) {
         self.due(self.granted).await;
     }
 
-    /// Waits until a request is due that is younger than the last list.
+    /// Waits until a request that arrived after the start of the last list is due.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Dropping the future ends the wait.
     pub(crate) async fn opened_since_look(&self) {
         self.due(self.looked.max(self.granted)).await;
     }
 
-    /// Waits for an urgent request that is younger than the last list.
+    /// Waits for an urgent request that arrived after the start of the last list.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Dropping the future ends the wait.
     pub(crate) async fn overtaken(&self) {
         let seen = self.looked.max(self.granted);
-        self.asked_for(|asked| asked.urgent > seen).await;
+        self.request_where(|asked| asked.urgent > seen).await;
     }
 
     async fn due(&self, seen: u64) {
-        let asked = self.asked_for(|asked| asked.newest > seen).await;
+        let asked = self.request_where(|asked| asked.newest > seen).await;
         if asked.urgent > seen || self.env.now() >= self.not_before {
             return;
         }
-        let urgent = self.asked_for(|asked| asked.urgent > seen);
+        let urgent = self.request_where(|asked| asked.urgent > seen);
         future::select(pin!(urgent), pin!(self.env.sleep_until(self.not_before))).await;
     }
 
-    async fn asked_for(&self, wanted: impl FnMut(&Asked) -> bool) -> Asked {
+    async fn request_where(&self, wanted: impl FnMut(&Asked) -> bool) -> Asked {
         match self.asked.clone().wait_for(wanted).await {
             Ok(asked) => asked,
-            // No caller is left.
+            // All senders are dropped.
             Err(_) => future::pending().await,
         }
     }
 
-    /// Grants the requests up to `ticket`: what the last list found is in the store once it has come to `position`.
+    /// Grants the requests up to `ticket`: the last list is in the store once the queue has processed `position`.
     pub(crate) fn grant(&mut self, ticket: u64, position: Position) {
         self.granted = ticket;
         self.given.set(RelistReply { ticket, position: Some(position) });
     }
 }
 
-/// Returns the pause after a list on request that took this long: lists on request take at most a tenth of the time,
-/// unless that would delay a request by more than a minute.
+/// Returns the pause after a list on request that took `took`. Lists on request use at most a tenth of the time, unless
+/// that would delay a request by more than a minute.
 fn pause_after(took: Duration) -> Duration {
     took.saturating_mul(10).clamp(MIN_PAUSE, MAX_PAUSE)
 }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pause_between_lists_on_request_is_ten_times_the_last_list() {
+    fn pause_between_requested_lists_is_ten_times_list_duration() {
         for (took_ms, pause_ms) in [(0, 1_000), (99, 1_000), (300, 3_000), (6_000, 60_000), (900_000, 60_000)]
         {
             let pause = pause_after(Duration::from_millis(took_ms));

@@ -1,4 +1,4 @@
-//! The states of a reflector, and what follows from what. No effects here.
+//! The states of a reflector and their transitions, without side effects.
 
 use std::time::Duration;
 
@@ -9,44 +9,44 @@ use windlass_object::{ResourceVersion, WireError};
 use super::failure::NextAction;
 use crate::backoff::{Backoff, BackoffReason};
 
-/// A stream that ended sooner than this without news is no better than a refusal.
+/// A watch that ended sooner than this without a change counts as rejected.
 const MIN_WATCH: Duration = Duration::from_secs(1);
-/// A stream that was open this long worked, whatever ended it: balancers and proxies cut what is old or idle, many
-/// of them every minute. Not shorter than the longest step of the ramp, so that a source that breaks every watch
-/// is not asked more often for it.
+/// A watch that was open for this long worked, whatever ended it: balancers and proxies close old or idle connections,
+/// often many per minute. It is not shorter than the longest backoff step, so a source that breaks every watch does not
+/// get more requests.
 const LONG_WATCH: Duration = Backoff::MAX;
-/// The longest wait a server can ask for. It asks on its own behalf and wants relief, not silence: beyond this it
-/// may as well say so again, and a broken answer must not silence an informer for hours.
+/// The longest `Retry-After` that is honored. The server can repeat it after that time; a malformed response must not
+/// block an informer for hours.
 const MAX_WISH: Duration = Duration::from_secs(60);
 
-/// How long a source that is too large is left alone: it is read in part each time for nothing.
+/// Wait after the source exceeded the byte budget: each attempt reads a part of the list without effect.
 const NO_ROOM_PACE: Duration = Duration::from_secs(60);
 
-/// What a reflector is about to do.
+/// The next step of a reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Read everything, by a stream if the source offers one.
+    /// Read everything, by a stream if the source offers streams.
     Reading(ListConsistency),
-    /// Read everything, by a stream that then continues as a watch.
+    /// Read everything by a stream that then continues as a watch.
     Streaming(ListConsistency),
     /// Read everything, in pages.
     Listing(ListConsistency),
-    /// Follow what changes after this version.
+    /// Watch the changes after this version.
     Watching(ResourceVersion),
-    /// Read everything on request, in pages. The watch that was closed for it had reached this version.
+    /// Read everything on request, in pages. The watch closed for it had reached this version.
     Refreshing(ResourceVersion),
-    /// Wait as long as the ramp says and at least this long, then continue.
+    /// Wait for the backoff and for at least this long, then continue.
     BackingOff {
-        /// Which ramp.
+        /// The reason for the wait.
         trouble: BackoffReason,
-        /// What the server asked for, if it did, within reason.
+        /// The capped `Retry-After` of the server, if any.
         at_least: Option<Duration>,
-        /// What comes then.
+        /// The step after the wait.
         then: Next,
     },
 }
 
-/// What follows a wait.
+/// The step after a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Read(ListConsistency),
@@ -54,71 +54,71 @@ pub(crate) enum Next {
     Watch(ResourceVersion),
 }
 
-/// How new a list has to be.
+/// Required consistency of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListConsistency {
-    /// The newest there is, whatever is already held.
+    /// The newest state, whatever is already cached.
     Consistent,
-    /// At least as new as what is already held. Cheaper for the server, and enough unless versions were lost.
+    /// At least as new as the cached state. Cheaper for the server, and sufficient unless versions were lost.
     NotOlderThan(ResourceVersion),
 }
 
-/// What a failure is about.
+/// The classification of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The version asked for is too old or too new for the server: only a consistent list helps.
+    /// The requested version is too old or too new for the server: only a consistent list helps.
     VersionUnavailable,
-    /// The server wants to be asked later.
+    /// The server requires a later retry.
     Throttled(Option<Duration>),
-    /// No server answered (502, 503 and 504 come from proxies and starting servers), or the connection was lost: nothing
-    /// follows about the objects.
+    /// No API server answered (502, 503 and 504 come from proxies and starting servers), or the connection was lost:
+    /// this implies nothing about the objects.
     Unreachable,
-    /// The server, or its storage, stumbled, and does not say that anything was lost.
+    /// The server or its storage had an internal error and does not report any loss.
     Stumbled,
-    /// What the source has is more than may be held.
+    /// The source exceeds the byte budget.
     NoRoom,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
-/// How a stream ended that was to be a list, before the list was complete.
+/// The end of a watch-list stream before its list was complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
-    /// The source offers no such streams: nothing was asked.
+    /// The source offers no such streams: no request was sent.
     NotOffered,
-    /// The server does not know of such streams, or does not do what they promise.
+    /// The server does not support such streams, or does not follow their protocol.
     Broken,
     /// The connection was lost after the server had agreed.
     CutOff,
-    /// Somebody asked for a fresh look, and there was nothing to see yet.
+    /// A fresh list was requested before the stream delivered anything.
     Distrusted,
-    /// The source recovered from an outage in which the stream was silent: it might not have survived.
+    /// The source recovered from an outage during which the stream was silent: the stream might be dead.
     Doubted,
     /// It failed.
     Failed(FailureKind),
 }
 
-/// How often in a row a watch may stumble before everything is read again.
+/// Counter of consecutive internal errors of watches, which trigger a relist at a limit.
 #[derive(Debug, Default)]
 pub(crate) struct WatchErrorBudget {
     stumbles: u32,
 }
 
-/// How a watch ended.
+/// The end of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchEnd {
-    /// The server closed it, as it does when the time is up.
+    /// The server closed the watch, for example at its timeout.
     Closed {
-        /// How long it was open.
+        /// Time for which the watch was open.
         lasted: Duration,
-        /// Whether it told of a change newer than everything before it.
+        /// Whether the watch delivered a change newer than everything before it.
         moved: bool,
     },
-    /// It was open for a good while, and then the connection was lost.
+    /// The connection was lost after the watch had been open for long.
     CutOff,
-    /// Somebody asked for a fresh look, whatever it told.
+    /// A fresh list was requested, whatever the watch delivered.
     Distrusted,
-    /// The source recovered from an outage in which the watch was silent: it might not have survived.
+    /// The source recovered from an outage during which the watch was silent: the watch might be dead.
     Doubted,
     /// It failed.
     Failed(FailureKind),
@@ -133,7 +133,7 @@ impl FailureKind {
             | RequestError::Transport(_)
             | RequestError::Deadline
             | RequestError::Silent => FailureKind::Unreachable,
-            // The connection was cut in the middle of a frame; what was cut off comes again.
+            // The connection was cut within a frame; the server sends the frame again.
             RequestError::Wire(WireError::Truncated { .. }) => FailureKind::Unreachable,
             RequestError::NoRoom(_) => FailureKind::NoRoom,
             error if error.status().is_some_and(|status| matches!(status.code, 502..=504)) => {
@@ -148,14 +148,14 @@ impl FailureKind {
 }
 
 impl StreamEnd {
-    /// How it ended, by what the server said or the connection did.
+    /// Classifies the end of a stream by the server's response or the transport error.
     pub(crate) fn of(error: &RequestError) -> Self {
         match (error, error.status().map(|status| status.code)) {
             (RequestError::Unsupported(_), _) => StreamEnd::NotOffered,
-            // Something between us and the server keeps streams back; pages are answered in one piece.
+            // Something between client and server buffers streams; pages arrive as complete responses.
             (RequestError::Deadline | RequestError::Silent, _) => StreamEnd::CutOff,
-            // Not a word of these codes is about the objects: the question was not understood, or not allowed to be
-            // put like that.
+            // None of these codes is about the objects: the server did not understand or did not accept this form of
+            // request.
             (_, Some(400 | 405 | 406 | 422 | 501)) => StreamEnd::Broken,
             _ => StreamEnd::Failed(FailureKind::of(error)),
         }
@@ -163,11 +163,11 @@ impl StreamEnd {
 }
 
 impl WatchErrorBudget {
-    /// How many times in a row a stumble is only that. A storage that elects a new leader makes every watch stumble,
-    /// once or twice, and loses nothing; reading everything again, for everybody at once, is what it needs least.
+    /// Consecutive internal errors that do not trigger a relist. A storage that elects a new leader fails every watch
+    /// once or twice and loses nothing; relists of all clients at the same time would overload it.
     const STUMBLES: u32 = 3;
 
-    /// What a watch failed at, given what it failed at before.
+    /// Classifies the failure of a watch, given the failures before it.
     pub(crate) fn consider(&mut self, fault: FailureKind) -> FailureKind {
         if fault != FailureKind::Stumbled {
             return fault;
@@ -176,14 +176,14 @@ impl WatchErrorBudget {
         if self.stumbles <= Self::STUMBLES { fault } else { FailureKind::Other }
     }
 
-    /// Something new has been heard.
+    /// Resets the counter after a new change.
     pub(crate) fn restore(&mut self) {
         self.stumbles = 0;
     }
 }
 
 impl WatchEnd {
-    /// How a watch ended that had been accepted and was open for so long when it broke.
+    /// Classifies the failure of an open watch by the time for which it was open.
     pub(crate) fn broken(fault: FailureKind, lasted: Duration) -> Self {
         match fault {
             FailureKind::Unreachable if lasted >= LONG_WATCH => WatchEnd::CutOff,
@@ -191,27 +191,27 @@ impl WatchEnd {
         }
     }
 
-    /// Whether the watch did what watches do.
+    /// Returns whether the watch ended normally.
     pub(crate) fn is_healthy(&self) -> bool {
         match self {
-            // What was told before proves nothing: who replays one old change and closes would be asked again
-            // without end and without a wait.
+            // Replayed changes do not count: a server that replays one old change and closes would get endless
+            // requests without a wait.
             WatchEnd::Closed { lasted, moved } => *moved || *lasted >= MIN_WATCH,
             WatchEnd::CutOff | WatchEnd::Distrusted | WatchEnd::Doubted | WatchEnd::Failed(_) => false,
         }
     }
 }
 
-/// A stream that was to be a list ended before the list was complete.
+/// Returns the step after a stream that ended before its list was complete.
 pub(crate) fn after_stream(freshness: ListConsistency, end: StreamEnd) -> State {
     match end {
         StreamEnd::NotOffered | StreamEnd::Broken => State::Listing(freshness),
         StreamEnd::Distrusted => State::Listing(ListConsistency::Consistent),
         StreamEnd::Doubted => State::Streaming(freshness),
-        // What cuts connections after a while would cut the next stream at the same place; pages are short, and only
-        // consistent lists come in pages.
+        // A proxy that limits connection time would cut the next stream at the same point. Pages are short, and only
+        // consistent lists are paged.
         StreamEnd::CutOff => back_off(&FailureKind::Unreachable, Next::List(ListConsistency::Consistent)),
-        // Even the newest state is too new for the cache that streams come from; pages come from further behind.
+        // The watch cache is behind even the newest state; consistent pages come from storage.
         StreamEnd::Failed(FailureKind::VersionUnavailable) if freshness == ListConsistency::Consistent => {
             State::Listing(freshness)
         }
@@ -224,36 +224,35 @@ pub(crate) fn after_stream(freshness: ListConsistency, end: StreamEnd) -> State 
             State::Listing(freshness) => State::Streaming(freshness),
             other => other,
         },
-        // Pages may work where the stream does not; if they do not, they say why in words that people know.
+        // Pages might work where the stream fails; if they fail too, their error is clearer.
         StreamEnd::Failed(_) => State::Listing(freshness),
     }
 }
 
-/// A list failed.
+/// Returns the step after a failed list.
 pub(crate) fn after_failed_list(freshness: ListConsistency, fault: FailureKind) -> State {
     match (freshness, fault) {
-        // Asked at once, for the question was at fault and not the server; the new one cannot fail that way
-        // again.
+        // No wait: the request was at fault, not the server, and a consistent list cannot fail this way again.
         (ListConsistency::NotOlderThan(_), FailureKind::VersionUnavailable) => {
             State::Listing(ListConsistency::Consistent)
         }
         (freshness, fault @ FailureKind::Throttled(_)) => back_off(&fault, Next::Read(freshness)),
-        // The whole at once, from the server's memory, is the cheapest list if it arrives. If it does not, it might be too
-        // large to arrive in time, and would fail the same way again.
+        // One unpaged list from the server's memory is the cheapest if it arrives. If it fails, it might be too
+        // large to arrive in time and would fail again.
         (_, fault) => back_off(&fault, Next::Read(ListConsistency::Consistent)),
     }
 }
 
-/// A list arrived.
+/// Returns the step after a complete list.
 pub(crate) fn after_list(freshness: &ListConsistency, version: ResourceVersion) -> State {
     match freshness {
-        // The server broke its word; only the newest state can tell whether it went back in time.
+        // The server violated the request; only the newest state shows whether it moved back.
         ListConsistency::NotOlderThan(held) if version < *held => State::Listing(ListConsistency::Consistent),
         _ => State::Watching(version),
     }
 }
 
-/// A watch that had come to `version` ended.
+/// Returns the step after a watch that reached `version`.
 pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
     match end {
         WatchEnd::Closed { .. } if end.is_healthy() => State::Watching(version),
@@ -269,7 +268,7 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
                 FailureKind::Throttled(_) | FailureKind::Unreachable | FailureKind::Stumbled => {
                     Next::Watch(version)
                 }
-                // What does not fit is not skipped: only a list can tell whether all of it fits by then.
+                // A change that does not fit is not skipped: only a list can show whether everything fits later.
                 FailureKind::Other | FailureKind::NoRoom => {
                     Next::Read(ListConsistency::NotOlderThan(version))
                 }
@@ -279,7 +278,7 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
     }
 }
 
-/// What is done next about a failure: once it has been waited, if that is what comes first.
+/// Returns the action to report for the next step, after the wait if the step is a wait.
 pub(crate) fn step(state: &State) -> NextAction {
     let read = |freshness: &ListConsistency| NextAction::Read {
         not_older_than: match freshness {
@@ -299,7 +298,7 @@ pub(crate) fn step(state: &State) -> NextAction {
     }
 }
 
-/// A wait is over.
+/// Returns the step after a wait.
 pub(crate) fn after_wait(then: Next) -> State {
     match then {
         Next::Read(freshness) => State::Reading(freshness),
@@ -341,13 +340,13 @@ mod tests {
     }
 
     #[test]
-    fn list_at_an_unavailable_version_is_asked_for_consistently_at_once() {
+    fn list_at_unavailable_version_is_repeated_consistently() {
         let state = after_failed_list(not_older_than("5"), FailureKind::VersionUnavailable);
         assert_eq!(state, State::Listing(ListConsistency::Consistent));
     }
 
     #[test]
-    fn list_at_a_version_that_fails_is_read_in_pages_unless_the_server_was_busy() {
+    fn failed_list_at_version_is_paged_unless_throttled() {
         for fault in
             [FailureKind::Unreachable, FailureKind::Stumbled, FailureKind::Other, FailureKind::NoRoom]
         {
@@ -361,7 +360,7 @@ mod tests {
 
     // parity: every-exit-list-and, expired-too-large-list
     #[test]
-    fn consistent_list_that_fails_is_never_repeated_without_a_wait() {
+    fn failed_consistent_list_is_repeated_after_backoff() {
         for fault in [
             FailureKind::VersionUnavailable,
             FailureKind::Throttled(None),
@@ -374,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn list_older_than_it_may_be_is_not_believed() {
+    fn stale_list_at_version_is_rejected() {
         assert_eq!(
             after_list(&not_older_than("10"), version("9")),
             State::Listing(ListConsistency::Consistent)
@@ -384,13 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn watch_that_closes_as_it_should_is_resumed_at_once() {
+    fn healthy_closed_watch_is_resumed_immediately() {
         assert_eq!(closed_after(Duration::from_secs(100), false), State::Watching(version("5")));
         assert_eq!(closed_after(Duration::from_millis(1), true), State::Watching(version("5")));
     }
 
     #[test]
-    fn watch_that_closes_at_once_without_news_is_resumed_after_a_wait() {
+    fn watch_closed_early_without_change_is_resumed_after_backoff() {
         assert_eq!(
             closed_after(Duration::from_millis(999), false),
             back_off(&FailureKind::Other, Next::Watch(version("5")))
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_connection_climbs_no_ramp_if_the_watch_was_open_for_a_good_while() {
+    fn lost_connection_of_long_watch_does_not_raise_backoff() {
         let resumed =
             |trouble| State::BackingOff { trouble, at_least: None, then: Next::Watch(version("5")) };
         let almost = LONG_WATCH - Duration::from_millis(1);
@@ -408,7 +407,7 @@ mod tests {
 
     // parity: stream-410-lists-429, test-no-relist-on-too-many-requests
     #[test]
-    fn what_a_server_says_counts_however_long_the_watch_was_open() {
+    fn server_error_counts_for_long_watches_too() {
         for fault in [FailureKind::VersionUnavailable, FailureKind::Throttled(None), FailureKind::Other] {
             let said = after_watch(version("5"), WatchEnd::Failed(fault.clone()));
             assert_eq!(broken_after(fault, LONG_WATCH * 2), said);
@@ -417,7 +416,7 @@ mod tests {
 
     // parity: to-lister-watcher-with-watch-list, watch-list-falls-back, test-to-list-watcher-with-watch-list
     #[test]
-    fn stream_that_is_not_offered_or_keeps_no_promise_gives_way_to_pages_at_once() {
+    fn unsupported_or_broken_stream_falls_back_to_pages_immediately() {
         for end in [StreamEnd::NotOffered, StreamEnd::Broken, StreamEnd::Failed(FailureKind::Other)] {
             for freshness in [ListConsistency::Consistent, not_older_than("5")] {
                 assert_eq!(after_stream(freshness.clone(), end.clone()), State::Listing(freshness));
@@ -427,7 +426,7 @@ mod tests {
 
     // parity: watch-list-falls-back
     #[test]
-    fn stream_that_could_not_be_had_just_now_is_asked_for_again_after_a_wait() {
+    fn unavailable_stream_is_retried_after_backoff() {
         for fault in [FailureKind::Throttled(None), FailureKind::Unreachable] {
             let state = after_stream(ListConsistency::Consistent, StreamEnd::Failed(fault.clone()));
             assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
@@ -438,27 +437,27 @@ mod tests {
 
     // parity: first-list-back-time
     #[test]
-    fn server_whose_cache_has_fallen_behind_is_asked_for_pages() {
+    fn stale_watch_cache_falls_back_to_pages() {
         let state =
             after_stream(ListConsistency::Consistent, StreamEnd::Failed(FailureKind::VersionUnavailable));
         assert_eq!(state, State::Listing(ListConsistency::Consistent));
     }
 
     #[test]
-    fn stream_cut_off_before_its_list_was_complete_gives_way_to_pages_after_a_wait() {
+    fn stream_cut_off_before_list_end_falls_back_to_pages_after_backoff() {
         let state = after_stream(not_older_than("5"), StreamEnd::CutOff);
         assert_eq!(state, back_off(&FailureKind::Unreachable, Next::List(ListConsistency::Consistent)));
     }
 
     #[test]
-    fn stream_that_is_never_answered_gives_way_to_pages_after_a_wait() {
+    fn unanswered_stream_counts_as_cut_off() {
         for error in [RequestError::Deadline, RequestError::Silent] {
             assert_eq!(StreamEnd::of(&error), StreamEnd::CutOff);
         }
     }
 
     #[test]
-    fn stumbles_cost_no_list_until_there_are_too_many_in_a_row() {
+    fn internal_errors_trigger_relist_only_after_limit() {
         let mut patience = WatchErrorBudget::default();
         for _ in 0..2 {
             for _ in 0..WatchErrorBudget::STUMBLES {
@@ -472,11 +471,11 @@ mod tests {
     }
 
     #[test]
-    fn no_server_can_ask_for_more_than_a_minute_of_silence() {
+    fn retry_after_is_capped_at_sixty_seconds() {
         for (wish, granted) in [(59, 59), (60, 60), (61, 60), (u64::MAX, 60)] {
             let wish = FailureKind::Throttled(Some(Duration::from_secs(wish)));
             let State::BackingOff { at_least, .. } = back_off(&wish, Next::Watch(version("5"))) else {
-                unreachable!("a fault costs a wait")
+                unreachable!("a failure costs a wait")
             };
             assert_eq!(at_least, Some(Duration::from_secs(granted)));
         }
@@ -484,7 +483,7 @@ mod tests {
 
     // parity: every-exit-list-and
     #[test]
-    fn watch_at_an_unavailable_version_leads_to_a_consistent_list() {
+    fn watch_at_unavailable_version_triggers_consistent_list() {
         let state = after_watch(version("5"), WatchEnd::Failed(FailureKind::VersionUnavailable));
         assert_eq!(
             state,
@@ -493,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_throttling_nor_a_lost_connection_costs_a_list() {
+    fn throttling_or_lost_connection_resumes_watch_without_list() {
         let wait = Some(Duration::from_secs(7));
         let throttled = after_watch(version("5"), WatchEnd::Failed(FailureKind::Throttled(wait)));
         assert_eq!(throttled, back_off(&FailureKind::Throttled(wait), Next::Watch(version("5"))));
@@ -502,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_failure_of_a_watch_leads_to_a_list_no_older_than_what_is_held() {
+    fn unknown_watch_failure_triggers_list_at_reached_version() {
         let state = after_watch(version("5"), WatchEnd::Failed(FailureKind::Other));
         assert_eq!(state, back_off(&FailureKind::Other, Next::Read(not_older_than("5"))));
     }

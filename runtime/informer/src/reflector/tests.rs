@@ -1,4 +1,4 @@
-//! The reflector as its source sees it: what is asked, when, and what is made of the answers.
+//! The requests of the reflector, their timing, and the effects of the responses.
 
 mod requests;
 mod streams;
@@ -22,7 +22,7 @@ fn consistent() -> Asked {
     Asked::List(ListRequest { limit: Some(500), ..ListRequest::default() })
 }
 
-/// The same because of a request for a fresh list.
+/// Returns the same request as sent for a fresh list.
 fn on_request() -> Asked {
     Asked::List(ListRequest { limit: Some(500), unthrottled: true, ..ListRequest::default() })
 }
@@ -78,7 +78,7 @@ fn busy(seconds: u32) -> RequestError {
     RequestError::from_status(wire::status(429, body.as_bytes()), None)
 }
 
-/// What is asked when the answers are these, within a time that is enough for all of them.
+/// Plays these answers, and returns after a time that suffices for all of them.
 async fn play(answers: Vec<Answer>) -> (Rig, Arc<Script>) {
     let rig = Rig::new();
     let script = Script::new(&rig.env, answers);
@@ -90,7 +90,7 @@ async fn play(answers: Vec<Answer>) -> (Rig, Arc<Script>) {
 // parity: lister-watcher-lister, list-metadata-version-watch, pages-500, test-reflector-list-and-watch
 // parity: test-reflector-watch-list-page-size, watcher-states
 #[tokio::test(start_paused = true)]
-async fn first_list_is_the_newest_state_in_pages_and_the_watch_goes_on_from_it() {
+async fn watch_starts_at_version_of_paged_initial_list() {
     let (rig, script) = play(vec![
         first_page_of(7, "two", &["a"]),
         first_page_of(7, "three", &["b"]),
@@ -103,7 +103,7 @@ async fn first_list_is_the_newest_state_in_pages_and_the_watch_goes_on_from_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_that_a_busy_server_turns_away_is_requested_again() {
+async fn throttled_page_is_requested_again() {
     let turned_away = || Answer::List(Err(busy(7)));
     let answers =
         [first_page_of(7, "two", &["a"]), turned_away(), turned_away(), listed(7, &["b"]), stalls()];
@@ -118,7 +118,7 @@ async fn page_that_a_busy_server_turns_away_is_requested_again() {
 
 // parity: watches-last-5-10, test-watch-timeout
 #[tokio::test(start_paused = true)]
-async fn watch_window_is_drawn_anew_within_its_bounds() {
+async fn watch_timeout_is_randomized_within_bounds() {
     let watches = (0..4).map(|_| played(vec![Play::Wait(Duration::from_secs(2))]));
     let (_rig, script) = play([listed(1, &[])].into_iter().chain(watches).chain([stalls()]).collect()).await;
     let windows = script.windows();
@@ -128,7 +128,7 @@ async fn watch_window_is_drawn_anew_within_its_bounds() {
 
 // parity: re-list-not-older, test-reflector-resync-with-resource
 #[tokio::test(start_paused = true)]
-async fn list_after_a_loss_need_only_be_as_new_as_what_is_held() {
+async fn list_after_failed_watch_starts_at_reached_version() {
     let (_rig, script) = play(vec![
         listed(5, &["a"]),
         played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
@@ -141,7 +141,7 @@ async fn list_after_a_loss_need_only_be_as_new_as_what_is_held() {
 
 // parity: every-exit-list-and, test-reflector-expired-exact-resource
 #[tokio::test(start_paused = true)]
-async fn list_at_an_expired_version_is_repeated_consistently_at_once() {
+async fn list_at_expired_version_is_repeated_consistently_without_wait() {
     let (rig, script) = play(vec![
         listed(5, &[]),
         Answer::Watch(Err(refusal(500, "StoreReadError"))),
@@ -156,7 +156,7 @@ async fn list_at_an_expired_version_is_repeated_consistently_at_once() {
 
 // parity: expired-too-large-list, test-reflector-full-list-if-too-large
 #[tokio::test(start_paused = true)]
-async fn version_too_large_for_the_server_leads_to_a_consistent_list_in_each_of_its_forms() {
+async fn too_large_version_triggers_consistent_list_in_every_format() {
     let old = r#"{"status":"Failure","code":504,"reason":"Timeout","message":"Too large resource version: 5, current: 1"}"#;
     let new = r#"{"status":"Failure","code":504,"reason":"Timeout","message":"later","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"x"}]}}"#;
     let oldest = r#"{"status":"Failure","code":500,"message":"Too large resource version: 5, current: 1"}"#;
@@ -176,17 +176,17 @@ async fn version_too_large_for_the_server_leads_to_a_consistent_list_in_each_of_
 
 // parity: full-list-if-expired, test-reflector-full-list-if-expired
 #[tokio::test(start_paused = true)]
-async fn page_whose_token_expired_leads_to_one_unpaged_consistent_list() {
+async fn expired_continue_token_triggers_unpaged_consistent_list() {
     let (rig, script) =
         play(vec![first_page_of(7, "two", &["a"]), Answer::List(Err(gone())), listed(9, &["b"]), stalls()])
             .await;
     assert_eq!(script.asked(), [consistent(), continued("two"), unpaged(), watch(9)]);
-    assert_eq!(rig.held(), ["b@9=v"], "what the first attempt had fetched is gone");
+    assert_eq!(rig.held(), ["b@9=v"], "the items of the first attempt are dropped");
 }
 
 // parity: is-expired-error
 #[tokio::test(start_paused = true)]
-async fn watch_refused_because_its_version_expired_leads_to_a_consistent_list() {
+async fn rejected_watch_at_expired_version_triggers_consistent_list() {
     let (rig, script) =
         play(vec![listed(5, &["a"]), Answer::Watch(Err(gone())), listed(9, &["b"]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
@@ -195,7 +195,7 @@ async fn watch_refused_because_its_version_expired_leads_to_a_consistent_list() 
 
 // parity: is-expired-error
 #[tokio::test(start_paused = true)]
-async fn watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_list() {
+async fn expired_frame_in_watch_triggers_consistent_list() {
     let (_rig, script) =
         play(vec![listed(5, &[]), played(vec![Play::Tell(error_frame(&gone()))]), listed(9, &[]), stalls()])
             .await;
@@ -204,7 +204,7 @@ async fn watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_li
 
 // parity: every-exit-list-and
 #[tokio::test(start_paused = true)]
-async fn server_that_says_gone_for_ever_is_asked_ever_less_often() {
+async fn reflector_backs_off_when_server_always_returns_gone() {
     let rounds = (0..5).flat_map(|_| [listed(5, &[]), Answer::Watch(Err(gone()))]);
     let (_rig, script) = play(rounds.chain([listed(5, &[]), stalls()]).collect()).await;
     let waits: Vec<Duration> = script.gaps().into_iter().skip(1).step_by(2).collect();
@@ -213,7 +213,7 @@ async fn server_that_says_gone_for_ever_is_asked_ever_less_often() {
 
 // parity: refused-connection-429-start, test-no-relist-on-too-many-requests
 #[tokio::test(start_paused = true)]
-async fn throttling_costs_no_list_and_the_wait_asked_for_is_kept() {
+async fn throttled_watch_resumes_after_retry_after_without_list() {
     let (_rig, script) = play(vec![
         listed(5, &[]),
         Answer::Watch(Err(busy(17))),
@@ -227,8 +227,8 @@ async fn throttling_costs_no_list_and_the_wait_asked_for_is_kept() {
 
 // parity: refused-connection-429-start, test-reflector-list-and-watch-init-conn
 #[tokio::test(start_paused = true)]
-async fn refused_connection_costs_no_list() {
-    let refused = || Answer::Watch(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
+async fn refused_connection_resumes_watch_without_list() {
+    let refused = || Answer::Watch(Err(RequestError::ConnectionRefused("no listener".to_owned())));
     let (_rig, script) = play(vec![listed(5, &[]), refused(), refused(), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(5), watch(5)]);
     assert!(script.gaps()[1] >= Backoff::FIRST && script.gaps()[2] >= Backoff::FIRST * 2);
@@ -236,7 +236,7 @@ async fn refused_connection_costs_no_list() {
 
 // parity: odd-stream-errors-short
 #[tokio::test(start_paused = true)]
-async fn watch_that_breaks_is_resumed_after_the_last_thing_it_told() {
+async fn broken_watch_resumes_after_last_delivered_version() {
     let cut = RequestError::Transport("connection reset".to_owned());
     let truncated = RequestError::Wire(WireError::Truncated { bytes: 3 });
     let (_rig, script) = play(vec![
@@ -255,12 +255,12 @@ fn connection_lost() -> Play {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_is_blind_for_a_moment_only_however_often_its_watches_are_cut_off_after_a_good_while() {
+async fn long_watch_is_resumed_after_first_backoff_step() {
     let minute = || Play::Wait(Duration::from_secs(60));
     let truncated = || Play::Fail(RequestError::Wire(WireError::Truncated { bytes: 3 }));
     let rounds = (0..5u64).flat_map(|round| {
-        let told = modified("a", 6 + round);
-        [played(vec![told, minute(), connection_lost()]), played(vec![minute(), truncated()])]
+        let change = modified("a", 6 + round);
+        [played(vec![change, minute(), connection_lost()]), played(vec![minute(), truncated()])]
     });
     let (rig, script) = play([listed(5, &["a"])].into_iter().chain(rounds).chain([stalls()]).collect()).await;
     rig.env.sleep(LONG * 2).await;
@@ -271,7 +271,7 @@ async fn informer_is_blind_for_a_moment_only_however_often_its_watches_are_cut_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_cut_off_early_are_resumed_ever_later() {
+async fn short_watches_that_break_raise_backoff() {
     let early = Duration::from_secs(5);
     let rounds =
         (0..6u64).map(|round| played(vec![modified("a", 6 + round), Play::Wait(early), connection_lost()]));
@@ -282,7 +282,7 @@ async fn watches_cut_off_early_are_resumed_ever_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_that_only_repeats_what_is_known_and_closes_is_resumed_after_a_wait() {
+async fn watch_with_replayed_changes_only_is_resumed_after_backoff() {
     let repeats = || played(vec![modified("a", 6)]);
     let (_rig, script) =
         play(vec![listed(9, &["a"]), repeats(), played(vec![modified("a", 9)]), repeats(), stalls()]).await;
@@ -293,20 +293,20 @@ async fn watch_that_only_repeats_what_is_known_and_closes_is_resumed_after_a_wai
 
 // parity: test-reflector-handle-watch-result-chan
 #[tokio::test(start_paused = true)]
-async fn watch_that_closes_after_news_is_resumed_at_once() {
+async fn watch_closed_after_change_is_resumed_immediately() {
     let (_rig, script) = play(vec![listed(5, &["a"]), played(vec![modified("a", 6)]), stalls()]).await;
     assert_eq!(script.gaps()[1], Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_server_can_silence_an_informer_for_long() {
+async fn retry_after_is_capped_at_one_minute() {
     let (_rig, script) =
         play(vec![listed(5, &[]), Answer::Watch(Err(busy(u32::from(u16::MAX)))), stalls()]).await;
     assert_eq!(script.gaps()[1..], [Duration::from_secs(60)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn established_watch_is_the_end_of_the_last_error() {
+async fn open_watch_clears_last_error() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, [listed(5, &[]), Answer::Watch(Err(busy(17))), stalls()]);
     rig.start(&script);
@@ -318,7 +318,7 @@ async fn established_watch_is_the_end_of_the_last_error() {
 
 // parity: bookmarks-move-version, enable-watch-bookmarks
 #[tokio::test(start_paused = true)]
-async fn bookmarks_move_the_version_of_the_watch_and_of_the_store() {
+async fn bookmarks_advance_watch_and_store_version() {
     let (rig, script) = play(vec![
         listed(5, &["a"]),
         played(vec![Play::Tell(bookmark(30)), Play::Wait(Duration::from_secs(60))]),
@@ -331,17 +331,17 @@ async fn bookmarks_move_the_version_of_the_watch_and_of_the_store() {
 
 // parity: watch-handler, normal-close-again-once
 #[tokio::test(start_paused = true)]
-async fn watch_that_ends_when_its_time_is_up_is_resumed_at_once() {
+async fn watch_closed_at_timeout_is_resumed_immediately() {
     let (_rig, script) =
         play(vec![listed(5, &[]), played(vec![Play::Wait(Duration::from_secs(150))]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(5)]);
     assert_eq!(script.gaps()[1], Duration::from_secs(150));
 }
 
-/// Upstream lists everything again when a watch was short or broke oddly.
+/// Upstream relists after a short watch or an unusual error.
 // parity: closed-less-second-without, test-reflector-handle-watch-result-chan, odd-stream-errors-short
 #[tokio::test(start_paused = true)]
-async fn watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_without_a_list() {
+async fn empty_short_watch_is_resumed_after_backoff_without_list() {
     let (_rig, script) = play(vec![listed(5, &[]), played(vec![]), played(vec![]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(5), watch(5)]);
     assert!(script.gaps()[1] >= Backoff::FIRST && script.gaps()[2] >= Backoff::FIRST * 2);
@@ -349,7 +349,7 @@ async fn watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_withou
 
 // parity: test-reflector-list-and-watch-with, no-back-off-unless
 #[tokio::test(start_paused = true)]
-async fn failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive() {
+async fn failing_server_raises_backoff_even_if_lists_succeed() {
     let failing = || refusal(500, "StoreReadError");
     let lists = (0..6).map(|_| Answer::List(Err(failing())));
     let (_rig, script) = play(lists.chain([listed(1, &[]), stalls()]).collect()).await;
@@ -366,7 +366,7 @@ async fn failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive
 
 // parity: any-other-error-start, test-reflector-replaces-store-on-unsafe, test-reflector-list-and-watch-with
 #[tokio::test(start_paused = true)]
-async fn unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_lost() {
+async fn unknown_watch_error_triggers_list_that_removes_deleted() {
     let (rig, _script) = play(vec![
         listed(5, &["a", "b"]),
         played(vec![Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
@@ -379,7 +379,7 @@ async fn unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_lost()
 
 // parity: watch-handler, events-unexpected-type-skipped
 #[tokio::test(start_paused = true)]
-async fn change_about_nobody_knows_whom_leads_to_a_list() {
+async fn watch_event_without_name_triggers_relist() {
     let headless = Play::Tell(Frame::Modified(r#"{"metadata":{}}"#.into()));
     let (rig, script) = play(vec![
         listed(5, &["a"]),
@@ -394,7 +394,7 @@ async fn change_about_nobody_knows_whom_leads_to_a_list() {
 
 // parity: test-key-error
 #[tokio::test(start_paused = true)]
-async fn item_about_nobody_knows_whom_hides_no_other() {
+async fn list_item_without_name_does_not_hide_others() {
     let items = [r#"{"metadata":{}}"#.into(), object("a", "u", 3, "v"), "7".into()];
     let (rig, _script) = play(vec![Answer::List(Ok(page(5, &items))), stalls()]).await;
     assert_eq!((rig.held(), rig.counts().decode_failures.get()), (vec!["a@3=v".to_owned()], 2));
@@ -402,14 +402,14 @@ async fn item_about_nobody_knows_whom_hides_no_other() {
 
 // parity: list-metadata-version-watch
 #[tokio::test(start_paused = true)]
-async fn list_without_a_version_is_not_believed() {
+async fn list_without_version_is_rejected() {
     let (rig, script) = play(vec![Answer::List(Ok(RawList::default())), listed(5, &["a"]), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), consistent(), watch(5)]);
     assert_eq!(rig.held(), ["a@5=v"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_older_than_was_asked_for_is_not_believed_unless_it_is_the_newest_there_is() {
+async fn stale_list_is_rejected_unless_consistent() {
     let (rig, script) = play(vec![
         listed(50, &["a"]),
         Answer::Watch(Err(refusal(500, "StoreReadError"))),
@@ -424,7 +424,7 @@ async fn list_older_than_was_asked_for_is_not_believed_unless_it_is_the_newest_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_that_repeats_itself_sends_nobody_back_in_time() {
+async fn replayed_watch_events_do_not_move_version_back() {
     let (rig, script) = play(vec![
         listed(5, &["a"]),
         played(vec![modified("a", 9), modified("a", 6), Play::Tell(bookmark(7))]),
@@ -435,19 +435,19 @@ async fn server_that_repeats_itself_sends_nobody_back_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_without_a_version_is_passed_on_and_no_watch_begins_at_it() {
-    for told in [0, 6] {
-        let end = modified("a", told);
+async fn unversioned_change_is_applied_but_never_watched_from() {
+    for version in [0, 6] {
+        let end = modified("a", version);
         let (rig, script) =
             play(vec![listed(5, &["a"]), played(vec![end, Play::Wait(LONG / 2)]), stalls()]).await;
-        assert_eq!(script.asked(), [consistent(), watch(5), watch(told.max(5))]);
-        assert_eq!(rig.held(), [format!("a@{told}=v")]);
+        assert_eq!(script.asked(), [consistent(), watch(5), watch(version.max(5))]);
+        assert_eq!(rig.held(), [format!("a@{version}=v")]);
     }
 }
 
 // parity: reflector-metrics-defined-never
 #[tokio::test(start_paused = true)]
-async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_until_something_succeeds() {
+async fn metrics_count_lists_watches_and_errors() {
     let rig = Rig::new();
     let script = Script::new(
         &rig.env,
@@ -471,7 +471,7 @@ async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_u
 
 // parity: unlock-while-processing
 #[tokio::test(start_paused = true)]
-async fn burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
+async fn full_queue_delays_reading_of_source() {
     let env = Env::virtual_time(1);
     let (frames, receiver) = mpsc::unbounded_channel();
     let capacity = DeltaFifo::<Arc<ConfigMap>>::CAPACITY;
@@ -508,16 +508,16 @@ async fn burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_look_is_asked_for() {
+async fn refresh_replaces_silent_watch_with_consistent_list() {
     let (rig, script) = play(vec![listed(5, &["a"]), stalls(), listed(9, &["a", "b"]), stalls()]).await;
     assert_eq!(rig.held(), ["a@5=v"]);
     assert!(rig.refreshed_within(Duration::from_secs(1)).await);
     assert_eq!(script.asked(), [consistent(), watch(5), on_request(), watch(9)]);
-    assert_eq!(rig.held(), ["a@9=v", "b@9=v"], "what the watch withheld is there before the answer");
+    assert_eq!(rig.held(), ["a@9=v", "b@9=v"], "missed changes are stored before the request is granted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_and_presses_no_server() {
+async fn refresh_waits_for_new_list_and_honors_retry_after() {
     let rig = Rig::new();
     let script = Script::new(
         &rig.env,
@@ -531,19 +531,23 @@ async fn fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_and
     );
     rig.start(&script);
     rig.env.sleep(Duration::from_secs(5)).await;
-    assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(5)], "it waits for a minute");
-    assert!(!rig.refreshed_within(Duration::from_secs(1)).await, "a server that refuses is not pressed");
+    assert_eq!(
+        script.asked(),
+        [consistent(), watch(5), not_older_than(5)],
+        "the server required a wait of one minute"
+    );
+    assert!(!rig.refreshed_within(Duration::from_secs(1)).await, "a throttled server gets no extra request");
     assert!(rig.refreshed_within(LONG).await);
     rig.settle().await;
     assert_eq!(
         script.asked()[3..],
         [on_request(), watch(6)],
-        "what was asked for meanwhile is seen to at once"
+        "pending requests are granted by the next list"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_the_ramp_has_become() {
+async fn refresh_ends_backoff_once_per_request() {
     let rig = Rig::new();
     let lost = || Answer::List(Err(RequestError::Transport("lost".into())));
     let failures = std::iter::repeat_with(lost).take(7);
@@ -552,10 +556,10 @@ async fn fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_the_
     while script.asked().len() < 6 {
         rig.env.sleep(Duration::from_secs(1)).await;
     }
-    let waits = "it waits for half a minute";
+    let waits = "the reflector backs off for 30 s";
     assert!(
         !rig.refreshed_within(Duration::from_secs(1)).await,
-        "one wish is good for one look, which fails"
+        "one request ends one wait, and its list fails"
     );
     assert_eq!(script.asked().len(), 7, "{waits}");
     rig.env.sleep(Duration::from_secs(5)).await;
@@ -566,7 +570,7 @@ async fn fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_other() {
+async fn urgent_refresh_aborts_unanswered_list() {
     for last_page in [None, Some(first_page_of(9, "more", &["gone"]))] {
         let rig = Rig::new();
         let pages = usize::from(last_page.is_some()) + 1;
@@ -574,36 +578,32 @@ async fn list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_other
         let script = Script::new(&rig.env, unanswered.chain([listed(10, &["a"]), stalls()]));
         rig.start(&script);
         rig.env.sleep(LONG).await;
-        assert_eq!(
-            script.asked().len(),
-            pages,
-            "it is the deadline of the request that ends it, if nobody asks"
-        );
+        assert_eq!(script.asked().len(), pages, "without a request only the deadline ends the list");
         assert!(rig.refreshed_within(Duration::from_secs(1)).await);
         assert_eq!(script.asked()[pages..], [on_request(), watch(10)]);
-        assert_eq!(rig.held(), ["a@10=v"], "of the list that was given up nothing is kept");
+        assert_eq!(rig.held(), ["a@10=v"], "no items of the aborted list are kept");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_informer_with_a_budget_no_page_is_read_that_is_longer_and_a_longer_one_is_a_refusal() {
+async fn page_larger_than_budget_is_rejected() {
     let rig = Rig::with_options(FactoryOptions { byte_budget: Some(10_000), ..FactoryOptions::default() });
     let too_long = || Answer::List(Err(RequestError::NoRoom("longer than allowed".into())));
     let script = Script::new(&rig.env, [too_long(), listed(5, &["a"]), stalls()]);
     rig.start(&script);
     rig.settle().await;
-    let refusal = rig.informer.last_error().expect("it says so");
-    assert!(refusal.contains("at least 10001 bytes are needed and the byte budget is 10000"), "{refusal}");
+    let refusal = rig.informer.last_error().expect("the error is reported");
+    assert!(refusal.contains("at least 10001 bytes required, byte budget 10000"), "{refusal}");
     assert_eq!(rig.counts().over_budget.get(), 1);
     rig.env.sleep(LONG).await;
-    assert_eq!(rig.held(), ["a@5=v"], "it is tried again");
-    let Asked::List(request) = script.asked().remove(0) else { panic!("a list comes first") };
+    assert_eq!(rig.held(), ["a@5=v"], "the list is retried");
+    let Asked::List(request) = script.asked().remove(0) else { panic!("the first request is a list") };
     assert_eq!((request.limit, request.most_bytes), (Some(500), Some(10_000 + 64 * 1024)));
 }
 
 // parity: stream-410-lists-429, test-no-relist-on-too-many-requests, test-retry-with-deadline, odd-stream-errors-short
 #[tokio::test(start_paused = true)]
-async fn stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row() {
+async fn repeated_internal_errors_trigger_relist_after_limit() {
     let stumbles = || played(vec![Play::Tell(error_frame(&refusal(500, "InternalError")))]);
     let (_rig, script) = play(vec![
         listed(5, &["a"]),
@@ -624,7 +624,7 @@ async fn stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row()
 
 // parity: events-unexpected-type-skipped
 #[tokio::test(start_paused = true)]
-async fn frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() {
+async fn unknown_watch_event_is_ignored() {
     let unknown = Play::Tell(Frame::Unknown("RENAMED".into()));
     let (rig, script) =
         play(vec![listed(5, &["a"]), played(vec![unknown, modified("a", 6), Play::Stall])]).await;
@@ -634,7 +634,7 @@ async fn frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() {
 
 // parity: closed-less-second-without
 #[tokio::test(start_paused = true)]
-async fn watch_of_bookmarks_alone_is_resumed_from_the_last_and_costs_no_list() {
+async fn watch_with_bookmarks_only_resumes_at_last_bookmark() {
     let marks = |version| played(vec![Play::Tell(bookmark(version)), Play::Tell(bookmark(version + 1))]);
     let (rig, script) = play(vec![listed(5, &["a"]), marks(10), marks(20), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(11), watch(21)]);
@@ -644,11 +644,11 @@ async fn watch_of_bookmarks_alone_is_resumed_from_the_last_and_costs_no_list() {
 // parity: parts-articles-watch-error-handler, watch-error-handler-not, test-shared-informer-error-handling
 // parity: default-watch-error-handler
 #[tokio::test(start_paused = true)]
-async fn every_failure_is_told_with_what_comes_next_and_when() {
+async fn watch_error_handler_receives_next_action_and_delay() {
     let rig = Rig::new();
-    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = Arc::clone(&told);
-    rig.informer.on_watch_error(move |failure: &WatchFailure| heard.lock().unwrap().push(failure.clone()));
+    let failures = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&failures);
+    rig.informer.on_watch_error(move |failure: &WatchFailure| recorded.lock().unwrap().push(failure.clone()));
     let script = Script::new(
         &rig.env,
         [
@@ -664,7 +664,7 @@ async fn every_failure_is_told_with_what_comes_next_and_when() {
     );
     rig.start(&script);
     rig.env.sleep(LONG).await;
-    let told = told.lock().unwrap().clone();
+    let failures = failures.lock().unwrap().clone();
     let newest = || NextAction::Read { not_older_than: None };
     let from = |version| NextAction::Watch { from: at(version) };
     let expected = [
@@ -674,22 +674,22 @@ async fn every_failure_is_told_with_what_comes_next_and_when() {
         (WatchOperation::Watch, newest()),
         (WatchOperation::Watch, from(9)),
     ];
-    let steps: Vec<_> = told.iter().map(|failure| (failure.during, failure.next.clone())).collect();
+    let steps: Vec<_> = failures.iter().map(|failure| (failure.during, failure.next.clone())).collect();
     assert_eq!(steps, expected);
     let gaps = script.gaps();
-    let waits: Vec<_> = told.iter().map(|failure| failure.after).collect();
+    let waits: Vec<_> = failures.iter().map(|failure| failure.after).collect();
     let came = [gaps[0], gaps[1], gaps[3], gaps[4]];
     let on_time =
         |(gap, wait): (&Duration, &Duration)| (*wait..*wait + Duration::from_millis(2)).contains(gap);
-    assert!(came.iter().zip(&waits).all(on_time), "{waits:?}, but it came after {came:?}");
-    assert!(told[2].error.is_too_many_requests() && &*told[2].informer == "configmaps.v1");
+    assert!(came.iter().zip(&waits).all(on_time), "{waits:?}, but the requests came after {came:?}");
+    assert!(failures[2].error.is_too_many_requests() && &*failures[2].informer == "configmaps.v1");
 }
 
 // parity: parts-articles-watch-error-handler, default-watch-error-handler
 #[tokio::test(start_paused = true)]
-async fn who_is_told_of_failures_and_panics_harms_nobody() {
+async fn panicking_watch_error_handler_does_not_stop_reflector() {
     let rig = Rig::new();
-    rig.informer.on_watch_error(|_: &WatchFailure| panic!("told"));
+    rig.informer.on_watch_error(|_: &WatchFailure| panic!("handler"));
     let script = Script::new(&rig.env, [Answer::List(Err(gone())), listed(5, &["a"]), stalls()]);
     rig.start(&script);
     rig.env.sleep(LONG).await;

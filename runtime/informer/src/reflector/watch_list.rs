@@ -1,13 +1,12 @@
-//! Lists that come as streams and continue as watches: the server makes no pages, and the reader holds none.
+//! Watch-list streams: lists that arrive as streams and continue as watches, without pages on either side.
 //!
-//! What arrives is decoded at once and kept aside until the source says that this was all; then it replaces what is
-//! held, as any list does. So the memory this takes is that of the objects, and of those that are held already and
-//! did not change it takes none.
+//! Objects are decoded as they arrive and kept in a pending list until the source marks its end. The list then replaces
+//! the cached objects, like any list. The memory cost is that of the new objects; unchanged objects are shared.
 //!
-//! Servers have promised such streams and not kept the promise: they never said that this was all, or closed, or let
-//! a proxy take the question for another. So there is a bound to everything: to the silence before the next object,
-//! and to the whole. Beyond it everything is listed in pages, and no stream asked for in a good while. So it is when a
-//! stream closes too early for the second time in a row.
+//! Servers have offered such streams and broken the protocol: they never sent the end bookmark, closed the stream, or
+//! let a proxy misread the request. So the wait for the next object and the whole stream are bounded. When a bound is
+//! exceeded, or when a stream closes early twice in a row, the reflector lists in pages and requests no stream for
+//! [`STREAMLESS`].
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -30,32 +29,32 @@ use crate::erased::Object;
 use crate::list_watch::{STREAMLESS, WatchListRequest};
 use crate::sync::yield_now;
 
-/// How long a stream may be silent before it has told everything. Servers first let their cache catch up, which they
-/// do for three seconds at most, and then send as fast as they are read.
+/// The longest wait for the next object of the list. Servers first let their cache catch up, for at most three seconds,
+/// and then send as fast as the client reads.
 const MAX_SILENCE: Duration = Duration::from_secs(15);
-/// How long a stream may take to tell everything. One that continues and on tells news, and not what there was; and
-/// what takes longer than this because there is so much of it can still come in pages.
+/// The longest time for the whole list. A longer stream either sends changes instead of the list, or is so large that
+/// pages are the better choice.
 const MAX_STREAM: Duration = Duration::from_secs(120);
-/// A stream that continues as a watch lasts at least this long: the source must not end it for its age while it may still
-/// be telling what there is.
+/// The shortest timeout of a stream that continues as a watch: the source must not end the stream while it can still be
+/// sending the list.
 const MIN_STREAM_WINDOW: Duration = MAX_STREAM.saturating_add(Duration::from_secs(30));
 
-/// Whether the source is asked for streams.
+/// The decision whether to request streams.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WatchListState {
-    /// Nothing speaks against it.
+    /// No failure so far.
     Untried,
-    /// Nothing but that the last one closed before its end: a server that shuts down does that, too.
+    /// The last stream closed before its end, as streams of a server that shuts down do.
     Closed,
-    /// Not before then: it disappointed.
+    /// Not before this time, because the source broke the protocol.
     NotBefore(Instant),
 }
 
-/// A list by a stream that is not complete.
+/// A streamed list that is not complete.
 type Pending = BTreeMap<ObjectKey, Item<Object>>;
 
 impl Reflector {
-    /// Whether to read by a stream or in pages. A request for a fresh list is seen to in pages: these are bounded.
+    /// Selects stream or pages. A requested fresh list uses pages, because their time is bounded.
     pub(super) fn choose(&self, freshness: ListConsistency) -> State {
         match self.streams {
             _ if self.wishes.are_open() => State::Listing(ListConsistency::Consistent),
@@ -66,7 +65,7 @@ impl Reflector {
         }
     }
 
-    /// Reads everything by a stream, and follows that stream on to its end.
+    /// Reads everything by a stream, and follows that stream as a watch until its end.
     pub(super) async fn stream(&mut self, freshness: ListConsistency) -> State {
         let ticket = self.wishes.look();
         self.sighting.looks();
@@ -76,10 +75,10 @@ impl Reflector {
         };
         self.wishes.looked();
         match end {
-            Ok((listing, stream)) => self.go_on(&freshness, listing, stream, ticket).await,
+            Ok((listing, stream)) => self.continue_as_watch(&freshness, listing, stream, ticket).await,
             Err(end) => {
                 self.intake.give_up_list();
-                self.disappointed(&end);
+                self.disable_broken_streams(&end);
                 state::after_stream(freshness, end)
             }
         }
@@ -106,7 +105,7 @@ impl Reflector {
         opened.map_err(|error| self.stream_failed(&error))
     }
 
-    /// Takes what there is, up to the bookmark that ends it.
+    /// Collects the list up to its end bookmark.
     async fn gather(&mut self, mut stream: FrameStream) -> Result<(CompletedList, FrameStream), StreamEnd> {
         let mut pending = Pending::new();
         self.intake.begin_list();
@@ -115,7 +114,8 @@ impl Reflector {
         let deadline = now + MAX_STREAM;
         let mut heard = now;
         for count in 1_usize.. {
-            // A source that always has a frame ready is never waited for, so that no wait would notice.
+            // A source that always has a frame ready never makes the reflector wait, so the wait below cannot detect
+            // the deadline.
             if now >= deadline {
                 return Err(self.stream_failed(&NO_END));
             }
@@ -128,14 +128,14 @@ impl Reflector {
                     let items = pending.into_values().collect();
                     return Ok((CompletedList { items, version }, stream));
                 }
-                // A watch that is none of ours tells how far it has come, too: that is no sign of life.
+                // An ordinary watch sends bookmarks, too, so they prove nothing.
                 Frame::Bookmark { .. } | Frame::Unknown(_) => {}
                 Frame::Error(status) => {
                     return Err(self.stream_failed(&RequestError::from_status(*status, None)));
                 }
-                told => {
+                frame => {
                     heard = now;
-                    let taken = self.take(told, trusted, &mut pending);
+                    let taken = self.take(frame, trusted, &mut pending);
                     taken.map_err(|error| self.stream_failed(&error))?;
                 }
             }
@@ -146,7 +146,7 @@ impl Reflector {
         Err(StreamEnd::Broken)
     }
 
-    /// The next frame, if it comes in time.
+    /// Returns the next frame; fails if it does not arrive before `until`.
     async fn next_before(
         &mut self,
         until: Instant,
@@ -169,8 +169,8 @@ impl Reflector {
         }
     }
 
-    /// A stream closed before its end. A server that shuts down in good order does that once; one that does it again
-    /// knows no better.
+    /// Handles a stream that closed before its end. A server that shuts down gracefully does that once; a second time
+    /// means that the server does not follow the protocol.
     fn closed_early(&mut self) -> StreamEnd {
         let end = self.stream_failed(&NO_END);
         if self.streams == WatchListState::Closed {
@@ -180,7 +180,7 @@ impl Reflector {
         StreamEnd::CutOff
     }
 
-    /// Takes one object, or takes it away. What changes while it is told has its last word.
+    /// Adds or removes one object. Changes that arrive during the list are final.
     fn take(&mut self, frame: Frame, trusted: bool, pending: &mut Pending) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
@@ -192,8 +192,8 @@ impl Reflector {
                 let FrameContent::Ours(Item { head: gone, .. }) = self.intake.deleted(&raw)? else {
                     return Ok(());
                 };
-                if let Some(told) = pending.remove(&gone.key) {
-                    self.intake.take_back(&told);
+                if let Some(item) = pending.remove(&gone.key) {
+                    self.intake.take_back(&item);
                 }
             }
             Frame::Bookmark { .. } | Frame::Unknown(_) | Frame::Error(_) => {}
@@ -201,8 +201,8 @@ impl Reflector {
         Ok(())
     }
 
-    /// The list is complete: it replaces what is held, and the stream continues as a watch.
-    async fn go_on(
+    /// Replaces the cached objects with the complete list and follows the stream as a watch.
+    async fn continue_as_watch(
         &mut self,
         freshness: &ListConsistency,
         listing: CompletedList,
@@ -211,8 +211,8 @@ impl Reflector {
     ) -> State {
         let mut reached = listing.version.clone();
         if self.is_before_what_was_passed_on(&reached) {
-            // The server went back in time, and what was taken to be held already may be something else now: only a
-            // list that says so before it begins can be believed.
+            // The server moved back, so objects taken to be unchanged can differ. Only a list with that knowledge
+            // from its start is trusted.
             return State::Listing(ListConsistency::Consistent);
         }
         match self.replace(freshness, listing, ticket) {
@@ -229,7 +229,7 @@ impl Reflector {
 
     fn stream_failed(&mut self, error: &RequestError) -> StreamEnd {
         let end = StreamEnd::of(error);
-        // Who offers no streams has refused nothing, unless it began one.
+        // A source without streams did not fail, unless it began a stream.
         if end != StreamEnd::NotOffered || *error == NO_END {
             self.metrics.list_errors.inc();
             self.report(WatchOperation::WatchList, error);
@@ -238,7 +238,7 @@ impl Reflector {
         if *error == NO_END { StreamEnd::Broken } else { end }
     }
 
-    fn disappointed(&mut self, end: &StreamEnd) {
+    fn disable_broken_streams(&mut self, end: &StreamEnd) {
         if *end == StreamEnd::Broken {
             self.streams = WatchListState::NotBefore(self.env.now() + STREAMLESS);
             self.source.watch_list_failed();
@@ -246,6 +246,6 @@ impl Reflector {
     }
 }
 
-/// The stream ended, or fell silent, or continued without end.
+/// The error for a stream that ended, stalled or continued without an end bookmark.
 const NO_END: RequestError =
-    RequestError::Unsupported("the server began a list as a stream and did not say where it ends");
+    RequestError::Unsupported("the server did not send the bookmark that ends a watch-list stream");

@@ -1,15 +1,16 @@
-//! How far a store has come, as a whole and part by part.
+//! Progress of a store, as a whole and per partition.
 //!
 //! Guarantees:
-//! - The version never moves back within an epoch, whatever part joins, leaves or vanishes: while one is still to be
-//!   listed the version stands still. Its first list is a consistent one that was asked for after it joined, and
-//!   therefore not older.
-//! - What a part has not listed counts as not reached, however far the version is; so a write to a namespace that just
-//!   joined is never taken to be visible before that namespace was listed.
-//! - What a part holds is known to be of a version: it moves with every change and bookmark, and to every list, be it an
-//!   older one. A state of an object from before that is an old story, whether the object is held or was deleted.
-//! - A part that goes back in time begins a new epoch for all; the others count again when they have been listed again.
-//! - No question and no change but a new epoch looks at every part: there may be thousands.
+//! - The version never moves back within an epoch, whichever partition joins, leaves or disappears. It does not advance
+//!   while a partition is not listed. The first list of a partition is a consistent list that is requested after the
+//!   partition joined, so it is not older.
+//! - Versions of an unlisted partition are not reached, whatever the version of the whole. So a write to a namespace
+//!   that has just joined is never considered visible before that namespace is listed.
+//! - Each partition has a version of its content. It advances with every change and bookmark, and is set by every list,
+//!   even an older one. A state of an object before that version is stale, whether the object is cached or deleted.
+//! - A partition that moves back begins a new epoch for all partitions. The others count again after their next list.
+//! - Only a new epoch affects every partition. Queries and other changes do not iterate over partitions, because there
+//!   can be thousands.
 
 use windlass_object::{ObjectHeader, ResourceVersion};
 
@@ -22,26 +23,26 @@ use crate::partition::{ObjectLocation, Partition};
 mod partitions;
 mod tracker;
 
-/// How far a store has come.
+/// The progress of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The store holds everything up to this version, and nothing later. `None` before the first list. Where
-    /// namespaces or shards are followed one by one, the least of theirs: see [`Progress::version_in`].
+    /// The version up to which the store is complete, and after which it contains nothing; `None` before the first
+    /// list. If namespaces or shards are followed separately, their minimum: see [`Progress::version_in`].
     pub version: Option<ResourceVersion>,
-    /// How many times a consistent list went back in versions. Versions of different epochs cannot be
-    /// compared.
+    /// Number of consistent lists at a lower version. Versions of different epochs cannot be compared.
     pub epoch: u64,
-    /// Whether the initial list has arrived: of every namespace or shard there was at the start, where many are followed.
+    /// Whether the initial list is complete: for several namespaces or shards, the lists of all that were present at
+    /// the start.
     pub synced: bool,
-    /// What is followed, and how far each part of it has come.
+    /// The followed partitions and their progress.
     pub coverage: Coverage,
 }
 
-/// What an informer follows. The default: one list that is all there is.
+/// The coverage of an informer. The default is one list of everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(CoverageScope);
 
-/// What to make of a list that arrived.
+/// The interpretation of a list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListHandling {
     pub(super) trust: VersionTrust,
@@ -49,8 +50,8 @@ pub(super) struct ListHandling {
 }
 
 impl Progress {
-    /// Whether everything up to `wanted` has arrived, of every part. A version that cannot be compared counts as
-    /// reached: waiting for it would never end. So does any version where nothing is followed.
+    /// Returns whether all partitions have reached `wanted`. A version that cannot be compared counts as reached,
+    /// because a wait for it would never end. Without any followed partition, every version counts as reached.
     pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
         match &self.coverage.0 {
             CoverageScope::Many(parts) if parts.len() == 0 => self.synced,
@@ -59,8 +60,9 @@ impl Progress {
         }
     }
 
-    /// Whether everything up to `wanted` has arrived of the part that holds what is at `site`; of every part, if that is
-    /// everywhere. Of what is not followed nothing will ever arrive, so it counts as reached.
+    /// Returns whether the partition with `site` has reached `wanted`; if `site` is every location, whether all
+    /// partitions have. For a location that is not followed every version counts as reached, because nothing will
+    /// arrive.
     pub fn has_reached_in<'a>(&self, site: impl Into<ObjectLocation<'a>>, wanted: &ResourceVersion) -> bool {
         match self.coverage.at(site.into()) {
             LocationProgress::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
@@ -69,8 +71,8 @@ impl Progress {
         }
     }
 
-    /// Up to which version everything has arrived of the part that holds what is at `site`. `None` also if that part is
-    /// not followed or has not been listed.
+    /// Returns the version up to which the partition with `site` is complete. Returns `None` if that partition is not
+    /// followed or not listed.
     pub fn version_in<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> Option<&ResourceVersion> {
         match self.coverage.at(site.into()) {
             LocationProgress::With(part) if part.counts(self.epoch) => part.version.as_ref(),
@@ -79,12 +81,12 @@ impl Progress {
         }
     }
 
-    /// Returns whether no followed part contains objects at `site`.
+    /// Returns whether no followed partition contains objects at `site`.
     pub fn is_unfollowed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
         matches!(self.coverage.at(site.into()), LocationProgress::Unfollowed)
     }
 
-    /// Whether the list of the part that holds what is at `site` is in the store.
+    /// Returns whether the list of the partition with `site` is in the store.
     pub fn has_listed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
         match (&self.coverage.0, self.coverage.at(site.into())) {
             (CoverageScope::Whole { unserved, .. }, _) => self.synced && !unserved,
@@ -94,7 +96,7 @@ impl Progress {
         }
     }
 
-    /// Whether a part has no first list to wait for any more.
+    /// Returns whether the first list of a partition is complete or not required.
     pub(crate) fn has_come(&self, partition: &Partition) -> bool {
         match (&self.coverage.0, partition) {
             (CoverageScope::Many(parts), Partition::Namespace(_) | Partition::Shard(_)) => {
@@ -106,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// Whether nothing moved since `earlier`, a state of the same informer.
+    /// Returns whether nothing changed since `earlier`, a state of the same informer.
     pub(crate) fn is_still(&self, earlier: &Progress) -> bool {
         let parts = match (&self.coverage.0, &earlier.coverage.0) {
             (CoverageScope::Many(now), CoverageScope::Many(then)) => now.sums.turn == then.sums.turn,
@@ -116,7 +118,7 @@ impl Progress {
         parts && whole(self) == whole(earlier)
     }
 
-    /// The part that an object belongs to; none if that is not followed.
+    /// Returns the partition of an object; `None` if that is not followed.
     pub(crate) fn part_of(&self, head: &ObjectHeader) -> Option<Partition> {
         match &self.coverage.0 {
             CoverageScope::Whole { .. } => Some(Partition::Whole),
@@ -124,7 +126,7 @@ impl Progress {
         }
     }
 
-    /// Whether an object belongs to what is followed.
+    /// Returns whether an object belongs to a followed partition.
     pub(crate) fn covers(&self, head: &ObjectHeader) -> bool {
         match &self.coverage.0 {
             CoverageScope::Whole { .. } => true,
@@ -132,9 +134,9 @@ impl Progress {
         }
     }
 
-    /// Whether an object's state came before what is held of its part, so that whatever became of the object since is
-    /// known. Versions that cannot be compared, also because they are of different epochs, leave that open, and so does
-    /// the same version: not every source gives each to one object only.
+    /// Returns whether a state is older than the content of its partition, so that the later history of the object is
+    /// known. Versions that cannot be compared, or that belong to different epochs, are not older. Equal versions are
+    /// not older either: some sources assign a version to several objects.
     pub(super) fn is_past(&self, head: &ObjectHeader) -> bool {
         let held = match &self.coverage.0 {
             CoverageScope::Whole { held, .. } => held.as_ref(),
@@ -153,8 +155,8 @@ impl Progress {
         }
     }
 
-    /// Whether what is held of a part at a version is what the server has at that version: not if another part went
-    /// back in time since this one was listed.
+    /// Returns whether a cached object at a version equals the server's object at that version. This is false if
+    /// another partition moved back since this partition was listed.
     pub(crate) fn trusts(&self, partition: &Partition) -> bool {
         match &self.coverage.0 {
             CoverageScope::Many(parts) => parts.get(partition).is_none_or(|part| part.epoch == self.epoch),

@@ -1,4 +1,4 @@
-//! The store alone: what it makes of batches.
+//! Batches applied to a store on its own.
 
 use windlass_object::shard::{self, HashRange, ShardField, ShardId};
 use windlass_object::{Decoder as _, Representation as _, Typed, wire};
@@ -42,18 +42,18 @@ fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc
         .chain(items.into_iter().map(Delta::Replaced));
     let initial = !writer.tracker.progress().synced;
     let list = ListMetadata { partition: Partition::Whole, version: at(version), consistent, initial };
-    told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+    events(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
 }
 
 fn change(writer: &mut Writer, delta: Delta<Arc<Map>>) -> Vec<String> {
-    told(writer.apply(Batch::Changes(vec![delta])))
+    events(writer.apply(Batch::Changes(vec![delta])))
 }
 
 fn bookmark(version: ResourceVersion) -> Delta<Arc<Map>> {
     Delta::Bookmark { partition: Partition::Whole, version }
 }
 
-fn told(applied: Applied<Arc<Map>>) -> Vec<String> {
+fn events(applied: Applied<Arc<Map>>) -> Vec<String> {
     match applied {
         Applied::Filled => vec!["filled".to_owned()],
         Applied::Resync(audience) => vec![format!("again {audience:?}")],
@@ -97,39 +97,39 @@ fn version_never_moves_back() {
 }
 
 #[test]
-fn consistent_list_at_a_lower_version_begins_an_epoch_in_which_no_version_is_trusted() {
+fn consistent_list_at_lower_version_begins_epoch_without_trust() {
     let mut writer = writer();
     list(&mut writer, 10, true, vec![item("a", "u", 8), item("b", "w", 9)]);
-    let told = list(&mut writer, 9, true, vec![item("a", "u", 8)]);
-    assert_eq!(told, ["-b@9=v Relist Inferred", "~a@8=v>a@8=v Relist"]);
+    let events = list(&mut writer, 9, true, vec![item("a", "u", 8)]);
+    assert_eq!(events, ["-b@9=v Relist Inferred", "~a@8=v>a@8=v Relist"]);
     let progress = writer.store.snapshot().progress().clone();
     assert_eq!((progress.version, progress.epoch), (Some(at(9)), 1));
 }
 
 // parity: replace-resync, test-replace-events, test-real-fifo-replace-with-delete-delta
 #[test]
-fn relist_tells_only_what_differs() {
+fn relist_reports_differences_only() {
     let mut writer = writer();
     assert_eq!(
         list(&mut writer, 3, true, vec![item("a", "u", 1), item("b", "w", 2), item("c", "x", 3)]),
         ["filled"]
     );
-    let told = list(&mut writer, 9, false, vec![item("a", "u", 1), item("b", "w", 5), item("d", "y", 6)]);
-    assert_eq!(told, ["-c@3=v Relist Inferred", "~b@2=v>b@5=v Relist", "+d@6=v Relist"]);
+    let events = list(&mut writer, 9, false, vec![item("a", "u", 1), item("b", "w", 5), item("d", "y", 6)]);
+    assert_eq!(events, ["-c@3=v Relist Inferred", "~b@2=v>b@5=v Relist", "+d@6=v Relist"]);
 }
 
 #[test]
-fn another_uid_under_the_same_key_is_a_deletion_and_an_addition() {
+fn new_uid_under_same_key_is_deletion_and_addition() {
     let mut writer = writer();
     list(&mut writer, 1, true, vec![item("a", "u", 1)]);
-    let told = list(&mut writer, 5, false, vec![item("a", "other", 4)]);
-    assert_eq!(told, ["-a@1=v Relist Inferred", "+a@4=v Relist"]);
-    let told = change(&mut writer, Delta::Added(item("a", "third", 7)));
-    assert_eq!(told, ["-a@4=v Watch Inferred", "+a@7=v Watch"]);
+    let events = list(&mut writer, 5, false, vec![item("a", "other", 4)]);
+    assert_eq!(events, ["-a@1=v Relist Inferred", "+a@4=v Relist"]);
+    let events = change(&mut writer, Delta::Added(item("a", "third", 7)));
+    assert_eq!(events, ["-a@4=v Watch Inferred", "+a@7=v Watch"]);
 }
 
 #[test]
-fn end_of_a_later_bearer_of_a_name_ends_the_one_that_is_held_unseen() {
+fn deletion_of_later_object_removes_cached_object_as_inferred() {
     let mut writer = writer();
     list(&mut writer, 1, true, vec![item("a", "u", 1)]);
     assert_eq!(change(&mut writer, Delta::Deleted(item("a", "other", 5))), ["-a@1=v Watch Inferred"]);
@@ -138,7 +138,7 @@ fn end_of_a_later_bearer_of_a_name_ends_the_one_that_is_held_unseen() {
 
 // parity: typed-resource-event-handler, test-deletion-handling-object-to-name
 #[test]
-fn deletion_carries_its_own_state_or_else_the_last_known_one() {
+fn deletion_carries_final_or_last_known_state() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 3))), ["-a@3=v Watch Seen"]);
@@ -147,7 +147,7 @@ fn deletion_carries_its_own_state_or_else_the_last_known_one() {
 
 // parity: deletion-unknown-object-delivered, test-real-fifo-enqueueing-no-lister
 #[test]
-fn of_the_deletion_of_an_object_that_was_never_held_nobody_is_told() {
+fn deletion_of_unknown_object_causes_no_event() {
     let mut writer = writer();
     list(&mut writer, 1, true, vec![]);
     assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 2))), Vec::<String>::new());
@@ -155,7 +155,7 @@ fn of_the_deletion_of_an_object_that_was_never_held_nobody_is_told() {
 }
 
 #[test]
-fn object_that_turns_undecodable_is_taken_out_and_stands_in_quarantine_until_it_changes() {
+fn object_that_becomes_undecodable_is_quarantined_until_it_changes() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Updated(spoiled("a", "u", 3))), ["-a@1=v Watch Inferred"]);
@@ -168,7 +168,7 @@ fn object_that_turns_undecodable_is_taken_out_and_stands_in_quarantine_until_it_
 }
 
 #[test]
-fn quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
+fn quarantine_ends_when_object_is_deleted_or_not_listed() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![spoiled("a", "u", 1), spoiled("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Deleted(spoiled("a", "u", 3))), Vec::<String>::new());
@@ -178,7 +178,7 @@ fn quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
 }
 
 #[test]
-fn server_that_repeats_itself_brings_nothing_back_that_was_deleted() {
+fn replayed_events_do_not_restore_deleted_objects() {
     let mut writer = writer();
     let nothing = Vec::<String>::new();
     list(&mut writer, 2, true, vec![]);
@@ -196,7 +196,7 @@ fn server_that_repeats_itself_brings_nothing_back_that_was_deleted() {
 }
 
 #[test]
-fn several_objects_may_have_one_version() {
+fn several_objects_can_share_one_version() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("c", "x", 2)]);
     assert_eq!(change(&mut writer, Delta::Added(item("a", "u", 5))), ["+a@5=v Watch"]);
@@ -206,10 +206,10 @@ fn several_objects_may_have_one_version() {
 }
 
 #[test]
-fn what_follows_an_older_list_is_news_again() {
+fn events_after_older_list_are_applied_again() {
     let mut writer = writer();
     list(&mut writer, 10, true, vec![item("a", "u", 8), item("b", "w", 9)]);
-    // From a server that lags behind, and in a new epoch.
+    // Once from a stale server, and once in a new epoch.
     for (listed, consistent) in [(7, false), (6, true)] {
         list(&mut writer, listed, consistent, vec![item("a", "u", 6)]);
         assert_eq!(change(&mut writer, Delta::Added(item("b", "w", 9))), ["+b@9=v Watch"]);
@@ -217,7 +217,7 @@ fn what_follows_an_older_list_is_news_again() {
 }
 
 #[test]
-fn version_that_cannot_be_compared_is_never_past() {
+fn incomparable_version_is_never_stale() {
     let mut writer = writer();
     list(&mut writer, 10, true, vec![]);
     let opaque = |name: &str, version: &str| {
@@ -232,7 +232,7 @@ fn version_that_cannot_be_compared_is_never_past() {
 }
 
 #[test]
-fn every_namespace_has_a_past_of_its_own() {
+fn staleness_is_tracked_per_namespace() {
     let mut writer = writer();
     let parts = ["default", "other"].map(|name| Partition::Namespace(name.into()));
     let within = |namespace: &str, version: u64| {
@@ -248,13 +248,13 @@ fn every_namespace_has_a_past_of_its_own() {
     writer.apply(Batch::Joined(parts.to_vec()));
     listed(&mut writer, 0, 20);
     listed(&mut writer, 1, 10);
-    assert_eq!(change(&mut writer, Delta::Added(within("other", 15))).len(), 1, "it has only come to ten");
-    assert_eq!(change(&mut writer, Delta::Added(within("default", 15))).len(), 0, "it has come to twenty");
-    // One goes back in time. What the other still tells cannot be held against versions of before.
+    assert_eq!(change(&mut writer, Delta::Added(within("other", 15))).len(), 1, "its version is 10");
+    assert_eq!(change(&mut writer, Delta::Added(within("default", 15))).len(), 0, "its version is 20");
+    // One namespace moves back. Events of the other are not compared with versions of the previous epoch.
     listed(&mut writer, 1, 5);
     assert_eq!(change(&mut writer, Delta::Added(within("default", 15))).len(), 1);
     assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 0);
-    // Who leaves and comes back has no past before its list.
+    // A namespace that leaves and rejoins has no version before its next list.
     writer.apply(Batch::Emptied {
         partition: parts[1].clone(),
         departure: RemovalReason::Deselected,
@@ -270,13 +270,13 @@ fn resync_changes_nothing() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1)]);
     let before = writer.store.snapshot();
-    assert_eq!(told(writer.apply(Batch::Resync(ResyncTarget::Only(3)))), ["again Only(3)"]);
+    assert_eq!(events(writer.apply(Batch::Resync(ResyncTarget::Only(3)))), ["again Only(3)"]);
     assert!(Arc::ptr_eq(&before, &writer.store.snapshot()));
 }
 
 // parity: test-list-all
 #[test]
-fn books_say_what_is_held_whatever_happened_to_it() {
+fn byte_accounting_follows_every_change() {
     let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
     let budget = Arc::new(ByteBudget::new(Some(1000), metrics.clone()));
     let mut writer = StoreWriter::new(Arc::new(Store::new()), head, budget);
@@ -287,9 +287,9 @@ fn books_say_what_is_held_whatever_happened_to_it() {
     change(&mut writer, Delta::Updated(sized("a", "u", 3, 15)));
     assert_eq!(held(), 35);
     change(&mut writer, Delta::Added(sized("a", "another", 4, 5)));
-    assert_eq!(held(), 25, "of two that bear one name one is held");
+    assert_eq!(held(), 25, "a recreated object replaces its predecessor");
     change(&mut writer, Delta::Updated(spoiled("b", "w", 5)));
-    assert_eq!(held(), 5, "what is in quarantine has no body");
+    assert_eq!(held(), 5, "quarantined objects do not count");
     list(&mut writer, 9, false, vec![sized("c", "x", 8, 7)]);
     assert_eq!(held(), 7);
     change(&mut writer, Delta::Deleted(item("c", "x", 10)));
@@ -298,21 +298,21 @@ fn books_say_what_is_held_whatever_happened_to_it() {
 
 // parity: indexer-thread, readers-starve-writer, store-primary
 #[test]
-fn readers_never_block_the_writer_however_many_moments_they_hold() {
+fn readers_with_many_snapshots_never_block_writer() {
     let mut writer = writer();
     list(&mut writer, 1, true, vec![]);
     let reader = Arc::clone(&writer.store);
-    let mut moments = Vec::new();
+    let mut snapshots = Vec::new();
     for version in 2..100 {
-        moments.push((reader.snapshot(), reader.current.load()));
+        snapshots.push((reader.snapshot(), reader.current.load()));
         change(&mut writer, Delta::Added(item(&format!("object-{version}"), "u", version)));
     }
-    let sizes: Vec<usize> = moments.iter().map(|(held, _)| held.objects().len()).collect();
+    let sizes: Vec<usize> = snapshots.iter().map(|(held, _)| held.objects().len()).collect();
     assert_eq!((sizes, held(&writer).len()), ((0..98).collect(), 98));
 }
 
 #[test]
-fn reader_keeps_the_moment_it_loaded() {
+fn reader_keeps_its_snapshot() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1)]);
     let before = writer.store.snapshot();
@@ -322,7 +322,7 @@ fn reader_keeps_the_moment_it_loaded() {
 
 // parity: malformed-empty-versions-fail
 #[test]
-fn version_that_is_no_number_never_stops_the_store() {
+fn non_numeric_version_never_blocks_store() {
     let mut writer = writer();
     let opaque = ResourceVersion::new("opaque-1");
     change(&mut writer, bookmark(opaque.clone()));
@@ -335,7 +335,7 @@ fn version_that_is_no_number_never_stops_the_store() {
     assert_eq!(version(&writer), Some(at(5)));
 }
 
-/// Two shards by uid, of which the first holds `u` and the second `w`.
+/// Returns two shards by UID: the first contains `u` and the second `w`.
 fn two_shards() -> [Partition; 2] {
     let shard = |number: u16, uid: &str| {
         let start = shard::hash(uid);
@@ -354,23 +354,23 @@ fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<A
         .chain(items.into_iter().map(Delta::Replaced));
     let list =
         ListMetadata { partition: part.clone(), version: at(version), consistent: true, initial: false };
-    told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+    events(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
 }
 
 #[test]
-fn name_that_passed_to_another_shard_is_not_taken_back_by_what_the_first_shard_tells_late() {
+fn late_event_of_old_shard_does_not_replace_object_of_new_shard() {
     let (mut writer, [first, second]) = (writer(), two_shards());
     writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5)]);
     listed(&mut writer, &second, 10, vec![]);
-    // It was deleted at 11 and made again at 12, and the second shard is quicker.
+    // The object was deleted at 11 and recreated at 12; the second shard delivers first.
     let made = change(&mut writer, Delta::Added(item("a", "w", 12)));
     assert_eq!(made, ["-a@5=v Watch Inferred", "+a@12=v Watch"]);
     assert_eq!(listed(&mut writer, &first, 10, vec![item("a", "u", 5)]), Vec::<String>::new());
     assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 11))), Vec::<String>::new());
     assert_eq!(listed(&mut writer, &first, 13, vec![]), Vec::<String>::new());
     assert_eq!(writer.store.snapshot().objects().len(), 1);
-    // And back again.
+    // And back to the first shard.
     assert_eq!(
         change(&mut writer, Delta::Added(item("a", "u", 20))),
         ["-a@12=v Watch Inferred", "+a@20=v Watch"]
@@ -380,7 +380,7 @@ fn name_that_passed_to_another_shard_is_not_taken_back_by_what_the_first_shard_t
 }
 
 #[test]
-fn list_of_a_shard_takes_away_what_was_of_that_shard_alone() {
+fn shard_list_removes_objects_of_that_shard_only() {
     let (mut writer, [first, second]) = (writer(), two_shards());
     writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5), spoiled("c", "u", 6)]);

@@ -1,4 +1,4 @@
-//! The API server as the source, over the wire: what is asked of it, and what informers make of its answers.
+//! The API server as the source, over the wire: the requests and the resulting caches.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl World {
         self.env.sleep(Duration::from_secs(1)).await;
     }
 
-    /// What was asked about ConfigMaps: `stream`, `page` or `watch`.
+    /// Returns the kinds of the requests for ConfigMaps: `stream`, `page` or `watch`.
     fn asked(&self) -> Vec<&'static str> {
         let sent = self.scene.sent_requests();
         let about_maps = sent.iter().filter(|asked| asked.resource == "configmaps");
@@ -81,7 +81,7 @@ fn names(informer: &SharedInformer<ConfigMap>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_and_its_watch_are_one_stream() {
+async fn list_and_watch_share_one_stream() {
     let world = World::with(vec![]);
     world.put("a", "front");
     let informer = world.informer(maps(), Selection::default());
@@ -94,7 +94,7 @@ async fn list_and_its_watch_are_one_stream() {
 
 // parity: test-to-list-watcher-with-watch-list
 #[tokio::test(start_paused = true)]
-async fn source_that_is_told_so_lists_in_pages_only() {
+async fn paged_source_requests_no_streams() {
     let world = World::with(vec![]);
     for number in 0..1_100 {
         world.put(&format!("map-{number:04}"), "front");
@@ -107,8 +107,7 @@ async fn source_that_is_told_so_lists_in_pages_only() {
 
 // parity: watch-list-falls-back, watch-list-never-falls
 #[tokio::test(start_paused = true)]
-async fn server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_the_resource_asks_again_for_hours()
- {
+async fn broken_streams_fall_back_to_pages_for_all_informers_for_hours() {
     let world = World::with(vec![Fault::during(HOUR, FaultAction::EndBookmarkMissing)]);
     world.put("a", "front");
     let informer = world.informer(maps(), Selection::default());
@@ -132,7 +131,7 @@ async fn server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_th
 
 // parity: any-semantic
 #[tokio::test(start_paused = true)]
-async fn what_is_selected_by_namespace_label_and_field_is_selected_by_the_server() {
+async fn server_applies_namespace_label_and_field_selectors() {
     let world = World::with(vec![]);
     for (name, tier) in [("a", "front"), ("b", "back"), ("c", "front")] {
         world.put(name, tier);
@@ -153,7 +152,7 @@ async fn what_is_selected_by_namespace_label_and_field_is_selected_by_the_server
     for (informer, expected) in &informers {
         assert_eq!(names(informer), *expected, "{}", informer.selection());
     }
-    // An object that leaves a selection is gone from it.
+    // An object that no longer matches a selection is removed from it.
     world.put("a", "back");
     world.settle().await;
     let left: Vec<_> = informers.iter().map(|(informer, _)| names(informer)).collect();
@@ -162,7 +161,7 @@ async fn what_is_selected_by_namespace_label_and_field_is_selected_by_the_server
 
 // parity: for-resource, factories-listers-metadatainformer
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_and_kinds_known_at_run_time_are_informers_like_any_other() {
+async fn metadata_and_dynamic_informers_follow_changes() {
     let world = World::with(vec![]);
     world.put("a", "front");
     let metadata = world.informer(Metadata::new(kind()), Selection::default());
@@ -172,11 +171,11 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_informers_like_any_other
     for tier in ["front", "back"] {
         world.put("a", tier);
         world.settle().await;
-        let of_metadata = metadata.lister().cached(&key).expect("it is held");
+        let of_metadata = metadata.lister().cached(&key).expect("it is cached");
         let labels = of_metadata.metadata.labels.clone().unwrap_or_default();
         assert_eq!(labels.get("tier").map(String::as_str), Some(tier));
         assert_eq!(of_metadata.types.as_ref().map(|types| &*types.kind), Some("ConfigMap"));
-        let of_dynamic = dynamic.lister().cached(&key).expect("it is held");
+        let of_dynamic = dynamic.lister().cached(&key).expect("it is cached");
         assert_eq!(of_dynamic.data["data"]["value"], Value::from(tier));
     }
     world.scene.delete(&format!("{MAPS}/a"));
@@ -186,7 +185,7 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_informers_like_any_other
 }
 
 #[tokio::test(start_paused = true)]
-async fn caches_equal_the_server_after_every_kind_of_fault_that_strikes_streams() {
+async fn caches_equal_server_after_every_stream_fault() {
     let second = |seconds| Duration::from_secs(seconds);
     let faults = [
         FaultAction::EndBookmarkMissing,
@@ -220,7 +219,7 @@ async fn caches_equal_the_server_after_every_kind_of_fault_that_strikes_streams(
     }
 }
 
-/// Name, version and data of each.
+/// Returns name, version and data of each object.
 fn essences(objects: impl IntoIterator<Item = Value>) -> Vec<Value> {
     let essence = |object: Value| {
         let version = &object["metadata"]["resourceVersion"];

@@ -1,4 +1,4 @@
-//! The feed as a source: what informers over it hold and are told.
+//! The feed as a source: objects and events of informers that use it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Rig {
         self.env.sleep(Duration::from_millis(1)).await;
     }
 
-    /// Breaks every watch off, as a lost connection does.
+    /// Disconnects every watch, as a lost connection does.
     fn disconnect(&self) {
         self.feed.end_watches(Some(RequestError::Transport("the feed was disconnected".to_owned())));
     }
@@ -60,14 +60,14 @@ fn map(name: &str, value: &str) -> Value {
 
 // parity: test-rc-number
 #[tokio::test(start_paused = true)]
-async fn what_is_put_changed_and_taken_away_is_told_in_that_order_at_rising_versions() {
+async fn events_arrive_in_order_at_rising_versions() {
     let rig = rig();
     let log = Log::default();
     let _handle = log.attach(&rig.informer, "log");
     rig.settle().await;
     rig.feed.put(&map("a", "x")).unwrap();
     rig.feed.put(&map("a", "y")).unwrap();
-    assert_eq!(rig.feed.put(&map("a", "y")), Ok(at(3)), "what changes nothing is no change");
+    assert_eq!(rig.feed.put(&map("a", "y")), Ok(at(3)), "an identical object is not a change");
     rig.feed.delete(&key("a"));
     rig.settle().await;
     assert_eq!(log.take(), ["+a@2=x Watch", "~a@2=x>a@3=y Watch", "-a@4=y Watch Seen"]);
@@ -75,7 +75,7 @@ async fn what_is_put_changed_and_taken_away_is_told_in_that_order_at_rising_vers
 }
 
 #[tokio::test(start_paused = true)]
-async fn replacement_is_told_as_its_differences() {
+async fn replacing_feed_delivers_differences_only() {
     let rig = rig();
     for name in ["a", "b"] {
         rig.feed.put(&map(name, "x")).unwrap();
@@ -92,7 +92,7 @@ async fn replacement_is_told_as_its_differences() {
 
 // parity: testing-fake
 #[tokio::test(start_paused = true)]
-async fn watch_that_was_disconnected_goes_on_from_where_it_was_without_a_list() {
+async fn disconnected_watch_resumes_without_relist() {
     let rig = rig();
     rig.settle().await;
     rig.disconnect();
@@ -105,7 +105,7 @@ async fn watch_that_was_disconnected_goes_on_from_where_it_was_without_a_list() 
 
 // parity: test-replace-events
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_changes_that_are_forgotten_lists_anew_and_learns_of_what_is_gone() {
+async fn expired_watch_relists_and_removes_deleted_objects() {
     let compacted: fn(&ChannelSource) = |feed| feed.compact();
     let overflown: fn(&ChannelSource) = |feed| {
         for count in 0..5 {
@@ -127,7 +127,7 @@ async fn who_asks_for_changes_that_are_forgotten_lists_anew_and_learns_of_what_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn reader_that_falls_behind_what_is_remembered_is_told_so_in_its_stream() {
+async fn slow_watch_receives_expired_error() {
     let feed = ChannelSource::with_history(&Env::virtual_time(1), 2);
     let request =
         WatchRequest { version: "1".into(), timeout: LONG, bookmarks: true, extent: Default::default() };
@@ -140,7 +140,7 @@ async fn reader_that_falls_behind_what_is_remembered_is_told_so_in_its_stream() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_ends_when_its_time_is_up_and_bookmarks_say_how_far_it_has_come() {
+async fn watch_ends_at_timeout_and_delivers_bookmarks() {
     let feed = ChannelSource::new(&Env::virtual_time(1));
     let timeout = Duration::from_secs(100);
     let request = WatchRequest { version: "1".into(), timeout, bookmarks: true, extent: Default::default() };
@@ -152,7 +152,7 @@ async fn watch_ends_when_its_time_is_up_and_bookmarks_say_how_far_it_has_come() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_is_shown_alone_and_other_selections_are_refused() {
+async fn feed_selects_namespace_and_rejects_other_selectors() {
     let rig = rig_over(ChannelSource::new, Selection::in_namespace("other"));
     rig.feed.put(&map("a", "x")).unwrap();
     rig.feed.put(&json!({"metadata": {"namespace": "other", "name": "b"}})).unwrap();
@@ -164,7 +164,7 @@ async fn namespace_is_shown_alone_and_other_selections_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_object_is_refused_and_changes_nothing() {
+async fn invalid_object_is_rejected_without_change() {
     let feed = ChannelSource::new(&Env::virtual_time(1));
     for nothing in [json!(7), json!({}), json!({"metadata": {}})] {
         assert!(matches!(feed.put(&nothing), Err(FeedError::Nameless(_))), "{nothing}");
@@ -174,7 +174,7 @@ async fn what_is_no_object_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informer_that_stops_leaves_no_watch_behind() {
+async fn stopped_informer_closes_its_watch() {
     let rig = rig();
     rig.settle().await;
     assert_eq!(rig.feed.watches(), 1);

@@ -1,6 +1,5 @@
-//! What is said to etcd and what it answers: the few messages of its `KV` and `Watch` services that a source needs,
-//! with the numbers of its protocol. Written down here because the crates that know all of it want a protobuf
-//! compiler on every machine that builds them.
+//! The messages of etcd's `KV` and `Watch` services that a source needs, with their protobuf field numbers. They are
+//! defined here because the crates with the complete API require a protobuf compiler on every build machine.
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -10,7 +9,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// The largest answer that is read, in bytes: what etcd's own clients read. A page of objects may be large.
+/// The maximum size of a response in bytes, as in etcd's own clients. A page of objects can be large.
 const MAX: usize = i32::MAX as usize;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -21,7 +20,7 @@ pub(super) struct RangeRequest {
     pub(super) range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
-    /// Zero for the newest, read from the majority.
+    /// Zero for a quorum read of the newest revision.
     #[prost(int64, tag = "4")]
     pub(super) revision: i64,
 }

@@ -1,4 +1,4 @@
-//! Requests for fresh lists: how many lists they lead to, when, and when their tickets are done.
+//! Requests for fresh lists: the number and time of the resulting lists, and the state of the tickets.
 
 use super::*;
 use crate::{ObjectLocation, RefreshState};
@@ -15,13 +15,13 @@ fn lists(script: &Script) -> usize {
     script.asked().iter().filter(|asked| matches!(asked, Asked::List(_))).count()
 }
 
-/// A source whose lists always succeed, each followed by a silent watch.
+/// Returns answers whose lists always succeed, each followed by a silent watch.
 fn always(version: u64, names: &'static [&'static str]) -> impl Iterator<Item = Answer> {
     std::iter::repeat_with(move || [listed(version, names), stalls()]).take(200).flatten()
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousand_requests_lead_to_two_lists() {
+async fn many_requests_coalesce_into_two_lists() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, always(5, &["a"]));
     rig.start(&script);
@@ -41,7 +41,7 @@ async fn thousand_requests_lead_to_two_lists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_during_a_list_on_request_lead_to_one_further_list() {
+async fn request_during_requested_list_does_not_abort_it() {
     let rig = Rig::new();
     let silent = [listed(5, &["a"]), stalls(), first_page_of(6, "more", &["a"]), Answer::Silent];
     let script = Script::new(&rig.env, silent);
@@ -66,13 +66,13 @@ async fn requests_during_a_list_on_request_lead_to_one_further_list() {
                 ..ListRequest::default()
             })
         ],
-        "no request abandons the list in flight"
+        "no request aborts the list in flight"
     );
     assert_eq!(state(&rig, &first), RefreshState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticket_is_done_only_after_the_store_has_applied_the_list() {
+async fn ticket_is_done_after_store_applied_list() {
     let lagging = played(vec![Play::Tell(bookmark(9)), Play::Stall]);
     let rig = Rig::new();
     let script = Script::new(&rig.env, [listed(5, &["a"]), lagging, listed(9, &["a", "b"]), stalls()]);
@@ -94,7 +94,7 @@ async fn ticket_is_done_only_after_the_store_has_applied_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_on_request_are_spaced_and_urgent_ones_are_not() {
+async fn only_non_urgent_requested_lists_are_spaced() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, always(5, &["a"]));
     rig.start(&script);
@@ -112,7 +112,7 @@ async fn lists_on_request_are_spaced_and_urgent_ones_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_do_not_press_a_source_that_fails() {
+async fn requests_do_not_overload_failing_source() {
     let rig = Rig::new();
     let failing = std::iter::repeat_with(|| Answer::List(Err(refusal(500, "StoreReadError")))).take(1_000);
     let script = Script::new(&rig.env, [listed(5, &["a"]), stalls()].into_iter().chain(failing));
@@ -128,7 +128,7 @@ async fn requests_do_not_press_a_source_that_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticket_is_pending_until_the_informer_runs_and_has_listed() {
+async fn ticket_is_pending_until_informer_has_listed() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, [listed(5, &["a"]), stalls()]);
     let early = request(&rig);

@@ -1,9 +1,9 @@
-//! Lists that come as streams, and what becomes of servers that do not do what these promise.
+//! Watch-list streams, and the fallback for servers that break their protocol.
 
 use super::*;
 use crate::FactoryOptions;
 
-/// A stream: these objects, the end of them at `version`, and what is played then.
+/// Returns a stream of these objects, its end at `version`, and then `then`.
 fn streamed(version: u64, names: &[&str], then: Vec<Play>) -> Answer {
     let there = names.iter().map(|name| added(name, 1));
     Answer::Stream(Ok(there.chain([end(version)]).chain(then).collect()))
@@ -43,10 +43,10 @@ fn wait(seconds: u64) -> Play {
 
 // parity: watch-list-initial-events, test-watch-list, test-watch-list-resource-version
 #[tokio::test(start_paused = true)]
-async fn list_by_a_stream_is_at_the_version_of_its_end_and_the_stream_goes_on_as_the_watch() {
+async fn streamed_list_has_version_of_end_bookmark_and_continues_as_watch() {
     let then = vec![modified("a", 9), wait(120)];
     let (rig, script) = play(vec![streamed(7, &["a", "b"], then), stalls()]).await;
-    assert_eq!(script.asked(), [newest(), watch(9)], "no list, and no watch of its own");
+    assert_eq!(script.asked(), [newest(), watch(9)], "neither a list nor a separate watch");
     assert_eq!(
         (rig.held(), rig.informer.version()),
         (vec!["a@9=v".to_owned(), "b@1=v".to_owned()], Some(at(9)))
@@ -55,12 +55,12 @@ async fn list_by_a_stream_is_at_the_version_of_its_end_and_the_stream_goes_on_as
 
 // parity: watch-list-initial-events
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_stream_is_there_before_all_of_it_is_and_then_it_is_there_at_once() {
+async fn streamed_list_is_applied_atomically_at_its_end() {
     let rig = Rig::new();
     let log = Log::default();
     let _handle = log.attach(&rig.informer, "log");
-    let told = vec![added("a", 3), wait(2), added("b", 4), wait(2), end(7), Play::Stall];
-    let script = Script::new(&rig.env, [unfinished(told)]);
+    let events = vec![added("a", 3), wait(2), added("b", 4), wait(2), end(7), Play::Stall];
+    let script = Script::new(&rig.env, [unfinished(events)]);
     rig.start(&script);
     rig.env.sleep(Duration::from_secs(3)).await;
     assert_eq!((rig.held().len(), rig.informer.has_synced(), rig.informer.version()), (0, false, None));
@@ -71,7 +71,7 @@ async fn nothing_of_a_stream_is_there_before_all_of_it_is_and_then_it_is_there_a
 
 // parity: versions-synthetic-added-events, test-watch-list-resource-version
 #[tokio::test(start_paused = true)]
-async fn additions_of_a_stream_move_no_version_before_its_end() {
+async fn streamed_additions_do_not_advance_version_before_end() {
     let lost = Play::Fail(RequestError::Transport("connection reset".to_owned()));
     let (_rig, script) =
         play(vec![unfinished(vec![added("a", 90), lost]), listed(7, &["a"]), stalls()]).await;
@@ -80,14 +80,14 @@ async fn additions_of_a_stream_move_no_version_before_its_end() {
 
 // parity: test-watch-list
 #[tokio::test(start_paused = true)]
-async fn what_changes_while_a_stream_tells_what_there_is_has_its_last_word() {
-    let told = vec![added("a", 1), added("b", 2), modified("a", 5), deleted("b", 6), end(6), Play::Stall];
-    let (rig, _script) = play(vec![unfinished(told)]).await;
+async fn changes_during_streamed_list_are_final() {
+    let events = vec![added("a", 1), added("b", 2), modified("a", 5), deleted("b", 6), end(6), Play::Stall];
+    let (rig, _script) = play(vec![unfinished(events)]).await;
     assert_eq!((rig.held(), rig.informer.version()), (vec!["a@5=v".to_owned()], Some(at(6))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_after_a_loss_need_only_be_as_new_as_what_is_held_and_takes_out_what_is_gone() {
+async fn stream_after_failure_starts_at_reached_version_and_removes_deleted() {
     let (rig, script) = play(vec![
         streamed(7, &["a", "b"], vec![modified("a", 9), lost()]),
         streamed(12, &["a"], vec![Play::Stall]),
@@ -99,7 +99,7 @@ async fn stream_after_a_loss_need_only_be_as_new_as_what_is_held_and_takes_out_w
 
 // parity: memory-re-lists
 #[tokio::test(start_paused = true)]
-async fn what_is_held_at_the_same_version_is_not_decoded_again_when_a_stream_tells_it() {
+async fn stream_reports_known_decode_failure_once() {
     let broken = Play::Tell(Frame::Added(undecodable("bad", "uid-bad", 2)));
     let again = Play::Tell(Frame::Added(undecodable("bad", "uid-bad", 2)));
     let (rig, _script) =
@@ -110,7 +110,7 @@ async fn what_is_held_at_the_same_version_is_not_decoded_again_when_a_stream_tel
 
 // parity: stream-without-end-bookmark, test-initial-events-end-bookmark-ticker, watch-list-never-falls
 #[tokio::test(start_paused = true)]
-async fn stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time_and_is_remembered() {
+async fn stream_without_end_falls_back_to_pages_after_timeout() {
     let (rig, script) = play(vec![
         unfinished(vec![added("a", 3), Play::Stall]),
         listed(7, &["a"]),
@@ -126,7 +126,7 @@ async fn stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time_a
 
 // parity: stream-without-end-bookmark
 #[tokio::test(start_paused = true)]
-async fn stream_that_tells_news_for_ever_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
+async fn stream_of_endless_changes_falls_back_to_pages_after_deadline() {
     let busy = (0..100_u64)
         .flat_map(|version| [added("a", 3 + version), Play::Tell(bookmark(3 + version)), wait(5)]);
     let (rig, script) = play(vec![unfinished(busy.collect()), listed(200, &["a"]), stalls()]).await;
@@ -136,7 +136,7 @@ async fn stream_that_tells_news_for_ever_and_never_an_end_gives_way_to_pages_wit
 
 // parity: watch-list-never-falls
 #[tokio::test(start_paused = true)]
-async fn bookmarks_alone_are_no_sign_of_life_of_a_stream_that_owes_a_list() {
+async fn bookmarks_do_not_extend_wait_for_streamed_list() {
     let marks = (0..100_u64).flat_map(|version| [Play::Tell(bookmark(3 + version)), wait(1)]);
     let (_rig, script) = play(vec![unfinished(marks.collect()), listed(200, &[]), stalls()]).await;
     assert_eq!(
@@ -146,7 +146,7 @@ async fn bookmarks_alone_are_no_sign_of_life_of_a_stream_that_owes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_that_always_has_more_to_tell_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
+async fn stream_that_is_always_ready_falls_back_to_pages_after_deadline() {
     for frame in [Frame::Modified(object("a", "uid-a", 3, "v")), bookmark(3)] {
         let rig = Rig::new();
         let script =
@@ -159,10 +159,10 @@ async fn stream_that_always_has_more_to_tell_and_never_an_end_gives_way_to_pages
 
 // parity: test-watch-list
 #[tokio::test(start_paused = true)]
-async fn of_streams_that_close_without_their_end_the_first_gives_way_to_pages_and_the_second_is_remembered() {
-    for told in [vec![], vec![added("a", 3)], vec![Play::Tell(bookmark(5))]] {
+async fn second_stream_closed_before_its_end_disables_streams() {
+    for events in [vec![], vec![added("a", 3)], vec![Play::Tell(bookmark(5))]] {
         let (_rig, script) = play(vec![
-            unfinished(told),
+            unfinished(events),
             listed(7, &["a"]),
             played(vec![Play::Tell(error_frame(&gone()))]),
             unfinished(vec![added("a", 3)]),
@@ -171,13 +171,13 @@ async fn of_streams_that_close_without_their_end_the_first_gives_way_to_pages_an
         ])
         .await;
         assert_eq!(script.asked(), [newest(), consistent(), watch(7), newest(), consistent(), watch(9)]);
-        assert!(script.gaps()[0] >= Backoff::FIRST, "a server that shuts down has nothing else to say yet");
+        assert!(script.gaps()[0] >= Backoff::FIRST, "a server that shuts down needs a pause");
         assert_eq!((script.gaps()[3], script.disappointments()), (Duration::ZERO, 1));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_that_keeps_its_promise_makes_up_for_one_that_closed() {
+async fn complete_stream_resets_early_close() {
     let lost = Play::Tell(error_frame(&gone()));
     let (_rig, script) = play(vec![
         unfinished(vec![]),
@@ -193,7 +193,7 @@ async fn stream_that_keeps_its_promise_makes_up_for_one_that_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_may_last_longer_than_its_list_may_take() {
+async fn stream_timeout_exceeds_list_deadline() {
     let (_rig, script) = play((0..20).map(|_| Answer::Stream(Err(busy(1)))).collect()).await;
     let windows = script.windows();
     assert!(
@@ -203,9 +203,9 @@ async fn stream_may_last_longer_than_its_list_may_take() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_weighed_once() {
+async fn object_changed_during_streamed_list_counts_once() {
     let weight = u64::try_from(object("a", "uid-a", 3, "v").len()).unwrap();
-    for told in [
+    for events in [
         vec![added("a", 3), modified("a", 4), modified("a", 5), end(7), Play::Stall],
         vec![
             added("a", 3),
@@ -219,7 +219,7 @@ async fn object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_weigh
     ] {
         let options = FactoryOptions { byte_budget: Some(weight * 3 / 2), ..FactoryOptions::default() };
         let rig = Rig::with_options(options);
-        let script = Script::new(&rig.env, [unfinished(told)]);
+        let script = Script::new(&rig.env, [unfinished(events)]);
         rig.start(&script);
         rig.settle().await;
         assert_eq!((rig.held().len(), rig.counts().over_budget.get()), (1, 0));
@@ -228,7 +228,7 @@ async fn object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_weigh
 
 // parity: test-watch-list, streaming-list
 #[tokio::test(start_paused = true)]
-async fn server_that_does_not_know_of_streams_is_listed_in_pages_at_once_and_remembered() {
+async fn unsupported_stream_falls_back_to_pages_immediately() {
     for (code, reason) in
         [(400, "BadRequest"), (405, "MethodNotAllowed"), (406, "NotAcceptable"), (422, "Invalid")]
     {
@@ -241,7 +241,7 @@ async fn server_that_does_not_know_of_streams_is_listed_in_pages_at_once_and_rem
 
 // parity: test-watch-list
 #[tokio::test(start_paused = true)]
-async fn what_is_no_fault_of_streams_gives_way_to_pages_once_and_is_not_remembered() {
+async fn unrelated_error_falls_back_to_pages_once() {
     for (code, reason) in [(500, "InternalError"), (403, "Forbidden"), (503, "ServiceUnavailable")] {
         let (_rig, script) = play(vec![
             Answer::Stream(Err(refusal(code, reason))),
@@ -257,10 +257,10 @@ async fn what_is_no_fault_of_streams_gives_way_to_pages_once_and_is_not_remember
 
 // parity: test-watch-list
 #[tokio::test(start_paused = true)]
-async fn stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a_wait() {
-    let nobody = || Answer::Stream(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
+async fn throttled_or_refused_stream_is_retried_after_wait() {
+    let unreachable = || Answer::Stream(Err(RequestError::ConnectionRefused("no listener".to_owned())));
     let (_rig, script) = play(vec![
-        nobody(),
+        unreachable(),
         Answer::Stream(Err(busy(17))),
         unfinished(vec![added("a", 1), Play::Tell(error_frame(&busy(5)))]),
         streamed(7, &["a"], vec![Play::Stall]),
@@ -274,7 +274,7 @@ async fn stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a_w
 
 // parity: test-watch-list
 #[tokio::test(start_paused = true)]
-async fn stream_at_a_version_that_is_gone_is_asked_for_consistently_at_once() {
+async fn stream_at_expired_version_is_repeated_consistently_without_wait() {
     for unavailable in [gone(), refusal(504, "Too large resource version")] {
         let (_rig, script) = play(vec![
             streamed(7, &["a"], vec![lost()]),
@@ -288,7 +288,7 @@ async fn stream_at_a_version_that_is_gone_is_asked_for_consistently_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_older_than_what_is_held_is_not_believed_before_a_list_proves_it() {
+async fn stale_stream_is_verified_by_consistent_list() {
     let lost = Play::Tell(error_frame(&gone()));
     let (rig, script) = play(vec![
         streamed(50, &["a"], vec![lost]),
@@ -302,7 +302,7 @@ async fn stream_older_than_what_is_held_is_not_believed_before_a_list_proves_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_pages() {
+async fn refresh_closes_stream_for_paged_list() {
     let (rig, script) =
         play(vec![streamed(7, &["a"], vec![Play::Stall]), listed(9, &["a", "b"]), stalls()]).await;
     assert!(rig.refreshed_within(Duration::from_secs(1)).await);
@@ -311,9 +311,9 @@ async fn fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_pages(
 
 // parity: sleep-back-off-ignores
 #[tokio::test(start_paused = true)]
-async fn wait_for_a_stream_ends_at_once_when_the_informer_stops() {
+async fn stopping_informer_ends_wait_for_stream() {
     let rig = Rig::new();
-    let refused = || Answer::Stream(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
+    let refused = || Answer::Stream(Err(RequestError::ConnectionRefused("no listener".to_owned())));
     let script = Script::new(&rig.env, (0..8).map(|_| refused()));
     rig.start(&script);
     rig.env.sleep(Duration::from_secs(60)).await;

@@ -1,9 +1,9 @@
-//! What an informer follows, part by part, and what is known of all parts without a look at each.
+//! The partitions of an informer, with totals that need no iteration over the partitions.
 //!
-//! Guarantees: finding the part of an object takes as long as finding a name, however many parts there are, and whether
-//! every part counts, or every first one was listed, is known at once.
+//! Guarantees: the cost of a partition lookup is that of a map lookup, however many partitions exist. The totals are
+//! available in constant time: whether every partition counts, and whether every initial one is listed.
 //!
-//! It refuses to move by itself: its [`Tracker`](super::Tracker) does that, and sees to it that the sums are right.
+//! The [`Tracker`](super::Tracker) changes the partitions and keeps the totals correct.
 
 use std::sync::Arc;
 
@@ -14,63 +14,64 @@ use windlass_object::{ObjectHeader, ResourceVersion};
 use crate::partition::{ObjectLocation, Partition};
 use crate::shards::Shard;
 
-/// What there is to follow.
+/// The scope of an informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CoverageScope {
-    /// One list is all there is.
+    /// One list of everything.
     Whole {
-        /// Whether it was served once and is not any more.
+        /// Whether the kind was served before and is no longer served.
         unserved: bool,
-        /// The version of what is held; nothing before there is a list.
+        /// The version of the content; `None` before the first list.
         held: Option<ResourceVersion>,
     },
-    /// Each of these is listed for itself.
+    /// Several partitions, each with its own list.
     Many(PartitionMap),
 }
 
-/// Namespaces or shards; never both, and shards all of one field. They do not overlap.
+/// Namespaces or shards; never both, and all shards by the same field. They do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartitionMap {
     namespaces: OrdMap<Arc<str>, PartitionProgress>,
     shards: OrdMap<Arc<Shard>, PartitionProgress>,
-    /// Whose the hashes are: each range by its start.
+    /// The shard of each hash range, by the start of the range.
     ring: OrdMap<u64, (HashRange, Arc<Shard>)>,
     pub(super) sums: PartitionTotals,
 }
 
-/// What holds of all parts together.
+/// Totals of all partitions.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartitionTotals {
-    /// How many parts do not count: see [`Part::counts`].
+    /// Number of partitions that do not count: see [`PartitionProgress::counts`].
     pub(super) behind: usize,
-    /// How many of those that were there at the start are not listed.
+    /// Number of initial partitions that are not listed.
     pub(super) unlisted: usize,
-    /// How many times a part came, went or moved. Two states of one informer with the same number are the same.
+    /// Number of changes to the set of partitions or to a partition. Two states of one informer with the same number
+    /// are equal.
     pub(super) turn: u64,
 }
 
-/// What is followed of a site, where many parts are.
+/// The followed partition of a location, if there are several partitions.
 pub(super) enum LocationProgress<'a> {
-    /// All of it, with this part.
+    /// The location is in this partition.
     With(&'a PartitionProgress),
-    /// Nothing.
+    /// The location is not followed.
     Unfollowed,
-    /// It is spread over all parts, or meant to be none.
+    /// The location is spread over all partitions, or is not restricted.
     Everywhere,
 }
 
-/// One namespace or shard of many.
+/// The progress of one namespace or shard of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartitionProgress {
-    /// How far it has come; before its first list, what that cannot be older than.
+    /// The version of the partition; before its first list, the lower bound of that list.
     pub(super) version: Option<ResourceVersion>,
-    /// The version of what is held; nothing before there is a list. Less than `version` after an older list.
+    /// The version of the content; `None` before the first list. Lower than `version` after an older list.
     pub(super) held: Option<ResourceVersion>,
-    /// Whether the version is that of what is held.
+    /// Whether `version` is the version of the content.
     pub(super) listed: bool,
     /// The epoch of the version.
     pub(super) epoch: u64,
-    /// Whether it was there at the start.
+    /// Whether the partition was present at the start.
     pub(super) initial: bool,
 }
 
@@ -95,7 +96,7 @@ impl PartitionMap {
         }
     }
 
-    /// Lets a part in that is not there.
+    /// Adds a partition that is not present.
     pub(super) fn enter(&mut self, partition: Partition, part: PartitionProgress) {
         match partition {
             Partition::Whole => {}
@@ -124,14 +125,14 @@ impl PartitionMap {
         }
     }
 
-    /// The name of the part that an object belongs to.
+    /// Returns the name of an object's partition.
     pub(super) fn name_of(&self, head: &ObjectHeader) -> Option<Partition> {
         let namespace = head.key.namespace().and_then(|name| self.namespaces.get_key_value(name));
         let namespace = namespace.map(|(name, _)| Partition::Namespace(Arc::clone(name)));
         namespace.or_else(|| self.shard_of(head).map(|shard| Partition::Shard(Arc::clone(shard))))
     }
 
-    /// The part that an object belongs to.
+    /// Returns the progress of an object's partition.
     pub(super) fn of(&self, head: &ObjectHeader) -> Option<&PartitionProgress> {
         let namespace = head.key.namespace().and_then(|namespace| self.namespaces.get(namespace));
         namespace.or_else(|| self.shards.get(self.shard_of(head)?))
@@ -149,7 +150,7 @@ impl PartitionMap {
         part.map_or(LocationProgress::Unfollowed, LocationProgress::With)
     }
 
-    /// What shards are told apart by, if there are any.
+    /// Returns the field by which shards are distinguished; `None` without shards.
     fn field(&self) -> Option<ShardField> {
         self.shards.get_min().map(|(shard, _)| shard.field)
     }
@@ -166,13 +167,13 @@ impl PartitionMap {
 }
 
 impl PartitionProgress {
-    /// Whether its version says what is held in this epoch.
+    /// Returns whether the version describes the content in this epoch.
     pub(super) fn counts(&self, epoch: u64) -> bool {
         self.listed && self.epoch == epoch
     }
 
-    /// Whether the informer has not synced for want of its list.
-    pub(super) fn holds_up_the_start(&self) -> bool {
+    /// Returns whether the missing list of this partition delays the initial sync.
+    pub(super) fn delays_sync(&self) -> bool {
         self.initial && !self.listed
     }
 }

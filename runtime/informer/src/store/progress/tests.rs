@@ -1,4 +1,4 @@
-//! What is claimed of namespaces that come and go, held against what was delivered.
+//! Compares the reported progress with the delivered events while namespaces join and leave.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn part(name: usize) -> Partition {
     Partition::Namespace(NAMES[name].into())
 }
 
-/// The shard of that namespace alone.
+/// Returns a shard that contains only that namespace.
 fn shard_of(name: usize) -> Partition {
     let start = shard::hash(NAMES[name]);
     let ranges = HashRange::new(start, u128::from(start) + 1).expect("a range").into();
@@ -34,23 +34,23 @@ fn head(name: usize, version: u64) -> ObjectHeader {
     ObjectHeader { key: ObjectKey::namespaced(NAMES[name], "x"), uid: None, version: Some(at(version)) }
 }
 
-fn facts(partition: Partition, version: u64, consistent: bool) -> ListMetadata {
+fn list_metadata(partition: Partition, version: u64, consistent: bool) -> ListMetadata {
     ListMetadata { partition, version: at(version), consistent, initial: false }
 }
 
-/// What happens between an informer and its server.
+/// A step between an informer and its server.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody writes to a namespace.
+    /// A client writes to a namespace.
     Write(usize),
     Join(usize),
     Leave(usize),
-    /// The kind is not served any more, and a namespace finds out.
+    /// The kind is no longer served, and the reflector of a namespace notices.
     Unserve(usize),
-    /// A namespace begins a list; it is passed on by a later step.
+    /// A namespace begins a list; a later step delivers it.
     BeginList(usize),
     EndList(usize),
-    /// A namespace's watch tells what it has not told.
+    /// A namespace's watch delivers the pending changes.
     Watch(usize),
     Bookmark(usize),
 }
@@ -70,23 +70,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..120)
 }
 
-/// The server, what each namespace of the informer was given, and what the informer claims.
+/// The server, the deliveries to each namespace of the informer, and the reported progress.
 #[derive(Default)]
 struct World {
     version: u64,
     /// The version of the last write to each namespace.
     written: BTreeMap<usize, u64>,
-    /// Of each namespace that is followed.
+    /// The followed namespaces.
     followed: BTreeMap<usize, Followed>,
     tracker: Tracker,
-    /// Whether each is followed as a shard.
+    /// Whether namespaces are followed as shards.
     shards: bool,
 }
 
 #[derive(Default)]
 struct Followed {
     listing: Option<u64>,
-    /// Everything up to here was delivered; nothing yet if there is none.
+    /// The version up to which everything was delivered; `None` before the first delivery.
     delivered: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ impl World {
         world
     }
 
-    /// The part that a step is about.
+    /// Returns the partition of a step.
     fn part_of(&self, step: &Step) -> Partition {
         let (Step::Write(name)
         | Step::Join(name)
@@ -140,7 +140,7 @@ impl World {
                 let listed = self.followed.get_mut(&name).and_then(|followed| followed.listing.take());
                 if let Some(listed) = listed {
                     self.deliver(name, listed);
-                    self.tracker.listed(&facts(part, listed, true));
+                    self.tracker.listed(&list_metadata(part, listed, true));
                 }
             }
             Step::Watch(name) if self.was_listed(name) => {
@@ -157,7 +157,7 @@ impl World {
         self.tracker.settle();
     }
 
-    /// A list that began before the last one was passed on is not what a reflector passes on.
+    /// Delivers up to a version. A reflector discards a list that began before the last delivery.
     fn deliver(&mut self, name: usize, up_to: u64) {
         if let Some(followed) = self.followed.get_mut(&name) {
             followed.delivered = followed.delivered.max(Some(up_to));
@@ -169,7 +169,7 @@ impl World {
         self.followed.get(&name).is_some_and(|followed| followed.delivered.is_some())
     }
 
-    /// Whether every write up to `version` to a namespace was delivered.
+    /// Returns whether every write to a namespace up to `version` was delivered.
     fn delivered(&self, name: usize, version: u64) -> bool {
         let Some(followed) = self.followed.get(&name) else { return true };
         let due = self.written.get(&name).copied().filter(|written| *written <= version);
@@ -188,13 +188,13 @@ impl World {
                 if self.progress().has_reached_in(Some(*text), &at(version)) {
                     assert!(
                         self.delivered(name, version),
-                        "{text} is not at {version}: {:?}",
+                        "{text} has not reached {version}: {:?}",
                         self.progress()
                     );
                 }
             }
             if self.progress().has_reached(&at(version)) {
-                assert!(all, "not everything is at {version}: {:?}", self.progress());
+                assert!(all, "not all partitions have reached {version}: {:?}", self.progress());
             }
         }
     }
@@ -203,7 +203,7 @@ impl World {
 proptest! {
     // parity: test-store-resource-version
     #[test]
-    fn nothing_counts_as_reached_that_was_not_delivered_and_the_version_never_moves_back(
+    fn undelivered_versions_are_never_reached_and_version_never_moves_back(
         steps in steps(), shards: bool,
     ) {
         let mut world = World::new(shards);
@@ -212,14 +212,14 @@ proptest! {
             world.take(step);
             world.check();
             let now = world.progress().version.clone();
-            assert!(before <= now, "back from {before:?} to {now:?} by {step:?}");
+            assert!(before <= now, "moved back from {before:?} to {now:?} by {step:?}");
             before = now;
         }
         assert_eq!((world.progress().epoch, world.progress().synced), (0, true));
     }
 
     #[test]
-    fn once_everything_was_listed_and_told_everything_counts_as_reached(steps in steps(), shards: bool) {
+    fn every_version_is_reached_after_full_delivery(steps in steps(), shards: bool) {
         let mut world = World::new(shards);
         steps.iter().for_each(|step| world.take(step));
         for name in 0..NAMES.len() {
@@ -232,12 +232,12 @@ proptest! {
 }
 
 #[test]
-fn least_of_all_is_the_version_and_each_part_has_its_own() {
+fn version_is_minimum_of_partition_versions() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
-    tracker.listed(&facts(part(0), 7, true));
+    tracker.listed(&list_metadata(part(0), 7, true));
     assert_eq!((tracker.progress().synced, tracker.progress().version.clone()), (false, None));
-    tracker.listed(&facts(part(1), 5, true));
+    tracker.listed(&list_metadata(part(1), 5, true));
     assert_eq!((tracker.progress().synced, tracker.progress().version.clone()), (true, Some(at(5))));
     assert_eq!(tracker.progress().version_in(Some("a")), Some(&at(7)));
     assert_eq!(
@@ -247,12 +247,12 @@ fn least_of_all_is_the_version_and_each_part_has_its_own() {
 }
 
 #[test]
-fn what_arrives_for_a_namespace_that_left_is_passed_over() {
+fn events_of_removed_namespace_are_ignored() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0)]);
     tracker.emptied(&part(0), RemovalReason::Deselected);
     let before = tracker.progress().clone();
-    tracker.listed(&facts(part(0), 7, true));
+    tracker.listed(&list_metadata(part(0), 7, true));
     tracker.advance(&part(0), &at(9));
     tracker.advance_of(&head(0, 9));
     assert!(!tracker.progress().follows(&part(0)) && !tracker.progress().covers(&head(0, 9)));
@@ -260,32 +260,32 @@ fn what_arrives_for_a_namespace_that_left_is_passed_over() {
 }
 
 #[test]
-fn one_part_that_goes_back_begins_an_epoch_for_all_and_the_others_count_when_they_were_listed_anew() {
+fn partition_moving_back_begins_epoch_and_others_count_after_relist() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        tracker.listed(&facts(part(name), 20, true));
+        tracker.listed(&list_metadata(part(name), 20, true));
     }
-    assert_eq!(tracker.listed(&facts(part(0), 12, true)).trust, VersionTrust::Nothing);
+    assert_eq!(tracker.listed(&list_metadata(part(0), 12, true)).trust, VersionTrust::Nothing);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().trusts(&part(0)) && !tracker.progress().trusts(&part(1)));
     assert!(!tracker.progress().has_reached(&at(1)) && !tracker.progress().has_reached_in(Some("b"), &at(1)));
     assert!(tracker.progress().has_reached_in(Some("a"), &at(12)));
-    // One that may be old proves nothing; the newest counts, and is the same step back, not another.
-    tracker.listed(&facts(part(1), 25, false));
+    // An inconsistent list proves nothing. A consistent list counts, and belongs to the same epoch.
+    tracker.listed(&list_metadata(part(1), 25, false));
     assert!(!tracker.progress().trusts(&part(1)));
-    assert_eq!(tracker.listed(&facts(part(1), 14, true)).trust, VersionTrust::Nothing);
+    assert_eq!(tracker.listed(&list_metadata(part(1), 14, true)).trust, VersionTrust::Nothing);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().has_reached(&at(12)) && tracker.progress().trusts(&part(1)));
 }
 
 #[test]
-fn versions_that_cannot_be_compared_are_waited_for_by_nobody() {
+fn incomparable_versions_count_as_reached() {
     let opaque = ResourceVersion::new("opaque");
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        tracker.listed(&ListMetadata { version: opaque.clone(), ..facts(part(name), 1, true) });
+        tracker.listed(&ListMetadata { version: opaque.clone(), ..list_metadata(part(name), 1, true) });
     }
     assert!(tracker.progress().has_reached(&at(9)) && tracker.progress().has_reached_in(Some("a"), &opaque));
 }

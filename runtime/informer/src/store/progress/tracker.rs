@@ -1,9 +1,8 @@
-//! How progress is made: what each list, change and bookmark does to it.
+//! Updates of the progress by lists, changes and bookmarks.
 //!
-//! The version of the whole is the least of all parts. It is not looked for among them: the tracker keeps the versions of
-//! the parts that count in order, so that a part that moves costs the logarithm of how many there are. That order is the
-//! writer's alone, for readers ask for the least and never for the next. Only a new epoch looks at nothing that was
-//! known: from then on no part counts but the one that began it.
+//! The version of the whole is the minimum of all partitions. The tracker keeps the versions of the counting partitions
+//! sorted, so that an update costs the logarithm of their number. Only the writer has this order, because readers need
+//! the minimum only. A new epoch discards it: from then on only the partition that began the epoch counts.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,31 +15,31 @@ use crate::delta_fifo::ListMetadata;
 use crate::handler::Cause;
 use crate::partition::{Partition, RemovalReason};
 
-/// Progress, and who moves it.
+/// The progress and its updates.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Tracker {
     progress: Progress,
     counted: VersionCounts,
 }
 
-/// The versions of the parts that count, least first; how many parts are at each.
+/// The sorted versions of the counting partitions, with the number of partitions at each version.
 #[derive(Debug, Default)]
 struct VersionCounts {
     parts: BTreeMap<VersionOrder, usize>,
     len: usize,
 }
 
-/// A version where all stand in order: first those that cannot be compared, then numbers.
+/// A version with a total order: incomparable versions first, then numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VersionOrder(ResourceVersion);
 
 impl Tracker {
-    /// How far the store has come.
+    /// Returns the progress of the store.
     pub(in crate::store) fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// These parts are followed from now on.
+    /// Adds partitions to follow.
     pub(in crate::store) fn join(&mut self, partitions: Vec<Partition>) {
         let (version, epoch) = (self.progress.version.clone(), self.progress.epoch);
         let initial = matches!(self.progress.coverage.0, CoverageScope::Whole { .. });
@@ -54,7 +53,7 @@ impl Tracker {
         }
     }
 
-    /// Everything in a part went.
+    /// Records the removal of all objects of a partition.
     pub(in crate::store) fn emptied(&mut self, partition: &Partition, departure: RemovalReason) {
         match (&mut self.progress.coverage.0, departure) {
             (CoverageScope::Whole { unserved, held }, _) => {
@@ -68,14 +67,14 @@ impl Tracker {
         }
     }
 
-    /// A change of this object arrived: its part has come to the change's version.
+    /// Advances the partition of an object to the version of its change.
     pub(in crate::store) fn advance_of(&mut self, head: &ObjectHeader) {
         if let (Some(to), Some(partition)) = (&head.version, self.progress.part_of(head)) {
             self.advance(&partition, to);
         }
     }
 
-    /// A part has come to this version.
+    /// Advances a partition to this version.
     pub(in crate::store) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
         match &mut self.progress.coverage.0 {
             CoverageScope::Whole { held, .. } => {
@@ -91,7 +90,7 @@ impl Tracker {
         }
     }
 
-    /// A list arrived: its part moves to the list's version, into a new epoch if a consistent one went back.
+    /// Records a list: sets the partition to the list's version, in a new epoch if a consistent list moved back.
     pub(in crate::store) fn listed(&mut self, list: &ListMetadata) -> ListHandling {
         let reading = match &mut self.progress.coverage.0 {
             CoverageScope::Whole { unserved, held } => {
@@ -112,7 +111,7 @@ impl Tracker {
         reading
     }
 
-    /// Draws the whole from its parts.
+    /// Computes the totals of the whole from its partitions.
     pub(in crate::store) fn settle(&mut self) {
         let CoverageScope::Many(parts) = &self.progress.coverage.0 else { return };
         self.progress.synced |= parts.sums.unlisted == 0;
@@ -133,26 +132,26 @@ impl Tracker {
         VersionTrust::Nothing
     }
 
-    /// Lets a part in, if it is not there.
+    /// Adds a partition if it is not present.
     fn enter(&mut self, partition: Partition, part: PartitionProgress) {
         let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
         if parts.get(&partition).is_none() {
-            parts.sums.unlisted += usize::from(part.holds_up_the_start());
+            parts.sums.unlisted += usize::from(part.delays_sync());
             parts.enter(partition, part);
-            self.noted();
+            self.update_totals();
         }
     }
 
     fn remove(&mut self, partition: &Partition) {
         let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
         if let Some(part) = parts.remove(partition) {
-            parts.sums.unlisted -= usize::from(part.holds_up_the_start());
+            parts.sums.unlisted -= usize::from(part.delays_sync());
             self.counted.leave(&part, self.progress.epoch);
-            self.noted();
+            self.update_totals();
         }
     }
 
-    /// Changes a part, if there is one, and with it epoch and version of the whole, and keeps the sums.
+    /// Changes a partition, if present, with epoch and version of the whole; updates the totals.
     fn change<T>(
         &mut self,
         partition: &Partition,
@@ -172,15 +171,15 @@ impl Tracker {
             self.counted = VersionCounts::default();
         }
         self.counted.enter(part, *epoch);
-        let held_up = (before.holds_up_the_start(), part.holds_up_the_start());
-        parts.sums.unlisted += usize::from(held_up.1);
-        parts.sums.unlisted -= usize::from(held_up.0);
-        self.noted();
+        let delays = (before.delays_sync(), part.delays_sync());
+        parts.sums.unlisted += usize::from(delays.1);
+        parts.sums.unlisted -= usize::from(delays.0);
+        self.update_totals();
         Some(changed)
     }
 
-    /// Something of the parts is not what it was.
-    fn noted(&mut self) {
+    /// Records a change of the partitions.
+    fn update_totals(&mut self) {
         if let CoverageScope::Many(parts) = &mut self.progress.coverage.0 {
             parts.sums.behind = parts.len() - self.counted.len;
             parts.sums.turn += 1;
@@ -194,31 +193,31 @@ impl VersionCounts {
     }
 
     fn enter(&mut self, part: &PartitionProgress, epoch: u64) {
-        if let Some(standing) = VersionOrder::of(part, epoch) {
-            *self.parts.entry(standing).or_default() += 1;
+        if let Some(order) = VersionOrder::of(part, epoch) {
+            *self.parts.entry(order).or_default() += 1;
             self.len += 1;
         }
     }
 
-    /// Takes a part out that was let in as it is.
+    /// Removes the entry of a partition in its previous state.
     fn leave(&mut self, part: &PartitionProgress, epoch: u64) {
-        let Some(standing) = VersionOrder::of(part, epoch) else { return };
-        if let Some(parts) = self.parts.get_mut(&standing) {
+        let Some(order) = VersionOrder::of(part, epoch) else { return };
+        if let Some(parts) = self.parts.get_mut(&order) {
             (*parts, self.len) = (*parts - 1, self.len - 1);
             if *parts == 0 {
-                self.parts.remove(&standing);
+                self.parts.remove(&order);
             }
         }
     }
 }
 
 impl VersionOrder {
-    /// That of a part, if it counts.
+    /// Returns the sort key of a partition, if the partition counts.
     fn of(part: &PartitionProgress, epoch: u64) -> Option<Self> {
         part.version.clone().filter(|_| part.counts(epoch)).map(Self)
     }
 
-    /// Numbers are ordered by their length first.
+    /// Numbers are sorted by length first.
     fn rank(&self) -> (bool, usize, &str) {
         let text = self.0.as_str();
         (self.0.is_comparable(), text.len(), text)
@@ -268,19 +267,19 @@ fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListM
         held = held.as_ref().map(ResourceVersion::as_str),
         listed = list.version.as_str(),
         epoch = *epoch,
-        "the server went back in time: a consistent list is older than what is held; a new epoch begins"
+        "server moved back to an older version; starting a new epoch"
     );
     *held = Some(list.version.clone());
 }
 
-/// The same for a version there is.
+/// Like [`forward`], for an existing version.
 fn forward_held(held: &mut ResourceVersion, to: &ResourceVersion) {
     if to.partial_cmp(held) == Some(Ordering::Greater) || !held.is_comparable() {
         *held = to.clone();
     }
 }
 
-/// Moves a version forward; one that cannot be compared replaces only another such.
+/// Moves a version forward. An incomparable version replaces only another incomparable version.
 fn forward(held: &mut Option<ResourceVersion>, to: &ResourceVersion) {
     let forward = match held.as_ref().and_then(|held| to.partial_cmp(held)) {
         Some(order) => order == Ordering::Greater,
@@ -304,7 +303,7 @@ mod tests {
 
     const PARTS: u16 = 6;
 
-    /// The shards take turns on the ring, two stretches for each, and leave holes between.
+    /// Returns a shard with two ranges of the ring; the shards alternate and leave gaps.
     fn shard(number: u16) -> Partition {
         let stretch = |nth: u64| {
             let start = (u64::from(number) + nth * u64::from(PARTS)) << 60;
@@ -344,7 +343,7 @@ mod tests {
         ]
     }
 
-    /// An object somewhere, and another in each namespace.
+    /// Returns the header of an object in the namespace `number`.
     fn head(number: u16, version: &ResourceVersion) -> ObjectHeader {
         let (key, uid) = (ObjectKey::namespaced(&number.to_string(), "x"), format!("uid-{number}"));
         ObjectHeader { key, uid: Some(Uid::from(uid.as_str())), version: Some(version.clone()) }
@@ -368,7 +367,7 @@ mod tests {
         tracker.settle();
     }
 
-    /// The lesser; of two that cannot be compared, one that stands in no order to anything.
+    /// Returns the lower version; of two incomparable versions, one that is not a number.
     fn lesser<'a>(one: &'a ResourceVersion, other: &'a ResourceVersion) -> &'a ResourceVersion {
         match one.partial_cmp(other) {
             Some(Ordering::Greater) => other,
@@ -379,12 +378,14 @@ mod tests {
     }
 
     fn check(tracker: &Tracker, part: fn(u16) -> Partition) {
-        let CoverageScope::Many(many) = &tracker.progress.coverage.0 else { panic!("many are followed") };
+        let CoverageScope::Many(many) = &tracker.progress.coverage.0 else {
+            panic!("several partitions are followed")
+        };
         let all: Vec<(Partition, &PartitionProgress)> =
             (0..PARTS).map(part).filter_map(|part| Some((part.clone(), many.get(&part)?))).collect();
         let counting = || all.iter().filter(|(_, part)| part.counts(tracker.progress.epoch));
         assert_eq!(many.sums.behind, all.len() - counting().count());
-        assert_eq!(many.sums.unlisted, all.iter().filter(|(_, part)| part.holds_up_the_start()).count());
+        assert_eq!(many.sums.unlisted, all.iter().filter(|(_, part)| part.delays_sync()).count());
         let least = counting().filter_map(|(_, part)| part.version.as_ref()).reduce(lesser);
         match (least, tracker.counted.least()) {
             (Some(least), Some(kept)) if !least.is_comparable() => assert!(!kept.is_comparable()),
@@ -398,8 +399,8 @@ mod tests {
         }
     }
 
-    /// To be compared part by part.
-    fn looked_through(mut progress: Progress) -> Progress {
+    /// Clears the change counter, to compare the partitions themselves.
+    fn normalized(mut progress: Progress) -> Progress {
         if let CoverageScope::Many(many) = &mut progress.coverage.0 {
             many.sums.turn = 0;
         }
@@ -408,7 +409,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_of_the_whole_is_what_a_look_at_every_part_finds(
+        fn totals_equal_recomputation_over_all_partitions(
             steps in proptest::collection::vec(any_step(), 0..60), shards: bool,
         ) {
             let part = if shards { shard } else { namespace };
@@ -419,7 +420,7 @@ mod tests {
                 take(&mut tracker, step, part);
                 check(&tracker, part);
                 let is_still = tracker.progress.is_still(&before);
-                prop_assert_eq!(is_still, looked_through(tracker.progress.clone()) == looked_through(before));
+                prop_assert_eq!(is_still, normalized(tracker.progress.clone()) == normalized(before));
             }
         }
     }
