@@ -1,44 +1,44 @@
-//! Attribute macros; no logic of their own.
+//! Attribute macros that only generate code.
 //!
 //! Guarantees:
-//! - What a macro writes is what a user could have written: calls of public functions, by their full names.
-//! - An error points at the words that are wrong and says what to write instead.
+//! - A macro expands to calls of public functions by their full names. Users can write the same code.
+//! - An error points at the wrong tokens and states the remedy.
 //!
-//! It refuses to decide anything that a function could: defaults, campaigns and oracles are those of
-//! `windlass::testing`.
+//! Defaults, campaigns and oracles belong to `windlass::testing`, not to this crate.
 
 mod simulation;
 
 use proc_macro::TokenStream;
 
-/// A test whose body plays the user of a simulated cluster: `windlass::testing` in one line.
+/// Turns a script into a test that acts as the user of a simulated cluster, with `windlass::testing`.
 ///
 /// ```text
 /// #[windlass::simulation(days = 1, faults = all)]
-/// async fn mirrors_labels_whatever_happens(cluster: Cluster) {
+/// async fn mirrors_labels_under_all_faults(cluster: Cluster) {
 ///     cluster.run([Registration::of::<LabelMirror>()]);
 ///     // ...
 /// }
 /// ```
 ///
-/// Without arguments there is one run, without faults. With `faults` there are `plans` runs, each under a plan drawn
-/// from its own seed, and each has to end as a run without faults does. With `crashes = all` there are two runs for
-/// each write, in which a process dies just before it and just after. With `plan`, the faults of one plan strike.
+/// Without arguments, the script runs once without faults. With `faults`, it runs under `plans` random plans with
+/// different seeds, and each run must end in the state of a run without faults. With `crashes = all`, it runs twice for
+/// each write, with a crash just before and just after the write. With `plan`, it runs under one given plan.
 ///
-/// | argument | says |
+/// | argument | meaning |
 /// |---|---|
-/// | `faults = all`, `faults = [Crash, Watch]` | which faults are drawn: every kind, these kinds, or a value of type `Faults` |
-/// | `minutes = 3`, `hours = 3`, `days = 3` | for how long faults continue; 10 minutes if nothing is said |
-/// | `plans = 20` | how many plans are drawn; 1 if nothing is said |
-/// | `crashes = all` | a process dies before and after every write |
-/// | `plan = Plan::from_json(..)` | the plan of a run that failed, as it was printed |
-/// | `seed = 7` | where everything that is drawn begins; 1 if nothing is said |
-/// | `replicas = 3` | how many processes run the controllers; 2 if nothing is said |
-/// | `caches = [Service]` | kinds whose caches have to equal the server in the end |
-/// | `resources = ["services"]` | resources that single faults may be about, next to pods, leases and events |
-/// | `rights = exact` | each process has its generated roles alone, and the campaign uses every rule that it declares |
+/// | `faults = all`, `faults = [Crash, Watch]` | kinds of faults to generate: all kinds, these kinds, or a value of
+/// type `Faults` |
+/// | `minutes = 3`, `hours = 3`, `days = 3` | duration of the faults; default 10 minutes |
+/// | `plans = 20` | number of random plans; default 1 |
+/// | `crashes = all` | crash before and after every write |
+/// | `plan = FaultPlan::from_json(..)` | plan from a failure message |
+/// | `seed = 7` | seed of all random choices; default 1 |
+/// | `replicas = 3` | number of processes that run the controllers; default 2 |
+/// | `caches = [Service]` | kinds whose caches must equal the server at the end |
+/// | `resources = ["services"]` | resources that single faults can target, in addition to pods, leases and events |
+/// | `rights = exact` | each process has exactly its generated roles, and the campaign must use every declared rule |
 ///
-/// What is not among them is said with a `Simulation` of one's own.
+/// For all other settings, use a `Simulation` directly.
 #[proc_macro_attribute]
 pub fn simulation(arguments: TokenStream, script: TokenStream) -> TokenStream {
     simulation::expand(arguments.into(), script.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -1,6 +1,6 @@
-//! `#[simulation]`: a script becomes a test.
+//! Implements `#[simulation]`: turns a script into a test.
 //!
-//! The arguments are read, then what they say together is judged, then the calls are written.
+//! Parses the arguments, validates their combination, and generates the calls.
 
 mod arguments;
 #[cfg(test)]
@@ -12,10 +12,10 @@ use syn::{Error, Expr, FnArg, Ident, ItemFn, Result, ReturnType};
 
 use self::arguments::{Arguments, Campaign, Faults, RandomPlans, Unit};
 
-/// What the attribute is to stand before.
+/// Required form of the annotated function.
 const SHAPE: &str = "`async fn name(cluster: Cluster)`";
 
-/// The test that a script and the arguments next to it ask for.
+/// Returns the test for a script and the arguments of the attribute.
 pub(crate) fn expand(arguments: TokenStream, script: TokenStream) -> Result<TokenStream> {
     let arguments: Arguments = syn::parse2(arguments)?;
     let campaign = arguments.campaign()?;
@@ -35,7 +35,7 @@ pub(crate) fn expand(arguments: TokenStream, script: TokenStream) -> Result<Toke
     })
 }
 
-/// Refuses what is no script.
+/// Rejects a function that is not a script.
 fn checked(script: ItemFn) -> Result<ItemFn> {
     let wrong = |at: &dyn quote::ToTokens, what: &str| Err(Error::new_spanned(at.to_token_stream(), what));
     let is_test =
@@ -43,35 +43,28 @@ fn checked(script: ItemFn) -> Result<ItemFn> {
     if let Some(attribute) = script.attrs.iter().find(is_test) {
         return wrong(
             attribute,
-            "a simulation is a test already, on a runtime of its own: remove this attribute",
+            "a simulation is already a test with its own runtime: remove this attribute",
         );
     }
     let sig = &script.sig;
     if sig.asyncness.is_none() {
-        return wrong(&sig.fn_token, &format!("the script of a simulation waits: write {SHAPE}"));
+        return wrong(&sig.fn_token, &format!("the script of a simulation must be async: write {SHAPE}"));
     }
     if !sig.generics.params.is_empty() {
-        return wrong(&sig.generics, &format!("nobody chooses what a script is generic over: write {SHAPE}"));
+        return wrong(&sig.generics, &format!("a script cannot be generic: write {SHAPE}"));
     }
     if let ReturnType::Type(_, returned) = &sig.output {
-        return wrong(
-            returned,
-            "a script returns nothing: let it panic, or wait with `cluster.eventually(..)`",
-        );
+        return wrong(returned, "a script returns no value: panic, or wait with `cluster.eventually(..)`");
     }
     match sig.inputs.iter().collect::<Vec<_>>().as_slice() {
         [FnArg::Typed(_)] => Ok(script),
-        [] => wrong(&sig.ident, &format!("a script gets the cluster it plays with: write {SHAPE}")),
-        [FnArg::Receiver(first), ..] => {
-            wrong(first, &format!("a script stands outside of any impl: write {SHAPE}"))
-        }
-        [_, second, ..] => {
-            wrong(second, &format!("a script gets the cluster and nothing else: write {SHAPE}"))
-        }
+        [] => wrong(&sig.ident, &format!("a script takes the cluster: write {SHAPE}")),
+        [FnArg::Receiver(first), ..] => wrong(first, &format!("a script is a free function: write {SHAPE}")),
+        [_, second, ..] => wrong(second, &format!("a script takes only the cluster: write {SHAPE}")),
     }
 }
 
-/// The value of type `Simulation`.
+/// Returns the expression of type `Simulation`.
 fn world(arguments: &Arguments, campaign: &Campaign<'_>) -> Result<TokenStream> {
     let seed = arguments.number("seed", 0)?.map_or_else(|| quote!(1), |seed| seed.to_token_stream());
     let mut world = quote!(::windlass::testing::Simulation::of(#seed));
@@ -109,7 +102,7 @@ fn lasting(unit: Unit, length: &Expr) -> TokenStream {
     }
 }
 
-/// The call that runs the script, and panics with what went wrong.
+/// Returns the call that runs the script and panics with the failure.
 fn runs(campaign: &Campaign<'_>, script: &Ident) -> TokenStream {
     let call = match campaign {
         Campaign::Once => return quote!(::windlass::testing::simulate(simulation, #script);),

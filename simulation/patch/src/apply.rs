@@ -1,15 +1,15 @@
-//! Server-side apply: who owns which field, and what a write makes of it.
+//! Server-side apply: ownership of fields, and the effect of writes on it.
 //!
 //! Guarantees:
-//! - What is merged, removed, kept and refused is what upstream's structured-merge-diff does; its own case data pass.
+//! - Merging, removal and conflicts follow upstream's structured-merge-diff; its own test cases pass.
 //! - A write that changes nothing changes no entry and no time.
-//! - The same arguments give the same result, byte for byte; the time is an argument.
+//! - Equal arguments produce byte-identical results; the time is an argument.
 //!
-//! Applies of the manager `kubectl` take over what client-side apply left in its annotation, as upstream's server does.
+//! Applies of the manager `kubectl` take over the fields of client-side apply's annotation, as in upstream.
 //!
-//! It refuses to convert between versions: an object, what is applied to it and its type must be of one version.
-//! Entries of other versions are read as if their paths were of this one, so fields that were renamed between versions
-//! lose their owner at the next write, and entries of versions that are gone stay until nothing is left in them.
+//! Conversion between versions is not supported: the object, the applied configuration and the type must have the same
+//! version. Paths in entries of other versions are read as paths of this version. A field that was renamed between
+//! versions therefore loses its owner at the next write, and entries of removed versions remain until they are empty.
 
 mod applied_fields;
 mod check;
@@ -45,27 +45,28 @@ pub use self::{
     set::{FieldSet, Path},
 };
 
-/// Who writes.
+/// Identity and options of a writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manager {
-    /// The field manager's name; empty means `unknown`.
+    /// Name of the field manager; empty means `unknown`.
     pub name: String,
-    /// The subresource written through, if any.
+    /// Subresource of the write, if any.
     pub subresource: Option<String>,
-    /// Whether an apply takes what others own. Means nothing for other writes.
+    /// Whether an apply takes over fields of other managers. Ignored for other writes.
     pub force: bool,
 }
 
-/// Why an apply was refused. The text is upstream's.
+/// Reason for rejecting an apply, with upstream's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// Others own what it would change (409, reason Conflict, a cause for each).
+    /// Other managers own fields that it would change (409, reason Conflict, with one cause per field).
     #[error("{}", conflicts_text(.0))]
     Conflicts(Vec<Conflict>),
-    /// The request says what an apply must not say (400).
+    /// The request contains fields that an apply must not set (400).
     #[error("{0}")]
     BadRequest(String),
-    /// The configuration does not fit its type, or the object's own fields cannot be read (500, as upstream has it).
+    /// The configuration does not match its type, or the object's `managedFields` cannot be decoded (500, as in
+    /// upstream).
     #[error("{0}")]
     Invalid(String),
 }
@@ -73,19 +74,19 @@ pub enum ApplyError {
 /// One field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The manager that owns it.
+    /// Manager that owns the field.
     pub manager: ManagerKey,
-    /// The field.
+    /// Path of the field.
     pub path: Path,
 }
 
 impl Conflict {
-    /// The message of the status cause, whose reason is `FieldManagerConflict`.
+    /// Returns the message of the status cause, whose reason is `FieldManagerConflict`.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager)
     }
 
-    /// The field of the status cause.
+    /// Returns the field of the status cause.
     pub fn field(&self) -> String {
         path_text(&self.path)
     }
@@ -120,14 +121,15 @@ fn conflicts_text(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-/// The object after an apply: `applied` laid over `live`, without what this manager applied before and nobody wants any
-/// more, with the entries of `managedFields` brought up to date. Without a live object, the object to create.
+/// Returns the object after an apply: `applied` merged into `live`, without fields that this manager applied before and
+/// no manager owns now, and with updated `managedFields`. Without a live object, returns the object to create.
 ///
-/// What comes out has not been decoded, defaulted or stripped of what the caller's strategy resets: the caller does so,
-/// as for any write, and does not call [`after_update`] for it. `reset` holds the paths that the strategy resets, such as
-/// `status` when the object itself is written: no manager comes to own them.
+/// The result is not decoded or defaulted, and still contains the fields that the caller's strategy resets. The caller
+/// performs these steps as for any write, but does not call [`after_update`]. `reset` contains the paths that the
+/// strategy resets, such as `status` in a write to the object itself: no manager owns them.
 ///
-/// That `applied` is of the kind and version that were asked for is the caller's to check. An apply that changes nothing
+/// The caller must check that `applied` has the kind and version of the request. An apply that changes nothing keeps
+/// all times.
 /// keeps all times.
 ///
 /// # Errors
@@ -144,13 +146,13 @@ pub fn server_side_apply(
     request::Request { place: SchemaCursor::root(schema), applied, manager, reset, now }.run(live)
 }
 
-/// Brings the `managedFields` of an object that was created, updated or patched up to date. `live` is the object before;
-/// for a create, an empty one.
+/// Updates the `managedFields` of an object that was created, updated or patched. `live` is the object before the
+/// write; for a create, an empty object.
 ///
-/// What a request says in `managedFields` itself counts, if it can be read and was not sent to a subresource; an empty
-/// list, or one with an empty entry, forgets all managers. An update of an object that has no managers gives it none.
+/// `managedFields` in the request apply if they can be decoded and the request is not for a subresource. An empty list,
+/// or a list with an empty entry, removes all managers. An update of an object without managers adds none.
 ///
-/// A write that changes nothing else leaves the entries as they were.
+/// A write that changes nothing else keeps the entries.
 pub fn after_update(
     schema: &Schema,
     live: &Value,
@@ -163,8 +165,8 @@ pub fn after_update(
     managed_fields_update::after_update(&write, live, new);
 }
 
-/// Puts the times of `before` back, if nothing but times changed. For objects that a strategy changed back after
-/// [`after_update`] or [`server_side_apply`] saw them: such a write must not make a new version.
+/// Restores the times of `before` if only times changed. For objects that a strategy reverted after [`after_update`] or
+/// [`server_side_apply`]: such a write must not create a new version.
 pub fn keep_times(before: &Value, after: &mut Value) {
     let (old, new) = (managed::entries(before), managed::entries(after));
     let equal = |one: &Value, other: &Value| {
@@ -197,8 +199,8 @@ fn same_but_managed_fields(before: &Value, after: &Value) -> bool {
     agree(before, after, "metadata") && agree(&one, &other, "managedFields")
 }
 
-/// What no manager owns: what names an object, and what only the server sets.
-static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
+/// Fields without owners: object identity, and fields that only the server sets.
+static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_fields(&[
         &["apiVersion"],
         &["kind"],

@@ -1,24 +1,25 @@
-//! Why a patch was refused, told apart by what a server answers.
+//! Patch errors, distinguished by the response of the server.
 
-/// Why a patch was refused.
+/// Reason why a patch was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// It is not a patch. Servers answer 400 `BadRequest` with this text.
+    /// The body is not a patch. Servers respond with 400 `BadRequest` and this text.
     #[error("{0}")]
     Malformed(String),
-    /// It is a patch, but it does not fit this document. Servers answer 422 `Invalid` with a fixed text; this one is
-    /// for logs.
+    /// The patch does not fit this document. Servers respond with 422 `Invalid` and a fixed text; this text is for
+    /// logs.
     #[error("{0}")]
     Inapplicable(String),
-    /// It has too many operations. Servers answer 413 `RequestEntityTooLarge` with this text.
+    /// The patch has too many operations. Servers respond with 413 `RequestEntityTooLarge` and this text.
     #[error("The allowed maximum operations in a JSON patch is {allowed}, got {got}")]
     TooManyOperations {
-        /// How many there may be.
+        /// Maximum number of operations.
         allowed: usize,
-        /// How many there are.
+        /// Number of operations in the patch.
         got: usize,
     },
-    /// Merging failed in a way upstream has no answer for. Servers answer 500 without a reason and with this text.
+    /// Merging failed in a way for which upstream has no status. Servers respond with 500 without a reason and with
+    /// this text.
     #[error("{0}")]
     Failed(String),
 }

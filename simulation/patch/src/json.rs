@@ -1,41 +1,40 @@
-//! The two patches that know no schema: JSON patch (RFC 6902) and merge patch (RFC 7386), as API servers understand them.
+//! The two patch types without a schema: JSON patch (RFC 6902) and merge patch (RFC 7386), as API servers implement
+//! them.
 //!
 //! Guarantees:
-//! - A patch applies whole or not at all.
-//! - What upstream's server does beyond the standards, this does too, because clients have come to rely on it:
-//!   `replace` of a field that is absent adds it, `test` for null passes where nothing stands, indices below zero count
-//!   from the end, and a merge patch leaves no nulls in what it adds, not even inside of lists. That is why it
-//!   is not left to a library of the standards.
+//! - A patch is applied completely or not at all.
+//! - Upstream's deviations from the standards are included, because clients rely on them: `replace` of an absent field
+//!   adds it, `test` for null passes on an absent value, negative indices count from the end, and a merge patch adds no
+//!   nulls, not even inside lists. Libraries that implement the standards do not support this.
 //!
-//! It refuses patches of more than 10,000 operations, those whose copies add up to more than 3 MiB, and those that nest
-//! lists and objects deeper than JSON is read.
+//! Limits: 10,000 operations, copies of 3 MiB in total, and the nesting depth of parsed JSON.
 
 use serde_json::{Map, Value};
 use windlass_schema::check::kind_of;
 
 use crate::PatchError;
 
-/// How many operations one patch may have; upstream's number.
+/// Maximum number of operations in a patch, as upstream.
 const MAXIMUM_OPERATIONS: usize = 10_000;
 
-/// How many bytes of JSON one patch may copy in all; upstream's number.
+/// Maximum number of bytes of JSON that a patch can copy in total, as upstream.
 const MAXIMUM_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// How deep lists and objects may be nested; what was read is at most as deep.
+/// Maximum nesting of lists and objects; parsed JSON has the same limit.
 ///
-/// Only JSON patches can nest values deeper than both document and patch. Each of the other patches, merge, strategic
-/// merge and apply, keeps everything as deep as it stands in the one or the other, and walks no deeper.
+/// Only JSON patches can nest values deeper than both document and patch. Merge patch, strategic merge patch and apply
+/// keep the depth of either input and recurse no deeper.
 const MAXIMUM_DEPTH: usize = 127;
 
-/// What an operation may consist of.
+/// Permitted fields of an operation.
 const OPERATION_FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 
 /// Applies a JSON patch.
 ///
 /// # Errors
 ///
-/// [`PatchError::Malformed`] if it is not a list of operations, [`PatchError::TooManyOperations`], and
-/// [`PatchError::Inapplicable`] if an operation is unknown, lacks a part, points to where nothing is, or is a test that
+/// Returns [`PatchError::Malformed`] if it is not a list of operations, [`PatchError::TooManyOperations`], and
+/// [`PatchError::Inapplicable`] if an operation is unknown, is incomplete, points to a missing value, or is a test that
 /// fails.
 pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
@@ -50,8 +49,8 @@ pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(patched)
 }
 
-/// What the operations hold that JSON patch does not know, as upstream names it: `json patch unknown field "[0].foo"`.
-/// Under strict field validation this refuses a patch, otherwise it is a warning.
+/// Returns unknown fields of the operations with upstream's message: `json patch unknown field "[0].foo"`. Under strict
+/// field validation they reject a patch; otherwise they are warnings.
 pub fn unknown_fields(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().map(Vec::as_slice).unwrap_or_default();
     let mut unknown = Vec::new();
@@ -64,8 +63,8 @@ pub fn unknown_fields(patch: &Value) -> Vec<String> {
     unknown
 }
 
-/// Applies a merge patch. A patch that is not an object replaces the document, as the standard has it; servers refuse
-/// it first, see [`expect_object`].
+/// Applies a merge patch. A patch that is not an object replaces the document, according to the standard; servers
+/// reject it first, see [`expect_object`].
 pub fn merge(document: &Value, patch: &Value) -> Value {
     let (Value::Object(document), Value::Object(patch)) = (document, patch) else {
         return match (document, patch) {
@@ -88,11 +87,11 @@ pub fn merge(document: &Value, patch: &Value) -> Value {
     Value::Object(merged)
 }
 
-/// Refuses a merge patch that is not an object, with upstream's words.
+/// Rejects a merge patch that is not an object, with upstream's message.
 ///
 /// # Errors
 ///
-/// [`PatchError::Malformed`].
+/// Returns [`PatchError::Malformed`] if `patch` is not an object.
 pub fn expect_object(patch: &Value) -> Result<(), PatchError> {
     match patch {
         Value::Object(_) | Value::Null => Ok(()),
@@ -103,22 +102,22 @@ pub fn expect_object(patch: &Value) -> Result<(), PatchError> {
     }
 }
 
-/// A place: the container it is in, and the last token of the path.
+/// A position: its container, and the last token of the path.
 struct Place<'a> {
     container: &'a mut Value,
     token: String,
 }
 
-/// How far a patch has gone.
+/// Resource usage of a patch.
 struct PatchUsage {
-    /// How many bytes of JSON it has copied.
+    /// Bytes of JSON that were copied.
     copied: usize,
-    /// How deep the document is at most.
+    /// Upper limit of the document's depth.
     depth: usize,
 }
 
 impl PatchUsage {
-    /// That a copy can be made.
+    /// Checks that a copy is within the limit.
     fn copy(&mut self, value: &Value) -> Result<(), String> {
         self.copied += value.to_string().len();
         let copied = self.copied;
@@ -131,12 +130,12 @@ impl PatchUsage {
         ))
     }
 
-    /// That a value can be put into a place.
+    /// Checks that a value can be added at a position.
     fn put(&mut self, path: &str, value: &Value) -> Result<(), String> {
         self.reach(path, tokens(path) + depth(value))
     }
 
-    /// That what stood in one place can be put into another. It is measured only if it might be too deep.
+    /// Checks that a value can be moved to another position. Its depth is measured only if it might be too deep.
     fn shift(&mut self, from: &str, path: &str, value: &Value) -> Result<(), String> {
         let most = (self.depth + tokens(path)).saturating_sub(tokens(from));
         if most <= MAXIMUM_DEPTH { self.reach(path, most) } else { self.put(path, value) }
@@ -153,7 +152,7 @@ impl PatchUsage {
     }
 }
 
-/// The operations of a patch, once it is clear that it has the form of one.
+/// Returns the operations of a patch after checking its form.
 fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     let malformed = |value: &Value, part: &str, wanted: &str| {
         let value = kind_of(value);
@@ -226,7 +225,7 @@ fn add(document: &mut Value, kind: &str, path: &str, value: Value) -> Result<(),
         }
         Value::Array(items) if place.token == "-" => items.push(value),
         Value::Array(items) => {
-            // One past the end is a place to add to, so that -1 means the end.
+            // A position after the last item is valid for an addition, so -1 means the end.
             let index = index(&place.token, items.len() + 1)?;
             items.insert(index, value);
         }
@@ -283,7 +282,7 @@ fn test(document: &mut Value, path: &str, value: &Value) -> Result<(), String> {
     if holds { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
 }
 
-/// What stands in a place; nothing if it is a field that is absent.
+/// Returns the value at a position, or `None` for an absent field.
 fn read<'a>(place: &'a Place<'_>) -> Result<Option<&'a Value>, String> {
     match &*place.container {
         Value::Object(fields) => Ok(fields.get(&place.token)),
@@ -292,7 +291,7 @@ fn read<'a>(place: &'a Place<'_>) -> Result<Option<&'a Value>, String> {
     }
 }
 
-/// Follows a path to the container of what it points to. The document as a whole is no such place.
+/// Returns the container of the value at a path. The whole document has no container.
 fn find<'a>(document: &'a mut Value, kind: &str, path: &str) -> Result<Place<'a>, String> {
     let mut tokens = path.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
     let Some(mut token) = tokens.next() else { return Err(nowhere(kind, path)) };
@@ -314,7 +313,7 @@ fn find<'a>(document: &'a mut Value, kind: &str, path: &str) -> Result<Place<'a>
     }
 }
 
-/// The index that a token means in a list of that length; below zero it counts from the end.
+/// Returns the index of a token in a list of that length; negative indices count from the end.
 fn index(token: &str, length: usize) -> Result<usize, String> {
     let number: i64 = token.parse().map_err(|_| format!("value was not a proper array index: '{token}'"))?;
     let index =
@@ -329,7 +328,7 @@ fn nowhere(kind: &str, path: &str) -> String {
     format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
 }
 
-/// What a merge patch adds carries no nulls, except as items of lists.
+/// Removes nulls from an added value, except as items of lists.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -344,12 +343,12 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// How many lists and objects are around what a path points to.
+/// Returns the number of lists and objects around the value at a path.
 fn tokens(path: &str) -> usize {
     path.matches('/').count()
 }
 
-/// How deep lists and objects are nested in a value. What is too deep must not be walked recursively.
+/// Returns the nesting depth of a value without recursion, because the value can be too deep for it.
 fn depth(value: &Value) -> usize {
     let (mut deepest, mut rest) = (0, vec![(1, value)]);
     while let Some((depth, value)) = rest.pop() {

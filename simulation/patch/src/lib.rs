@@ -1,11 +1,10 @@
-//! How one object becomes another: JSON patch, merge patch, strategic merge patch and server-side apply.
+//! Patches for Kubernetes objects: JSON patch, merge patch, strategic merge patch and server-side apply.
 //!
 //! Guarantees:
-//! - Pure functions: what comes out follows from the arguments alone. Where a time is written, it is an argument.
-//! - Upstream's own case data pass.
+//! - All functions are pure: results depend only on the arguments, including the current time.
+//! - Upstream's own test cases pass.
 //!
-//! It refuses to know of storage, versions and conflicts between requests; the conflicts it knows are those between
-//! field managers.
+//! Storage, versions and conflicts between requests are not included; conflicts between field managers are.
 
 pub mod apply;
 mod error;

@@ -1,13 +1,13 @@
-//! Strategic merge patch: a merge patch that knows, from the schema, which lists are merged item by item and by what key.
+//! Strategic merge patch: a merge patch that uses the schema to merge lists item by item by a merge key.
 //!
 //! Guarantees:
-//! - Upstream's directives mean what they mean there: `$patch` (`replace`, `delete`), `$setElementOrder/<list>`,
+//! - Upstream's directives are supported: `$patch` (`replace`, `delete`), `$setElementOrder/<list>`,
 //!   `$deleteFromPrimitiveList/<list>` and `$retainKeys`.
-//! - [`apply`] of what [`between`] gives turns the original into the modified document.
-//! - Upstream's own case data pass.
+//! - [`apply`] with a patch of [`between`] turns the original document into the modified one.
+//! - Upstream's own test cases pass.
 //!
-//! It refuses lists of lists, lists of mixed types, items without their merge key, and to continue below a place whose
-//! type has no fields, as upstream does.
+//! Lists of lists, lists of mixed types, items without their merge key, and patches below a value whose type has no
+//! fields are rejected, as in upstream.
 
 mod difference;
 mod merge;
@@ -33,29 +33,29 @@ const ELEMENT_ORDER: &str = "$setElementOrder";
 ///
 /// # Errors
 ///
-/// [`PatchError::Malformed`] if a directive does not have its form, [`PatchError::Inapplicable`] for lists of lists,
-/// [`PatchError::Failed`] for everything else.
+/// Returns [`PatchError::Malformed`] if a directive is invalid, [`PatchError::Inapplicable`] for lists of lists, and
+/// [`PatchError::Failed`] for all other errors.
 pub fn apply(schema: &Schema, document: &Value, patch: &Value) -> Result<Value, PatchError> {
     let (document, patch) = (fields(document)?, fields(patch)?);
     merge::maps(document, patch, StrategyCursor::of(schema), Mode::Apply).map(Value::Object)
 }
 
-/// The patch that turns `original` into `modified`.
+/// Returns the patch that turns `original` into `modified`.
 ///
 /// # Errors
 ///
-/// As [`apply`].
+/// Returns the same errors as [`apply`].
 pub fn between(schema: &Schema, original: &Value, modified: &Value) -> Result<Value, PatchError> {
     let (original, modified) = (fields(original)?, fields(modified)?);
     difference::maps(&original, &modified, StrategyCursor::of(schema), Part::Whole, false).map(Value::Object)
 }
 
-/// The patch that brings to `current` what changed from `original` to `modified`, as `kubectl apply` computes it on the
-/// client's side. Where `current` was changed meanwhile, `modified` wins.
+/// Returns the patch that applies the changes from `original` to `modified` to `current`, as `kubectl apply` computes
+/// it in the client. `modified` overrides concurrent changes in `current`.
 ///
 /// # Errors
 ///
-/// As [`apply`].
+/// Returns the same errors as [`apply`].
 pub fn three_way(
     schema: &Schema,
     original: &Value,
@@ -69,7 +69,7 @@ pub fn three_way(
     merge::maps(deletions, changes, place, Mode::Combine).map(Value::Object)
 }
 
-/// The fields of a document; nothing is an empty one.
+/// Returns the fields of a document; null is an empty document.
 fn fields(document: &Value) -> Result<Fields, PatchError> {
     match document {
         Value::Object(fields) => Ok(fields.clone()),
@@ -78,7 +78,7 @@ fn fields(document: &Value) -> Result<Fields, PatchError> {
     }
 }
 
-/// What Go tells apart as types of decoded values.
+/// Types of decoded values in Go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Null,
@@ -103,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// Its name in Go, for messages.
+    /// Returns the name of the type in Go, for messages.
     fn name(self) -> &'static str {
         match self {
             Kind::Null => "%!s(<nil>)",
@@ -117,7 +117,7 @@ impl Kind {
     }
 }
 
-/// A value in the words of Go's `%v`, by which upstream sorts scalars and keys, and which its messages quote.
+/// Returns a value in the format of Go's `%v`, which upstream uses to sort scalars and keys and in messages.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -132,7 +132,7 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// The item's value of the merge key.
+/// Returns the item's value of the merge key.
 fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, PatchError> {
     let fields = item.as_object().ok_or_else(|| wrong_kind(Kind::Map, item))?;
     fields.get(key).ok_or_else(|| {
@@ -140,7 +140,7 @@ fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, PatchError> {
     })
 }
 
-/// The kind that all items of these lists have; nothing if there are none.
+/// Returns the common type of all items of these lists, or `None` if there are no items.
 fn common_kind(lists: [&[Value]; 2]) -> Result<Option<Kind>, PatchError> {
     let mut common = None;
     for item in lists.into_iter().flatten() {

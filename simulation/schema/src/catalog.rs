@@ -1,4 +1,4 @@
-//! Which resources there are, with their discovery data and schemas.
+//! Catalog of resources with their discovery data and schemas.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,74 +6,75 @@ use std::sync::Arc;
 
 use crate::node::Schema;
 
-/// The resources of a server, by group, version and plural name. Cloning shares what each of them is.
+/// Resources of a server, by group, version and plural name. Clones share the resources.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     resources: BTreeMap<(String, String, String), Arc<ResourceInfo>>,
-    /// Built-in kinds, those without resources of their own too: what subresources and bodies of requests are made of.
+    /// Schemas of built-in kinds, including kinds without a resource that subresources and request bodies use.
     kinds: Arc<BTreeMap<(String, String, String), Schema>>,
     order: Arc<DiscoveryOrder>,
 }
 
-/// One resource in one version, as discovery tells of it.
+/// One resource in one version, as in discovery.
 #[derive(Clone, Debug)]
 pub struct ResourceInfo {
-    /// The group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
-    /// The version.
+    /// API version.
     pub version: String,
-    /// The plural name in paths.
+    /// Plural name, as used in paths.
     pub plural: String,
-    /// The singular name.
+    /// Singular name.
     pub singular: String,
-    /// The kind.
+    /// Kind of the objects.
     pub kind: String,
-    /// The kind of its lists.
+    /// Kind of the lists.
     pub list_kind: String,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// The verbs, in discovery's order.
+    /// Verbs, in the order of discovery.
     pub verbs: Vec<String>,
-    /// The short names.
+    /// Short names.
     pub short_names: Vec<String>,
-    /// The categories.
+    /// Categories.
     pub categories: Vec<String>,
-    /// What discovery says of the version in which upstream stores it; custom kinds have none here.
+    /// Hash in discovery of the version in which upstream stores the resource; `None` for custom kinds.
     pub storage_version_hash: Option<String>,
-    /// What hangs below each object, by name.
+    /// Subresources, by name.
     pub subresources: BTreeMap<String, SubresourceInfo>,
-    /// The type.
+    /// Schema of the objects.
     pub schema: Schema,
 }
 
 /// One subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubresourceInfo {
-    /// The group of what is read and written there, where it differs from the parent's.
+    /// Group of the subresource's kind, if it differs from the parent's group.
     pub group: Option<String>,
-    /// Its version, where it differs.
+    /// Version of the subresource's kind, if it differs from the parent's version.
     pub version: Option<String>,
-    /// Its kind.
+    /// Kind of the subresource.
     pub kind: String,
-    /// The verbs.
+    /// Verbs of the subresource.
     pub verbs: Vec<String>,
 }
 
-/// In which order discovery lists groups and their versions. What upstream says nothing of comes last, by name.
+/// Order of groups and versions in discovery. Groups that upstream does not define come last, by name.
 #[derive(Debug, Default)]
 pub(crate) struct DiscoveryOrder(Vec<(String, String)>);
 
-/// A group and its versions, the preferred one first.
+/// A group with its versions, the preferred version first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The name; empty for the core group.
+    /// Group name; empty for the core group.
     pub name: String,
-    /// The versions.
+    /// Versions of the group.
     pub versions: Vec<String>,
 }
 
 impl Catalog {
-    /// A catalog of these resources. `kinds` are the schemas of all kinds, also of those that are no resource.
+    /// Returns a catalog of these resources. `kinds` contains the schemas of all kinds, including kinds without a
+    /// resource.
     pub(crate) fn of(
         resources: Vec<ResourceInfo>,
         kinds: BTreeMap<(String, String, String), Schema>,
@@ -85,37 +86,37 @@ impl Catalog {
         catalogue
     }
 
-    /// The resource of that group, version and plural name.
+    /// Returns the resource with that group, version and plural name.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceInfo>> {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// The resource of that group, version and kind.
+    /// Returns the resource with that group, version and kind.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
         self.resources.values().find(|it| it.group == group && it.version == version && it.kind == kind)
     }
 
-    /// What that kind looks like, whether it has its own resource or not: `Scale` in `autoscaling/v1`, `Eviction`
-    /// in `policy/v1`, `TokenRequest`, `Binding`; `DeleteOptions` and `Status` in `v1`.
+    /// Returns the schema of a kind, with or without its own resource: `Scale` in `autoscaling/v1`, `Eviction` in
+    /// `policy/v1`, `TokenRequest`, `Binding`; `DeleteOptions` and `Status` in `v1`.
     pub fn kind_schema(&self, group: &str, version: &str, kind: &str) -> Option<&Schema> {
         let built_in = self.kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
         built_in.or_else(|| self.kind(group, version, kind).map(|it| &it.schema))
     }
 
-    /// All, in order of group, version and plural name.
+    /// Returns all resources in the order of group, version and plural name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceInfo>> {
         self.resources.values()
     }
 
-    /// The resources of that group and version, in order of their plural names.
+    /// Returns the resources of that group and version in the order of their plural names.
     pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<ResourceInfo>> {
         let first = (group.to_owned(), version.to_owned(), String::new());
         let rest = self.resources.range(first..).map(|(_, resource)| resource);
         rest.take_while(move |it| it.group == group && it.version == version)
     }
 
-    /// The groups and their versions in the order of discovery: the built-in ones as upstream has them, then the
-    /// others by name.
+    /// Returns the groups and their versions in the order of discovery: built-in groups in upstream order, then custom
+    /// groups by name.
     pub fn groups(&self) -> Vec<Group> {
         let mut found: Vec<_> = self.resources.keys().map(|(group, version, _)| (group, version)).collect();
         found.dedup();
@@ -130,17 +131,17 @@ impl Catalog {
         groups
     }
 
-    /// Whether upstream's server serves that group and version by itself.
+    /// Returns whether the built-in API of upstream serves that group and version.
     pub fn is_built_in(&self, group: &str, version: &str) -> bool {
         self.order.0.iter().any(|it| it.0 == group && it.1 == version)
     }
 
-    /// Whether the types that a schema refers to are the built-in ones.
+    /// Returns whether a schema refers to the built-in types.
     pub(crate) fn has_built_in_types(&self, schema: &Schema) -> bool {
         self.kinds.values().next().is_some_and(|it| Arc::ptr_eq(&it.types, &schema.types))
     }
 
-    /// Adds a resource, or puts it instead of the one of that name.
+    /// Adds a resource, or replaces the resource of that name.
     pub fn insert(&mut self, resource: ResourceInfo) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
         self.resources.insert(key, Arc::new(resource));
@@ -152,7 +153,7 @@ impl Catalog {
     }
 }
 
-/// Where a version stands: the place of its group, the group, its own place, and then its age.
+/// Sort key of a version: position of its group, group, position of the version, and maturity.
 type Rank = (usize, String, usize, Reverse<(u8, u64, u64)>, String);
 
 impl DiscoveryOrder {
@@ -168,7 +169,7 @@ impl DiscoveryOrder {
     }
 }
 
-/// How mature a version is by its name: stable before beta before alpha, then the higher number; names of another form
+/// Returns the maturity of a version by its name: stable before beta before alpha, then the higher number; other names
 /// come last.
 fn maturity(version: &str) -> (u8, u64, u64) {
     let parsed = || {

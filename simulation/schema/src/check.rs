@@ -1,14 +1,15 @@
-//! Values against the types of built-in kinds: what upstream's decoder refuses, warns of, drops and rewrites.
+//! Checks values against the types of built-in kinds: the errors, warnings, dropped fields and conversions of
+//! upstream's decoder.
 //!
 //! Guarantees:
-//! - [`parse`] finds what a parsed value no longer shows: fields that stand twice.
-//! - [`decode`] leaves a value as it would come out of upstream's typed round trip: no unknown fields, no nulls, nothing
-//!   that `omitempty` leaves out, quantities and times in their one form.
-//! - [`decode`] and then [`apply_defaults`] a second time change nothing.
-//! - The texts are upstream's. Where several things are wrong, the first in order of field names is told, upstream's
-//!   being the first in the order of the body; types are named as Go names them, except that enumerations are `string`.
+//! - [`parse`] reports duplicate fields, which a parsed value no longer contains.
+//! - [`decode`] returns the result of upstream's typed round trip: without unknown fields, nulls, and fields that
+//!   `omitempty` omits, and with quantities and times in canonical form.
+//! - A second [`decode`] and [`apply_defaults`] change nothing.
+//! - Messages have upstream's text. Of several errors, the first by field name is reported; upstream reports the first
+//!   by position in the body. Types have their Go names, except that enumerations are `string`.
 //!
-//! It refuses to judge what values mean: required fields, ranges and names are each kind's validation, or
+//! Semantic checks are not included: required fields, ranges and names belong to the validation of each kind, or to
 //! [`crate::custom`].
 
 mod base64;
@@ -25,41 +26,41 @@ pub use self::{
     quantity::canonical_quantity,
 };
 
-/// `fieldValidation`: what becomes of unknown and duplicate fields.
+/// Field validation level (`fieldValidation`) for unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
-    /// They are dropped in silence.
+    /// The fields are dropped silently.
     Ignore,
-    /// They are dropped, and the answer carries a warning for each.
+    /// The fields are dropped, and the response contains a warning for each.
     #[default]
     Warn,
-    /// The request is refused.
+    /// The request is rejected.
     Strict,
 }
 
-/// What was found in a value.
+/// Result of decoding a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// What does not fit the type; any refuses the request, whatever the strictness.
+    /// Type errors; any of them rejects the request at every level.
     pub errors: Vec<TypeError>,
-    /// The paths of the unknown fields, in order, at most a hundred; none under [`Strictness::Ignore`].
+    /// Sorted paths of the unknown fields, at most 100; empty with [`Strictness::Ignore`].
     pub unknown_fields: Vec<String>,
 }
 
-/// A value that does not fit its type.
+/// A value that does not match its type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TypeError {
-    /// Where, with indices: `spec.containers[0].name`.
+    /// Path with indices: `spec.containers[0].name`.
     pub path: String,
-    /// What upstream's decoder says, without the sentence around it.
+    /// Message of upstream's decoder, without the surrounding sentence.
     pub message: String,
 }
 
 impl Decoded {
-    /// What is to be warned of, or refused under [`Strictness::Strict`], each as `unknown field "spec.foo"` or
-    /// `duplicate field "spec.bar"`; `duplicates` are those of [`Parsed`]. What stands twice inside of an unknown field
-    /// is not told.
+    /// Returns the messages to warn about, or to reject the request with under [`Strictness::Strict`], each like
+    /// `unknown field "spec.foo"` or `duplicate field "spec.bar"`. `duplicates` is the field of [`Parsed`]. Duplicates
+    /// inside an unknown field are not reported.
     pub fn error_messages(&self, duplicates: &[String]) -> Vec<String> {
         let known = |path: &&String| {
             !self.unknown_fields.iter().any(|unknown| {
@@ -73,14 +74,14 @@ impl Decoded {
     }
 }
 
-/// The message with which a body is refused that does not fit its type:
-/// `Pod in version "v1" cannot be handled as a Pod: ...`; 400, `BadRequest`. `received` and `version` are those of the
-/// body, or of the request where the body names none.
+/// Returns the message that rejects a body of the wrong type: `Pod in version "v1" cannot be handled as a Pod: ...`
+/// (400, `BadRequest`). `received` and `version` are those of the body, or of the request if the body does not contain
+/// them.
 pub fn cannot_be_handled(received: &str, version: &str, kind: &str, why: &str) -> String {
     format!("{received} in version \"{version}\" cannot be handled as a {kind}: {why}")
 }
 
-/// Why a body is refused under [`Strictness::Strict`], for [`cannot_be_handled`].
+/// Returns the reason for rejecting a body under [`Strictness::Strict`], for [`cannot_be_handled`].
 pub fn strict_decoding_error(complaints: &[String]) -> String {
     format!("strict decoding error: {}", complaints.join(", "))
 }

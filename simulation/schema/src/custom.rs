@@ -1,15 +1,15 @@
-//! Custom kinds: what a CustomResourceDefinition (v1) makes of itself, and of the objects of its kind.
+//! Custom kinds: validates a CustomResourceDefinition (v1) and the objects of its kind.
 //!
 //! Guarantees:
-//! - [`CustomKind::from_definition`] refuses what upstream refuses, field by field and in its words; schemas must be
+//! - [`CustomKind::from_definition`] rejects the same fields as upstream, with the same messages; schemas must be
 //!   structural.
-//! - [`CustomVersion::decode`], [`CustomVersion::apply_defaults`] and [`CustomVersion::validate`], in this order, are what
-//!   upstream does to an object before it is stored.
-//! - Nothing that a schema says is passed over in silence: rules in CEL (`x-kubernetes-validations`) are not evaluated,
-//!   and [`CustomKind::unchecked_rules`] names each; formats that nobody knows are named by [`CustomKind::warnings`].
+//! - [`CustomVersion::decode`], [`CustomVersion::apply_defaults`] and [`CustomVersion::validate`], in this order, are
+//!   upstream's steps before an object is stored.
+//! - Unsupported parts of a schema are reported: CEL rules (`x-kubernetes-validations`) are not evaluated, and
+//!   [`CustomKind::unchecked_rules`] lists them; [`CustomKind::warnings`] lists unknown formats.
 //!
-//! It refuses conversion by webhook, and to judge what takes more than one definition: names that another one has taken,
-//! and what an update may change.
+//! Conversion webhooks are not supported. Checks that involve several CRDs or the previous version of an object are not
+//! included: name conflicts and the validation of updates.
 
 mod definition;
 mod error;

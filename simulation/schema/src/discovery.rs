@@ -1,8 +1,8 @@
-//! What its own server says resources: `/api`, `/apis` and what lies below them, and both at once.
+//! Discovery documents of the server: `/api`, `/apis`, the documents below them, and aggregated discovery.
 //!
-//! Guarantees: for the built-in kinds, what upstream's server says when it is told nothing particular, in the same
-//! order; custom kinds follow, groups by name and versions by age, as they do there. It leaves out what is optional and
-//! tells of a server's inside: the addresses for clients, and the storage version hashes of custom kinds.
+//! Guarantees: for the built-in kinds, the same content and order as upstream's server with default settings. Custom
+//! kinds follow, groups by name and versions by age, as upstream orders them. Optional data about the server is
+//! omitted: the addresses for clients, and the storage version hashes of custom kinds.
 
 #[cfg(test)]
 mod tests;
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, Group, ResourceInfo, SubresourceInfo};
 
-/// `/api`.
+/// Returns the document at `/api`.
 pub fn api_versions(catalogue: &Catalog) -> Value {
     let versions = catalogue.groups().into_iter().filter(|it| it.name.is_empty());
     let versions: Vec<_> = versions.flat_map(|it| it.versions).collect();
     json!({ "kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": [] })
 }
 
-/// `/apis`.
+/// Returns the document at `/apis`.
 pub fn api_groups(catalogue: &Catalog) -> Value {
     let groups: Vec<_> = catalogue.groups().iter().filter(|it| !it.name.is_empty()).map(group).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// `/apis/{name}`.
+/// Returns the document at `/apis/{name}`.
 pub fn api_group(catalogue: &Catalog, name: &str) -> Option<Value> {
     let found = catalogue.groups().into_iter().find(|it| it.name == name && !name.is_empty())?;
     let mut described = group(&found);
@@ -33,7 +33,7 @@ pub fn api_group(catalogue: &Catalog, name: &str) -> Option<Value> {
     Some(described)
 }
 
-/// `/api/{version}` and `/apis/{group}/{version}`.
+/// Returns the document at `/api/{version}` or `/apis/{group}/{version}`.
 pub fn resource_list(catalogue: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for resource in catalogue.of_version(group, version) {
@@ -48,19 +48,19 @@ pub fn resource_list(catalogue: &Catalog, group: &str, version: &str) -> Option<
         "groupVersion": group_version(group, version),
         "resources": resources,
     });
-    // The core group's answers predate the field, and upstream leaves it out for the clients of that time.
+    // The core group predates the field, and upstream omits it for clients of that time.
     if !group.is_empty() {
         list["apiVersion"] = json!("v1");
     }
     Some(list)
 }
 
-/// `/api`, asked for as `APIGroupDiscoveryList`.
+/// Returns the document at `/api` in the form `APIGroupDiscoveryList`.
 pub fn aggregated_core(catalogue: &Catalog) -> Value {
     aggregated(catalogue, |group| group.is_empty())
 }
 
-/// `/apis`, asked for as `APIGroupDiscoveryList`.
+/// Returns the document at `/apis` in the form `APIGroupDiscoveryList`.
 pub fn aggregated_groups(catalogue: &Catalog) -> Value {
     aggregated(catalogue, |group| !group.is_empty())
 }
@@ -93,7 +93,7 @@ fn resource_row(resource: &ResourceInfo) -> Value {
     row
 }
 
-/// Lists that are left out when they are empty.
+/// Adds name lists that are not empty.
 fn name_lists(row: &mut Value, resource: &ResourceInfo) {
     for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
         if !list.is_empty() {
@@ -137,7 +137,7 @@ fn aggregated(catalogue: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
 }
 
 fn aggregated_version(catalogue: &Catalog, group: &str, version: &str) -> Value {
-    // Upstream names group and version of a built-in kind only where they are not the resource's own.
+    // Upstream includes group and version of a built-in kind only if they differ from the resource's.
     let own = if catalogue.is_built_in(group, version) { ("", "") } else { (group, version) };
     let resources: Vec<_> =
         catalogue.of_version(group, version).map(|it| aggregated_resource(it, own)).collect();

@@ -1,6 +1,6 @@
-//! The hash that tells two states of the tables, or of a document, apart.
+//! Hash that distinguishes two states of the tables or of a document.
 
-/// FNV-1a: the same on every machine and in every release, and nobody gains by breaking it.
+/// FNV-1a: equal on every machine and in every release. It needs no collision resistance.
 #[derive(Clone, Copy)]
 pub(crate) struct Hash(pub(crate) u64);
 

@@ -1,13 +1,14 @@
-//! What Kubernetes types look like, and what can be said of a value by its type alone.
+//! Descriptions of Kubernetes types, and checks of values that depend only on the type.
 //!
-//! The descriptions of the built-in kinds are tables made by `cargo xtask describe` from upstream's own material; those
-//! of custom kinds are read from their CustomResourceDefinitions at run time. Both become the same [`Schema`].
+//! `cargo xtask describe` generates the tables of the built-in kinds from upstream sources; custom kinds are read from
+//! their CustomResourceDefinitions at run time. Both become a [`Schema`].
 //!
 //! Guarantees:
-//! - The same questions have the same answers for built-in and custom kinds.
-//! - Nothing here knows of storage, time, chance or the network: same input, same output.
+//! - Built-in and custom kinds have the same interface.
+//! - Results depend only on the input, not on storage, time, random numbers or the network.
 //!
-//! It refuses what takes more than the type to know: uniqueness in the cluster, rights, what an update may change.
+//! Checks that need more than the type are not included: uniqueness in the cluster, permissions, and the validation of
+//! updates.
 
 mod catalog;
 pub mod check;

@@ -1,16 +1,16 @@
-//! How a type is described: a tree of nodes, with references by name where types are shared or contain themselves.
+//! Type descriptions: trees of nodes, with named references for shared and recursive types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// A described type: its root, and the named types that it refers to. Cloning is cheap.
+/// A type description: its root, and the named types that it refers to. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    /// The named types.
+    /// Named types.
     pub types: Arc<Types>,
-    /// The type itself; often a [`NodeType::Ref`].
+    /// Root of the type; often a [`NodeType::Ref`].
     pub root: Arc<Node>,
 }
 
@@ -18,118 +18,118 @@ pub struct Schema {
 #[derive(Debug, Default)]
 pub struct Types(pub BTreeMap<String, Node>);
 
-/// One place in a type.
+/// One node of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What may stand here.
+    /// Type of the value.
     pub shape: NodeType,
-    /// Whether `null` may stand here.
+    /// Whether `null` is permitted.
     pub nullable: bool,
-    /// What stands here if nothing was given.
+    /// Default of a missing value.
     pub default: Option<Value>,
-    /// The only values allowed, if not empty. Upstream documents these for built-in kinds and leaves it to each kind's
-    /// validation to insist on them; for custom kinds they bind.
+    /// Permitted values, if not empty. For built-in kinds upstream only documents them and checks them in the
+    /// validation of each kind; for custom kinds they are enforced.
     pub enumeration: Vec<Value>,
-    /// Whether it is written when it says nothing.
+    /// Whether an empty value is written.
     pub presence: OmitPolicy,
 }
 
-/// When a field is written: what the tags of upstream's Go types make of it in a round trip. What is not a field
-/// (items, values of maps, roots), and every field of a custom kind, is [`OmitPolicy::AsGiven`].
+/// Condition for writing a field, according to the tags of upstream's Go types in a round trip. Items, map values,
+/// roots, and all fields of custom kinds are [`OmitPolicy::AsGiven`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OmitPolicy {
-    /// Where it was given, zero values included (a pointer with `omitempty`); `null` counts as not given.
+    /// Written if present, including zero values (a pointer with `omitempty`); `null` counts as absent.
     #[default]
     AsGiven,
-    /// Where it is not a zero value: false, 0, empty text, an empty list or map (`omitempty`, `omitzero`).
+    /// Written if not a zero value: false, 0, empty text, an empty list or map (`omitempty`, `omitzero`).
     NonZero,
-    /// Always; where it was not given, as the zero value, which is then also the node's default unless upstream has a
-    /// better one: a scalar or a struct without `omitempty`.
+    /// Always written, as the zero value if absent: a scalar or a struct without `omitempty`. The zero value is then
+    /// also the node's default, unless upstream has another default.
     Always,
-    /// Always; where it was not given, as `null`: a list, map, time or pointer without `omitempty`. An empty list or map
-    /// becomes `null` too, since the format that upstream stores built-in kinds in does not tell the two apart.
+    /// Always written, as `null` if absent: a list, map, time or pointer without `omitempty`. An empty list or map also
+    /// becomes `null`, because upstream's storage format for built-in kinds does not distinguish them.
     AlwaysOrNull,
 }
 
-/// What may stand in one place.
+/// Type of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeType {
-    /// Anything, kept as it is: raw extensions, JSON, fields whose unknown parts are preserved.
+    /// Any value, kept unchanged: raw extensions, JSON, fields that preserve unknown parts.
     Any,
     /// A named type.
     Ref(Arc<str>),
-    /// Fields with names, or a map.
+    /// Named fields, or a map.
     Object(ObjectNode),
     /// A list.
     List(ListNode),
-    /// Text, with its format where one is set: `date-time` (whole seconds), `micro-time` (upstream's `MicroTime`, with
-    /// six digits after the second), `byte`, ...
+    /// Text, with its format if set: `date-time` (whole seconds), `micro-time` (upstream's `MicroTime`, with six digits
+    /// after the second), `byte`, ...
     String(Option<Arc<str>>),
-    /// A whole number, with its format (`int32`, `int64`) where one is set.
+    /// A whole number, with its format (`int32`, `int64`) if set.
     Integer(Option<Arc<str>>),
     /// Any number.
     Number,
     /// True or false.
     Boolean,
-    /// A whole number or text: ports.
+    /// A whole number or text, such as a port.
     IntOrString,
-    /// A quantity: text, or a number read as one.
+    /// A quantity: text, or a number that is converted to one.
     Quantity,
 }
 
-/// Fields with names, or a map from any name to one type.
+/// Named fields, or a map from any key to one type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectNode {
-    /// The fields by name.
+    /// Fields by name.
     pub fields: BTreeMap<String, Node>,
-    /// The type of every other key, for maps.
+    /// Type of all other keys, for maps.
     pub additional: Option<Box<Node>>,
     /// Whether unknown fields are kept.
     pub preserves_unknown: bool,
-    /// The fields that must be there.
+    /// Required fields.
     pub required: BTreeSet<String>,
-    /// Whether server-side apply owns it field by field or whole.
+    /// Whether server-side apply tracks ownership per field or of the whole object.
     pub map_type: MapType,
-    /// How strategic merge treats it when it is a field of its parent.
+    /// Strategy of strategic merge for this object as a field of its parent.
     pub patch: PatchStrategy,
 }
 
-/// Who owns the parts of a map or struct under server-side apply.
+/// Granularity of ownership of a map or struct in server-side apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapType {
-    /// Each field has owners of its own.
+    /// Each field has its own owners.
     #[default]
     Granular,
-    /// It is owned as one.
+    /// The whole object has one set of owners.
     Atomic,
 }
 
-/// A list and how its items are told apart.
+/// A list, and the rule for identifying its items.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListNode {
-    /// What each item is.
+    /// Type of the items.
     pub items: Box<Node>,
-    /// How server-side apply tells its items apart.
+    /// Identification of items in server-side apply.
     pub list_type: ListType,
-    /// How strategic merge treats it.
+    /// Strategy of strategic merge.
     pub patch: PatchStrategy,
-    /// The field by which strategic merge tells items apart.
+    /// Field that identifies items in strategic merge.
     pub merge_key: Option<Arc<str>>,
 }
 
-/// How server-side apply tells the items of a list apart.
+/// Identification of list items in server-side apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// It is owned as one.
+    /// The whole list has one set of owners.
     #[default]
     Atomic,
     /// By value; items are scalars.
     Set,
-    /// By the values of these fields; the keys' defaults stand in `items`.
+    /// By the values of these fields; the defaults of the keys are in `items`.
     Map(Vec<Arc<str>>),
 }
 
-/// `x-kubernetes-patch-strategy`.
+/// Value of `x-kubernetes-patch-strategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PatchStrategy {
     /// `merge` is listed.
@@ -141,16 +141,14 @@ pub struct PatchStrategy {
 }
 
 impl Schema {
-    /// The node that `node` means, once references have been followed. A reference to a type that is not described
-    /// means anything.
+    /// Returns `node` with references resolved. A reference to an undescribed type resolves to any value.
     pub fn resolve<'a>(&'a self, node: &'a Node) -> &'a Node {
         self.types.resolve(node)
     }
 }
 
 impl Types {
-    /// The node that `node` means, once references have been followed. A reference to a type that is not described
-    /// means anything.
+    /// Returns `node` with references resolved. A reference to an undescribed type resolves to any value.
     pub fn resolve<'a>(&'a self, mut node: &'a Node) -> &'a Node {
         static ANYTHING: Node = Node::anything();
         while let NodeType::Ref(name) = &node.shape {
@@ -164,12 +162,12 @@ impl Types {
 }
 
 impl Node {
-    /// A place of that shape, where `null` may not stand and about which nothing else is known.
+    /// Returns a node of that type without `null` and further constraints.
     pub const fn of(shape: NodeType) -> Node {
         Node { shape, nullable: false, default: None, enumeration: Vec::new(), presence: OmitPolicy::AsGiven }
     }
 
-    /// A place where anything may stand.
+    /// Returns a node that permits any value.
     pub const fn anything() -> Node {
         let mut node = Node::of(NodeType::Any);
         node.nullable = true;

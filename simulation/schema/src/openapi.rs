@@ -1,12 +1,12 @@
-//! What a server says of the shapes of its objects: OpenAPI version 3, a document for each group and version, and
-//! version 2, one for all.
+//! OpenAPI documents of the server: version 3 with one document per group and version, and version 2 with a single
+//! document.
 //!
-//! Guarantees: every resource of the catalog, built-in or custom, is there with its paths, the query parameters its
-//! writes take, the kinds of patches it takes, and its type with all that strategic merge, server-side apply and
-//! `kubectl explain` look for. That is what kubectl asks these documents for.
+//! Guarantees: every resource of the catalog, built-in or custom, is included with its paths, the query parameters of
+//! its writes, its patch types, and its type with the extensions that strategic merge, server-side apply and `kubectl
+//! explain` use. kubectl reads these parts.
 //!
-//! It leaves out descriptions, bodies of answers, lists, and subresources that are not objects: with them upstream's
-//! documents are twenty times as large.
+//! Descriptions, response bodies, lists, and subresources that are not objects are omitted; they make upstream's
+//! documents twenty times larger.
 
 mod types;
 
@@ -22,7 +22,7 @@ use crate::catalog::{Catalog, ResourceInfo};
 use crate::hash::Hash;
 use crate::tables;
 
-/// `/openapi/v3`: the documents there are. Each has its content's hash in its address, so that clients may keep it.
+/// Returns the index at `/openapi/v3`. Each document's URL contains its content hash, so that clients can cache it.
 pub fn v3_index(catalogue: &Catalog) -> Value {
     let mut paths = Map::new();
     for group in catalogue.groups() {
@@ -36,7 +36,7 @@ pub fn v3_index(catalogue: &Catalog) -> Value {
     json!({ "paths": paths })
 }
 
-/// `/openapi/v3/api/{version}` and `/openapi/v3/apis/{group}/{version}`.
+/// Returns the document at `/openapi/v3/api/{version}` or `/openapi/v3/apis/{group}/{version}`.
 pub fn v3_document(catalogue: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut components = Components::new("#/components/schemas/");
     let mut paths = Map::new();
@@ -54,7 +54,7 @@ pub fn v3_document(catalogue: &Catalog, group: &str, version: &str) -> Option<Va
     }))
 }
 
-/// `/openapi/v2`.
+/// Returns the document at `/openapi/v2`.
 pub fn v2(catalogue: &Catalog) -> Value {
     let mut components = Components::new("#/definitions/");
     let mut paths = Map::new();
@@ -78,8 +78,8 @@ fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
-/// What changes when the document does. Built-in types change with the tables alone, so that they need not be looked
-/// at, wherever they are used.
+/// Returns a hash that changes with the document. Built-in types change only with the tables, so their nodes need not
+/// be hashed.
 fn hash(catalogue: &Catalog, group: &str, version: &str) -> u64 {
     let mut hash = Hash(tables::hash());
     if catalogue.is_built_in(group, version) {
@@ -88,7 +88,7 @@ fn hash(catalogue: &Catalog, group: &str, version: &str) -> u64 {
     for ResourceInfo { plural, kind, namespaced, verbs, subresources, schema, .. } in
         catalogue.of_version(group, version).map(|it| &**it)
     {
-        // Writing to a hash does not fail.
+        // Writing to a hash is infallible.
         let _ = write!(hash, "{plural:?}{kind:?}{namespaced}{verbs:?}{subresources:?}{:?}", schema.root);
         if !catalogue.has_built_in_types(schema) {
             let _ = write!(hash, "{:?}", schema.types);
@@ -97,7 +97,7 @@ fn hash(catalogue: &Catalog, group: &str, version: &str) -> u64 {
     hash.0
 }
 
-/// The paths and types of one resource and its subresources.
+/// Adds the paths and types of one resource and its subresources.
 fn describe(
     catalogue: &Catalog,
     resource: &ResourceInfo,
@@ -125,14 +125,14 @@ fn describe(
         let group = subresource.group.as_deref().unwrap_or(kind.group);
         let version = subresource.version.as_deref().unwrap_or(kind.version);
         let below = Kind { group, version, kind: &subresource.kind };
-        // What has no type takes query parameters and streams.
+        // Subresources without a type use query parameters and streams.
         let Some(schema) = catalogue.kind_schema(group, version, below.kind) else { continue };
         components.kind(below, schema, catalogue.is_built_in(group, version));
         paths.insert(format!("{item}/{name}"), render(SUBRESOURCE, below, &subresource.verbs));
     }
 }
 
-/// A group, version and kind, as extensions of documents spell it.
+/// A group, version and kind, as OpenAPI extensions contain it.
 #[derive(Clone, Copy)]
 struct Kind<'a> {
     group: &'a str,
@@ -146,7 +146,7 @@ impl Kind<'_> {
     }
 }
 
-/// Methods, by the verb that allows them.
+/// Methods by the verb that permits them.
 const COLLECTION: &[(&str, &str)] = &[("list", "get"), ("create", "post"), ("deletecollection", "delete")];
 const ITEM: &[(&str, &str)] = &[("get", "get"), ("update", "put"), ("patch", "patch"), ("delete", "delete")];
 const SUBRESOURCE: &[(&str, &str)] =
@@ -181,8 +181,9 @@ fn operations(
     Value::Object(operations)
 }
 
-/// A patch that says nothing but what kubectl looks for. Whether a server validates fields, kubectl asks the patch of a
-/// kind, even before it creates one that cannot be patched; of upstream it learns it from version 2 in protobuf instead.
+/// Returns a patch operation with only the parts that kubectl reads. kubectl looks up support for field validation in
+/// the patch of a kind, even before it creates a kind without patch; from upstream it reads version 2 in protobuf
+/// instead.
 fn probe(kind: Kind<'_>, version: Version) -> Value {
     json!({
         "x-kubernetes-group-version-kind": kind.spelled(),
@@ -191,7 +192,7 @@ fn probe(kind: Kind<'_>, version: Version) -> Value {
     })
 }
 
-/// The query parameters of a write.
+/// Returns the query parameters of a write.
 fn parameters(verb: &str, version: Version) -> Value {
     let names: &[&str] = match verb {
         "create" | "update" => &["dryRun", "fieldManager", "fieldValidation"],

@@ -1,7 +1,7 @@
-//! The built-in kinds, read from the tables that `cargo xtask describe` makes.
+//! Loads the built-in kinds from the tables that `cargo xtask describe` generates.
 //!
-//! Guarantees: what the tables say becomes nodes unchanged, and a line that has no meaning is an error that names it.
-//! It refuses to correct upstream: what looks odd here is odd there.
+//! Guarantees: the tables become nodes unchanged, and an invalid line is an error that contains it. Inconsistencies of
+//! upstream are not corrected.
 
 #[cfg(test)]
 mod tests;
@@ -22,11 +22,11 @@ const RESOURCES: &str = include_str!("tables/resources.txt");
 const TYPES: &str = include_str!("tables/types.txt");
 
 impl Catalog {
-    /// The resources of a Kubernetes API server that was told nothing particular: every group in the versions that are
-    /// on by default.
+    /// Returns the resources of a Kubernetes API server with default settings: every group in the versions that are
+    /// enabled by default.
     ///
     /// # Panics
-    /// Never with the tables as they are committed; a test reads them all.
+    /// Panics if the committed tables are invalid; a test reads all of them.
     pub fn built_in() -> Catalog {
         static BUILT_IN: OnceLock<Catalog> = OnceLock::new();
         BUILT_IN
@@ -38,22 +38,22 @@ impl Catalog {
     }
 }
 
-/// Everything the tables say.
+/// Parsed tables.
 pub(crate) struct Tables {
     pub(crate) resources: Vec<ResourceInfo>,
-    /// By group, version and kind.
+    /// Schemas by group, version and kind.
     pub(crate) kinds: BTreeMap<(String, String, String), Schema>,
     pub(crate) order: DiscoveryOrder,
 }
 
-/// A line that means nothing.
+/// An invalid line.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the tables of built-in kinds have a line that means nothing, make them anew with `cargo xtask describe`: {0}"
 )]
 pub(crate) struct InvalidTableLine(String);
 
-/// Reads the tables this crate was built with.
+/// Parses the tables that this crate was built with.
 pub(crate) fn read() -> Result<Tables, InvalidTableLine> {
     let (types, kinds) = types(TYPES)?;
     let types = Arc::new(types);
@@ -62,12 +62,12 @@ pub(crate) fn read() -> Result<Tables, InvalidTableLine> {
     Ok(Tables { resources, kinds, order })
 }
 
-/// What changes with the tables.
+/// Returns a hash that changes with the tables.
 pub(crate) fn hash() -> u64 {
     static HASH: OnceLock<u64> = OnceLock::new();
     *HASH.get_or_init(|| {
         let mut hash = Hash::default();
-        // Writing to a hash does not fail.
+        // Writing to a hash is infallible.
         let _ = hash.write_str(TYPES).and_then(|()| hash.write_str(RESOURCES));
         hash.0
     })
@@ -80,8 +80,8 @@ fn schema(types: &Arc<Types>, name: &Arc<str>) -> Schema {
 
 type Kinds = BTreeMap<(String, String, String), Arc<str>>;
 
-/// What a field of a named type has that is not that type's own, so that it needs a copy of the type: ways of being
-/// merged, and defaults inside.
+/// Properties of a field that its named type does not have, so that the type must be copied: merge strategies, and
+/// nested defaults.
 #[derive(Default, PartialEq)]
 struct FieldOverrides {
     map_type: Option<MapType>,
@@ -89,7 +89,7 @@ struct FieldOverrides {
     defaults: BTreeMap<String, Value>,
 }
 
-/// The types by name, and which of them is which kind.
+/// Parses the types by name, and the kinds.
 fn types(table: &str) -> Result<(Types, Kinds), InvalidTableLine> {
     let mut names = Names::default();
     let (mut types, mut kinds, mut particular) = (BTreeMap::new(), Kinds::new(), Vec::new());
@@ -109,7 +109,7 @@ fn types(table: &str) -> Result<(Types, Kinds), InvalidTableLine> {
         if let NodeType::Ref(name) = &mut node.shape
             && field.particular != FieldOverrides::default()
         {
-            // What readers of OpenAPI are shown is the last part of a name.
+            // Readers of OpenAPI show the last part of a name.
             let own = name.rsplit('.').next().unwrap_or_default();
             let copy = names.shared(&format!("{of}.{}.{own}", field.name));
             particular.push((std::mem::replace(name, Arc::clone(&copy)), copy, field.particular));
@@ -151,7 +151,7 @@ fn type_head<'a>(head: &'a str, names: &mut Names, kinds: &mut Kinds) -> Option<
     Some((name, object))
 }
 
-/// A line about a field, read.
+/// A parsed field line.
 struct Field<'a> {
     name: &'a str,
     node: Node,
@@ -160,7 +160,7 @@ struct Field<'a> {
 }
 
 fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
-    // What is JSON comes last and may hold spaces.
+    // JSON comes last and can contain spaces.
     let (line, default) = json::<Value>(line, " default=")?;
     let (line, defaults) = json::<BTreeMap<String, Value>>(line, " with=")?;
     let mut words = line.trim_start().split(' ');
@@ -232,7 +232,7 @@ fn patch_strategy(strategies: &str) -> Option<PatchStrategy> {
     Some(patch)
 }
 
-/// A type as the tables spell it. Go takes `null` anywhere, and so do these nodes.
+/// Parses a type. Go accepts `null` everywhere, and so do these nodes.
 fn spelled(word: &str, names: &mut Names) -> Option<Node> {
     let shape = if let Some(items) = word.strip_prefix("[]") {
         NodeType::List(ListNode {
@@ -277,7 +277,7 @@ fn copy_of(node: &Node, particular: FieldOverrides) -> Option<Node> {
     Some(copy)
 }
 
-/// Names that many nodes share are stored once.
+/// Stores shared names once.
 #[derive(Default)]
 struct Names(BTreeSet<Arc<str>>);
 

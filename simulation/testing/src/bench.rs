@@ -1,12 +1,12 @@
 //! One controller whose reconciles run one at a time, when a test requests them.
 //!
 //! Guarantees:
-//! - The controller runs in a [`Manager`] with its informers, writers and rules, on an API server in the process. Only the
-//!   time of its reconciles is the test's.
-//! - When a reconcile begins, the caches contain everything that the server holds.
-//! - The clock is virtual. It advances only while every task waits, and only as long as a method of [`Bench`] runs.
+//! - The controller runs in a [`Manager`] with its informers, writers and rules, on an in-process API server. Only the
+//!   test starts reconciles.
+//! - When a reconcile begins, the caches contain all objects of the server.
+//! - The clock is virtual. It advances only while every task waits and a method of [`Bench`] runs.
 //!
-//! It refuses faults, several controllers and retries: a [`Simulation`](crate::Simulation) has them.
+//! Faults, several controllers and retries are not supported: use a [`Simulation`](crate::Simulation).
 
 #[cfg(test)]
 mod tests;
@@ -44,17 +44,17 @@ use windlass_object::request::ResourcePath;
 use crate::local::{api, client_of, create, over, server};
 use crate::permissions::undeclared;
 
-/// The user of the controller's requests, and the name of the trigger.
+/// User of the controller's requests, and name of the trigger.
 const BENCH: &str = "bench";
 
-/// The smallest step of tokio's clock. It passes once every task waits: then every event has reached its cache.
+/// Smallest step of tokio's clock. It passes when every task waits; by then every event has reached its cache.
 const STEP: Duration = Duration::from_millis(1);
 
-/// How long a requested reconcile can take, and the caches before it.
+/// Timeout of a requested reconcile and of the caches before it.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A controller in a manager on an API server in the process. Its reconciles run one at a time, when the test requests them,
-/// on caches that contain everything that the server holds. Dropping the bench stops the controller.
+/// A controller in a manager on an in-process API server. Its reconciles run one at a time, when the test requests
+/// them, on caches that contain all objects of the server. Dropping the bench stops the controller.
 pub struct Bench {
     env: Env,
     client: Client,
@@ -64,45 +64,46 @@ pub struct Bench {
     metrics: Metrics,
     explainer: Explainer,
     manager: Task<Result<(), ManagerError>>,
-    /// The manager stops when it fires.
+    /// Stops the manager when it fires.
     _stop: ShutdownTrigger,
     controller: &'static str,
-    /// The versions of the events that were reported.
+    /// Versions of the events that were reported.
     events: BTreeMap<ObjectKey, String>,
 }
 
-/// What one reconcile did.
+/// Result of one reconcile.
 #[derive(Debug)]
 pub struct Reconciled {
-    /// What it returned. It is an error too if the controller made a request that its setup does not declare, and
-    /// dropped the error.
+    /// Outcome that the reconcile returned. Also an error if the controller sent a request that its setup does not
+    /// declare and ignored the error.
     pub result: Result<Outcome, ReconcileError>,
-    /// The requests of the reconcile, in the order in which they were sent. Without those of informers, and without events.
+    /// Requests of the reconcile in the order of sending, without those of informers and without events.
     pub requests: Vec<SentRequest>,
-    /// The events that the server has after it, new or repeated, as the recorder combined them: from the tenth note of one
-    /// reason about one object on they are one event, and of one object 25 pass at once.
+    /// New and repeated events after the reconcile, as the recorder aggregated them: the recorder merges events from
+    /// the tenth note of one reason about one object, and allows a burst of 25 per object.
     pub events: Vec<CapturedEvent>,
 }
 
 /// A request that a controller sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentRequest {
-    /// The method.
+    /// HTTP method.
     pub method: Method,
-    /// The path.
+    /// URL path.
     pub path: String,
-    /// The query, without the question mark.
+    /// Query without the question mark.
     pub query: String,
-    /// The body; null if there is none.
+    /// Request body; null if there is none.
     pub body: Value,
 }
 
 impl Bench {
-    /// Returns a bench for the controller `C`. The server has the definitions that its setup declares
+    /// Returns a bench for the controller `C`. The server has the CRDs that its setup declares
     /// ([`Setup::crd`](windlass_controller::Setup::crd)).
     ///
     /// # Panics
-    /// When the setup fails. Outside of a tokio runtime whose clock is paused: `#[tokio::test(start_paused = true)]`.
+    /// Panics if the setup fails, and outside a tokio runtime with a paused clock (`#[tokio::test(start_paused =
+    /// true)]`).
     pub async fn of<C: Controller>(config: C::Config) -> Bench {
         let registration = Registration::with::<C>(config);
         Self::run(registration).await
@@ -147,11 +148,11 @@ impl Bench {
         }
     }
 
-    /// Reconciles `key` once, on caches that contain everything that the server holds.
+    /// Reconciles `key` once, on caches that contain all objects of the server.
     ///
     /// # Panics
-    /// When the reconcile panics, with its message. When the key is not reconciled within ten minutes of virtual time,
-    /// with the reason.
+    /// Panics with the reconcile's message if the reconcile panics, and with the reason if `key` is not reconciled
+    /// within ten minutes of virtual time.
     pub async fn reconcile(&mut self, key: &ObjectKey) -> Reconciled {
         self.env.sleep(STEP).await;
         let before = undeclared(&self.metrics);
@@ -165,10 +166,10 @@ impl Bench {
             Ok(Either::Left((Err(_), _))) => {
                 panic!("the reconcile of {key} was dropped: {}", self.explained(key))
             }
-            Ok(Either::Right((end, _))) => panic!("the controller ended: {end:?}"),
+            Ok(Either::Right((end, _))) => panic!("the controller stopped: {end:?}"),
             Err(_) => panic!("{key} was not reconciled: {}", self.explained(key)),
         };
-        // Its tasks end, and its events reach the server.
+        // The tasks of the reconcile complete, and its events reach the server.
         self.env.sleep(STEP).await;
         let rejected = undeclared(&self.metrics).filter(|now| Some(now) != before.as_ref());
         let result = match (result, rejected) {
@@ -181,7 +182,7 @@ impl Bench {
     /// Creates an object.
     ///
     /// # Panics
-    /// When the server rejects it.
+    /// Panics if the server rejects the object.
     pub async fn create<K>(&self, object: &K) -> K
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
@@ -189,7 +190,7 @@ impl Bench {
         create(&self.client, object).await
     }
 
-    /// Returns a client for the objects of `K`: in the namespace `default`, if `K` has namespaces.
+    /// Returns a client for the objects of `K`, in the namespace `default` if `K` is namespaced.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope: ApiScope>,
@@ -207,7 +208,7 @@ impl Bench {
         explained.map_or_else(|error| error.to_string(), |explanation| explanation.to_string())
     }
 
-    /// Returns the events that are new or repeated since the last call, in the order of their versions.
+    /// Returns the events that are new or repeated since the previous call, in the order of their versions.
     fn new_events(&mut self) -> Vec<CapturedEvent> {
         let mut found = Vec::new();
         for event in self.wire.server.objects().into_iter().filter(|object| object["kind"] == "Event") {
@@ -224,7 +225,7 @@ impl Bench {
     }
 }
 
-/// Reads an event of either API group.
+/// Decodes an event of either API group.
 fn recorded(event: &Value) -> CapturedEvent {
     let field = |names: [&str; 2]| names.map(|name| &event[name]).into_iter().find(|it| !it.is_null());
     let text = |names| field(names).and_then(Value::as_str).unwrap_or_default();
@@ -259,16 +260,17 @@ impl fmt::Display for SentRequest {
     }
 }
 
-/// Checks that the clock of the runtime is paused: time passes only while every task waits.
+/// Checks that the clock of the runtime is paused, so that time passes only while every task waits.
 fn assert_paused() {
     let env = Env::virtual_time(0);
     let now = env.now();
-    // A clock that runs has a resolution of nanoseconds.
+    // A running clock has a resolution of nanoseconds.
     let is_paused = (0..1_000).all(|_| env.now() == now);
-    assert!(is_paused, "a bench needs a paused clock: write #[tokio::test(start_paused = true)]");
+    assert!(is_paused, "a bench needs a paused clock; use #[tokio::test(start_paused = true)]");
 }
 
-/// Lets a reconcile pass if the test requested it. The queue also has keys of objects that changed: they are done at once.
+/// Admits a reconcile only if the test requested it. Keys of changed objects are also queued; they complete
+/// immediately.
 #[derive(Default)]
 struct Gate(Mutex<Option<Requested>>);
 
@@ -299,7 +301,7 @@ impl ReconcileLayer for Gate {
             return ready(Ok(Outcome::Done)).boxed();
         };
         async move {
-            // The bench may have been dropped.
+            // The bench might have been dropped.
             let _unheard = answer.send(catch_panic(reconcile).await);
             Ok(Outcome::Done)
         }
@@ -307,7 +309,7 @@ impl ReconcileLayer for Gate {
     }
 }
 
-/// The controller's connection to the server, which records the requests of one identity.
+/// Connection of the controller to the server. Records the requests of one identity.
 #[derive(Clone)]
 struct Wire {
     server: ApiServer,
@@ -324,7 +326,7 @@ impl Wire {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Whether the controller itself sent the request, and not an informer or its event recorder.
+    /// Returns whether the controller itself sent the request, not an informer or its event recorder.
     fn is_recorded<B>(&self, request: &Request<B>) -> bool {
         let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let sender = agent.and_then(|agent| agent.rsplit('/').next());

@@ -1,4 +1,4 @@
-//! Many runs of one script: a crash at every write; random plans, and the shortest of those that fail.
+//! Repeated runs of one script: a crash at every write, or random plans with shrinking of those that fail.
 
 use std::time::Duration;
 
@@ -8,33 +8,33 @@ use crate::cluster::Cluster;
 use crate::simulation::{Report, Simulation};
 use crate::violation::{SimulationFailure, Violation};
 
-/// How many runs shortening a plan may take. Random plans have up to ten faults or so, and each is tried by itself.
+/// Maximum number of runs to shrink a plan. Random plans have about ten faults, and each fault is removed on its own.
 const SHORTENING: usize = 200;
 
-/// What a campaign did.
+/// Summary of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CampaignSummary {
-    /// How many runs there were, the one without faults apart.
+    /// Number of runs, without the run without faults.
     pub runs: u64,
     /// The run without faults.
     pub quiet: Report,
 }
 
-/// Runs a script and panics if any oracle objects, with all that is needed to see it again.
+/// Runs a script and panics if an oracle reports a violation. The message contains all data to reproduce the run.
 ///
 /// # Panics
-/// With the failure.
+/// Panics with the failure.
 pub fn simulate(simulation: Simulation, script: impl AsyncFnOnce(Cluster)) -> Report {
     let report = simulation.run(script).unwrap_or_else(|failure| panic!("{failure}"));
     simulation.check_unused().unwrap_or_else(|failure| panic!("{failure}"));
     report
 }
 
-/// Runs a script without faults to count its writes, then twice for each of them: the writer dies just before the
-/// write leaves, and just after it took effect. Every run has to end as the first did.
+/// Runs a script without faults to count its writes, then twice for each write: the process crashes just before the
+/// write is sent, or just after it took effect. Every run must end in the state of the first run.
 ///
 /// # Errors
-/// With the first run that does not, or the first objection of any oracle.
+/// Returns the first run that ends in a different state, or the first violation of any oracle.
 pub fn exhaustive_crash(
     simulation: &Simulation,
     script: impl AsyncFn(Cluster),
@@ -54,12 +54,12 @@ pub fn exhaustive_crash(
     Ok(CampaignSummary { runs, quiet })
 }
 
-/// Runs a script under `count` random plans, whose seeds follow that of `simulation`. Every run has to end as one
-/// without faults does.
+/// Runs a script under `count` random plans. Their seeds follow the seed of `simulation`. Every run must end in the
+/// state of a run without faults.
 ///
 /// # Errors
-/// With the first run that does not, or the first objection of any oracle, under the shortest plan that still fails.
-/// With [`Violation::ProvesNothing`] if the plans would be one and the same, or none of them has any fault.
+/// Returns the first run that ends in a different state, or the first violation of any oracle, with the shortest plan
+/// that still fails. Returns [`Violation::ProvesNothing`] if all plans would be identical or no plan has a fault.
 pub fn random_plans(
     simulation: &Simulation,
     count: u64,
@@ -78,10 +78,11 @@ pub fn random_plans(
     Ok(CampaignSummary { runs: count, quiet })
 }
 
-/// Runs a script under a plan, such as one that a failure printed. It has to end as without faults.
+/// Runs a script under a given plan, for example a plan from a failure message. The run must end in the state of a run
+/// without faults.
 ///
 /// # Errors
-/// With the first objection of any oracle, in either of the two runs.
+/// Returns the first violation of any oracle, in either of the two runs.
 pub fn replay(
     simulation: &Simulation,
     plan: FaultPlan,
@@ -93,15 +94,15 @@ pub fn replay(
     Ok(report)
 }
 
-/// Refuses a campaign of random plans that are not random, or are none.
+/// Rejects a campaign whose plans are all identical or have no fault.
 fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFailure>> {
     let first = simulation.fault_plan().seed;
     let planned = |run: u64| simulation.clone().with_seed(first.wrapping_add(run)).fault_plan();
     let why = if planned(1).seed == first {
-        "`.plan(..)` was called, and every run would have that one plan: leave it out and say `.faults(..)`, or run it \
-         once with `Simulation::run_like`"
+        "`.plan(..)` gives every run the same plan: use `.faults(..)` instead, or run the plan once with \
+         `Simulation::run_compared_to`"
     } else if (0..count).all(|run| planned(run).faults.is_empty()) {
-        "no run would have any fault: say which with `.faults(Faults::all())`, and a count above zero"
+        "no run has a fault: set `.faults(Faults::all())` and a count above zero"
     } else {
         return Ok(());
     };
@@ -112,9 +113,9 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFai
     }))
 }
 
-/// Takes faults out of the plan of a failure, first many at a time, then one by one, for as long as a run still fails
-/// in the same way; then shortens those that are left. `quiet` is the run without faults that runs were compared with, if
-/// they were.
+/// Shrinks the plan of a failure while a run still fails with the same kind of violation: first removes many faults at
+/// a time, then single faults, then simplifies the remaining faults. `quiet` is the run without faults that the runs
+/// were compared with, if any.
 pub fn shrink<'a>(
     simulation: &Simulation,
     quiet: impl Into<Option<&'a Report>>,
@@ -155,7 +156,7 @@ pub fn shrink<'a>(
     shortest
 }
 
-/// Simpler faults of the same sort: shorter, and striking always.
+/// Returns simpler variants of a fault: shorter, or injected always.
 fn simpler(fault: &Fault) -> Vec<Fault> {
     let length = fault.until_ms.saturating_sub(fault.from_ms);
     let shorter = |length: u64| Fault { until_ms: fault.from_ms + length, ..fault.clone() };

@@ -1,4 +1,4 @@
-//! A simulated cluster, as the script of a test sees it.
+//! A simulated cluster as the script of a test uses it.
 
 use std::fmt;
 use std::future::pending;
@@ -19,7 +19,7 @@ use crate::state::ClusterState;
 use crate::violation::Violation;
 use crate::world::{Process, World};
 
-/// A cluster to play with. Clones are one cluster.
+/// Handle to a simulated cluster. Clones share the cluster.
 #[derive(Clone)]
 pub struct Cluster {
     world: Arc<World>,
@@ -29,7 +29,7 @@ pub struct Cluster {
     config: ManagerConfig,
 }
 
-/// What there is at one moment.
+/// Objects of the cluster at one point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     objects: Arc<Vec<Value>>,
@@ -41,16 +41,16 @@ impl Cluster {
         Cluster { world: Arc::clone(world), user, client, replicas, config }
     }
 
-    /// Runs these controllers, in as many processes as the simulation has replicas. They suffer the plan.
+    /// Runs these controllers in as many processes as the simulation has replicas. The fault plan applies to them.
     ///
     /// # Panics
-    /// When called twice: replicas of one election run the same controllers.
+    /// Panics if called twice: replicas of one election run the same controllers.
     pub fn run(&self, registrations: impl IntoIterator<Item = Registration>) {
         let registrations: Vec<Registration> = registrations.into_iter().collect();
         let known = self.world.processes();
         assert!(
             !known.iter().any(|name| name == "a"),
-            "controllers run already: give all of them to one `run`"
+            "cannot run controllers: controllers already run; pass all of them to one `run` call"
         );
         for replica in 0..self.replicas {
             let name = replica_name(replica);
@@ -59,34 +59,34 @@ impl Cluster {
         }
     }
 
-    /// Runs controllers that no fault strikes and no oracle judges, as part of the world: nodes, for instance.
+    /// Runs controllers as part of the environment, such as nodes: without faults and without oracle checks.
     pub fn run_beside(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
         let config = ManagerConfig { election: None, shards: None, ..self.config.clone() };
         let registrations = registrations.into_iter().collect();
         self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
     }
 
-    /// Runs nodes, next to.
+    /// Runs simulated nodes alongside the controllers.
     pub fn run_nodes(&self, options: &NodeOptions) {
         self.run_beside("nodes", nodes::registrations(options));
     }
 
-    /// The user's own client: no fault strikes it.
+    /// Returns the user's client. Its requests are not subject to faults.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// The user's time, chance and tasks.
+    /// Returns the user's environment: clock, random numbers and tasks.
     pub fn env(&self) -> &Env {
         &self.user
     }
 
-    /// Lets time pass.
+    /// Sleeps for `time` of virtual time.
     pub async fn advance(&self, time: Duration) {
         self.user.sleep(time).await;
     }
 
-    /// The user's client for the objects of `K`: in the namespace `default`, if `K` has namespaces.
+    /// Returns the user's client for the objects of `K`, in the namespace `default` if `K` is namespaced.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope: ApiScope>,
@@ -97,7 +97,7 @@ impl Cluster {
     /// Creates an object.
     ///
     /// # Panics
-    /// When the server refuses it.
+    /// Panics if the server rejects the object.
     pub async fn create<K>(&self, object: &K) -> K
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
@@ -105,28 +105,29 @@ impl Cluster {
         create(&self.client, object).await
     }
 
-    /// Kills a process as a crash does; a supervisor starts it again. The replicas are called `a`, `b` and so on.
+    /// Kills a process without shutdown; the supervisor restarts it. The replicas are named `a`, `b` and so on.
     pub fn kill(&self, process: &str) {
         self.world.kill(process);
     }
 
-    /// Asks a process to stop, as a rollout does; a supervisor starts it again. Twice within its life: it aborts.
+    /// Requests a process to shut down, as in a rollout; the supervisor restarts it. A second request within one
+    /// incarnation aborts the process.
     pub fn terminate(&self, process: &str) {
         self.world.terminate(process);
     }
 
-    /// Writes a line into the trace.
+    /// Adds a line to the trace.
     pub fn note(&self, text: impl Into<String>) {
         self.world.network.note(&self.user, text);
     }
 
-    /// What there is now.
+    /// Returns the current objects.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { objects: self.world.network.objects() }
     }
 
-    /// Waits until `wanted` holds, for as long as faults continue and
-    /// [some time more](crate::Simulation::converges_within). What did not come true by then is called `what`.
+    /// Waits until `wanted` holds. The limit is the end of the faults plus [the convergence
+    /// time](crate::Simulation::convergence_timeout). A violation after the limit names the condition `what`.
     pub async fn eventually(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
         let begun = self.now();
         let limit = begun.max(self.world.plan.end()) + self.world.converges;
@@ -141,8 +142,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until the controllers have not written anything for 15 s; at most ten minutes, for faults may keep them
-    /// from coming to rest.
+    /// Waits until the controllers have not written for 15 s, for at most ten minutes: faults can prevent idleness.
     pub async fn settle(&self) {
         const REST: Duration = Duration::from_secs(15);
         let begun = self.now();
@@ -159,7 +159,7 @@ impl Cluster {
         self.world.env.now().since_origin()
     }
 
-    /// Objects, and lets the driver end the run.
+    /// Reports a violation and waits for the driver to end the run.
     async fn fail(&self, flaw: Violation) {
         self.world.judge.object(flaw);
         pending::<()>().await;
@@ -167,21 +167,21 @@ impl Cluster {
 }
 
 impl Snapshot {
-    /// Every object of a kind.
+    /// Returns all objects of a kind.
     pub fn all<'a>(&'a self, kind: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
         let kind = kind.to_owned();
         self.objects.iter().filter(move |object| object["kind"].as_str() == Some(&*kind))
     }
 
-    /// How many objects of a kind there are.
+    /// Returns the number of objects of a kind.
     pub fn count(&self, kind: &str) -> usize {
         self.all(kind).count()
     }
 
-    /// Returns the object of that kind and name, in whatever namespace. `None` if there is none.
+    /// Returns the object of that kind and name in any namespace, or `None` if it does not exist.
     ///
     /// # Panics
-    /// When the object cannot be decoded.
+    /// Panics if the object cannot be decoded.
     pub fn get<K>(&self, name: &str) -> Option<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
@@ -193,24 +193,24 @@ impl Snapshot {
         Some(decoded.unwrap_or_else(|error| panic!("{kind} {name:?} cannot be decoded: {error}")))
     }
 
-    /// Everything there is.
+    /// Returns all objects.
     pub fn objects(&self) -> &[Value] {
         &self.objects
     }
 
-    /// The state, comparable with that of other runs.
+    /// Returns the state in a form that can be compared with other runs.
     pub fn state(&self) -> ClusterState {
         ClusterState::of(&self.objects)
     }
 }
 
-/// The API group of an object; empty for the core group.
+/// Returns the API group of an object; empty for the core group.
 fn group_of(object: &Value) -> &str {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// `a`, `b`, ... and `r26` and so on after `z`.
+/// Returns `a`, `b`, ..., then `r26` and so on after `z`.
 pub(crate) fn replica_name(replica: usize) -> String {
     u8::try_from(replica)
         .ok()

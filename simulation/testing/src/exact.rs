@@ -1,11 +1,12 @@
-//! Exact rights: the processes of a campaign have the generated roles and nothing else, and use all that they declare.
+//! Least-privilege checks: the processes of a campaign have exactly the generated roles and must use all rules that
+//! they declare.
 //!
 //! Guarantees:
-//! - The server denies what the roles of a process do not grant, and the run fails with the request, also if its answer is
-//!   lost. Other refusals with 403, such as those of a quota, are for the process to handle.
-//! - A campaign fails if a setup declares a rule that no request of such a process used. The runtime itself adds rules that a run need not use:
-//!   those of the election, those for events, `list` next to `watch` (a server can send a list as a stream), and
-//!   `<resource>/finalizers`, which the API server checks without a request. They do not count.
+//! - The server denies requests that the roles of a process do not grant. The run fails with the request, even if the
+//!   response is lost. The process must handle other 403 responses, such as those of a quota.
+//! - A campaign fails if a setup declares a rule that no request of the process used. Rules that the runtime adds are
+//!   exempt: election, events, `list` next to `watch` (a server can stream a list), and `<resource>/finalizers`, which
+//!   the API server checks without a request.
 
 #[cfg(test)]
 mod tests;
@@ -30,24 +31,24 @@ use crate::oracle::Oracle;
 use crate::permissions::{permits, rules_from_role};
 use crate::violation::Violation;
 
-/// The namespace of the accounts.
+/// Namespace of the ServiceAccounts.
 const NAMESPACE: &str = "default";
 
-/// What the processes of a campaign declare and use.
+/// Rules that the processes of a campaign declare, and the accesses that they use.
 #[derive(Default)]
 pub(crate) struct ExactRights(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By controller or runnable.
+    /// Declared rules by controller or runnable.
     declared: BTreeMap<&'static str, Vec<Rule>>,
-    /// The users that are restricted.
+    /// Users that are restricted.
     users: BTreeSet<String>,
     used: BTreeSet<RecordedAccess>,
 }
 
 impl ExactRights {
-    /// Restricts the users of a process to its generated roles. Returns the user of the process.
+    /// Restricts the users of a process to its generated roles, and returns the user of the process.
     pub(crate) fn restrict(
         &self,
         server: &dyn Server,
@@ -75,13 +76,13 @@ impl ExactRights {
         Ok(user(NAMESPACE, &config.name))
     }
 
-    /// Adds what the restricted users of a run used.
+    /// Adds the accesses of the restricted users of one run.
     pub(crate) fn add(&self, used: BTreeSet<RecordedAccess>) {
         let State { users, used: all, .. } = &mut *self.lock();
         all.extend(used.into_iter().filter(|used| users.contains(&used.user)));
     }
 
-    /// Returns the flaw of a campaign that left a declared rule unused.
+    /// Returns a violation if the campaign left a declared rule unused.
     pub(crate) fn unused(&self) -> Option<Violation> {
         let State { declared, used, .. } = &*self.lock();
         let unused: Vec<String> = declared
@@ -98,7 +99,7 @@ impl ExactRights {
     }
 }
 
-/// Returns the part of a rule that was not used, as a line.
+/// Returns the unused part of a rule as one line.
 fn unused(controller: &str, rule: &Rule, used: &BTreeSet<RecordedAccess>) -> Option<String> {
     if rule.resource == "events" || rule.resource.ends_with("/finalizers") {
         return None;
@@ -110,7 +111,7 @@ fn unused(controller: &str, rule: &Rule, used: &BTreeSet<RecordedAccess>) -> Opt
     (!rule.verbs.is_empty()).then(|| format!("{controller}: {}", rule.to_yaml()))
 }
 
-/// Returns what the roles grant, by user.
+/// Returns the grants of the roles, by user.
 fn grants(manifests: &Manifests) -> BTreeMap<String, Vec<Grant>> {
     let mut grants: BTreeMap<String, Vec<Grant>> = BTreeMap::new();
     let mut bind = |subjects: Option<&Vec<Subject>>, namespace: Option<&String>, rules: &[PolicyRule]| {
@@ -145,11 +146,11 @@ fn user(namespace: &str, account: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
 }
 
-/// The line of a process with exact rights: its requests are those of a user.
+/// Link of a process with exact permissions: it sends requests as a user.
 #[derive(Clone)]
 pub(crate) struct UserLine {
     pub(crate) line: Link,
-    /// `None` for all rights.
+    /// Impersonated user; `None` for unrestricted access.
     pub(crate) user: Option<HeaderValue>,
 }
 
@@ -163,7 +164,7 @@ impl Service<Request<Body>> for UserLine {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        // A token stands for the account of a controller.
+        // A token already identifies the ServiceAccount of a controller.
         if let Some(user) = self.user.clone()
             && !request.headers().contains_key(header::AUTHORIZATION)
         {

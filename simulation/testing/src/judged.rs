@@ -1,4 +1,4 @@
-//! The layer around reconciles that has their reads judged.
+//! Reconcile layer that lets the oracle check cache reads.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use windlass_object::ObjectKey;
 use crate::oracle::Oracle;
 use crate::reads::{Polled, Subject};
 
-/// The layer around the reconciles of one controller in one process.
+/// Layer around the reconciles of one controller in one process.
 struct Watcher {
     judge: Arc<Oracle>,
     who: ProcessId,
@@ -22,7 +22,7 @@ struct Watcher {
     caches: Option<CacheVersions>,
 }
 
-/// The same controller, whose reconciles are judged.
+/// Returns the registration with its reconciles checked by the oracle.
 pub(crate) fn judged(registration: Registration, judge: &Arc<Oracle>, env: &Env) -> Registration {
     let (judge, who) =
         (Arc::clone(judge), ProcessId { instance: env.instance().into(), life: env.incarnation() });

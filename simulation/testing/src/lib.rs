@@ -1,8 +1,8 @@
-//! Whole clusters on one clock: simulation, fake nodes, oracles, fixtures.
+//! Simulated clusters on one virtual clock, with fake nodes, oracles and fixtures.
 //!
-//! A [`Simulation`] is a world: an API server in the process, wires that lose and delay, processes that crash and come
-//! back, each with its own clock. A script plays the user in it. When the script is over and the faults are too,
-//! oracles look at what came of it.
+//! A [`Simulation`] contains an in-process API server, links that lose and delay messages, and processes that crash and
+//! restart, each with its own clock. A script acts as the user. After the script and the faults end, oracles check the
+//! result.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,37 +25,36 @@
 //!     cluster.eventually("the pod runs", runs).await;
 //! }
 //!
-//! // Ten minutes of faults drawn from the seed 7; the test panics with all there is to know if an oracle objects.
+//! Ten minutes of faults generated from the seed 7; the test panics with the full failure report on a violation.
 //! let report = simulate(Simulation::of(7).minutes(10).faults(Faults::all()), a_pod_runs);
 //! assert!(report.lasted >= Duration::from_secs(60));
 //! ```
 //!
 //! Guarantees:
 //! - One seed replays one history, byte for byte.
-//! - Virtual time costs nothing: a day of waiting passes at once, a day of work as fast as it can be done.
-//! - A run ends: in virtual time, at a million polls without any, and at a poll that never returns.
-//! - What an oracle objects to is told with the seed, the plan and the end of the trace, as something that can be
-//!   pasted into a test.
+//! - Virtual time is free: a day of waiting passes immediately, a day of work as fast as the machine allows.
+//! - A run ends: by virtual time, after a million polls without time passing, or at a poll that never returns.
+//! - A violation is reported with the seed, the plan and the end of the trace, as code for a regression test.
 //!
-//! What the oracles demand of the processes under test, without knowing their code:
-//! - once the faults are over, the cluster comes to rest, and stays as it is; in the state of a run without faults,
-//!   where there is one to compare with ([`random_plans`], [`exhaustive_crash`]);
-//! - nothing is created more often than there, unless a leader took over from one that fell silent while watches
-//!   withheld what that one had done;
-//! - no write is sent, or takes effect, without a lease, later than the lease permits, or while another replica holds it;
-//! - no reconcile begins on a cache that does not contain what its key wrote before, by the server's account
-//!   ([`Simulation::judging_reads`]);
-//! - no write is sent through the turn of a reconcile that was dropped, or that the next of its key follows;
-//! - every write of a context in dry-run mode is sent as a dry run;
-//! - no shard is without a holder who works on it for longer than the election of shards promises;
-//! - no process uses a right that its generated roles lack, and none of its rules is unused
-//!   ([`Simulation::exact_rights`]);
-//! - caches hold what the server holds ([`Simulation::caches_of`]);
-//! - no more requests are sent than the faults explain, and no watch is opened again without a wait;
-//! - no task is left behind by a process that ended, or by the world.
+//! The oracles check the processes under test without knowledge of their code:
+//! - After the faults end, the cluster reaches a stable state. If a run without faults exists, the states are equal
+//!   ([`random_plans`], [`exhaustive_crash`]).
+//! - No object is created more often than in the run without faults, unless a leader took over from a silent leader
+//!   while watches withheld the writes of that leader.
+//! - No write is sent or takes effect without a Lease, after the Lease expired, or while another replica holds it.
+//! - No reconcile begins on a cache that lacks an earlier write of its key, as recorded by the server
+//!   ([`Simulation::judging_reads`]).
+//! - No write is sent by a dropped reconcile, or by a reconcile after the next reconcile of its key began.
+//! - Every write of a context in dry-run mode is sent as a dry run.
+//! - No shard is without an active holder for longer than the shard election promises.
+//! - No process uses a permission that its generated roles lack, and no declared rule is unused
+//!   ([`Simulation::exact_rights`]).
+//! - Caches contain the objects of the server ([`Simulation::caches_of`]).
+//! - No more requests are sent than the faults explain, and no watch is reopened without a backoff.
+//! - No task remains after its process or the world ends.
 //!
-//! A simulation refuses real clusters, sockets and real time. Tests that want a server and no simulation have
-//! [`client`], [`with_controllers`] and [`check_permissions`]; [`Bench`] reconciles one key at a time.
+//! Real clusters, sockets and real time are not supported. For tests with a server and no simulation, use [`client`],
+//! [`with_controllers`] and [`check_permissions`]; [`Bench`] reconciles one key at a time.
 
 mod bench;
 mod campaign;

@@ -1,7 +1,7 @@
-//! An API server and clients for one test, without a simulation: real requests, no faults, no oracles.
+//! An API server and clients for one test without a simulation: real requests, no faults, no oracles.
 //!
-//! Guarantees: what [`client`] gives works in any tokio runtime, needs no TLS provider and no port, and shares nothing
-//! with other tests.
+//! Guarantees: a [`client`] works in any tokio runtime, needs no TLS provider and no port, and shares no state with
+//! other tests.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,36 +24,36 @@ use windlass_metrics::Metrics;
 
 use crate::permissions::undeclared;
 
-/// A client of a fresh API server of its own, in real time.
+/// Returns a client of a new API server in real time.
 ///
 /// # Panics
-/// Outside of a tokio runtime.
+/// Panics outside a tokio runtime.
 pub fn client() -> kube::Client {
     client_of(&server(&Env::system("test")))
 }
 
-/// A fresh API server in the world of `env`: with [`Env::system`] in real time, with [`Env::virtual_time`] under
-/// tokio's paused clock, where its drawn names, UIDs and times follow from a seed.
+/// Returns a new API server in the world of `env`: in real time with [`Env::system`], or under tokio's paused clock
+/// with [`Env::virtual_time`], where a seed determines generated names, UIDs and times.
 ///
 /// # Panics
-/// If this `env` already has a server.
+/// Panics if this `env` already has a server.
 pub fn server(env: &Env) -> ApiServer {
     ApiServer::new(env, ApiServerOptions::default())
 }
 
-/// A client of this server, in the namespace `default`. `server.as_user("name")` makes it a client of that user.
+/// Returns a client of this server in the namespace `default`. `server.as_user("name")` makes it a client of that user.
 ///
 /// # Panics
-/// Outside of a tokio runtime.
+/// Panics outside a tokio runtime.
 pub fn client_of(server: &ApiServer) -> kube::Client {
     kube::Client::new(server.clone(), "default")
 }
 
-/// An object from JSON. What every manifest repeats may be left out: `apiVersion`, `kind`, and the namespace, which is
-/// `default` then.
+/// Creates an object from JSON. `apiVersion`, `kind` and the namespace are optional; the namespace defaults to
+/// `default`.
 ///
 /// # Panics
-/// When the JSON is not that of a `K`.
+/// Panics if the JSON is not a valid `K`.
 pub fn object<K>(mut manifest: Value) -> K
 where
     K: kube::Resource<DynamicType = (), Scope: windlass_object::Scoped> + DeserializeOwned,
@@ -64,10 +64,10 @@ where
             *namespace = json!("default");
         }
     }
-    serde_json::from_value(manifest).unwrap_or_else(|error| panic!("this is no {}: {error}", K::kind(&())))
+    serde_json::from_value(manifest).unwrap_or_else(|error| panic!("not a valid {}: {error}", K::kind(&())))
 }
 
-/// The client for the objects of `K`: in the client's namespace, if `K` has namespaces.
+/// Returns the client for the objects of `K`, in the client's namespace if `K` is namespaced.
 pub(crate) fn api<K>(client: Client) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope: ApiScope>,
@@ -79,7 +79,7 @@ where
 /// Creates an object in the namespace that it names.
 ///
 /// # Panics
-/// When the server rejects it.
+/// Panics if the server rejects the object.
 pub(crate) async fn create<K>(client: &Client, object: &K) -> K
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
@@ -94,7 +94,7 @@ where
     created.await.unwrap_or_else(|error| panic!("{} {name:?} cannot be created: {error}", K::kind(&())))
 }
 
-/// Connects a manager to a server in the process.
+/// Connects a manager to an in-process server.
 pub(crate) fn over<S>(
     service: S,
 ) -> impl FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError>
@@ -109,17 +109,18 @@ where
     }
 }
 
-/// Runs controllers on this server as `user` for as long as `script` takes, then stops them in order.
+/// Runs controllers on this server as `user` while `script` runs, then stops them gracefully.
 ///
-/// There are no faults, no election and no limit of requests; [`Simulation`](crate::Simulation) has all three.
+/// There are no faults, no election and no rate limit; [`Simulation`](crate::Simulation) has all three.
 ///
 /// # Errors
-/// When the controllers cannot be set up, which ends the script, or do not stop as they should.
+/// Returns an error if the setup of a controller fails, which ends the script, or if the controllers do not stop
+/// gracefully.
 ///
 /// # Panics
-/// When a controller made a request that it did not declare in its set-up: it was refused before it was sent, and would
-/// be a missing role elsewhere. When `env` has run controllers as this user before: both would draw the same random numbers. When a controller's
-/// set-up panics, with its message.
+/// Panics if a controller sent a request that its setup does not declare; the client rejected it, and a real cluster
+/// would deny it. Panics if `env` has run controllers as this user before, because both would generate the same random
+/// numbers. Panics if the setup of a controller panics, with its message.
 pub async fn with_controllers<T>(
     env: &Env,
     server: &ApiServer,
@@ -136,18 +137,20 @@ pub async fn with_controllers<T>(
     let (trigger, signals) = ShutdownSignals::manual();
     let running = env.spawn("manager", manager.run(signals));
     let ended = |end: Result<Result<(), ManagerError>, TaskError>| {
-        end.unwrap_or_else(|error| panic!("the controllers of {user:?} are no more: {error}"))
+        end.unwrap_or_else(|error| panic!("the controllers of {user:?} stopped unexpectedly: {error}"))
     };
     match future::select(pin!(script), running).await {
         Either::Left((outcome, running)) => {
             trigger.fire();
             ended(running.await)?;
             if let Some(requests) = undeclared(&metrics) {
-                panic!("the controllers of {user:?} made requests that they did not declare: {requests}");
+                panic!(
+                    "the controllers of {user:?} made undeclared requests: {requests}; declare them in the setup"
+                );
             }
             Ok(outcome)
         }
-        // Without controllers, what the script waits for may never come.
+        // Without controllers, the condition that the script waits for might never hold.
         Either::Right((end, script)) => {
             ended(end)?;
             Ok(script.await)

@@ -1,16 +1,16 @@
-//! Nodes that run nothing: a scheduler and a kubelet in miniature, as ordinary controllers of this runtime.
+//! Simulated nodes: a minimal scheduler and kubelet, implemented as ordinary controllers of this runtime.
 //!
-//! [`registrations`] gives the controllers for a manager: one keeps the nodes, one binds pods to them, one plays the
-//! containers. Pods become ready with an IP of their own, those of Jobs complete, deleted ones go when they have
-//! stopped or their grace is over, and a pod can be asked, by [annotation](annotations), to take its time or to fail.
+//! [`registrations`] returns the controllers for a manager: one maintains the nodes, one binds pods to them, one
+//! simulates the containers. Pods become ready with a unique IP, and pods of Jobs complete. Deleted pods are removed
+//! when they have stopped or their grace period ends. [Annotations](annotations) make a pod slow or make it fail.
 //!
 //! Guarantees:
-//! - No two pods that run have one IP.
-//! - Nothing is remembered that the API server does not tell again: killed and started again, they continue.
-//! - A deleted pod is there until it has stopped, and no longer than its grace.
+//! - No two running pods have the same IP.
+//! - The nodes keep all state in the API server: after a crash and a restart, they continue.
+//! - A deleted pod exists until it has stopped, and no longer than its grace period.
 //!
-//! They refuse to judge resources, affinity and taints, and to renew node leases: no built-in controller that runs on
-//! this project asks for that yet.
+//! Resources, affinity, taints and renewal of node Leases are not supported: no built-in controller of this project
+//! needs them yet.
 
 mod addresses;
 mod keeper;
@@ -29,31 +29,31 @@ use self::keeper::NodeController;
 use self::kubelet::Kubelet;
 use self::scheduler::Scheduler;
 
-/// What a pod may ask of the node that runs it.
+/// Annotations that control the simulated containers of a pod.
 pub mod annotations {
-    /// For how long its containers run until they end, such as `5s`. Pods of Jobs have a default, others run on.
+    /// Duration until the containers exit, such as `5s`. Pods of Jobs have a default; other pods run indefinitely.
     pub const RUNS_FOR: &str = "testing.windlass.dev/runs-for";
-    /// How long its containers take to stop once the pod is deleted, such as `2s`. Its grace bounds it.
+    /// Time that the containers take to stop after the pod is deleted, such as `2s`; at most the grace period.
     pub const STOPS_IN: &str = "testing.windlass.dev/stops-in";
-    /// The exit code with which its containers end. Without it they succeed.
+    /// Exit code of the containers; 0 by default.
     pub const EXIT_CODE: &str = "testing.windlass.dev/exit-code";
-    /// `false`: its containers run and never become ready.
+    /// `false` keeps the running containers unready.
     pub const READY: &str = "testing.windlass.dev/ready";
 }
 
-/// The annotation of the nodes played here. Nodes without it are left to others.
+/// Annotation of the simulated nodes. Nodes without it are ignored.
 const PLAYED: &str = "testing.windlass.dev/played";
 
-/// What the nodes are like.
+/// Settings of the simulated nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeOptions {
-    /// How many there are: `node-0`, `node-1`, ... Default 3: enough to see pods spread.
+    /// Number of nodes: `node-0`, `node-1`, ... Default 3: enough to observe that pods are spread.
     pub count: u32,
-    /// How long a bound pod takes to run. Default 0: tests rarely wait for images.
+    /// Startup time of a bound pod. Default 0: tests rarely wait for images.
     pub starts_in: Duration,
-    /// How long containers of Jobs run, unless a pod says otherwise. Default 1 s.
+    /// Run time of containers of Jobs, unless an annotation of the pod sets it. Default 1 s.
     pub job_runs_for: Duration,
-    /// How many pods are scheduled, and how many are played, at the same time. Default 4.
+    /// Number of workers of the scheduler and of the kubelet. Default 4.
     pub workers: usize,
 }
 
@@ -63,7 +63,7 @@ impl Default for NodeOptions {
     }
 }
 
-/// The controllers that together are the nodes and their scheduler.
+/// Returns the controllers that simulate the nodes and their scheduler.
 pub fn registrations(options: &NodeOptions) -> Vec<Registration> {
     vec![
         Registration::with::<NodeController>(options.clone()),

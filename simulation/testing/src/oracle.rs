@@ -1,11 +1,11 @@
-//! The judge: looks at everything that passes, and objects at once.
+//! The oracle checks every record of the journal and reports violations immediately.
 //!
-//! It stands outside of the processes it judges, and knows nothing of their code: only what was sent, by whom and when,
-//! what took effect at the server and when, and what was answered.
+//! It observes the processes from outside and does not depend on their code. Its input: each request with sender and
+//! time, its effect at the server with time, and the response.
 //!
-//! A fence is judged twice. A write must be sent before the renew deadline after the sender's last renewal. It must take
-//! effect before the lease can end, and not after another holder's write of the Lease: a sound fence keeps both, however
-//! late the network, within the bounds of its connections, is.
+//! Fencing is checked twice. A write must be sent before the renew deadline after the sender's last renewal. It must
+//! take effect before the Lease can expire, and not after another holder wrote the Lease. A sound fence satisfies both
+//! conditions at any network delay that its connections permit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,21 +22,21 @@ use crate::reads::Reads;
 use crate::violation::Violation;
 use crate::watch_rate::WatchRateOracle;
 
-/// What is known of one instance that stands for election.
+/// Election parameters of one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// The renew deadline in true time, given the rate of its clock.
+    /// Renew deadline in true time, given the rate of the instance's clock.
     pub(crate) deadline: Duration,
-    /// The lease duration in true time, by the fastest clock of all: another can hold the lease from then on.
+    /// Lease duration in true time by the fastest clock: another replica can acquire the Lease afterwards.
     pub(crate) lease_duration: Duration,
-    /// What it stands for; where it shares shards, the name that begins those of their Leases.
+    /// Lease of the election; with sharding, the name prefix of the shard Leases.
     pub(crate) lease: LeaseName,
-    /// Whether it shares shards: each write then needs the Lease of its namespace's shard.
+    /// Whether it uses sharding: each write then requires the Lease of its namespace's shard.
     pub(crate) shares: bool,
 }
 
 impl Candidate {
-    /// Whether whoever holds this Lease may write.
+    /// Returns whether holding this Lease permits writes.
     fn stands_for(&self, (namespace, name): &LeaseName) -> bool {
         let (own_namespace, own) = &self.lease;
         let shard = name.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with("-shard-"));
@@ -44,23 +44,23 @@ impl Candidate {
     }
 }
 
-/// Whether a Lease with this holder names this life of a process.
+/// Returns whether a Lease with this holder names this incarnation of a process.
 fn names(holder: &str, who: &ProcessId) -> bool {
     holder == identity(who)
 }
 
-/// What the election calls itself to the server: it writes its Leases, and tells of them whoever leads.
+/// User agent of the election: it writes the Leases, and records events about them without holding one.
 const ELECTION: &str = "leader-election";
 
-/// Namespace and name of a Lease. There may be others than those of elections.
+/// Namespace and name of a Lease, not necessarily of an election.
 pub(crate) type LeaseName = (String, String);
 
-/// The annotation of a shard's Lease that tells what its holder acts on, as operators see it.
+/// Annotation of a shard's Lease with the hash ranges that its holder acts on.
 const RANGES_ANNOTATION: &str = "windlass.dev/ranges";
-/// The annotation of the plan's Lease that tells which shard has which ranges.
+/// Annotation of the plan's Lease with the hash ranges of each shard.
 const DIVISION_ANNOTATION: &str = "windlass.dev/division";
 
-/// Judges one world.
+/// Checks one simulated world.
 pub(crate) struct Oracle {
     state: Mutex<State>,
     found: Sender<Option<Violation>>,
@@ -68,35 +68,35 @@ pub(crate) struct Oracle {
 
 #[derive(Default)]
 struct State {
-    /// The processes under test.
+    /// Processes under test.
     judged: BTreeSet<Arc<str>>,
     elected: BTreeMap<Arc<str>, Candidate>,
     last_work: Duration,
     work: u64,
     requests: u64,
-    /// What was created, by resource, namespace and prefix of the name.
+    /// Number of creates, by resource, namespace and name prefix.
     created: BTreeMap<String, u64>,
-    /// Who holds which Lease, as the server has it.
+    /// Holder of each Lease as stored by the server.
     holders: BTreeMap<LeaseName, String>,
     openings: WatchRateOracle,
     reads: Reads,
     custodian: ShardGapOracle,
-    /// What the holder of a Lease of a shard acts on.
+    /// Hash ranges that the holder of each shard Lease acts on.
     ranges: BTreeMap<LeaseName, HashRanges>,
-    /// Lease writes under way, with the time they were sent and the holder that the server noted.
+    /// Lease writes in flight, with their sending time and the holder that the server stored.
     leases: BTreeMap<u64, (Duration, Option<(LeaseName, String)>)>,
-    /// When each life sent its last answered renewal of which Lease.
+    /// Sending time of the last answered renewal, by incarnation and Lease.
     renewed: BTreeMap<(ProcessId, LeaseName), Duration>,
-    /// Writes on their way, with the Leases under which they were sent.
+    /// Writes in flight, with the Leases under which they were sent.
     on_their_way: BTreeMap<u64, Vec<LeaseName>>,
 }
 
-/// What a replica calls itself in the election.
+/// Returns the election identity of an incarnation.
 pub(crate) fn identity(who: &ProcessId) -> String {
     format!("{}-{}", who.instance, who.life)
 }
 
-/// Who calls itself so.
+/// Returns the incarnation with this election identity.
 fn named(identity: &str) -> Option<ProcessId> {
     let (instance, life) = identity.rsplit_once('-')?;
     Some(ProcessId { instance: instance.into(), life: life.parse().ok()? })
@@ -107,7 +107,7 @@ impl Oracle {
         Arc::new(Oracle { state: Mutex::default(), found: channel(None).0 })
     }
 
-    /// From now on this instance's requests are counted, and its writes judged if it stands for election.
+    /// Starts to count the requests of this instance, and to check its writes if it is a candidate.
     pub(crate) fn judge(&self, instance: &str, candidate: Option<Candidate>) {
         let mut state = self.lock();
         state.judged.insert(instance.into());
@@ -116,17 +116,17 @@ impl Oracle {
         }
     }
 
-    /// Tells whoever looks after vacant shards something, if there are any.
+    /// Passes the oracle of shard ownership to a closure.
     pub(crate) fn of_shards(&self, tell: impl FnOnce(&mut ShardGapOracle)) {
         tell(&mut self.lock().custodian);
     }
 
-    /// Looks at what keys wrote.
+    /// Passes the recorded writes of all keys to a closure.
     pub(crate) fn reads<T>(&self, look: impl FnOnce(&Reads) -> T) -> T {
         look(&self.lock().reads)
     }
 
-    /// Looks at shards that nobody works on.
+    /// Checks for shards without an active holder.
     pub(crate) fn look(&self, at: Duration) {
         let flaw = self.lock().custodian.look(at);
         if let Some(flaw) = flaw {
@@ -134,19 +134,19 @@ impl Oracle {
         }
     }
 
-    /// For how long shards had nobody who works on them.
+    /// Returns the ownership gaps of all shards.
     pub(crate) fn vacancies(&self) -> OwnershipGaps {
         self.lock().custodian.vacancies()
     }
 
-    /// Objects to something that was found elsewhere. The first objection counts.
+    /// Reports a violation that was detected elsewhere. Only the first violation is kept.
     pub(crate) fn object(&self, flaw: Violation) {
         if self.found.get().is_none() {
             self.found.set(Some(flaw));
         }
     }
 
-    /// Completes with the first objection.
+    /// Waits for the first violation.
     pub(crate) async fn objection(&self) -> Violation {
         match self.found.subscribe().wait_for(Option::is_some).await {
             Ok(Some(flaw)) => flaw,
@@ -158,22 +158,22 @@ impl Oracle {
         self.found.get()
     }
 
-    /// When the last write left a process under test; leases and events do not count.
+    /// Returns the time of the last write of a process under test, without Leases and events.
     pub(crate) fn last_work(&self) -> Duration {
         self.lock().last_work
     }
 
-    /// How many of them there were.
+    /// Returns the number of these writes.
     pub(crate) fn work(&self) -> u64 {
         self.lock().work
     }
 
-    /// How many requests the processes under test sent, without leases and watches.
+    /// Returns the number of requests of the processes under test, without Leases and watches.
     pub(crate) fn requests(&self) -> u64 {
         self.lock().requests
     }
 
-    /// What was created, and how often.
+    /// Returns the number of creates by created object.
     pub(crate) fn created(&self) -> BTreeMap<String, u64> {
         self.lock().created.clone()
     }
@@ -238,14 +238,14 @@ impl State {
             self.reads.sent(id);
             self.fenced(record, id, asked, Some(place(asked)))
         } else if asked.is_write() {
-            // An Event belongs to no shard: it leaves while any is held.
+            // An Event belongs to no shard: any held shard Lease permits it.
             self.fenced(record, id, asked, None)
         } else {
             None
         }
     }
 
-    /// What is wrong with a write that is sent, to this place if there is one, by a process that is elected.
+    /// Returns the violation of a write by a candidate when it is sent. `place` is `None` for events.
     fn fenced(
         &mut self,
         record: &Record,
@@ -272,7 +272,7 @@ impl State {
         flaw
     }
 
-    /// What is wrong with a write that takes effect now, and was sent under these Leases.
+    /// Returns the violation of a write that takes effect now and was sent under these Leases.
     fn took_effect(
         &self,
         record: &Record,
@@ -285,16 +285,16 @@ impl State {
         if valid.is_empty() {
             return Some(unfenced(record, asked, self.until(record, &sent_under, candidate.lease_duration)));
         }
-        // The object may belong to another shard by now, whose holder acts on it.
+        // The object might belong to another shard by now, whose holder acts on it.
         let now = self.needed(candidate, asked.is_work().then(|| place(asked)));
         let holders = self.holders_of(if now.is_empty() { &valid } else { &now });
-        // A Lease that its holder released is held by no other.
+        // A released Lease has no other holder.
         let held_by_another =
             |(_, holder): &(&LeaseName, &str)| !holder.is_empty() && !names(holder, &record.who);
         holders.iter().all(held_by_another).then(|| split_brain(record, asked, &holders))
     }
 
-    /// Those of these Leases that the sender renewed less than `within` ago.
+    /// Returns the Leases among `leases` that the sender renewed less than `within` ago.
     fn valid<'l>(&self, record: &Record, leases: &[&'l LeaseName], within: Duration) -> Vec<&'l LeaseName> {
         let is_valid = |lease: &&LeaseName| {
             let renewed = self.renewed.get(&(record.who.clone(), LeaseName::clone(lease)));
@@ -303,7 +303,7 @@ impl State {
         leases.iter().copied().filter(is_valid).collect()
     }
 
-    /// Until when the sender was allowed to, under any of these Leases.
+    /// Returns the time until which any of these Leases permitted the sender to write.
     fn until(&self, record: &Record, leases: &[&LeaseName], within: Duration) -> Option<Duration> {
         let renewed = leases
             .iter()
@@ -315,8 +315,7 @@ impl State {
         leases.iter().map(|lease| (*lease, &*self.holders[*lease])).collect()
     }
 
-    /// The Leases that a write can be sent under: in this namespace, or to an object of this name without
-    /// one.
+    /// Returns the Leases that permit a write in this namespace, or to a cluster-scoped object of this name.
     fn needed(&self, candidate: &Candidate, place: Option<&str>) -> Vec<&LeaseName> {
         let acts_on = |lease: &LeaseName, place: &str| {
             let ranges = self.ranges.get(lease);
@@ -337,7 +336,7 @@ impl State {
         let who = &record.who;
         let lease: Value = serde_json::from_slice(body).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
-        // A create names its object in the body alone.
+        // The path of a create request does not contain the name.
         let created = lease["metadata"]["name"].as_str().unwrap_or_default();
         let name = if asked.name.is_empty() { created } else { &asked.name };
         let written = (asked.namespace.clone(), name.to_owned());
@@ -353,7 +352,7 @@ impl State {
         flaw
     }
 
-    /// Passes on what a Lease says of shards.
+    /// Forwards the shard data of a Lease to the oracle of shard ownership.
     fn share_served(
         &mut self,
         record: &Record,
@@ -398,12 +397,12 @@ fn ranges(lease: &Value) -> Option<HashRanges> {
     lease["metadata"]["annotations"][RANGES_ANNOTATION].as_str()?.parse().ok()
 }
 
-/// What a write is shared by: its namespace, or its object's name if that has none.
+/// Returns the sharding key of a write: its namespace, or the name of a cluster-scoped object.
 fn place(asked: &RequestSummary) -> &str {
     if asked.namespace.is_empty() { &asked.name } else { &asked.namespace }
 }
 
-/// The controller that sends a request.
+/// Returns the controller that sent the request.
 fn agent(asked: &RequestSummary) -> &str {
     asked.user_agent.rsplit('/').next().unwrap_or_default()
 }
@@ -427,7 +426,7 @@ fn is_lease_write(asked: &RequestSummary) -> bool {
     asked.resource == "leases" && asked.is_write()
 }
 
-/// What a create made, as one can expect it to be made once: by the prefix of a drawn name, or the name.
+/// Returns the identity of a created object across runs: its `generateName` prefix, or its name.
 fn created(asked: &RequestSummary, body: &[u8]) -> String {
     let object: Value = serde_json::from_slice(body).unwrap_or_default();
     let meta = &object["metadata"];
@@ -443,7 +442,7 @@ mod tests {
 
     const LEASE: &str = "windlass";
 
-    /// A process that stands for its Lease, or for shards.
+    /// Returns a state with one candidate for a Lease, or for shards.
     fn state(shares: bool) -> State {
         let candidate = Candidate {
             deadline: Duration::from_secs(10),
@@ -480,7 +479,7 @@ mod tests {
         })
     }
 
-    /// Somebody is the holder of a Lease from now on, by a renewal of `a`.
+    /// Stores `holder` as the holder of a Lease by a renewal of `a`.
     fn holds(state: &mut State, at: u64, lease: &str, holder: &str) {
         let asked = asked(Verb::Update, "leases", ("kube-system", lease), ELECTION);
         let body = serde_json::json!({
@@ -495,14 +494,14 @@ mod tests {
         }
     }
 
-    /// What is said when `agent` sends one.
+    /// Returns the violation when `agent` sends a create.
     fn sends(state: &mut State, at: u64, resource: &str, agent: &str) -> Option<Violation> {
         let asked = asked(Verb::Create, resource, ("shop", ""), agent);
         state.saw(&record(at, RecordKind::Sent { id: 1_000, asked }))
     }
 
     #[test]
-    fn event_needs_a_lease_as_any_write_does() {
+    fn event_needs_a_lease_like_any_write() {
         for (shares, lease) in [(false, LEASE), (true, "windlass-shard-3")] {
             for resource in ["events", "pods"] {
                 let state = &mut state(shares);
@@ -520,7 +519,7 @@ mod tests {
         }
     }
 
-    /// What is said when a write takes effect at `at` that `main` sent at 2, under a Lease renewed at 1.
+    /// Returns the violation when a write of `main`, sent at 2 under a Lease renewed at 1, takes effect at `at`.
     fn takes_effect(at: u64, meanwhile: impl FnOnce(&mut State)) -> Option<Violation> {
         let state = &mut state(false);
         holds(state, 1, LEASE, "a-0");
@@ -531,14 +530,14 @@ mod tests {
     }
 
     #[test]
-    fn write_takes_effect_until_its_lease_can_end() {
+    fn write_takes_effect_before_its_lease_can_expire() {
         assert_eq!(takes_effect(16, |_| ()), None, "after the renew deadline, within the lease duration");
         let late = takes_effect(17, |_| ());
         assert!(matches!(late, Some(Violation::Unfenced { until: Some(_), .. })), "{late:?}");
     }
 
     #[test]
-    fn write_takes_no_effect_after_another_holder_is_stored() {
+    fn write_after_another_holder_is_stored_is_split_brain() {
         let taken = takes_effect(5, |state| holds(state, 4, LEASE, "b-0"));
         assert!(matches!(taken, Some(Violation::SplitBrain { .. })), "{taken:?}");
         assert_eq!(
@@ -549,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_election_tells_of_itself_needs_no_lease() {
+    fn events_of_the_election_need_no_lease() {
         for shares in [false, true] {
             assert_eq!(sends(&mut state(shares), 1, "events", ELECTION), None);
         }

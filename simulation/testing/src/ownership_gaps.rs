@@ -1,21 +1,21 @@
-//! How long shards are without anybody who works on them, by the account of the server and of the world.
+//! Durations for which shards have no active holder, as observed at the server and in the simulated world.
 //!
-//! A shard is *vacant* while its Lease names nobody, or a process that is dead, stands still, is cut off, or has not
-//! renewed it for a renew deadline. Time is true time. Who may be expected to end a vacancy, and by when:
+//! A shard is *vacant* while its Lease has no holder, or a holder that has crashed, is paused, is partitioned, or has
+//! not renewed the Lease for a renew deadline. Time is true time. The limits of a vacancy are:
 //!
-//! - A **clean** one, where the holder gave the shard back while nothing was wrong with anybody: somebody else within
-//!   [`HAND_OVER`]. Where the holder was told to stop, that second begins with the signal.
-//! - Any other: within one lease duration from when it began, by the slowest clock, as long as somebody is *able* to take
-//!   it: runs, does not stand still and is not cut off. A retry period more, for one who should take it and does not
-//!   (the others then act for it). And [`NOTICED`] retry periods more if somebody else falls silent during the vacancy:
-//!   until that is noticed, a share of the shards is kept for it.
+//! - **Clean** vacancy, where the holder released the shard while no replica had a fault: another replica must acquire
+//!   it within [`HAND_OVER`]. After a stop signal, this time starts at the signal.
+//! - Any other vacancy: one lease duration by the slowest clock, while another replica is *able* to acquire the shard,
+//!   that is, it runs and is neither paused nor partitioned. One retry period is added for a replica that should
+//!   acquire the shard and does not; others then act for it. [`NOTICED`] retry periods are added if another replica
+//!   becomes silent during the vacancy, because its share stays reserved until the others detect that.
 //!
-//! The time to end it begins again when a process comes back that was cut off ([`LeaseTimings::recovery`]): requests that were
-//! lost silently are given up first. It does not run while something lets a part of the requests about Leases through,
-//! late, unheard or refused: one that renews its membership and cannot write the Leases of shards keeps its share, as
-//! the election says of itself. Nor while the plan of shards changes hands: ranges of a dead holder stay blocked until
-//! its Lease is out of time. What keeps nobody from a Lease that is there does not stop it: events of a watch that come
-//! twice, bookmarks that do not come, and creates that are refused once the Lease of the shard was created.
+//! The limit restarts when a partitioned process reconnects ([`LeaseTimings::recovery`]), because silently lost
+//! requests must time out first. It is suspended while only a part of the Lease requests passes, late, unanswered or
+//! rejected: a replica that renews its membership but cannot write shard Leases keeps its share, as the election
+//! documents. It is also suspended while the shard plan changes: ranges of a crashed holder stay blocked until its
+//! Lease expires. Faults that do not prevent the acquisition of an existing Lease do not suspend it: duplicated watch
+//! events, missing bookmarks, and rejected creates after the shard's Lease was created.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,59 +26,60 @@ use windlass_object::shard::{HashRanges, ShardId, ShardMap};
 
 use crate::violation::Violation;
 
-/// How long a hand-over may take while nothing is wrong: what the election promises.
+/// Limit of a handoff without faults, as promised by the election.
 const HAND_OVER: Duration = Duration::from_secs(1);
-/// After how many retry periods without a renewal a member is taken for silent.
+/// Number of retry periods without a renewal after which a member counts as silent.
 const NOTICED: u32 = 2;
-/// Requests under way, and the interval at which it is looked.
+/// Allowance for requests in flight and for the interval between checks.
 const SLACK: Duration = Duration::from_millis(500);
-/// After how many lease durations the election removes a dead member. Until then a replica that starts keeps a share for
-/// that member, for 5/4 retry periods.
+/// Number of lease durations after which the election removes a crashed member. Until then a starting replica reserves
+/// a share for that member, for 5/4 retry periods.
 const REMOVED_AFTER: u32 = 4;
 
-/// What the replicas of one election go by, in true time of the slowest clock.
+/// Timing parameters of the replicas of one election, in true time of the slowest clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTimings {
     pub(crate) lease: Duration,
     pub(crate) retry: Duration,
-    /// How long it takes until a request that was lost silently is sent again.
+    /// Time until a silently lost request is sent again.
     pub(crate) recovery: Duration,
 }
 
-/// What came of all vacancies of a run.
+/// Summary of all vacancies of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnershipGaps {
-    /// How often a shard lost its holder and somebody else took it, while the time to do so ran from the beginning.
+    /// Number of shards that lost their holder and were acquired by another replica, where the limit ran from the
+    /// start.
     pub filled: u64,
-    /// The longest of these vacancies, in true time.
+    /// Longest of these vacancies, in true time.
     pub longest: Duration,
-    /// How often a shard was handed over while nothing was wrong.
+    /// Number of handoffs without faults.
     pub hand_overs: u64,
-    /// The longest of these, from the signal or the release until somebody else had it.
+    /// Longest of these handoffs, from the signal or the release until another replica held the shard.
     pub longest_hand_over: Duration,
 }
 
-/// Looks after the shards of one election.
+/// Oracle of the shards of one election.
 #[derive(Debug, Default)]
 pub(crate) struct ShardGapOracle {
     terms: Option<LeaseTimings>,
     replicas: BTreeMap<Arc<str>, Replica>,
     shards: BTreeMap<ShardId, Shard>,
     division: Option<ShardMap>,
-    /// Since when the Leases are as the plan says.
+    /// Time since which the Leases match the plan.
     settled: Duration,
-    /// When lives were told to stop in order.
+    /// Times at which incarnations received the stop signal.
     told: BTreeMap<ProcessId, Duration>,
-    /// When a life ended last that was not told to.
+    /// Last time at which an incarnation ended without a stop signal.
     died: Option<Duration>,
     vacancies: OwnershipGaps,
 }
 
-/// One process that shares shards, in whatever life.
+/// One process that uses sharding, across its incarnations.
 #[derive(Debug)]
 struct Replica {
     deadline: Duration,
-    /// When something keeps it from its Leases, by the plan.
+    /// Outages of its Lease traffic, by the fault plan.
     troubles: Vec<Outage>,
     living: Option<Incarnation>,
 }
@@ -86,29 +87,29 @@ struct Replica {
 #[derive(Debug)]
 struct Incarnation {
     life: u64,
-    /// Since when it is a member.
+    /// Time since which it is a member.
     member: Option<Duration>,
     told_to_stop: bool,
 }
 
-/// A time in which something keeps a process from its Leases.
+/// Period in which a fault disturbs the Lease requests of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Outage {
     from: Duration,
     until: Duration,
-    /// When the last of what it caused is over.
+    /// Time at which the last effects of the fault end.
     over: Duration,
-    /// Whether nothing gets through, so that everybody can see that the process is out.
+    /// Whether all requests are blocked, so that every other replica can detect the outage.
     whole: bool,
-    /// Whether it is a pause, which ends with the life it began in.
+    /// Whether it is a pause, which ends with the incarnation in which it began.
     pause: bool,
-    /// Whether it keeps it from creating Leases alone.
+    /// Whether it only blocks the creation of Leases.
     creates: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Whether its Lease was ever there.
+    /// Whether its Lease has ever existed.
     created: bool,
     holder: Option<ProcessId>,
     renewed: Duration,
@@ -119,16 +120,16 @@ struct Shard {
 #[derive(Debug)]
 struct OwnershipGap {
     since: Duration,
-    /// Who was named when it began.
+    /// Holder at the start of the vacancy.
     named: Option<ProcessId>,
-    /// When the hand-over began, while nothing is wrong.
+    /// Start of the handoff, if no fault is active.
     clean: Option<Duration>,
-    /// Whether the time to end it runs since it began.
+    /// Whether the limit has run since the start of the vacancy.
     judged: bool,
 }
 
 impl ShardGapOracle {
-    /// From now on there are so many shards, of which this process takes its share. `deadline` is its renew deadline.
+    /// Adds a process that takes its share of this many shards. `deadline` is its renew deadline.
     pub(crate) fn expect(
         &mut self,
         instance: &str,
@@ -145,7 +146,7 @@ impl ShardGapOracle {
         }
     }
 
-    /// A process begins a life. What stood still was the one before.
+    /// Records the start of an incarnation. A pause of the previous incarnation ends.
     pub(crate) fn starts(&mut self, who: &ProcessId, at: Duration) {
         let Some(replica) = self.replicas.get_mut(&who.instance) else { return };
         for pause in replica.troubles.iter_mut().filter(|trouble| trouble.pause && trouble.is_on(at)) {
@@ -154,21 +155,21 @@ impl ShardGapOracle {
         replica.living = Some(Incarnation { life: who.life, member: None, told_to_stop: false });
     }
 
-    /// It belongs to those who share, by the server's account.
+    /// Records that the server stored the membership of a process.
     pub(crate) fn belongs(&mut self, who: &ProcessId, at: Duration) {
         if let Some(living) = self.living(who) {
             living.member.get_or_insert(at);
         }
     }
 
-    /// It does so no longer, by the server's account: its membership was swept away.
+    /// Records that the server deleted the membership of a process.
     pub(crate) fn left(&mut self, who: &ProcessId) {
         if let Some(living) = self.living(who) {
             living.member = None;
         }
     }
 
-    /// It is told to stop in order.
+    /// Records that a process received the stop signal.
     pub(crate) fn stops(&mut self, instance: &str, at: Duration) {
         let Some((instance, replica)) = self.replicas.get_key_value(instance) else { return };
         let Some(life) = replica.living.as_ref().map(|living| living.life) else { return };
@@ -179,7 +180,7 @@ impl ShardGapOracle {
         }
     }
 
-    /// Its life is over.
+    /// Records the end of an incarnation.
     pub(crate) fn ended(&mut self, who: &ProcessId, at: Duration) {
         let Some(replica) = self.replicas.get_mut(&who.instance) else { return };
         let ended = replica.living.take_if(|living| living.life == who.life);
@@ -189,14 +190,14 @@ impl ShardGapOracle {
         self.look(at);
     }
 
-    /// The server has such a plan.
+    /// Records the shard plan that the server stored.
     pub(crate) fn planned(&mut self, division: Option<ShardMap>, at: Duration) {
         if self.division != division {
             (self.division, self.settled) = (division, at);
         }
     }
 
-    /// The server has the Lease of a shard so.
+    /// Records the Lease of a shard that the server stored.
     pub(crate) fn leased(
         &mut self,
         shard: ShardId,
@@ -219,12 +220,12 @@ impl ShardGapOracle {
         flaw.or(later)
     }
 
-    /// What came of all vacancies that ended.
+    /// Returns the summary of all vacancies that ended.
     pub(crate) fn vacancies(&self) -> OwnershipGaps {
         self.vacancies
     }
 
-    /// Looks at every shard; to be called every now and then.
+    /// Checks every shard. Called periodically.
     pub(crate) fn look(&mut self, at: Duration) -> Option<Violation> {
         let terms = self.terms?;
         if !self.is_settled() {
@@ -241,7 +242,7 @@ impl ShardGapOracle {
             }
             let vacancy = shard.vacant.get_or_insert_with(|| {
                 let named = shard.holder.clone();
-                // One that was told to stop has to give it back.
+                // A holder that received the stop signal must release the shard.
                 let clean = named.as_ref().and_then(|named| self.told.get(named).copied());
                 OwnershipGap { since: at, named, clean, judged: true }
             });
@@ -258,7 +259,7 @@ impl ShardGapOracle {
         living.filter(|living| living.life == who.life)
     }
 
-    /// Whether whom the Lease names is there, can act and has renewed it in time.
+    /// Returns whether the holder in the Lease runs, can act and has renewed the Lease in time.
     fn works(&self, shard: &Shard, at: Duration) -> bool {
         let Some(holder) = &shard.holder else { return false };
         let Some(replica) = self.replicas.get(&holder.instance) else { return false };
@@ -286,8 +287,8 @@ impl ShardGapOracle {
         (at > from + within).then_some(Violation::Vacant { shard, since, counted_from: from, within, at })
     }
 
-    /// From when on the time to end a vacancy of a shard, whose Lease was `created` or not, runs; nothing while it does
-    /// not.
+    /// Returns the start of the limit of a vacancy, or `None` while the limit is suspended. `created` states whether
+    /// the shard's Lease exists.
     fn counts_from(&self, since: Duration, created: bool, at: Duration) -> Option<Duration> {
         let troubles = || self.troubles().filter(|trouble| !(trouble.creates && created));
         let partly = |trouble: Outage| !trouble.whole && trouble.is_on(at);
@@ -299,20 +300,19 @@ impl ShardGapOracle {
         Some(since.max(able).max(over.unwrap_or_default()).max(self.settled))
     }
 
-    /// Whether somebody dies, or something begins to keep somebody away, after this.
+    /// Returns whether a process crashed or an outage began after `since`.
     fn somebody_falls_silent(&self, since: Duration, at: Duration) -> bool {
         let troubles = self.troubles().filter(|trouble| !trouble.creates);
         let mut begun = troubles.map(|trouble| trouble.from).chain(self.died);
         begun.any(|begun| since < begun && begun <= at)
     }
 
-    /// Whether nothing has been wrong with anybody for so long that no trace of it is left, and somebody is there to take
-    /// shards.
+    /// Returns whether no effect of any fault is left, and a replica is able to acquire shards.
     fn is_calm(&self, at: Duration) -> bool {
         let Some(terms) = self.terms else { return false };
         let calm = terms.lease * REMOVED_AFTER + terms.retry + SLACK;
         let recently = at.saturating_sub(calm);
-        // What is handed over is there.
+        // The Lease of a shard that is handed off exists.
         let wrong = |trouble: &Outage| !trouble.creates && trouble.from <= at && recently <= trouble.over;
         let able = |replica: &Replica| replica.able(at).is_some_and(|since| since <= recently);
         at > calm
@@ -323,7 +323,7 @@ impl ShardGapOracle {
             && self.replicas.values().any(able)
     }
 
-    /// Whether everybody acts on what the plan gives to the shard.
+    /// Returns whether every holder acts on the ranges that the plan assigns to its shard.
     fn is_settled(&self) -> bool {
         let Some(division) = &self.division else { return true };
         self.shards.iter().filter(|(_, shard)| shard.holder.is_some()).all(|(number, shard)| {
@@ -337,12 +337,12 @@ impl ShardGapOracle {
 }
 
 impl Replica {
-    /// Whether everybody can see that it does nothing.
+    /// Returns whether every other replica can detect that it is inactive.
     fn is_out(&self, at: Duration) -> bool {
         self.troubles.iter().any(|trouble| trouble.whole && trouble.is_on(at))
     }
 
-    /// Since when it is a member, if it can take shards now.
+    /// Returns the time since which it is a member, or `None` if it cannot acquire shards now.
     fn able(&self, at: Duration) -> Option<Duration> {
         let living = self.living.as_ref().filter(|living| !living.told_to_stop)?;
         living.member.filter(|_| !self.is_out(at))
@@ -350,8 +350,8 @@ impl Replica {
 }
 
 impl Outage {
-    /// What this fault does to the election, if it concerns it at all. Lives that end are told of when they do, and
-    /// clocks are in the [`LeaseTimings`].
+    /// Returns the effect of this fault on the election, or `None` if it has none. Ends of incarnations are recorded
+    /// when they happen, and clock rates are part of the [`LeaseTimings`].
     fn of(fault: &Fault, recovery: Duration) -> Option<Self> {
         let always = fault.permille >= 1000 && fault.resource.is_none();
         let (whole, lingers) = match fault.what {
@@ -361,13 +361,13 @@ impl Outage {
             | FaultAction::WallStep { .. } => {
                 return None;
             }
-            // The election takes in a state as often as it is told of it, and asks for no bookmark.
+            // The election tolerates duplicated events and requests no bookmarks.
             FaultAction::EventDuplicated
             | FaultAction::BookmarksMissing
             | FaultAction::EndBookmarkMissing => return None,
-            // Whatever it sent has been answered when it continues.
+            // All its requests have been answered when it continues.
             FaultAction::Pause => (true, SLACK),
-            // Its clock measures the patience for a lost request from where it stopped.
+            // Its clock, which measures the request timeout, stopped during the suspension.
             FaultAction::Suspend => (true, recovery),
             FaultAction::Partition => (always, recovery),
             _ if fault.resource.as_deref().is_some_and(|resource| resource != "leases") => return None,
@@ -415,7 +415,7 @@ mod tests {
         ProcessId { instance: name.into(), life: 0 }
     }
 
-    /// Two members, of which `a` has held the only shard since the beginning.
+    /// Returns an oracle with two members, of which `a` has held the only shard since the beginning.
     fn shared(faults: &[Fault]) -> ShardGapOracle {
         let mut custodian = ShardGapOracle::default();
         for name in ["a", "b"] {
@@ -426,21 +426,21 @@ mod tests {
         custodian
     }
 
-    /// Lets `holder` renew until `until`; what is found.
+    /// Renews the Lease for `holder` until `until`, and returns the first violation.
     fn renew(custodian: &mut ShardGapOracle, holder: &str, from: u64, until: u64) -> Option<Violation> {
         (from..=until)
             .step_by(2)
             .find_map(|second| custodian.leased(SHARD, Some(who(holder)), None, seconds(second)))
     }
 
-    /// When something is found first, in milliseconds, looking from then on.
+    /// Returns the time of the first violation in milliseconds, checking from `from`.
     fn found(custodian: &mut ShardGapOracle, from: u64) -> Option<u64> {
         let mut times = (from * 1_000..from * 1_000 + 300_000).step_by(100);
         times.find(|millis| custodian.look(Duration::from_millis(*millis)).is_some())
     }
 
     #[test]
-    fn shard_of_the_dead_is_to_be_taken_within_a_lease_duration_and_a_retry_period() {
+    fn shard_of_crashed_holder_is_acquired_within_limit() {
         let mut custodian = shared(&[]);
         assert_eq!(renew(&mut custodian, "a", 0, 100), None);
         custodian.ended(&who("a"), seconds(101));
@@ -454,19 +454,19 @@ mod tests {
         assert_eq!(
             (vacancies.filled, vacancies.longest),
             (1, seconds(17)),
-            "the first holder followed nobody"
+            "the first holder had no predecessor"
         );
     }
 
     #[test]
-    fn holder_that_renews_no_more_is_none_although_it_lives() {
+    fn running_holder_without_renewals_leaves_shard_vacant() {
         let mut custodian = shared(&[]);
         renew(&mut custodian, "a", 0, 100);
         assert_eq!(found(&mut custodian, 100), Some(100_000 + 10_100 + 17_600));
     }
 
     #[test]
-    fn one_that_stands_still_holds_nothing_and_is_not_expected_to_take_anything() {
+    fn paused_process_holds_no_shard_and_need_not_acquire_one() {
         let pause = |name: &str, from, until| {
             Fault::during(seconds(until), FaultAction::Pause).from(seconds(from)).for_instance(name)
         };
@@ -475,19 +475,23 @@ mod tests {
         assert_eq!(found(&mut custodian, 100), Some(100_000 + 17_600));
         let mut custodian = shared(&[pause("a", 100, 400), pause("b", 90, 150)]);
         renew(&mut custodian, "a", 0, 98);
-        assert_eq!(found(&mut custodian, 100), Some(150_000 + 500 + 17_600), "from when one is back");
+        assert_eq!(
+            found(&mut custodian, 100),
+            Some(150_000 + 500 + 17_600),
+            "from the end of the first pause"
+        );
         let mut custodian = shared(&[pause("a", 100, 400), pause("c", 110, 400)]);
         custodian.expect("c", (TERMS, seconds(10)), 1, &[pause("c", 110, 400)]);
         renew(&mut custodian, "a", 0, 98);
         assert_eq!(
             found(&mut custodian, 100),
             Some(100_000 + 21_600),
-            "until it is noticed that another is silent"
+            "until the silent replica is detected"
         );
     }
 
     #[test]
-    fn pause_ends_with_the_life_it_began_in() {
+    fn pause_ends_with_the_incarnation_in_which_it_began() {
         let mut custodian =
             shared(&[Fault::during(seconds(400), FaultAction::Pause).from(seconds(90)).for_instance("a")]);
         renew(&mut custodian, "b", 0, 100);
@@ -501,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_expected_while_a_part_of_the_requests_gets_through() {
+    fn limit_is_suspended_while_some_lease_requests_are_lost() {
         let lost = Fault::during(seconds(200), FaultAction::RequestLost { silently: true })
             .from(seconds(90))
             .for_instance("b");
@@ -512,11 +516,11 @@ mod tests {
         let mut custodian = shared(&[lost.for_resource("pods")]);
         renew(&mut custodian, "a", 0, 100);
         custodian.ended(&who("a"), seconds(101));
-        assert_eq!(found(&mut custodian, 101), Some(101_000 + 17_600), "the election knows nothing of pods");
+        assert_eq!(found(&mut custodian, 101), Some(101_000 + 17_600), "the election does not use pods");
     }
 
     #[test]
-    fn what_keeps_nobody_from_a_lease_that_is_there_stops_no_clock() {
+    fn harmless_faults_do_not_suspend_the_limit() {
         let harmless = [
             FaultAction::EventDuplicated,
             FaultAction::BookmarksMissing,
@@ -538,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_expected_of_one_whose_membership_was_swept_away() {
+    fn removed_member_need_not_acquire_shards() {
         let mut custodian = shared(&[]);
         renew(&mut custodian, "a", 0, 100);
         custodian.left(&who("b"));
@@ -549,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_while_all_is_well_is_anothers_within_a_second() {
+    fn shard_released_without_faults_is_acquired_within_a_second() {
         let mut custodian = shared(&[]);
         renew(&mut custodian, "a", 0, 100);
         custodian.stops("a", Duration::from_millis(100_700));
@@ -560,7 +564,7 @@ mod tests {
         renew(&mut custodian, "a", 0, 100);
         custodian.stops("a", Duration::from_millis(100_700));
         custodian.ended(&who("a"), seconds(101));
-        assert_eq!(found(&mut custodian, 101), Some(101_800), "it is not given back at all");
+        assert_eq!(found(&mut custodian, 101), Some(101_800), "it is never released");
 
         let mut custodian = shared(&[]);
         renew(&mut custodian, "a", 0, 100);

@@ -1,5 +1,5 @@
-//! What a controller asked of the API server, held against what it says it would ask: so that a role is neither too
-//! small, which shows in production, nor too large, which shows nowhere.
+//! Compares the requests of a controller with its declared rules. A role with a missing rule fails in production; a
+//! role with an unused rule fails no test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,22 +10,22 @@ use windlass_controller::UNDECLARED;
 use windlass_metrics::Metrics;
 use windlass_object::{Rule, Verb};
 
-/// What stands for every group or every resource.
+/// Wildcard for every group or every resource.
 const ANY: &str = "*";
 
 /// Requests that no declared rule permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingRules {
-    /// Who sent them.
+    /// User that sent the requests.
     pub user: String,
-    /// The rules that are missing, by group and resource.
+    /// Missing rules, by group and resource.
     pub rules: Vec<Rule>,
 }
 
-/// Demands that `user` asked nothing of this server that `declared` does not permit.
+/// Checks that `declared` permits all requests of `user` to this server.
 ///
 /// # Errors
-/// With the rules that are missing. Refused and failed requests count: a role would have to permit them all the same.
+/// Returns the missing rules. Rejected and failed requests count, because a role must permit them too.
 pub fn check_permissions(server: &ApiServer, user: &str, declared: &[Rule]) -> Result<(), MissingRules> {
     let used = used_by(server, user);
     let missing = used.iter().filter(|used| !declared.iter().any(|rule| permits(rule, used)));
@@ -33,8 +33,8 @@ pub fn check_permissions(server: &ApiServer, user: &str, declared: &[Rule]) -> R
     if rules.is_empty() { Ok(()) } else { Err(MissingRules { user: user.to_owned(), rules }) }
 }
 
-/// The requests that controllers made and never declared, as one line; none if there were none. They were refused before
-/// they were sent, so no server knows of them.
+/// Returns the undeclared requests of controllers as one line, or `None` if there were none. The client rejected them
+/// before they were sent, so no server recorded them.
 pub(crate) fn undeclared(metrics: &Metrics) -> Option<String> {
     let text = metrics.encode();
     let counted = text.lines().filter_map(|line| line.strip_prefix(UNDECLARED));
@@ -42,7 +42,8 @@ pub(crate) fn undeclared(metrics: &Metrics) -> Option<String> {
     (!requests.is_empty()).then(|| requests.join("; "))
 }
 
-/// What `declared` permits and `user` never did. A rule for every group or resource counts as used once any is.
+/// Returns the rules in `declared` that `user` never used. A wildcard rule counts as used if any group or resource is
+/// used.
 pub fn unused_permissions(server: &ApiServer, user: &str, declared: &[Rule]) -> Vec<Rule> {
     let used = used_by(server, user);
     let rights = declared.iter().flat_map(|rule| rule.verbs.iter().map(move |verb| (rule, *verb)));
@@ -51,8 +52,8 @@ pub fn unused_permissions(server: &ApiServer, user: &str, declared: &[Rule]) -> 
     merged(idle.map(|(rule, verb)| (rule.group.to_string(), rule.resource.to_string(), verb)))
 }
 
-/// The rules of a Role or ClusterRole, one for each group and resource. A verb of `*` stands for all; verbs that are
-/// no requests on objects, such as `impersonate`, and rules for paths are left out.
+/// Returns the rules of a Role or ClusterRole, one per group and resource. The verb `*` is expanded. Verbs that are not
+/// requests on objects, such as `impersonate`, and rules for non-resource URLs are omitted.
 pub fn rules_from_role(role: &[PolicyRule]) -> Vec<Rule> {
     let verbs = |rule: &PolicyRule| -> BTreeSet<Verb> {
         if rule.verbs.iter().any(|verb| verb == ANY) {
@@ -91,9 +92,9 @@ fn merged(rights: impl IntoIterator<Item = (String, String, Verb)>) -> Vec<Rule>
 }
 
 impl fmt::Display for MissingRules {
-    /// In the words of a role, so that it can be pasted into one.
+    /// Formats the missing rules as YAML that can be pasted into a role.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} did what no rule permits; add", self.user)?;
+        write!(f, "{:?} sent requests that no rule permits; add", self.user)?;
         for rule in &self.rules {
             write!(f, "\n{}", rule.to_yaml())?;
         }
@@ -121,21 +122,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_asked_and_not_declared_is_named_in_the_words_of_a_role() {
+    async fn undeclared_requests_are_reported_as_rules_of_a_role() {
         let server =
             server_that_was_asked(&["/api/v1/pods", "/apis/apps/v1/namespaces/a/deployments/b"]).await;
         let pods = Rule::new("", "pods", [Verb::List]);
-        let error = check_permissions(&server, "mirror", &[pods]).expect_err("nobody declared deployments");
-        let text = "\"mirror\" did what no rule permits; add\n\
+        let error = check_permissions(&server, "mirror", &[pods]).expect_err("deployments are undeclared");
+        let text = "\"mirror\" sent requests that no rule permits; add\n\
                     - { apiGroups: [\"apps\"], resources: [\"deployments\"], verbs: [get] }";
         assert_eq!(error.to_string(), text);
-        assert_eq!(check_permissions(&server, "somebody else", &[]), Ok(()));
+        assert_eq!(check_permissions(&server, "another user", &[]), Ok(()));
         let everything = Rule::new("*", "*", Verb::ALL);
         assert_eq!(check_permissions(&server, "mirror", &[everything]), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_declared_and_never_done_is_told_verb_by_verb() {
+    async fn unused_rules_are_reported_by_verb() {
         let server = server_that_was_asked(&["/api/v1/pods"]).await;
         let declared =
             [Rule::new("", "pods", [Verb::List, Verb::Delete]), Rule::new("", "nodes", [Verb::Get])];
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn role_is_read_as_rules_for_each_group_and_resource() {
+    fn role_is_split_into_rules_by_group_and_resource() {
         let role = serde_json::json!([
             { "apiGroups": ["", "apps"], "resources": ["pods"], "verbs": ["get", "impersonate"] },
             { "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] },

@@ -1,4 +1,4 @@
-//! Plans drawn at random: which faults, how many, when.
+//! Random fault plans: kinds, number and times of faults.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,54 +8,55 @@ use windlass_env::{Env, Rng};
 
 use crate::cluster::replica_name;
 
-/// A sort of faults.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// Requests and answers are lost.
+    /// Requests and responses are lost.
     Loss,
-    /// Requests and answers are late, sometimes by more than a lease allows for.
+    /// Requests and responses are delayed, sometimes by more than a Lease tolerates.
     Delay,
-    /// The server refuses: 409, 429, 500, 503, 504, 410.
+    /// The server rejects requests: 409, 429, 500, 503, 504, 410.
     Refusal,
-    /// Watches stall, close, break, expire.
+    /// Watches stall, close, break or expire.
     Watch,
-    /// Events are late, come twice or not at all; bookmarks are missing.
+    /// Events are delayed, duplicated or coalesced; bookmarks are missing.
     Event,
-    /// A replica of the server whose cache has stopped.
+    /// A server replica with a stopped cache responds.
     Stale,
-    /// Nothing gets through to a process.
+    /// No message reaches or leaves a process.
     Partition,
-    /// A process dies and comes back.
+    /// A process crashes and restarts.
     Crash,
-    /// Clocks run fast or slow, within what a lease allows for, and wall times step.
+    /// Clocks run fast or slow, within the tolerance of a Lease, and wall clocks step.
     Clock,
-    /// Creates are refused for lack of quota.
+    /// Creates are rejected because a quota is exceeded.
     Quota,
-    /// A process stands still for a while, often for longer than a lease lasts, and then continues.
+    /// A process is paused, often for longer than a lease duration, and then continues.
     Pause,
-    /// Watches of one resource are silent for up to 4 minutes, or a server dies without closing its connections: answers
-    /// are lost and watches are silent together.
+    /// Watches of one resource send no data for up to 4 minutes, or a server fails without closing its connections:
+    /// responses are lost and its watches are silent.
     Silence,
-    /// Connections are half-open or slow to establish, the server is slow, and answers take time by their size.
+    /// Connections are half-open or slow to establish, the server is slow, or the duration of a response depends on its
+    /// size.
     Connection,
-    /// 429 with `Retry-After` of up to a minute.
+    /// 429 with `Retry-After` of up to one minute.
     Overload,
-    /// The credentials of one process have expired for a while.
+    /// The credentials of one process are expired for some time.
     Credentials,
-    /// The machine of a process is suspended for longer than a fence allows for: its monotonic clock stops too.
+    /// The machine of a process is suspended for longer than a fence tolerates: its monotonic clock stops too.
     Suspension,
 }
 
-/// Which faults a random plan may have. All of them are of a sort that a sound controller gets over by itself. Two are
-/// not and can only be planned by hand: a poisoned object is gone as far as a cache can tell, so a sound controller
-/// replaces it; and a controller that hears that a namespace is being terminated rightly stops trying.
+/// Kinds of faults of a random plan. A correct controller recovers from each of them on its own. Two faults are
+/// excluded and can only be planned explicitly: a cache cannot distinguish a poisoned object from a deleted one, so a
+/// correct controller replaces it; and a correct controller stops retrying in a terminating namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     kinds: BTreeSet<FaultKind>,
 }
 
 impl FaultKind {
-    /// Kinds whose faults are drawn one by one.
+    /// Kinds whose faults are generated independently.
     pub const ALL: [FaultKind; 11] = [
         FaultKind::Loss,
         FaultKind::Delay,
@@ -70,36 +71,36 @@ impl FaultKind {
         FaultKind::Pause,
     ];
 
-    /// Kinds whose faults are drawn next to those of [`FaultKind::ALL`], so that they meet them.
+    /// Kinds whose faults are generated in addition to [`FaultKind::ALL`], so that they overlap.
     pub const COMBINED: [FaultKind; 4] =
         [FaultKind::Silence, FaultKind::Connection, FaultKind::Overload, FaultKind::Credentials];
 }
 
 impl Faults {
-    /// Every kind of fault: those of [`FaultKind::ALL`] and of [`FaultKind::COMBINED`], and suspensions.
+    /// Returns every kind of fault: [`FaultKind::ALL`], [`FaultKind::COMBINED`] and suspensions.
     pub fn all() -> Self {
         Self::only(FaultKind::ALL.into_iter().chain(FaultKind::COMBINED).chain([FaultKind::Suspension]))
     }
 
-    /// None.
+    /// Returns no kinds.
     pub fn none() -> Self {
         Self::only([])
     }
 
-    /// These kinds.
+    /// Returns these kinds.
     pub fn only(kinds: impl IntoIterator<Item = FaultKind>) -> Self {
         Faults { kinds: kinds.into_iter().collect() }
     }
 
-    /// All of these but one kind.
+    /// Removes one kind.
     #[must_use]
     pub fn without(mut self, kind: FaultKind) -> Self {
         self.kinds.remove(&kind);
         self
     }
 
-    /// A random plan: between one and eight faults in every ten minutes of `span`, and next to them one or two pauses and
-    /// up to four combined faults.
+    /// Generates a random plan: one to eight faults in every ten minutes of `span`, plus one or two pauses and up to
+    /// four combined faults.
     pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> FaultPlan {
         let env = Env::virtual_time(seed);
         let mut draw = PlanGenerator { rng: env.rng("plan"), span_ms: millis(span), replicas, resources };
@@ -122,7 +123,7 @@ impl Faults {
             }
         }
         if self.kinds.contains(&FaultKind::Pause) {
-            // From numbers of their own: what else a seed draws is the same with pauses and without.
+            // Pauses use a separate random stream, so that the other faults of a seed do not depend on them.
             let mut draw = PlanGenerator { rng: env.rng("pauses"), ..draw };
             faults.extend(draw.pauses());
         }
@@ -159,7 +160,7 @@ impl PlanGenerator<'_> {
         1 + self.rng.below(most.max(1))
     }
 
-    /// One fault within the ten minutes that begin at `begin_ms`.
+    /// Generates one fault within the ten minutes that begin at `begin_ms`.
     fn fault(&mut self, kind: FaultKind, begin_ms: u64) -> Fault {
         let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
         let from_ms = begin_ms + self.rng.below(room.max(1));
@@ -188,7 +189,7 @@ impl PlanGenerator<'_> {
 
     fn what(&mut self, kind: FaultKind) -> FaultAction {
         let silently = self.rng.below(2) == 0;
-        // Seven seconds are more than lease duration minus renew deadline.
+        // Seven seconds exceed lease duration minus renew deadline.
         let by_ms = *self.one_of(&[100, 1_000, 7_000, 20_000]);
         match kind {
             FaultKind::Loss if self.rng.below(2) == 0 => FaultAction::RequestLost { silently },
@@ -230,7 +231,7 @@ impl PlanGenerator<'_> {
         }
     }
 
-    /// Up to four in every ten minutes.
+    /// Generates up to four faults in every ten minutes.
     fn combined(&mut self, kinds: &[FaultKind]) -> Vec<Fault> {
         let mut faults = Vec::new();
         for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
@@ -282,8 +283,8 @@ impl PlanGenerator<'_> {
         self.one_of(&connections).clone()
     }
 
-    /// One or two of single processes in every ten minutes: as long as a lease is held without being renewed, as long as
-    /// it lasts, or much longer.
+    /// Generates one or two pauses of single processes in every ten minutes: about as long as the renew deadline, the
+    /// lease duration, or much longer.
     fn pauses(&mut self) -> Vec<Fault> {
         let mut faults = Vec::new();
         for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
@@ -301,8 +302,9 @@ impl PlanGenerator<'_> {
         faults
     }
 
-    /// At most one in every ten minutes, longer than lease duration minus renew deadline by the slowest clock. A step of
-    /// the wall time about the same time hides the jump of the wall clock, so that no fence can detect the suspension.
+    /// Generates at most one suspension in every ten minutes, longer than lease duration minus renew deadline by the
+    /// slowest clock. A wall-clock step at about the same time would hide the jump of the wall clock, so that no fence
+    /// could detect the suspension.
     fn suspensions(&mut self, others: &[Fault]) -> Vec<Fault> {
         const MIN_MS: u64 = 8_000;
         const STEP_MARGIN_MS: u64 = 20_000;
@@ -316,7 +318,7 @@ impl PlanGenerator<'_> {
             let until_ms = from_ms + MIN_MS + self.rng.below(longest);
             let instance = Some(self.replica());
             let hides = |other: &Fault| {
-                // After the suspension until the process has compared its clocks.
+                // Also after the suspension, until the process has compared its clocks.
                 let about = from_ms.saturating_sub(STEP_MARGIN_MS)..=until_ms + STEP_MARGIN_MS;
                 let steps = matches!(other.what, FaultAction::WallStep { .. }) && other.instance == instance;
                 steps && about.contains(&other.from_ms)
@@ -342,8 +344,8 @@ impl PlanGenerator<'_> {
         self.one_of(&refusals).clone()
     }
 
-    /// Rates whose ratio never exceeds what a lease of 15 s with a deadline of 10 s allows for, and steps of the wall
-    /// time of up to an hour.
+    /// Generates clock rates whose ratio stays within the tolerance of a 15 s Lease with a 10 s deadline, and
+    /// wall-clock steps of up to one hour.
     fn clocks(&mut self) -> Vec<Fault> {
         const RATES: [(u32, u32); 5] = [(1, 1), (4, 5), (6, 5), (99, 100), (101, 100)];
         let mut faults = Vec::new();
@@ -385,13 +387,13 @@ mod tests {
     }
 
     #[test]
-    fn seed_draws_one_plan_and_another_draws_another() {
+    fn seed_determines_the_plan() {
         assert_eq!(plan(7), plan(7));
         assert_ne!(plan(7).faults, plan(8).faults);
     }
 
     #[test]
-    fn plan_that_was_printed_can_be_read_again() {
+    fn printed_plan_can_be_parsed() {
         for seed in 0..100 {
             let plan = plan(seed);
             let text = plan.to_string();
@@ -402,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_lies_within_the_span_and_concerns_a_replica() {
+    fn every_fault_is_within_the_span_and_concerns_a_replica() {
         for seed in 0..500 {
             for fault in plan(seed).faults {
                 assert!(fault.from_ms <= fault.until_ms && fault.until_ms <= 600_000, "{fault}");
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_change_nothing_else_that_a_seed_draws_and_some_outlast_a_lease() {
+    fn pauses_do_not_change_other_faults_and_some_outlast_a_lease() {
         let pauses: Vec<Fault> = (0..100)
             .flat_map(|seed| {
                 let without = Faults::only(FaultKind::ALL).without(FaultKind::Pause);
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn combined_faults_leave_other_draws_of_a_seed_alone() {
+    fn combined_faults_do_not_change_other_faults_of_a_seed() {
         let resources = ["pods".to_owned(), "leases".to_owned()];
         let mut drawn = std::collections::BTreeSet::new();
         for seed in 0..200 {
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_drawn() {
+    fn plan_contains_only_requested_kinds() {
         let only = Faults::only([FaultKind::Stale]);
         let drawn = |seed| only.plan(seed, TEN_MINUTES, 1, &[]).faults;
         assert!((0..50).flat_map(drawn).all(|fault| fault.what == FaultAction::StaleReplica));

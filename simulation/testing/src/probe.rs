@@ -1,4 +1,4 @@
-//! Looking into the caches of processes under test: a controller that does nothing but share their informers.
+//! Gives tests access to the caches of processes under test through a controller that only shares their informers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,24 +15,24 @@ pub(crate) type Versions = BTreeSet<(String, String, String)>;
 
 /// One cache of a running process.
 pub(crate) trait Cache: Send + Sync {
-    /// Group and kind.
+    /// Returns group and kind.
     fn kind(&self) -> (String, String);
     fn versions(&self) -> Versions;
 }
 
-/// Finds the cache of one kind while a process is set up.
+/// Returns the cache of one kind during the setup of a process.
 pub(crate) type CacheInspector = Arc<dyn Fn(&mut Setup) -> Box<dyn Cache> + Send + Sync>;
 
-/// The caches of one process, from its setup on.
+/// Caches of one process, available after its setup.
 #[derive(Clone, Default)]
 pub(crate) struct Caches(Arc<Mutex<Vec<Arc<dyn Cache>>>>);
 
-/// How to look at the caches of `K`.
+/// Returns an inspector for the caches of `K`.
 pub(crate) fn look_at<K: Watchable>() -> CacheInspector {
     Arc::new(|setup| Box::new(Typed { lister: setup.watch::<K>().lister() }))
 }
 
-/// A controller that gives away the caches that it watches.
+/// Returns a controller that exposes the caches that it watches.
 pub(crate) fn registration(looks: &[CacheInspector], caches: &Caches) -> Registration {
     Registration::with::<CacheProbe>((looks.to_vec(), caches.clone()))
 }

@@ -1,8 +1,9 @@
-//! Read-your-writes, judged: when a reconcile begins, each cache of its controller contains what its key wrote before.
+//! Checks read-your-writes: when a reconcile begins, each cache of its controller contains the earlier writes of its
+//! key.
 //!
-//! Which key sent a request follows from the task that polls it: a layer around each reconcile notes its key for as long
-//! as the reconcile is polled, and the wire records a request within that poll. What was written, and at which version,
-//! is the server's own record, so that a write whose answer was lost counts exactly if it took effect.
+//! The key of a request follows from the polled task: a layer around each reconcile sets the key while the reconcile is
+//! polled, and the link records requests within that poll. The server records each write and its version, so that a
+//! write with a lost response counts only if it took effect.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
 use crate::violation::Violation;
 
-/// One key of one controller in one life of a process.
+/// One key of one controller in one incarnation of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Subject {
     pub(crate) who: ProcessId,
@@ -23,11 +24,11 @@ pub(crate) struct Subject {
     pub(crate) key: ObjectKey,
 }
 
-/// A collection that was written to: its resource, and the namespace, or the UID of an object without one, since shards
-/// share such objects by their UID.
+/// A collection that was written to: its resource, and the namespace, or the UID of a cluster-scoped object, because
+/// shards divide those objects by UID.
 type Collection = (GroupResource, Option<String>, Option<Uid>);
 
-/// What each key wrote, by the server's account.
+/// Writes of each key, as recorded by the server.
 #[derive(Default)]
 pub(crate) struct Reads {
     in_flight: BTreeMap<u64, Subject>,
@@ -35,22 +36,22 @@ pub(crate) struct Reads {
 }
 
 thread_local! {
-    /// Whose reconcile is polled now.
+    /// Key whose reconcile is currently polled.
     static POLLED: RefCell<Option<Subject>> = const { RefCell::new(None) };
 }
 
 impl Reads {
-    /// A write left.
+    /// Records that a write was sent.
     pub(crate) fn sent(&mut self, id: u64) {
         if let Some(subject) = POLLED.with_borrow(Option::clone) {
             self.in_flight.insert(id, subject);
         }
     }
 
-    /// The server executed a write, or rejected it.
+    /// Records that the server executed or rejected a write.
     pub(crate) fn served(&mut self, id: u64, asked: &RequestSummary, code: u16, body: &[u8]) {
         let Some(subject) = self.in_flight.remove(&id).filter(|_| code < 300) else { return };
-        // The end of an object is known by its UID and not by a version.
+        // A deletion is identified by the UID of the object, not by a version.
         if !matches!(asked.verb, Some(Verb::Create | Verb::Update | Verb::Patch)) {
             return;
         }
@@ -65,7 +66,7 @@ impl Reads {
         *last = version.max(*last);
     }
 
-    /// What is wrong with a reconcile that begins over these caches.
+    /// Returns the violation of a reconcile that begins on these caches.
     pub(crate) fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Violation> {
         let written = self.written.get(subject)?;
         written.iter().find_map(|((resource, namespace, uid), version)| {
@@ -87,7 +88,7 @@ impl Reads {
     }
 }
 
-/// Notes whose reconcile is polled, until it is dropped: also when the reconcile panics.
+/// Guard that marks the polled reconcile until it is dropped, also by a panic.
 pub(crate) struct Polled;
 
 impl Polled {

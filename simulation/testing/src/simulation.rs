@@ -1,4 +1,4 @@
-//! Running a script in its own world.
+//! Runs a script in its own simulated world.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,23 +27,23 @@ use crate::violation::{SimulationFailure, Violation};
 use crate::watchdog::Watchdog;
 use crate::world::World;
 
-/// How long after the last fault a cluster may take to come to rest: the longest back-off of a key is 1000 s, twice
-/// over if its next attempt meets a cache that is still behind, and some.
+/// Time for a cluster to become idle after the last fault: twice the longest key backoff of 1000 s, because the next
+/// attempt can meet a stale cache, plus a margin.
 const CONVERGES: Duration = Duration::from_secs(45 * 60);
-/// For how long nothing is written by then: longer than a write is on its way under the last fault, unless the server
-/// told its client to wait longer.
+/// Required time without writes: longer than a write can be in flight after the last fault, unless the server sent a
+/// longer `Retry-After`.
 const REST: Duration = Duration::from_secs(25);
-/// For how long the state that was reached has to be kept.
+/// Time for which the final state must stay unchanged.
 const KEPT: Duration = Duration::from_secs(60);
-/// How long processes may take to stop in order: more than their own shutdown timeout.
+/// Time for processes to stop gracefully: more than their shutdown timeout.
 const STOPS: Duration = Duration::from_secs(60);
-/// How many records a run keeps by default: those of the last hour or so.
+/// Default number of kept records: about the last hour of a run.
 const KEPT_RECORDS: usize = 20_000;
 
 type Script<'a> = Box<dyn FnOnce(Cluster) -> LocalBoxFuture<'a, ()> + 'a>;
 type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
 
-/// What to simulate. Cheap to clone.
+/// Definition of a simulation. Cheap to clone.
 #[derive(Clone)]
 pub struct Simulation {
     seed: u64,
@@ -62,32 +62,32 @@ pub struct Simulation {
     longest: Duration,
 }
 
-/// What a run that nobody objected to was like.
+/// Result of a run without violations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The state in the end.
+    /// Final state.
     pub state: ClusterState,
-    /// How many writes left the processes under test, leases and events apart.
+    /// Number of writes of the processes under test, without Leases and events.
     pub writes: u64,
-    /// How many requests did, leases and watches apart.
+    /// Number of requests of the processes under test, without Leases and watches.
     pub requests: u64,
-    /// What they created, and how often: by resource, namespace and name or prefix of the name.
+    /// Number of creates of the processes under test, by resource, namespace and name or name prefix.
     pub created: BTreeMap<String, u64>,
-    /// For how long shards had nobody who works on them, where replicas share any.
+    /// Durations for which shards had no active holder, with sharding.
     pub vacancies: OwnershipGaps,
-    /// How long the run took, in virtual time.
+    /// Duration of the run in virtual time.
     pub lasted: Duration,
-    /// The trace, if it was kept.
+    /// Trace, if it was kept.
     pub trace: String,
 }
 
 impl Simulation {
-    /// A world with a fresh API server, in which everything follows from `seed`.
+    /// Returns a world with a new API server. `seed` determines all random choices.
     pub fn of(seed: u64) -> Self {
         Self::on(seed, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())))
     }
 
-    /// A world on this server, in which everything follows from `seed`.
+    /// Returns a world on this server. `seed` determines all random choices.
     pub fn on(seed: u64, server: impl Fn(&Env) -> Arc<dyn Server> + Send + Sync + 'static) -> Self {
         let resources = ["pods", "leases", "events"].map(str::to_owned).to_vec();
         Simulation {
@@ -108,94 +108,96 @@ impl Simulation {
         }
     }
 
-    /// The same world with another seed.
+    /// Sets the seed.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Simulation { seed, ..self }
     }
 
-    /// Faults continue for this many minutes. Default 10.
+    /// Sets the duration of faults in minutes. Default 10.
     #[must_use]
     pub fn minutes(self, minutes: u64) -> Self {
         self.lasting(Duration::from_secs(minutes * 60))
     }
 
-    /// Faults continue for this many days.
+    /// Sets the duration of faults in days.
     #[must_use]
     pub fn days(self, days: u64) -> Self {
         self.lasting(Duration::from_secs(days * 24 * 3600))
     }
 
-    /// Faults continue for this long.
+    /// Sets the duration of faults.
     #[must_use]
     pub fn lasting(self, span: Duration) -> Self {
         Simulation { span, ..self }
     }
 
-    /// Which faults are drawn from the seed. Default none.
+    /// Sets the kinds of faults that are generated from the seed. Default none.
     #[must_use]
     pub fn faults(self, faults: Faults) -> Self {
         Simulation { faults, ..self }
     }
 
-    /// Faults that were thought out, or printed by a run that failed, instead of random ones.
+    /// Uses a given plan instead of random faults, for example a plan from a failure message.
     #[must_use]
     pub fn plan(self, plan: FaultPlan) -> Self {
         Simulation { seed: plan.seed, plan: Some(plan), ..self }
     }
 
-    /// How many processes run the controllers, of which one leads. Default 2. One alone needs no election.
+    /// Sets the number of processes that run the controllers. Default 2, of which one leads. A single process needs no
+    /// election.
     #[must_use]
     pub fn replicas(self, replicas: usize) -> Self {
         Simulation { replicas, ..self }
     }
 
-    /// Changes what the processes are configured with. The identity is set for each life.
+    /// Changes the configuration of the processes. The identity is set for each incarnation.
     #[must_use]
     pub fn with_config(mut self, change: impl FnOnce(&mut ManagerConfig)) -> Self {
         change(&mut self.config);
         self
     }
 
-    /// Resources that single faults may be about, by plural name, next to pods, leases and events.
+    /// Adds resources that single faults can target, by plural name, in addition to pods, leases and events.
     #[must_use]
     pub fn resources<S: Into<String>>(mut self, resources: impl IntoIterator<Item = S>) -> Self {
         self.resources.extend(resources.into_iter().map(Into::into));
         self
     }
 
-    /// Compares the caches of `K` in every process with what the server holds, in the end. The processes watch `K` then.
+    /// Compares the caches of `K` in every process with the objects of the server at the end. The processes then watch
+    /// `K`.
     #[must_use]
     pub fn caches_of<K: Watchable>(mut self) -> Self {
         self.looks.push(look_at::<K>());
         self
     }
 
-    /// How long after the last fault the cluster may take to come to rest in the state it should be in, and whatever
-    /// the script [waits for](Cluster::eventually) to come true. Default 45 minutes: the longest back-off of a key is
-    /// 1000 s, twice over if its next attempt meets a cache that is still behind, and some. Less is enough after
-    /// faults too short for such a back-off.
+    /// Sets the time after the last fault for the cluster to become idle in the expected state, and for the conditions
+    /// that the script [waits for](Cluster::eventually). Default 45 minutes: twice the longest key backoff of 1000 s,
+    /// because the next attempt can meet a stale cache, plus a margin. Less is enough after faults that are too short
+    /// for such a backoff.
     #[must_use]
     pub fn convergence_timeout(self, time: Duration) -> Self {
         Simulation { converges: time, ..self }
     }
 
-    /// Whether each reconcile is judged by what its key wrote before: when it begins, the caches of its controller must
-    /// contain each of these writes that took effect.
+    /// Sets whether the oracle checks cache reads: when a reconcile begins, the caches of its controller must contain
+    /// all earlier writes of its key that took effect. Default true.
     #[must_use]
     pub fn judging_reads(self, judges_reads: bool) -> Self {
         Simulation { judges_reads, ..self }
     }
 
-    /// Gives each process under test the roles of its [manifests](windlass_manager::Manifests) and nothing else: a run fails
-    /// if the server denies a request. A campaign fails if a setup declares a rule that none of its runs used. Rules that
-    /// the runtime adds (events, the election, `list` next to `watch`, finalizers of owners) do not count.
+    /// Restricts each process under test to the roles of its [manifests](windlass_manager::Manifests). A run fails if
+    /// the server denies a request. A campaign fails if a setup declares a rule that none of its runs used. Rules that
+    /// the runtime adds (events, the election, `list` next to `watch`, finalizers of owners) are exempt.
     #[must_use]
     pub fn exact_rights(self) -> Self {
         Simulation { rights: Some(Arc::default()), ..self }
     }
 
-    /// Keeps the whole trace for [`Report::trace`]. By default only the end of it is kept, for failures.
+    /// Keeps the whole trace for [`Report::trace`]. By default only its end is kept, for failures.
     #[must_use]
     pub fn with_full_trace(self) -> Self {
         Simulation { kept_records: usize::MAX, ..self }
@@ -204,16 +206,16 @@ impl Simulation {
     /// Runs a script.
     ///
     /// # Errors
-    /// With the first objection of any oracle.
+    /// Returns the first violation of any oracle.
     #[expect(clippy::result_large_err, reason = "a failure ends a test, and is moved once")]
     pub fn run(&self, script: impl AsyncFnOnce(Cluster)) -> Result<Report, SimulationFailure> {
         self.run_compared_to(None, script)
     }
 
-    /// Runs a script and compares with a run without faults, if one is given.
+    /// Runs a script and compares the result with a run without faults, if one is given.
     ///
     /// # Errors
-    /// With the first objection of any oracle.
+    /// Returns the first violation of any oracle.
     #[expect(clippy::result_large_err, reason = "a failure ends a test, and is moved once")]
     pub fn run_compared_to(
         &self,
@@ -231,7 +233,7 @@ impl Simulation {
         };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| failed(Violation::Panicked(error.to_string())))?;
-        // Boxed, so that all of what follows is compiled once, and not once for every script.
+        // Boxed, so that the code below is compiled once and not once per script.
         let script: Script<'_> = Box::new(|cluster| Box::pin(script(cluster)));
         let result = runtime.block_on(self.drive(&plan, &judge, &journal, expected, script));
         let mut report = result.map_err(failed)?;
@@ -241,7 +243,7 @@ impl Simulation {
         Ok(report)
     }
 
-    /// Fails if no run so far used a rule that a setup declares, where rights are exact.
+    /// Fails if a setup declares a rule that no run has used, with exact permissions.
     pub(crate) fn check_unused(&self) -> Result<(), Box<SimulationFailure>> {
         match self.rights.as_ref().and_then(|rights| rights.unused()) {
             Some(flaw) => {
@@ -251,7 +253,7 @@ impl Simulation {
         }
     }
 
-    /// The plan that a run follows.
+    /// Returns the plan that a run follows.
     pub fn fault_plan(&self) -> FaultPlan {
         self.plan
             .clone()
@@ -308,7 +310,7 @@ impl Simulation {
         world.end();
         drop(world);
         let left = left_behind(&env, alive).await;
-        // An objection may have been made in the very last moment.
+        // A violation might have been reported at the very end.
         let report = result.and_then(|report| judge.found().map_or(Ok(report), Err))?;
         match left {
             0 => Ok(report),
@@ -331,7 +333,7 @@ async fn first_of<T>(one: impl Future<Output = T>, other: impl Future<Output = T
     }
 }
 
-/// The oracles of the end: reached, kept, and nothing more than was needed.
+/// Runs the final checks: state reached, state kept, and no excess work.
 async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Report, Violation> {
     world.env.sleep_until(windlass_env::Instant::ORIGIN + world.plan.end()).await;
     let state = reach(world, expected).await?;
@@ -350,7 +352,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
     }
     if !world.stop(STOPS).await {
         return Err(Violation::LeftBehind {
-            who: "a process that was told to stop".into(),
+            who: "a process after its stop signal".into(),
             tasks: "itself".into(),
         });
     }
@@ -386,14 +388,14 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
         if let Some(objection) = objection.filter(|_| over >= world.converges) {
             return Err(objection);
         }
-        // Looking costs more than waiting: what is not there soon takes minutes.
+        // Checks are expensive, and a state that is not reached soon takes minutes.
         let pause =
             if rest < longest_rest { longest_rest - rest } else { (over / 4).max(Duration::from_secs(5)) };
         world.env.sleep(pause.max(Duration::from_millis(1))).await;
     }
 }
 
-/// The longest wait that a fault tells clients of. Plans of a few seconds are within [`REST`].
+/// Returns the longest `Retry-After` of the plan's faults. Values of a few seconds are within [`REST`].
 fn longest_retry_after(plan: &FaultPlan) -> Duration {
     let waits = plan.faults.iter().filter_map(|fault| match fault.what {
         FaultAction::TooManyRequests { retry_after_seconds } => Some(u64::from(retry_after_seconds)),
@@ -402,7 +404,7 @@ fn longest_retry_after(plan: &FaultPlan) -> Duration {
     Duration::from_secs(waits.max().filter(|seconds| *seconds > 5).unwrap_or_default())
 }
 
-/// After how long a write is sent again whose answer a fault loses silently: the request timeout.
+/// Returns the time after which a client repeats a write whose response was lost silently: the request timeout.
 fn longest_silence(plan: &FaultPlan) -> Duration {
     let is_silent = |fault: &Fault| {
         matches!(
@@ -427,14 +429,14 @@ async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Violation>
     if difference.is_empty() { Ok(()) } else { Err(Violation::NotKept(difference.to_string())) }
 }
 
-/// What a run with faults may do more than one without.
+/// Compares a run with faults against the limits derived from the run without faults.
 fn compare(world: &World, report: &Report, expected: &Report) -> Result<(), Violation> {
     let plan = &world.plan;
     if let Some(flaw) = created_twice(world, expected) {
         return Err(flaw);
     }
-    // What a fault costs is attempts: a back-off allows for a dozen in a minute per key or watch, and a crash for the
-    // whole of a start.
+    // A fault costs attempts: a backoff permits about a dozen per minute for each key or watch, and a crash repeats a
+    // whole start.
     let minutes = plan.end().as_secs() / 60 + 1;
     let bound = expected.requests * 10 + 200 * plan.faults.len() as u64 + 100 * minutes;
     if report.requests > bound {
@@ -450,10 +452,10 @@ fn created_twice(world: &World, expected: &Report) -> Option<Violation> {
     })
 }
 
-/// How many tasks are left of a world that has ended, beyond those that were there before.
+/// Returns the number of tasks that remain after the world ended, beyond `before`.
 async fn left_behind(env: &Env, before: usize) -> usize {
     env.wait_for_tasks().await;
-    // Whoever was told to end by a dropped handle ends at its next poll: kube's buffers, one after the other.
+    // A task whose handle was dropped ends at its next poll, such as the nested buffers of kube.
     for _ in 0..1_000 {
         if Handle::current().metrics().num_alive_tasks() <= before {
             return 0;

@@ -1,8 +1,8 @@
-//! The state of a cluster, without what may differ between two runs that did the same: names drawn by the server,
-//! UIDs, versions, times, addresses.
+//! Cluster state in a form that is equal for equivalent runs: without generated names, UIDs, versions, times and
+//! addresses.
 //!
-//! Names, addresses and UIDs are not left out but replaced by what they stand for, so that a state still shows who
-//! refers to whom, and who refers to nobody. Events are no part of it: their subjects may be gone.
+//! Names, addresses and UIDs are replaced by placeholders, so that the state still shows references between objects and
+//! dangling references. Events are excluded: their objects might be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,10 +10,10 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// Kinds that tell of the work and are not its result.
+/// Kinds that reflect the work of controllers, not its result.
 const PASSING: &[&str] = &["Lease", "Event"];
 
-/// Fields that no two runs have in common.
+/// Fields that differ between runs.
 const PRIVATE: &[&str] = &[
     "resourceVersion",
     "managedFields",
@@ -24,21 +24,21 @@ const PRIVATE: &[&str] = &[
     "nodePort",
     "healthCheckNodePort",
     "containerID",
-    // Whether Endpoints were last written for a pod's sake or for the Service's depends on what came first.
+    // The last trigger of Endpoints, pod or Service, depends on event order.
     "endpoints.kubernetes.io/last-change-trigger-time",
 ];
 
-/// Lists whose order means nothing.
+/// Lists without a defined order.
 const SETS: &[&str] = &["addresses", "notReadyAddresses", "ownerReferences", "conditions", "finalizers"];
 
-/// The state of a cluster as two runs can have it in common.
+/// Cluster state that can be compared between runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterState {
     objects: Vec<String>,
 }
 
 impl ClusterState {
-    /// The state that these objects are in.
+    /// Returns the state of these objects.
     pub fn of(objects: &[Value]) -> Self {
         let given = names(objects);
         let lasting = objects
@@ -49,12 +49,12 @@ impl ClusterState {
         ClusterState { objects }
     }
 
-    /// The objects, each as JSON, in order.
+    /// Returns the objects as sorted JSON texts.
     pub fn objects(&self) -> &[String] {
         &self.objects
     }
 
-    /// What is here and not in `other`, and the other way round; empty for equal states.
+    /// Returns the objects that only one of the states contains; empty for equal states.
     pub fn difference(&self, other: &ClusterState) -> Difference {
         Difference {
             only_here: missing(&self.objects, &other.objects),
@@ -63,17 +63,17 @@ impl ClusterState {
     }
 }
 
-/// How two states differ.
+/// Difference between two states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Objects of the first state alone.
+    /// Objects that only the first state contains.
     pub only_here: Vec<String>,
-    /// Objects of the second state alone.
+    /// Objects that only the second state contains.
     pub only_there: Vec<String>,
 }
 
 impl Difference {
-    /// Whether there is none.
+    /// Returns whether the states are equal.
     pub fn is_empty(&self) -> bool {
         self.only_here.is_empty() && self.only_there.is_empty()
     }
@@ -92,7 +92,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What is in the first sorted list more often than in the second.
+/// Returns the entries of `from` that `other` does not contain, counting duplicates.
 fn missing(from: &[String], other: &[String]) -> Vec<String> {
     let mut left: BTreeMap<&String, usize> = BTreeMap::new();
     for object in other {
@@ -108,7 +108,7 @@ fn missing(from: &[String], other: &[String]) -> Vec<String> {
     lone.cloned().collect()
 }
 
-/// Names, addresses and UIDs that were drawn, and what stands for them.
+/// Returns placeholders for generated names, addresses and UIDs.
 fn names(objects: &[Value]) -> BTreeMap<String, String> {
     let mut given = BTreeMap::new();
     for object in objects {
@@ -116,7 +116,7 @@ fn names(objects: &[Value]) -> BTreeMap<String, String> {
         if let (Some(prefix), Some(name)) = (meta["generateName"].as_str(), meta["name"].as_str()) {
             given.insert(name.to_owned(), format!("{prefix}*"));
         }
-        // `None` is no address but a wish.
+        // `None` marks a headless Service.
         let addresses = [&object["status"]["podIP"], &object["spec"]["clusterIP"]];
         for address in addresses.into_iter().filter_map(Value::as_str).filter(|it| *it != "None") {
             given.insert(address.to_owned(), "<ip>".to_owned());
@@ -138,7 +138,7 @@ fn plain(value: &Value, given: &BTreeMap<String, String>) -> Value {
         Value::Object(fields) => {
             let kept = fields.iter().filter(|(name, _)| !PRIVATE.contains(&name.as_str()));
             let kept = kept.map(|(name, value)| (name.clone(), field(name, value, given)));
-            // What held nothing else is as good as absent, as it is to the API.
+            // The API treats an empty object like an absent one.
             let is_empty = |value: &Value| match value {
                 Value::Object(fields) => fields.is_empty(),
                 value => value.is_null(),
@@ -156,9 +156,9 @@ fn plain(value: &Value, given: &BTreeMap<String, String>) -> Value {
 }
 
 fn field(name: &str, value: &Value, given: &BTreeMap<String, String>) -> Value {
-    // An owner or a target that is gone, or never was.
+    // The UID of an object that is deleted or never existed.
     if name == "uid" && value.as_str().is_some_and(|uid| !given.contains_key(uid)) {
-        return Value::from("<uid of nobody>");
+        return Value::from("<unknown uid>");
     }
     let mut value = plain(value, given);
     if let Some(items) = value.as_array_mut().filter(|_| SETS.contains(&name)) {
@@ -171,7 +171,7 @@ fn is_time(text: &str) -> bool {
     text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T') && text.parse::<Timestamp>().is_ok()
 }
 
-/// Group, kind, namespace, name and version of every object of one kind, as caches and servers can be compared.
+/// Returns namespace, name and version of every object of one kind, for the comparison of caches with the server.
 pub(crate) fn versions(objects: &[Value], group: &str, kind: &str) -> BTreeSet<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of_kind = objects.iter().filter(|object| {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_or_the_clock_drew_makes_no_difference() {
+    fn generated_names_and_times_make_no_difference() {
         let one =
             [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "1", "10.0.0.1")];
         let two =
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn object_too_many_or_an_address_of_nobody_makes_one() {
+    fn extra_object_or_unknown_address_makes_a_difference() {
         let one =
             [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "1", "10.0.0.1")];
         let twice = [one[0].clone(), pod("web-b", "2", "10.0.0.2", "2026-01-01T00:00:00Z"), one[1].clone()];
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_of_another_uid_or_of_none_makes_one() {
+    fn wrong_or_unknown_owner_uid_makes_a_difference() {
         let owner = |uid: &str| json!({ "kind": "ConfigMap", "metadata": { "name": "web", "uid": uid } });
         let owned = |uid: &str| {
             let owner = json!([{ "kind": "ConfigMap", "name": "web", "uid": uid }]);
@@ -237,7 +237,7 @@ mod tests {
         };
         let state = |of: &str, to: &str| ClusterState::of(&[owner(of), owned(to)]);
         assert_eq!(state("1", "1"), state("2", "2"));
-        for (wrong, shown) in [("before", "<uid of nobody>"), ("own", "<uid of Secret/web>")] {
+        for (wrong, shown) in [("before", "<unknown uid>"), ("own", "<uid of Secret/web>")] {
             let difference = state("1", wrong).difference(&state("1", "1"));
             assert_eq!(difference.only_here.len(), 1, "{difference}");
             assert!(difference.to_string().contains(shown), "{difference}");

@@ -1,4 +1,4 @@
-//! Planted bugs that the oracles have to find, and sound controllers that they have to leave alone.
+//! Planted bugs that the oracles must detect, and correct controllers that they must not report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,37 +22,37 @@ use crate::{
     with_controllers,
 };
 
-/// Makes one Secret for every ConfigMap, and counts them.
+/// Creates one Secret for every ConfigMap and sets a marker on the ConfigMap.
 struct Mirror {
     maps: Lister<ConfigMap>,
     secrets: Lister<Secret>,
     habit: Habit,
 }
 
-/// How a mirror goes about it.
+/// Planted bug of a mirror, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Habit {
-    /// As it should.
+    /// No bug.
     Sound,
-    /// The Secret's name is drawn by the server, so that a second one is not refused.
+    /// Lets the server generate the Secret's name, so that a second Secret is not rejected.
     Draws,
-    /// Says that it is done after the first of two writes, if that write fails.
+    /// Returns `Done` after the first of two writes, if that write fails.
     GivesUp,
-    /// Writes although nothing has changed, every ten seconds, forever.
+    /// Writes every ten seconds forever although nothing has changed.
     Restless,
     /// Writes four times a second, for five minutes.
     Busy,
-    /// Leaves a task behind.
+    /// Leaves a task running.
     Leaks,
-    /// Opens one watch after the other.
+    /// Opens watches in a loop.
     Spins,
-    /// Writes a Lease that is not the election's, with a holder who is nobody.
+    /// Writes a Lease that is not an election Lease, with a holder that does not exist.
     Leases,
-    /// Does the same, and never declared it.
+    /// Does the same without a declared rule.
     Undeclared,
     /// Takes two minutes for a write.
     Slow,
-    /// Writes nothing, and tells of it every two seconds.
+    /// Writes only an Event every two seconds.
     Tells,
 }
 
@@ -99,7 +99,7 @@ impl Mirror {
         Secret { metadata, ..Secret::default() }
     }
 
-    /// Whether the Secret is there. A mirror that draws names believes its notes on the map alone.
+    /// Returns whether the Secret exists. With generated names, only the marker on the ConfigMap counts.
     fn has_secret(&self, key: &ObjectKey, map: &ConfigMap) -> bool {
         match self.habit {
             Habit::Draws => noted(map).is_some(),
@@ -143,7 +143,7 @@ impl Controller for Mirror {
         }
         if matches!(self.habit, Habit::Leases | Habit::Undeclared) {
             let leases: Api<Lease> = Api::namespaced(cx.client().clone(), "default");
-            drop(leases.create(&PostParams::default(), &lease_of_nobody(key.name())).await);
+            drop(leases.create(&PostParams::default(), &unrelated_lease(key.name())).await);
         }
         let again = match self.habit {
             Habit::Restless => Some(Duration::from_secs(10)),
@@ -177,14 +177,14 @@ impl Controller for Mirror {
     }
 }
 
-fn lease_of_nobody(name: &str) -> Lease {
+fn unrelated_lease(name: &str) -> Lease {
     let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
-    let spec = LeaseSpec { holder_identity: Some("nobody".into()), ..LeaseSpec::default() };
+    let spec = LeaseSpec { holder_identity: Some("unknown".into()), ..LeaseSpec::default() };
     Lease { metadata, spec: Some(spec) }
 }
 
-/// A task that no Env knows of.
-#[expect(clippy::disallowed_methods, reason = "what the oracle is to find")]
+/// Starts a task that belongs to no Env.
+#[expect(clippy::disallowed_methods, reason = "the bug that the oracle must detect")]
 fn tokio_leak(work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
     tokio::spawn(work)
 }
@@ -212,17 +212,17 @@ fn crashes(habit: Habit) -> Result<u64, Violation> {
 
 #[test]
 fn sound_controller_survives_a_crash_at_each_write() {
-    assert_eq!(crashes(Habit::Sound), Ok(8), "two writes for each of two maps, and each of them twice");
+    assert_eq!(crashes(Habit::Sound), Ok(8), "two writes for each of two maps, each with two crashes");
 }
 
 #[test]
-fn name_drawn_anew_after_a_crash_is_found() {
+fn second_generated_name_after_a_crash_is_reported() {
     let flaw = crashes(Habit::Draws).expect_err("a second Secret");
     assert!(matches!(flaw, Violation::Differs { .. } | Violation::CreatedTwice { .. }), "{flaw}");
 }
 
 #[test]
-fn failed_write_that_nobody_repeats_is_found_and_its_plan_is_shortened_to_one_fault() {
+fn failed_write_without_retry_is_reported_with_one_fault() {
     let simulation = Simulation::of(1).minutes(1).faults(Faults::all()).resources(["secrets"]);
     let failure = random_plans(&simulation, 200, async |cluster| two_maps(cluster, Habit::GivesUp).await)
         .expect_err("a Secret is missing");
@@ -234,41 +234,41 @@ fn failed_write_that_nobody_repeats_is_found_and_its_plan_is_shortened_to_one_fa
     let seen = again.run_compared_to(Some(&quiet.expect("sound")), async |cluster| {
         two_maps(cluster, Habit::GivesUp).await
     });
-    assert_eq!(seen.map_err(|it| it.flaw).err(), Some(failure.flaw), "the printed plan shows it again");
+    assert_eq!(seen.map_err(|it| it.flaw).err(), Some(failure.flaw), "the printed plan reproduces it");
 }
 
 #[test]
-fn controller_that_never_rests_is_found() {
+fn controller_that_never_becomes_idle_is_reported() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Restless).await);
     assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Restless { .. })));
 }
 
 #[test]
-fn task_that_no_env_knows_of_is_found() {
+fn task_outside_every_env_is_reported() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
     assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::LeftBehind { .. })));
 }
 
 #[test]
-fn watch_opened_again_and_again_is_found() {
+fn watch_opened_in_a_loop_is_reported() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Spins).await);
     assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Spinning { .. })));
 }
 
 #[test]
-fn lease_that_is_not_the_elections_makes_nobody_a_leader() {
+fn lease_outside_the_election_makes_no_leader() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leases).await);
     assert_eq!(run.map_err(|it| it.flaw).map(|report| report.writes), Ok(4));
 }
 
 #[test]
-fn request_that_was_not_declared_is_found_although_the_controller_swallows_the_error() {
+fn undeclared_request_is_reported_although_its_error_is_ignored() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
     let Err(Violation::Undeclared { requests, .. }) = run.map_err(|it| it.flaw) else { panic!("not found") };
     assert!(requests.contains(r#"resource="leases",verb="create""#), "{requests}");
 }
 
-/// The trace of processes that are told to stop, this often, one second after it was given something to do.
+/// Returns the trace of processes that receive this many stop signals one second after an object was created.
 fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Violation> {
     let script = async |cluster: Cluster| {
         cluster.run([Mirror::registration(habit)]);
@@ -292,7 +292,7 @@ fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Vi
 }
 
 #[test]
-fn process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
+fn process_that_faults_prevent_from_stopping_is_not_reported() {
     let delayed = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 60_000 });
     let delayed = delayed.from(Duration::from_secs(25)).for_resource("secrets");
     let lost = Fault::during(Duration::from_secs(60), FaultAction::RequestLost { silently: false });
@@ -313,7 +313,7 @@ fn process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
 }
 
 #[test]
-fn process_that_keeps_itself_from_stopping_in_order_is_found() {
+fn process_that_does_not_stop_without_faults_is_reported() {
     let of_another = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 1 })
         .for_instance("another");
     for faults in [vec![], vec![of_another]] {
@@ -325,31 +325,31 @@ fn process_that_keeps_itself_from_stopping_in_order_is_found() {
 }
 
 #[test]
-fn campaign_that_cannot_fail_is_refused() {
+fn campaign_that_cannot_fail_is_rejected() {
     let plan = FaultPlan::quiet(1);
     let fault = Fault::during(Duration::from_secs(1), FaultAction::Unavailable);
     let thought_out = FaultPlan { seed: 1, faults: vec![fault] };
     let cases = [
-        (Simulation::of(1), 3, "no run would have any fault"),
+        (Simulation::of(1), 3, "no run has a fault"),
         (Simulation::of(1).faults(Faults::all()), 0, "a count above zero"),
-        (Simulation::of(1).faults(Faults::all()).plan(plan), 3, "one plan"),
-        (Simulation::of(1).plan(thought_out), 3, "one plan"),
+        (Simulation::of(1).faults(Faults::all()).plan(plan), 3, "the same plan"),
+        (Simulation::of(1).plan(thought_out), 3, "the same plan"),
     ];
     for (simulation, count, why) in cases {
-        let refused = random_plans(&simulation, count, async |_| panic!("it is not run"));
+        let refused = random_plans(&simulation, count, async |_| panic!("the script must not run"));
         let Err(Violation::ProvesNothing(said)) = refused.map_err(|failure| failure.flaw) else {
-            panic!("{simulation:?} is not refused")
+            panic!("{simulation:?} is not rejected")
         };
         assert!(said.contains(why), "{said}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_of_the_controllers_is_one_of_the_test() {
+async fn panic_of_a_controller_panics_the_test() {
     let env = Env::virtual_time(1);
     let server = server(&env);
     let registration = Mirror::registration(Habit::Sound).tuned(|_| panic!("boom"));
-    // It would wait forever for what no controller makes.
+    // The script would wait forever for an object that no controller creates.
     let run = with_controllers(&env, &server, "test", [registration], std::future::pending::<()>());
     let message = catch_panic(run).await.expect_err("it panics");
     assert!(message.contains("boom") && message.contains("\"test\""), "{message}");
@@ -360,7 +360,7 @@ fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Violation> {
 }
 
 #[test]
-fn panicking_script_a_wish_that_never_comes_true_and_frozen_time_end_a_run() {
+fn run_ends_on_panic_unmet_condition_and_frozen_time() {
     assert_eq!(flaw_of(async |_| panic!("no")), Some(Violation::Panicked("no".into())));
     let never = flaw_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
     assert!(matches!(never, Some(Violation::Never { what, .. }) if what == "the moon"));
@@ -379,7 +379,7 @@ fn panicking_script_a_wish_that_never_comes_true_and_frozen_time_end_a_run() {
 }
 
 #[test]
-fn one_seed_replays_one_history_under_all_faults() {
+fn seed_replays_one_history_under_all_faults() {
     let run = |seed| {
         let simulation = Simulation::of(seed).minutes(5).faults(Faults::all()).with_full_trace();
         simulation
@@ -390,7 +390,7 @@ fn one_seed_replays_one_history_under_all_faults() {
     assert_ne!(run(11).trace, run(12).trace);
 }
 
-/// Runs a controller that writes all the time.
+/// Runs a controller that writes continuously.
 async fn busy_mirror(cluster: Cluster, span: Duration) {
     cluster.run([Mirror::registration(Habit::Busy)]);
     let metadata =
@@ -399,15 +399,15 @@ async fn busy_mirror(cluster: Cluster, span: Duration) {
     cluster.advance(span).await;
 }
 
-/// Rates whose ratio a lease allows for, and one that it does not: what the judge says of the fence, and of itself.
+/// Clock rates whose ratio a Lease tolerates, and one ratio that it does not, to test both the fence and the oracle.
 #[test]
-fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
+fn two_leaders_are_reported_if_clock_rates_differ_too_much() {
     let script = async |cluster: Cluster| busy_mirror(cluster, Duration::from_secs(300)).await;
     let rate = |name: &str, numerator, denominator| {
         Fault::during(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }).for_instance(name)
     };
     let cut = |name: &str| {
-        // The holder renews no more, and its other requests get through.
+        // Renewals of the holder fail, and its other requests succeed.
         let lost = FaultAction::RequestLost { silently: false };
         Fault::during(Duration::from_secs(290), lost)
             .from(Duration::from_secs(30))
@@ -431,7 +431,7 @@ fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
     let script = async |cluster: Cluster| busy_mirror(cluster, Duration::from_secs(100)).await;
     let suspended = |name: &str| {
         let lost = FaultAction::RequestLost { silently: false };
-        // Neither a renewal nor a watch of the Lease shows the process another holder.
+        // Neither a renewal nor a watch of the Lease reports another holder to the process.
         let blind = [(25, 100, FaultAction::WatchHeld), (30, 100, lost)];
         let blind = blind.map(|(from, until, what)| {
             Fault::during(Duration::from_secs(until), what)
@@ -443,7 +443,7 @@ fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
             Fault::during(Duration::from_secs(60), FaultAction::Suspend).from(Duration::from_secs(30));
         [suspended.for_instance(name)].into_iter().chain(blind).collect::<Vec<_>>()
     };
-    // The first election decides which of the two leads, so that both plans are needed.
+    // Either replica can win the first election, so both plans are needed.
     for name in ["a", "b"] {
         let plan = FaultPlan { seed: 1, faults: suspended(name) };
         let run = Simulation::of(1).plan(plan).run(script);
@@ -452,9 +452,9 @@ fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
 }
 
 /// The fence of a slow clock ends too late for a fast one, as in
-/// [`two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for`].
+/// [`two_leaders_are_reported_if_clock_rates_differ_too_much`].
 #[test]
-fn event_that_is_sent_after_lease_is_lost_is_reported() {
+fn event_sent_after_lease_is_lost_is_reported() {
     let script = async |cluster: Cluster| {
         cluster.run([Mirror::registration(Habit::Tells)]);
         cluster.advance(Duration::from_secs(20)).await;
@@ -483,9 +483,9 @@ fn event_that_is_sent_after_lease_is_lost_is_reported() {
     assert!(flaw.to_string().contains("/events"), "{flaw}");
 }
 
-/// An Arc is what a run needs to be given a server of the test's own.
+/// An `Arc` is sufficient to run a simulation on a custom server.
 #[test]
-fn simulation_can_be_had_on_another_server() {
+fn simulation_runs_on_a_custom_server() {
     use windlass_api_server::{ApiServer, ApiServerOptions};
     let simulation = Simulation::on(1, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())));
     let report = simulation.run(async |cluster| {

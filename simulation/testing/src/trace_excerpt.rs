@@ -1,14 +1,14 @@
-//! What is worth telling of a run that failed: the end of its trace, without what continues whatever happens.
+//! Extracts the relevant end of the trace of a failed run, without periodic background records.
 
 use windlass_api_server::faults::{Record, RecordKind};
 
-/// How many lines a failure shows.
+/// Maximum number of lines in a failure.
 const SHOWN: usize = 150;
-/// How many lines stand after the last one in which something changed.
+/// Number of lines after the last change.
 const AFTER: usize = 10;
 
-/// The end of a trace. Leases, bookmarks and what others than the processes under test read are left out, and the long
-/// quiet after the last write too.
+/// Returns the end of a trace, without Leases, bookmarks, reads by processes that are not under test, and the idle
+/// period after the last write.
 pub(crate) fn excerpt(records: &[Record]) -> String {
     let telling: Vec<&Record> = records.iter().filter(|record| tells(record)).collect();
     let turning = telling.iter().rposition(|record| turns(record));
@@ -16,7 +16,7 @@ pub(crate) fn excerpt(records: &[Record]) -> String {
     let shown = telling[..end].iter().skip(end.saturating_sub(SHOWN));
     let mut text: String = shown.map(|record| format!("{record}\n")).collect();
     if let (Some(last), true) = (records.last(), end < telling.len()) {
-        text.push_str(&format!("... and nothing but watches until {}.\n", last.at.as_secs()));
+        text.push_str(&format!("... only watches until {}.\n", last.at.as_secs()));
     }
     text
 }
@@ -35,7 +35,7 @@ fn tells(record: &Record) -> bool {
     }
 }
 
-/// Whether something changed, in the world or for one of its processes.
+/// Returns whether the record changes the world or one of its processes.
 fn turns(record: &Record) -> bool {
     match &record.what {
         RecordKind::Sent { asked, .. } | RecordKind::Served { asked, .. } => asked.is_work(),

@@ -1,9 +1,9 @@
-//! Turns and dry runs, judged where requests leave.
+//! Checks requests of reconciles and of dry runs when they are sent.
 //!
-//! A layer around each reconcile tags the clients of its turn, and notes the end of the turn by itself: when the reconcile
-//! is dropped before it returns, and when the next reconcile of its key begins. Tasks of a reconcile that returned still
-//! write, so the turn of such a reconcile counts as finished with the next one only. A context in dry-run mode tags its
-//! requests when it is made.
+//! A layer around each reconcile tags the clients of the reconcile. A reconcile ends when it is dropped before it
+//! returns, or when the next reconcile of its key begins. Tasks of a reconcile that returned can still write, so such a
+//! reconcile counts as finished only when the next one begins. A context in dry-run mode tags its requests when they
+//! are created.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ use windlass_object::request::{RequestInfo, parameter};
 use crate::oracle::Oracle;
 use crate::violation::Violation;
 
-/// The turn of one key, as the judge sees it. The requests of its clients carry it.
+/// One reconcile of a key. The requests of its clients carry it.
 #[derive(Debug)]
 struct Turn {
     /// Controller and key.
@@ -49,7 +49,7 @@ impl Turn {
     }
 }
 
-/// Ends a turn when it is dropped, unless its reconcile returned.
+/// Ends a reconcile when it is dropped, unless the reconcile returned.
 struct Running(Option<Arc<Turn>>);
 
 impl Running {
@@ -66,14 +66,14 @@ impl Drop for Running {
     }
 }
 
-/// The layer around the reconciles of one controller in one process.
+/// Layer around the reconciles of one controller in one process.
 struct Turns {
     controller: &'static str,
-    /// The last turn of each key.
+    /// Last reconcile of each key.
     last: Mutex<BTreeMap<ObjectKey, Arc<Turn>>>,
 }
 
-/// Returns the same controller, whose turns are judged on a [`TurnLine`].
+/// Returns the same controller, with its tagged requests checked by a [`TurnLine`].
 pub(crate) fn with_judged_turns(registration: Registration) -> Registration {
     registration
         .layered(|setup| Arc::new(Turns { controller: setup.descriptor().name, last: Mutex::default() }))
@@ -105,18 +105,18 @@ impl ReconcileLayer for Turns {
     }
 }
 
-/// The line of a process, on which tagged requests are judged.
+/// Link of a process that checks tagged requests.
 #[derive(Clone)]
 pub(crate) struct TurnLine<S> {
     pub(crate) line: S,
     pub(crate) who: ProcessId,
     pub(crate) judge: Arc<Oracle>,
-    /// The world, whose clock is the true one.
+    /// Env of the world, whose clock shows true time.
     pub(crate) world: Env,
 }
 
 impl<S> TurnLine<S> {
-    /// Returns the flaw of a request that leaves now.
+    /// Returns the violation of a request that is being sent.
     fn flaw(&self, request: &Request<Body>) -> Option<Violation> {
         let turn = request.extensions().get::<Arc<Turn>>()?;
         let (method, uri) = (request.method(), request.uri());
@@ -152,7 +152,8 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for TurnLine<S> {
     }
 }
 
-/// Whether a server takes the request for a dry run. It reads the options of a deletion from the body, if there is one.
+/// Returns whether a server handles the request as a dry run. It reads the options of a deletion from the body, if
+/// present.
 fn is_dry(request: &Request<Body>) -> bool {
     let in_query = parameter(request.uri().query(), "dryRun").is_some_and(|value| value == "All");
     if request.method() != Method::DELETE {

@@ -1,203 +1,204 @@
-//! What can be wrong with a run.
+//! Violations that the oracles report.
 
 use std::fmt;
 use std::time::Duration;
 
 use windlass_api_server::faults::FaultPlan;
 
-/// What an oracle objects to.
+/// Violation that an oracle reports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
     /// The script, or one of its assertions, panicked.
-    #[error("the script panicked: {0}")]
+    #[error("script panicked: {0}")]
     Panicked(String),
-    /// What the script waited for did not come true.
-    #[error("{what} did not come true within {waited:?}")]
+    /// A condition of the script did not become true.
+    #[error("condition was not met within {waited:?}: {what}")]
     Never {
-        /// What.
+        /// Description of the condition.
         what: String,
-        /// For how long it was waited for.
+        /// Waiting time.
         waited: Duration,
     },
-    /// Tasks kept each other busy and virtual time stood still.
-    #[error("a million polls without virtual time going on; the task {task:?} was polled last")]
+    /// Tasks kept waking each other and virtual time did not advance.
+    #[error("virtual time did not advance during a million polls; last polled task: {task:?}")]
     Frozen {
-        /// The task.
+        /// Task that was polled last.
         task: String,
     },
-    /// The run did not end in virtual time.
-    #[error("the run did not end within {0:?} of virtual time")]
+    /// The run exceeded its limit of virtual time.
+    #[error("run did not end within {0:?} of virtual time")]
     TooLong(Duration),
-    /// Writes continued, although no fault was left.
-    #[error("{writes} writes in {over:?} after the last fault, and no end")]
+    /// Writes continued after the last fault.
+    #[error("controllers did not become idle: {writes} writes in {over:?} after the last fault")]
     Restless {
-        /// How many.
+        /// Number of writes.
         writes: u64,
-        /// In what time.
+        /// Time since the last fault.
         over: Duration,
     },
     /// The cluster did not reach the state of the run without faults.
     #[error(
-        "not the state of the run without faults, {after:?} after the last fault (+ here, - there):\n{difference}"
+        "state differs from the run without faults {after:?} after the last fault (+ here, - there):\n{difference}"
     )]
     Differs {
-        /// How long after the last fault.
+        /// Time since the last fault.
         after: Duration,
-        /// How it differs.
+        /// Difference between the states.
         difference: String,
     },
-    /// The state was reached and then changed again.
-    #[error("the state was reached and not kept: {0}")]
+    /// The state changed after it was reached.
+    #[error("state changed after it was reached: {0}")]
     NotKept(String),
-    /// A write was sent, or took effect, without a lease, or later than a lease permits.
+    /// A write was sent or took effect without a Lease, or after the Lease expired.
     #[error("{who} wrote {request} at {at:?}, {}", allowed(*.until))]
     Unfenced {
-        /// Who.
+        /// Process that sent the write.
         who: String,
         /// The request.
         request: String,
-        /// When.
+        /// Time of the violation.
         at: Duration,
-        /// Until when it was allowed to; `None` if it never was.
+        /// End of the period in which the write was permitted; `None` if the process never held the Lease.
         until: Option<Duration>,
     },
-    /// A write was sent, or took effect, while another replica held the lease.
+    /// A write was sent or took effect while another replica held the Lease.
     #[error("{who} wrote {request} at {at:?} while {holder:?} held the lease")]
     SplitBrain {
-        /// Who.
+        /// Process that sent the write.
         who: String,
-        /// The holder.
+        /// Holder of the Lease.
         holder: String,
         /// The request.
         request: String,
-        /// When.
+        /// Time of the violation.
         at: Duration,
     },
-    /// A reconcile began on a cache that does not contain what its key wrote before.
+    /// A reconcile began on a cache without an earlier write of its key.
     #[error("{who} reconciles {key}, which wrote {written}, on a cache at {cache:?}")]
     StaleRead {
-        /// Which process.
+        /// Process that runs the reconcile.
         who: String,
-        /// Which controller and key.
+        /// Controller and key.
         key: String,
-        /// The resource that was written to, and the version of the write.
+        /// Resource of the write, and version of the write.
         written: String,
-        /// The version of the cache.
+        /// Version of the cache.
         cache: String,
     },
-    /// A write was sent through the turn of a reconcile that has ended.
-    #[error("{who} wrote {request} at {at:?} through a finished turn of {key}")]
+    /// A write was sent by a reconcile that had ended.
+    #[error("{who} wrote {request} at {at:?} by a finished reconcile of {key}")]
     TurnOver {
-        /// Which process.
+        /// Process that sent the write.
         who: String,
         /// The request.
         request: String,
-        /// Which controller and key.
+        /// Controller and key.
         key: String,
-        /// When.
+        /// Time of the violation.
         at: Duration,
     },
-    /// A write of a context in dry-run mode was sent as any other: the server executes it.
+    /// A write of a context in dry-run mode was sent without `dryRun=All`: the server executes it.
     #[error("{who} sent {request} at {at:?} in a dry run of {key}, without dryRun=All")]
     NotDry {
-        /// Which process.
+        /// Process that sent the write.
         who: String,
         /// The request.
         request: String,
-        /// Which controller and key.
+        /// Controller and key.
         key: String,
-        /// When.
+        /// Time of the violation.
         at: Duration,
     },
-    /// Nobody worked on a shard for longer than the election promises.
+    /// A shard had no active holder for longer than the election promises.
     #[error(
-        "nobody works on {shard} at {at:?}, and nobody has since {since:?}: within {within:?} of {counted_from:?} \
-         somebody should have taken it"
+        "{shard} has no active holder at {at:?}, since {since:?}: another replica must acquire it \
+         within {within:?} of {counted_from:?}"
     )]
     Vacant {
-        /// Which shard.
+        /// The shard.
         shard: String,
-        /// Since when, or since when its holder was told to stop.
+        /// Start of the vacancy, or time of the stop signal of its holder.
         since: Duration,
-        /// From when on the time ran.
+        /// Start of the limit.
         counted_from: Duration,
-        /// How much time there was.
+        /// Length of the limit.
         within: Duration,
-        /// When it was too much.
+        /// Time of the violation.
         at: Duration,
     },
-    /// More was created than without faults.
+    /// More objects were created than without faults.
     #[error("{what} was created {times} times; without faults: {expected}")]
     CreatedTwice {
-        /// What.
+        /// Resource, namespace and name.
         what: String,
-        /// How often.
+        /// Number of creates.
         times: u64,
-        /// How often without faults.
+        /// Number of creates without faults.
         expected: u64,
     },
-    /// A cache is not what the server holds, long after the last fault.
-    #[error("the cache of {kind} of {who} is not what the server holds: {difference}")]
+    /// A cache differs from the objects of the server long after the last fault.
+    #[error("cache of {kind} in {who} differs from the server: {difference}")]
     CacheDiffers {
-        /// Whose.
+        /// Process that has the cache.
         who: String,
-        /// Of what.
+        /// Kind of the objects.
         kind: String,
-        /// How.
+        /// Difference between cache and server.
         difference: String,
     },
-    /// More requests than the faults explain.
-    #[error("{requests} requests, where at most {bound} are explained")]
+    /// More requests were sent than the faults explain.
+    #[error("too many requests: {requests}; the faults explain at most {bound}")]
     TooManyRequests {
-        /// How many.
+        /// Number of requests.
         requests: u64,
-        /// How many at most.
+        /// Maximum number of requests.
         bound: u64,
     },
-    /// A watch was opened again and again without a wait.
-    #[error("{who} opened a watch {times} times by {at:?}, too often without a wait: {watch}")]
+    /// A watch was reopened repeatedly without a backoff.
+    #[error("{who} opened a watch {times} times until {at:?} without a backoff: {watch}")]
     Spinning {
-        /// Who.
+        /// Process that opened the watch.
         who: String,
-        /// What was watched.
+        /// Path and query of the watch.
         watch: String,
-        /// How often in this life.
+        /// Number of openings in this incarnation.
         times: u64,
-        /// When it was too much.
+        /// Time of the violation.
         at: Duration,
     },
-    /// A process ended for a reason that no fault explains.
-    #[error("{who} ended: {error}")]
+    /// A process exited for a reason that no fault explains.
+    #[error("{who} exited: {error}")]
     Ended {
-        /// Who.
+        /// The process.
         who: String,
-        /// What it said.
+        /// Error of the process.
         error: String,
     },
-    /// A controller asked for what it never declared, and so has no role for. The request was not sent.
-    #[error("{who} made requests that its controllers did not declare in their setup: {requests}")]
+    /// A controller tried to send an undeclared request, which its role would not permit. The client rejected the
+    /// request.
+    #[error("{who} sent requests that its controllers did not declare in their setup: {requests}")]
     Undeclared {
-        /// Who.
+        /// The process.
         who: String,
-        /// Controller, verb, group and resource of each, with how often.
+        /// Controller, verb, group and resource of each request, with its count.
         requests: String,
     },
-    /// The server denied a request, because the generated roles do not grant it.
-    #[error("the generated roles do not grant {0}: declare it in the setup of its sender")]
+    /// The server denied a request that the generated roles do not grant.
+    #[error("generated roles do not grant {0}; declare it in the setup of the sender")]
     Forbidden(String),
     /// No run of the campaign used these rules.
-    #[error("no run used these rules: remove them from the setup, or let the script need them\n{0}")]
+    #[error("no run used these rules; remove them from the setup, or extend the script to use them\n{0}")]
     UnusedRights(String),
-    /// A campaign whose runs could not fail.
-    #[error("the campaign proves nothing: {0}")]
+    /// The runs of a campaign could not fail.
+    #[error("campaign proves nothing: {0}")]
     ProvesNothing(String),
-    /// Tasks outlived what they belong to.
-    #[error("left behind by {who}: {tasks}")]
+    /// Tasks outlived their process or the world.
+    #[error("{who} left tasks behind: {tasks}")]
     LeftBehind {
-        /// Who.
+        /// The process, or the run.
         who: String,
-        /// What.
+        /// Names or number of the tasks.
         tasks: String,
     },
 }
@@ -209,24 +210,21 @@ fn allowed(until: Option<Duration>) -> String {
     )
 }
 
-/// A run that an oracle objected to, with all that is needed to see it again.
+/// Failed run, with all data to reproduce it.
 #[derive(Clone, Debug)]
 pub struct SimulationFailure {
-    /// What is wrong.
+    /// The violation.
     pub flaw: Violation,
-    /// The plan, as far as it could be shortened.
+    /// Plan, shrunk as far as possible.
     pub plan: FaultPlan,
-    /// The end of the trace.
+    /// End of the trace.
     pub trace: String,
 }
 
 impl fmt::Display for SimulationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SimulationFailure { flaw, plan, trace } = self;
-        write!(
-            f,
-            "{flaw}\n\nthe end of the trace:\n{trace}\nto see it again, run the same script under\n{plan}\n"
-        )
+        write!(f, "{flaw}\n\nend of the trace:\n{trace}\nto reproduce it, run the same script with\n{plan}\n")
     }
 }
 

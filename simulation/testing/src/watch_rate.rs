@@ -1,8 +1,8 @@
-//! Watches that are opened again and again: who does so without a wait spins.
+//! Detects watches that a client reopens repeatedly without a backoff.
 //!
-//! How often an honest process opens a watch depends on how often it ends, and on how much it tells each time: a bound
-//! for a whole run would have to allow for so much that a loop of a second went unseen. So each watch has an account.
-//! An opening costs, time pays, and so does news: a watch that brings something new may be opened again at once.
+//! The number of openings of a correct client depends on how often its watches end and on the number of events. A limit
+//! for the whole run would be too high to detect a one-second loop. So each watch has a budget: an opening costs,
+//! elapsed time and new events repay. A watch that delivers new events can be reopened immediately.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,31 +12,31 @@ use windlass_api_server::faults::{ProcessId, RequestSummary};
 
 use crate::violation::Violation;
 
-/// What an opening costs. Honest waits begin at 0.8 s, on a clock that may be fast by half and more.
+/// Cost of an opening. Correct backoffs begin at 0.8 s, on a clock that can be fast by more than half.
 const COST: Duration = Duration::from_millis(250);
-/// Up to what debt watches may be opened in a row: several clients of one process may watch the same.
+/// Debt limit for consecutive openings: several clients of one process can watch the same resource.
 const DEBT: Duration = Duration::from_secs(10);
 
-/// The accounts of all watches.
+/// Budgets of all watches.
 #[derive(Default)]
 pub(crate) struct WatchRateOracle {
     accounts: Vec<WatchAccount>,
-    /// By life and what is watched.
+    /// Index of the budget by incarnation and watch.
     known: BTreeMap<(ProcessId, String), usize>,
-    /// By the number of the request.
+    /// Index of the budget by request number.
     watches: BTreeMap<u64, usize>,
 }
 
 #[derive(Default)]
 struct WatchAccount {
-    /// When all openings will have been paid for.
+    /// Time at which all openings will have been repaid.
     paid_at: Duration,
     times: u64,
-    /// The highest version that was told.
+    /// Highest version that was delivered.
     newest: u64,
 }
 
-/// As much of an event as tells whether it is news.
+/// Fields of an event that show whether it is new.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Event {
@@ -56,7 +56,7 @@ struct Metadata {
 }
 
 impl WatchRateOracle {
-    /// A watch is opened.
+    /// Records that a watch was opened.
     pub(crate) fn opened(
         &mut self,
         at: Duration,
@@ -77,12 +77,12 @@ impl WatchRateOracle {
         (account.paid_at > at + DEBT).then(|| Violation::Spinning { who: who.to_string(), watch, times, at })
     }
 
-    /// A watch tells something.
+    /// Records a frame of a watch.
     pub(crate) fn told(&mut self, id: u64, frame: &[u8]) {
         let Some(account) = self.watches.get(&id).map(|index| &mut self.accounts[*index]) else { return };
         let event: Event = serde_json::from_slice(frame).unwrap_or_default();
         let version = event.object.metadata.resource_version.parse().unwrap_or_default();
-        // What was told before is no news: a server that repeats itself could be asked forever.
+        // A repeated version repays nothing: otherwise a server that replays events would hide the loop.
         if version > account.newest {
             account.newest = version;
             account.paid_at = account.paid_at.saturating_sub(COST);
@@ -90,7 +90,7 @@ impl WatchRateOracle {
     }
 }
 
-/// What is watched, without from where on and for how long.
+/// Returns the watched path and query, without start version and timeout.
 fn watched(asked: &RequestSummary) -> String {
     let (path, query) = asked.uri.split_once('?').unwrap_or((&asked.uri, ""));
     let passing = |pair: &&str| pair.starts_with("resourceVersion=") || pair.starts_with("timeoutSeconds=");
@@ -122,7 +122,8 @@ mod tests {
         }
     }
 
-    /// Opens a watch so many times at this pace, each of which tells of one version; how often it took to object.
+    /// Opens a watch `times` times at this pace, each with an event of the given version. Returns the opening that is a
+    /// violation.
     fn objection(times: u64, every: Duration, version: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let (mut openings, who) = (WatchRateOracle::default(), ProcessId { instance: "a".into(), life: 0 });
         (0..times).find(|&time| {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_opened_every_few_milliseconds_is_found_before_a_second_is_over() {
+    fn watch_reopened_every_few_milliseconds_is_reported() {
         let pace = Duration::from_millis(5);
         let repeats = |_| Some(7);
         for found in [objection(200, pace, |_| None), objection(200, pace, repeats)] {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_and_news_are_honest() {
+    fn backoff_or_new_events_prevent_a_report() {
         assert_eq!(
             objection(10_000, Duration::from_millis(400), |_| None),
             None,
@@ -157,13 +158,13 @@ mod tests {
         assert_eq!(
             objection(10_000, Duration::from_millis(2), |time| Some(time + 1)),
             None,
-            "news each time"
+            "new events each time"
         );
-        assert_eq!(objection(40, Duration::ZERO, |_| None), None, "all clients of a process at once");
+        assert_eq!(objection(40, Duration::ZERO, |_| None), None, "all clients of a process together");
     }
 
     #[test]
-    fn each_life_and_each_watch_has_an_account_of_its_own() {
+    fn each_incarnation_and_each_watch_has_its_own_budget() {
         let mut openings = WatchRateOracle::default();
         for number in 0..1_000 {
             let who = ProcessId { instance: "a".into(), life: number };

@@ -1,5 +1,4 @@
-//! A thread that looks on from outside of virtual time, for the one thing nobody inside can see: a poll that never
-//! returns.
+//! Watchdog thread outside virtual time. It detects a poll that never returns, which no simulated task can detect.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -7,10 +6,10 @@ use std::time::Duration;
 
 use windlass_env::PollMonitor;
 
-/// How long, in real time, nothing may be polled. A single poll of a sound simulation takes milliseconds.
+/// Maximum real time without a poll. A single poll of a correct simulation takes milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Watches until it is dropped.
+/// Watchdog that is active until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     over: Option<Sender<()>>,
@@ -18,7 +17,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches over a run. `what` is printed when it hangs.
+    /// Starts a watchdog for a run. `what` is printed if the run hangs.
     pub(crate) fn over(vigil: PollMonitor, what: String) -> Self {
         let (over, ended) = mpsc::channel::<()>();
         let watch = move || {
@@ -33,19 +32,19 @@ impl Watchdog {
         };
         #[expect(
             clippy::disallowed_methods,
-            reason = "it only looks on; nothing in the simulation waits for it"
+            reason = "it only observes; nothing in the simulation waits for it"
         )]
         let thread = std::thread::spawn(watch);
         Watchdog { over: Some(over), thread: Some(thread) }
     }
 }
 
-/// A thread that never comes back cannot be ended: only its process can, and that is a test's.
+/// Aborts the process: a thread that never returns cannot be stopped in another way.
 fn give_up(vigil: &PollMonitor, what: &str) -> ! {
     let task = vigil.polling();
-    #[expect(clippy::print_stderr, reason = "the last words of a test that hangs")]
+    #[expect(clippy::print_stderr, reason = "reports a test that hangs")]
     {
-        eprintln!("a poll of the task {task:?} did not return within {TIMEOUT:?} of real time, in\n{what}");
+        eprintln!("poll of task {task:?} did not return within {TIMEOUT:?} of real time, in\n{what}");
     }
     std::process::abort();
 }

@@ -1,4 +1,4 @@
-//! One world: a server, wires, processes, and the judge who looks on.
+//! A simulated world: a server, links, processes and the oracle.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,20 +22,20 @@ use crate::probe::{self, CacheInspector, Caches};
 use crate::turns::{TurnLine, with_judged_turns};
 use crate::violation::Violation;
 
-/// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
+/// Restart delay of a process, unless a fault sets a longer one; about the time a kubelet needs.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// How long after a fault a process may still be late because of it: a request that it struck in its last moment takes
-/// half a minute to be given up, and then there is the shutdown's own patience.
+/// Time after a fault during which it can still delay a process: a request affected at the last moment times out after
+/// 30 s, and the shutdown timeout follows.
 const LINGERS: Duration = Duration::from_secs(60);
 
-/// How often the judge looks for shards that nobody works on.
+/// Interval between the checks for shards without an active holder.
 const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
 
-/// The default namespace of clients over a service.
+/// Default namespace of clients from a service.
 const NAMESPACE: &str = "default";
 
-/// Everything there is in one run.
+/// State of one run.
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) network: Network,
@@ -45,7 +45,7 @@ pub(crate) struct World {
     pub(crate) converges: Duration,
     judges_reads: bool,
     pub(crate) rights: Option<Arc<ExactRights>>,
-    /// Of the server and of the user, who live as long as the world.
+    /// Envs of the server and of the user, which exist as long as the world.
     others: Vec<Env>,
     state: Mutex<State>,
 }
@@ -59,28 +59,28 @@ struct State {
     watches_shards: bool,
 }
 
-/// One process that is to run, again and again.
+/// A process that is restarted until the world ends.
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) registrations: Vec<Registration>,
     pub(crate) config: ManagerConfig,
-    /// Whether it suffers the plan's faults, and is judged.
+    /// Whether the plan's faults and the oracle apply to it.
     pub(crate) tested: bool,
 }
 
-/// A process in its present life.
+/// Current incarnation of a process.
 #[derive(Clone)]
 struct RunningProcess {
     env: Env,
     trigger: ShutdownTrigger,
     caches: Caches,
     tested: bool,
-    /// How often the script told it to stop.
+    /// Number of stop signals from the script.
     terminated: u32,
 }
 
 impl Process {
-    /// What it stands for, if it is elected, on a clock of this rate, next to others of which this is the fastest.
+    /// Returns its election parameters if it is a candidate, for a clock of this rate and the fastest clock of all.
     fn candidate(&self, rate: (u32, u32), fastest: (u32, u32)) -> Option<Candidate> {
         let Election { namespace, config: election } = self.config.election.clone()?.resolve(NAMESPACE);
         let shares = self.config.shards.is_some();
@@ -94,7 +94,7 @@ impl Process {
 }
 
 impl World {
-    /// Lets a process run for as long as the world does.
+    /// Runs a process until the world ends.
     pub(crate) fn start(self: &Arc<Self>, process: Process) {
         let machine = self.machine(&process.name);
         if process.tested {
@@ -108,7 +108,7 @@ impl World {
         self.lock().supervisors.push(supervisor);
     }
 
-    /// Lets the judge know of a process that shares shards, and look at them every now and then.
+    /// Registers a process that uses sharding with the oracle, and starts the periodic check of shards.
     fn look_after_shards(self: &Arc<Self>, process: &Process) {
         let Some((election, shards)) = process.config.election.as_ref().zip(process.config.shards) else {
             return;
@@ -118,7 +118,7 @@ impl World {
         let terms = LeaseTimings {
             lease: true_time(election.lease_duration, slowest),
             retry: true_time(election.retry_period, slowest),
-            // An attempt is given up, and the pause after it is up to 1.2 times longer than usual.
+            // An attempt times out, and the pause after it is up to 1.2 times longer than usual.
             recovery: true_time(attempt + election.retry_period.mul_f64(2.2), slowest),
         };
         let deadline = true_time(election.renew_deadline, self.rate(&process.name));
@@ -136,12 +136,12 @@ impl World {
         }
     }
 
-    /// The rate of the slowest clock of all.
+    /// Returns the rate of the slowest clock.
     fn slowest(&self) -> (u32, u32) {
         self.rates().min_by(|one, other| part(*one).total_cmp(&part(*other))).unwrap_or((1, 1))
     }
 
-    /// The rate of the fastest clock of all.
+    /// Returns the rate of the fastest clock.
     fn fastest(&self) -> (u32, u32) {
         self.rates().max_by(|one, other| part(*one).total_cmp(&part(*other))).unwrap_or((1, 1))
     }
@@ -154,8 +154,8 @@ impl World {
         rates.chain([(1, 1)])
     }
 
-    /// How late the network of a process can be between the end of its fence and the end of its lease: five seconds by
-    /// default, and less on clocks of different rates. The server measures `timeout=` by its own clock.
+    /// Returns the maximum network delay between the end of a process's fence and the end of its Lease: five seconds by
+    /// default, less with different clock rates. The server measures `timeout=` by its own clock.
     fn lateness(&self, process: &Process) -> Duration {
         let Some(election) = &process.config.election else { return Duration::MAX };
         let fence = true_time(election.renew_deadline, self.rate(&process.name));
@@ -163,7 +163,7 @@ impl World {
         true_time(election.lease_duration, self.fastest()).saturating_sub(fence)
     }
 
-    /// Kills a process as a crash does. It comes back.
+    /// Kills a process without shutdown. It is restarted.
     pub(crate) fn kill(&self, name: &str) {
         let living = self.lock().processes.get(name).map(|living| living.env.clone());
         if let Some(env) = living {
@@ -172,18 +172,18 @@ impl World {
         }
     }
 
-    /// Lets a process stand still until then, in the life that it has now; another is another process.
+    /// Pauses the current incarnation of a process until then; later incarnations are not paused.
     async fn pause<P>(&self, name: &str, until: Instant, stop: fn(&Env) -> P) {
         let living = self.lock().processes.get(name).map(|living| living.env.clone());
         let Some(env) = living.filter(Env::alive) else { return };
-        self.network.note(&env, "stands still");
+        self.network.note(&env, "is paused");
         let pause = stop(&env);
         self.env.sleep_until(until).await;
-        self.network.note(&env, "goes on");
+        self.network.note(&env, "continues");
         drop(pause);
     }
 
-    /// Gives a process a signal: the first lets it stop in order, the second aborts it. It comes back.
+    /// Sends a process a signal: the first requests a graceful shutdown, the second aborts it. It is restarted.
     pub(crate) fn terminate(&self, name: &str) {
         if let Some(living) = self.lock().processes.get_mut(name) {
             living.terminated += 1;
@@ -193,12 +193,12 @@ impl World {
         }
     }
 
-    /// The names of the processes that were started.
+    /// Returns the names of the processes that were started.
     pub(crate) fn processes(&self) -> Vec<String> {
         self.lock().processes.keys().cloned().collect()
     }
 
-    /// Stops every process in order, for good. Whether all of them ended.
+    /// Stops every process gracefully without restart. Returns whether all of them exited.
     pub(crate) async fn stop(&self, within: Duration) -> bool {
         let supervisors = {
             let mut state = self.lock();
@@ -217,14 +217,14 @@ impl World {
         self.env.timeout(within, ended).await.is_ok()
     }
 
-    /// Ends the world: nothing of it is polled any more.
+    /// Ends the world: none of its tasks is polled again.
     pub(crate) fn end(&self) {
         let envs: Vec<Env> = self.lock().processes.values().map(|living| living.env.clone()).collect();
         envs.iter().chain(&self.others).for_each(Env::kill);
         self.env.kill();
     }
 
-    /// The first cache of a process under test that is not what the server holds.
+    /// Returns the first cache of a process under test that differs from the server.
     pub(crate) fn odd_cache(&self) -> Option<Violation> {
         if self.looks.is_empty() {
             return None;
@@ -255,7 +255,7 @@ impl World {
         })
     }
 
-    /// The Env of the machine that a process runs on, in all its lives.
+    /// Returns the Env of the machine that runs a process in all its incarnations.
     fn machine(&self, name: &str) -> Env {
         let (numerator, denominator) = self.rate(name);
         let machine = self.env.clone().with_wall_offset(SignedDuration::ZERO);
@@ -274,7 +274,7 @@ impl World {
         self.plan.faults.iter().filter(move |fault| fault.concerns(name))
     }
 
-    /// Puts what the plan does to a process and its machine into the world's calendar.
+    /// Schedules the plan's faults of a process and its machine.
     fn schedule(self: &Arc<Self>, name: &str, machine: &Env) {
         for fault in self.of(name).cloned() {
             let (world, name, machine) = (Arc::clone(self), name.to_owned(), machine.clone());
@@ -331,7 +331,7 @@ impl World {
             if let Some(requests) = undeclared(&metrics).filter(|_| process.tested) {
                 self.judge.object(Violation::Undeclared { who: process.name.clone(), requests });
             }
-            // Of a crash nothing is left but what is on the wire; of an end nothing should be.
+            // After a crash only requests in flight remain; after an exit nothing must remain.
             env.kill();
             env.wait_for_tasks().await;
             if self.lock().stopping {
@@ -350,7 +350,7 @@ impl World {
             Err(TaskError::Panicked(message)) => {
                 self.judge.object(Violation::Panicked(format!("{}: {message}", env.instance())));
             }
-            Err(TaskError::Aborted) => self.network.note(env, "is dead"),
+            Err(TaskError::Aborted) => self.network.note(env, "crashed"),
             Ok(end) => {
                 if let Some(error) = end.as_ref().err().filter(|error| !self.explains(name, error)) {
                     let (who, error) = (env.instance().to_owned(), error.to_string());
@@ -366,15 +366,15 @@ impl World {
         }
     }
 
-    /// Whether faults, or the script, explain that a process ends so: a leader that cannot renew has to, and one that
-    /// is cut off from the start gives up. What keeps one that was told to stop from doing so in order may be a fault
-    /// of the last minute. Anything else is its own doing.
+    /// Returns whether faults or the script explain this exit. A leader that cannot renew must exit, and so must a
+    /// process without a connection at startup. A recent fault can prevent a graceful shutdown. Any other error is a
+    /// violation.
     fn explains(&self, name: &str, end: &ManagerError) -> bool {
         let terminated = self.lock().processes.get(name).map_or(0, |living| living.terminated);
         match end {
             ManagerError::LeaseLost { .. } | ManagerError::ApiServerUnreachable { .. } => true,
             ManagerError::Aborted => terminated > 1,
-            // Reconciles that are held up, and a lease that cannot be given back.
+            // Blocked reconciles, or a Lease that cannot be released.
             ManagerError::ShutdownTimeout { .. } | ManagerError::Election(_) => {
                 terminated > 0 && self.is_struck(name)
             }
@@ -382,7 +382,7 @@ impl World {
         }
     }
 
-    /// Whether a fault continues that concerns this process, or did a moment ago.
+    /// Returns whether a fault affects this process now or did within [`LINGERS`].
     fn is_struck(&self, name: &str) -> bool {
         let now = self.env.now().since_origin();
         let lasts = |fault: &Fault| {
@@ -425,13 +425,13 @@ impl World {
         Ok(if probed { manager.register(probe::registration(&self.looks, caches)) } else { manager })
     }
 
-    /// The user of a process with exact rights, restricted to its roles.
+    /// Returns the user of a process with exact permissions, restricted to its roles.
     fn user(&self, process: &Process, config: &ManagerConfig) -> Result<Option<HeaderValue>, ManagerError> {
         let Some(rights) = self.rights.as_ref().filter(|_| process.tested) else { return Ok(None) };
         let probe = (!self.looks.is_empty()).then(|| probe::registration(&self.looks, &Caches::default()));
         let registrations: Vec<_> = process.registrations.iter().cloned().chain(probe).collect();
         let user = rights.restrict(&**self.network.server(), &registrations, config, &self.judge)?;
-        Ok(Some(HeaderValue::try_from(user).expect("names of accounts are headers")))
+        Ok(Some(HeaderValue::try_from(user).expect("ServiceAccount names are valid header values")))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -467,7 +467,7 @@ fn part((numerator, denominator): (u32, u32)) -> f64 {
     f64::from(numerator) / f64::from(denominator)
 }
 
-/// How long a time on a clock of this rate truly takes, rounded up.
+/// Returns the true duration of a duration on a clock of this rate, rounded up.
 fn true_time(local: Duration, (numerator, denominator): (u32, u32)) -> Duration {
     local * denominator / numerator + Duration::from_millis(u64::from(numerator != denominator))
 }

@@ -1,20 +1,20 @@
-//! Samples, and the table in which they are compared.
+//! Samples, and the table that compares them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-/// What one measurement of one workload yields.
+/// Result of one measurement of one workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Wall time per key (or whatever the workload counts).
+    /// Wall time per key, or per unit of the workload.
     pub nanoseconds: f64,
     /// Allocations per key.
     pub allocations: f64,
 }
 
-/// Measures work of our own: calls `round`, which handles `keys` keys, until about `milliseconds` have passed, once
-/// before for warmth.
+/// Measures a workload of this side: calls `round`, which processes `keys` keys, for about `milliseconds`, after one
+/// warm-up call.
 pub fn measure(milliseconds: u32, keys: u32, mut round: impl FnMut()) -> Sample {
     round();
     let (start, mut rounds) = (Instant::now(), 0u32);
@@ -31,7 +31,7 @@ pub fn measure(milliseconds: u32, keys: u32, mut round: impl FnMut()) -> Sample 
     }
 }
 
-/// Samples by workload and by who was measured, in the order in which both came.
+/// Samples by workload and by side, in the order of insertion.
 #[derive(Debug, Default)]
 pub struct Table {
     workloads: Vec<String>,
@@ -40,13 +40,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// Notes one sample.
+    /// Adds one sample.
     pub fn note(&mut self, workload: &str, side: &str, sample: Sample) {
         let place = (index(&mut self.workloads, workload), index(&mut self.sides, side));
         self.samples.entry(place).or_default().push(sample);
     }
 
-    /// The median of the samples' times, and the worst.
+    /// Returns the median and the maximum of the samples' times.
     fn times(&self, workload: usize, side: usize) -> Option<(f64, f64)> {
         let samples = self.samples.get(&(workload, side))?;
         let mut times: Vec<f64> = samples.iter().map(|sample| sample.nanoseconds).collect();
@@ -67,7 +67,7 @@ fn index(names: &mut Vec<String>, name: &str) -> usize {
 }
 
 impl fmt::Display for Table {
-    /// One line per workload and side. The ratio is the side's median over that of the side named first.
+    /// Prints one line per workload and side. The ratio is the side's median over that of the first side.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -1,11 +1,11 @@
-//! Parts of the runtime measured next to their peers, in one run on one machine.
+//! Compares parts of the runtime with their peers, in one run on one machine.
 //!
-//! Each comparison is its own program in `src/bin/`, and each peer its own folder in `go/`: a Go module whose
-//! benchmarks carry the names of our workloads. What a program must know to measure and to print is here.
+//! Each comparison is a program in `src/bin/`, and each peer is a folder in `go/`: a Go module whose benchmarks have
+//! the names of the workloads. This library contains the measurement and the output.
 //!
-//! Guarantees: everything is built before the first measurement begins; peers are measured in turn, round by round, so
-//! that a machine that slows down slows all of them; what is printed is the median over the rounds, with the worst
-//! next to it. `cargo xtask measure --what queue` builds and runs in release.
+//! Guarantees: all programs are built before the first measurement. Peers are measured alternately in each round, so
+//! that a slowdown of the machine affects all of them. The output contains the median over the rounds and the maximum.
+//! `cargo xtask measure --what queue` builds and runs in release mode.
 
 pub mod figures;
 pub mod peer;

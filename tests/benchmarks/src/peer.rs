@@ -1,4 +1,4 @@
-//! A peer's benchmarks: built once, run as often as needed.
+//! Benchmarks of a peer: built once, run repeatedly.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,12 +8,12 @@ use tempfile::TempDir;
 
 use crate::figures::Sample;
 
-/// A Go module in `go/`, compiled.
+/// A compiled Go module in `go/`.
 #[derive(Debug)]
 pub struct Peer {
     name: &'static str,
     program: PathBuf,
-    /// Where the program lies, as long as it is needed.
+    /// Folder of the program, kept as long as the program is needed.
     _folder: TempDir,
 }
 
@@ -21,7 +21,7 @@ impl Peer {
     /// Compiles the benchmarks of the module `go/<name>`.
     ///
     /// # Errors
-    /// When Go is missing or the module does not build.
+    /// Returns an error if Go is missing or the module does not build.
     pub fn build(name: &'static str) -> Result<Peer> {
         let folder = TempDir::new().context("cannot make a folder for the peer")?;
         let program = folder.path().join("benchmarks");
@@ -39,7 +39,7 @@ impl Peer {
         Ok(Peer { name, program, _folder: folder })
     }
 
-    /// The folder's name.
+    /// Returns the name of the folder.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -47,7 +47,7 @@ impl Peer {
     /// Runs the benchmark `Benchmark<workload>` for about `milliseconds`.
     ///
     /// # Errors
-    /// When it fails, or prints no figures.
+    /// Returns an error if the benchmark fails, or prints no figures.
     pub fn measure(&self, workload: &str, milliseconds: u32) -> Result<Sample> {
         let output = Command::new(&self.program)
             .args(["-test.run=^$", &format!("-test.bench=^Benchmark{workload}$")])
@@ -63,7 +63,7 @@ impl Peer {
     }
 }
 
-/// Reads a line such as `BenchmarkInts-2  100  251000 ns/op  251.0 ns/key  0 B/op  0 allocs/op`.
+/// Parses a line such as `BenchmarkInts-2  100  251000 ns/op  251.0 ns/key  0 B/op  0 allocs/op`.
 fn sample(text: &str, workload: &str) -> Option<Sample> {
     let wanted = format!("Benchmark{workload}");
     let line = text.lines().find(|line| {
@@ -76,7 +76,7 @@ fn sample(text: &str, workload: &str) -> Option<Sample> {
         words.get(at.checked_sub(1)?)?.parse().ok()
     };
     let (per_operation, nanoseconds) = (value("ns/op")?, value("ns/key")?);
-    // A benchmark's operation handles many keys, and allocations are counted per operation.
+    // One operation of a benchmark processes many keys, and allocations are counted per operation.
     let keys = (per_operation / nanoseconds).max(1.0);
     Some(Sample { nanoseconds, allocations: value("allocs/op")? / keys })
 }

@@ -1,4 +1,4 @@
-//! The behaviors, a file for each concept.
+//! All behaviors, with one file per concept.
 
 use crate::Behavior;
 
@@ -30,10 +30,10 @@ mod validation;
 mod watch;
 mod widgets;
 
-/// The group of those that need a server that knows of shards.
+/// Group of the behaviors that require a server with sharded lists and watches.
 pub const SHARDS: &str = "shards";
 
-/// Every group by name.
+/// All groups by name.
 pub const ALL: &[(&str, &[Behavior])] = &[
     ("apply", apply::ALL),
     ("cluster", cluster::ALL),

@@ -1,4 +1,4 @@
-//! What one behavior works with: a server, its own namespace, and short ways to ask.
+//! Environment of one behavior: a server, its own namespace, and helpers for requests.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::subject::{TestRequest, TestResponse, TestServer, Watch};
 
-/// How long something that takes its time may take, for machines that are busy building.
+/// Timeout of waits, for machines that are busy building.
 const TIMEOUT: Duration = Duration::from_secs(50);
 
-/// How often it is looked at.
+/// Interval between two polls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The media types of patches.
@@ -23,26 +23,27 @@ pub mod patch {
     pub const JSON: &str = "application/json-patch+json";
     /// RFC 7386.
     pub const MERGE: &str = "application/merge-patch+json";
-    /// Kubernetes' own.
+    /// Strategic merge patch.
     pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
     /// Server-side apply.
     pub const APPLY: &str = "application/apply-patch+yaml";
 }
 
-/// A server, and a namespace nobody else uses.
+/// A server, and a namespace that no other case uses.
 ///
-/// Paths come in three forms: `/healthz` is itself, `pods/web` is in the core group and this namespace, and
-/// `apps/v1 deployments/web` is in that group version and this namespace. In each, `{ns}` is the namespace.
+/// Paths have three forms: `/healthz` is used unchanged, `pods/web` is in the core group and this namespace, and
+/// `apps/v1 deployments/web` is in that group version and this namespace. In each form, `{ns}` is replaced by the
+/// namespace.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The server.
+    /// Server under test.
     pub subject: TestServer,
-    /// The namespace.
+    /// Namespace of the case.
     pub namespace: String,
 }
 
 impl Case {
-    /// A case in a fresh namespace.
+    /// Returns a case in a new namespace.
     pub(crate) async fn fresh(subject: &TestServer) -> Result<Case> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +53,7 @@ impl Case {
         Ok(case)
     }
 
-    /// A name for an object of the cluster that nobody else uses.
+    /// Returns a unique name for a cluster-scoped object.
     #[must_use]
     pub fn unique(&self, prefix: &str) -> String {
         format!("{prefix}-{}", self.namespace)
@@ -72,7 +73,7 @@ impl Case {
         format!("{place}{query}").replace("{ns}", namespace)
     }
 
-    /// Any request.
+    /// Sends a request.
     pub async fn send(
         &self,
         method: Method,
@@ -84,54 +85,54 @@ impl Case {
         self.subject.send(TestRequest { method, path: self.resolve(path), headers, body: body.into() }).await
     }
 
-    /// GET.
+    /// Sends a GET request.
     pub async fn get(&self, path: &str) -> Result<TestResponse> {
         self.send(Method::GET, path, &[], Vec::new()).await
     }
 
-    /// GET of a representation.
+    /// Sends a GET request for a media type.
     pub async fn get_as(&self, accept: &str, path: &str) -> Result<TestResponse> {
         self.send(Method::GET, path, &[("accept", accept)], Vec::new()).await
     }
 
-    /// POST of JSON.
+    /// Sends a POST request with a JSON body.
     pub async fn post(&self, path: &str, body: Value) -> Result<TestResponse> {
         self.send(Method::POST, path, &[JSON], body.to_string()).await
     }
 
-    /// PUT of JSON.
+    /// Sends a PUT request with a JSON body.
     pub async fn put(&self, path: &str, body: Value) -> Result<TestResponse> {
         self.send(Method::PUT, path, &[JSON], body.to_string()).await
     }
 
-    /// PATCH of one of the four kinds.
+    /// Sends a PATCH request of one of the four types.
     pub async fn patch(&self, kind: &str, path: &str, body: Value) -> Result<TestResponse> {
         self.send(Method::PATCH, path, &[("content-type", kind)], body.to_string()).await
     }
 
-    /// Server-side apply.
+    /// Sends a server-side apply request.
     pub async fn apply(&self, manager: &str, path: &str, body: Value) -> Result<TestResponse> {
         self.patch(patch::APPLY, &format!("{path}?fieldManager={manager}"), body).await
     }
 
-    /// DELETE without options.
+    /// Sends a DELETE request without options.
     pub async fn delete(&self, path: &str) -> Result<TestResponse> {
         self.send(Method::DELETE, path, &[], Vec::new()).await
     }
 
-    /// DELETE with `DeleteOptions`.
+    /// Sends a DELETE request with `DeleteOptions`.
     pub async fn delete_with(&self, path: &str, mut options: Value) -> Result<TestResponse> {
         options["apiVersion"] = json!("v1");
         options["kind"] = json!("DeleteOptions");
         self.send(Method::DELETE, path, &[JSON], options.to_string()).await
     }
 
-    /// Starts a watch; `path` has its query, without `watch=true`.
+    /// Starts a watch. `path` can have a query, without `watch=true`.
     pub async fn watch(&self, path: &str) -> Result<Watch> {
         self.watch_as("application/json", path).await
     }
 
-    /// Starts a watch of a representation.
+    /// Starts a watch for a media type.
     pub async fn watch_as(&self, accept: &str, path: &str) -> Result<Watch> {
         let joint = if path.contains('?') { '&' } else { '?' };
         let path = self.resolve(&format!("{path}{joint}watch=true"));
@@ -139,27 +140,27 @@ impl Case {
         self.subject.watch(TestRequest { method: Method::GET, path, headers, body: Vec::new() }).await
     }
 
-    /// POST that must create the object, which is returned.
+    /// Creates an object that must be accepted, and returns it.
     pub async fn make(&self, path: &str, body: Value) -> Result<Value> {
         self.post(path, body).await?.is(201)
     }
 
-    /// GET that must find the object, which is returned.
+    /// Reads an object that must exist, and returns it.
     pub async fn read(&self, path: &str) -> Result<Value> {
         self.get(path).await?.is(200)
     }
 
-    /// PUT that must be accepted; the new object is returned.
+    /// Replaces an object; the request must be accepted. Returns the new object.
     pub async fn replace(&self, path: &str, body: Value) -> Result<Value> {
         self.put(path, body).await?.is(200)
     }
 
-    /// Merge patch that must be accepted; the new object is returned.
+    /// Sends a merge patch that must be accepted, and returns the new object.
     pub async fn merge(&self, path: &str, body: Value) -> Result<Value> {
         self.patch(patch::MERGE, path, body).await?.is(200)
     }
 
-    /// Asks until the answer is as wanted, which is returned.
+    /// Repeats a GET request until the response satisfies `wanted`, and returns the response.
     pub async fn until(&self, path: &str, wanted: impl Fn(&TestResponse) -> bool) -> Result<TestResponse> {
         let asked = async {
             loop {
@@ -172,17 +173,17 @@ impl Case {
         };
         tokio::time::timeout(TIMEOUT, asked)
             .await
-            .with_context(|| format!("{path}: not as wanted in time"))?
+            .with_context(|| format!("{path}: condition was not met in time"))?
     }
 }
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 impl TestResponse {
-    /// The body, if the status is this.
+    /// Returns the body if the status is `status`.
     ///
     /// # Errors
-    /// When it is another.
+    /// Returns an error for any other status.
     pub fn is(self, status: u16) -> Result<Value> {
         ensure!(
             self.status == status,
@@ -194,10 +195,10 @@ impl TestResponse {
         Ok(self.body)
     }
 
-    /// The details of a refusal with exactly this code, reason and message.
+    /// Returns the details of an error response with exactly this code, reason and message.
     ///
     /// # Errors
-    /// When it is none, or another.
+    /// Returns an error for any other response.
     pub fn refused(self, code: u16, reason: &str, message: &str) -> Result<Value> {
         let details = self.clone().refused_for(code, reason)?;
         let said = &self.body["message"];
@@ -205,10 +206,10 @@ impl TestResponse {
         Ok(details)
     }
 
-    /// The details of a refusal with this code and reason, whose message contains these words.
+    /// Returns the details of an error response with this code and reason, whose message contains `words`.
     ///
     /// # Errors
-    /// When it is none, or another.
+    /// Returns an error for any other response.
     pub fn refused_with(self, code: u16, reason: &str, words: &str) -> Result<Value> {
         let details = self.clone().refused_for(code, reason)?;
         let said = self.body["message"].as_str().unwrap_or_default();
@@ -220,17 +221,17 @@ impl TestResponse {
         Ok(details)
     }
 
-    /// The details of a refusal with this code and reason.
+    /// Returns the details of an error response with this code and reason.
     ///
     /// # Errors
-    /// When it is none, or another.
+    /// Returns an error for any other response.
     pub fn refused_for(self, code: u16, reason: &str) -> Result<Value> {
         let asked = &self.asked;
         ensure!(self.status == code, "{asked}: expected {code} {reason}, got {}: {}", self.status, self.body);
         let kind = (&self.body["kind"], &self.body["apiVersion"], &self.body["status"]);
         ensure!(
             *kind.0 == "Status" && *kind.1 == "v1" && *kind.2 == "Failure",
-            "{asked}: no refusal: {}",
+            "{asked}: not an error Status: {}",
             self.body
         );
         ensure!(self.body["code"] == code, "{asked}: expected code {code}, got {}", self.body);
@@ -239,7 +240,7 @@ impl TestResponse {
         Ok(self.body["details"].clone())
     }
 
-    /// The warnings that came with it, without code and agent.
+    /// Returns the warnings in the response, without code and agent.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let values = self.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
@@ -250,7 +251,7 @@ impl TestResponse {
         values.filter_map(text).collect()
     }
 
-    /// The media type.
+    /// Returns the media type.
     #[must_use]
     pub fn media_type(&self) -> &str {
         self.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default()

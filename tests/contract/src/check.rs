@@ -1,4 +1,4 @@
-//! Comparisons that say what they saw.
+//! Comparisons that report both values.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 #[macro_export]
 macro_rules! same {
     ($actual:expr, $expected:expr) => {{
-        // A match, so that what the expressions borrow from lives long enough.
+        // A match keeps temporaries of the expressions alive.
         match (&$actual, &$expected) {
             (actual, expected) => anyhow::ensure!(
                 actual == expected,
@@ -19,7 +19,7 @@ macro_rules! same {
     }};
 }
 
-/// Returns an error unless the first has all the second has; `null` means absent.
+/// Returns an error unless the first value contains all fields of the second; `null` means absent.
 #[macro_export]
 macro_rules! has {
     ($actual:expr, $($expected:tt)+) => {{
@@ -30,7 +30,8 @@ macro_rules! has {
     }};
 }
 
-/// The first of `expected` that `actual` has not. Lists must be of one length.
+/// Returns the first difference of `actual` from `expected`. Additional fields are permitted; lists must have equal
+/// lengths.
 #[must_use]
 pub fn lacking(actual: &Value, expected: &Value, path: &str) -> Option<String> {
     match (actual, expected) {
@@ -46,20 +47,20 @@ pub fn lacking(actual: &Value, expected: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// The names of a list's items.
+/// Returns the names of a list's items.
 #[must_use]
 pub fn names(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or("?").to_owned()).collect()
 }
 
-/// The resource version of an object or a list.
+/// Returns the resource version of an object or a list.
 #[must_use]
 pub fn version(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The same as a number, which clients may compare.
+/// Returns the resource version as a number, which clients can compare.
 #[must_use]
 pub fn revision(object: &Value) -> u64 {
     version(object).parse().unwrap_or_default()
@@ -72,7 +73,7 @@ mod tests {
     use super::lacking;
 
     #[test]
-    fn what_is_not_asked_for_may_be_there() {
+    fn additional_fields_are_permitted() {
         assert_eq!(lacking(&json!({ "a": 1, "b": 2 }), &json!({ "a": 1 }), ""), None);
     }
 
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn path_of_the_difference_is_named() {
+    fn path_of_the_difference_is_reported() {
         let found = lacking(&json!({ "a": [{ "b": 1 }] }), &json!({ "a": [{ "b": 2 }] }), "it");
         assert_eq!(found.as_deref(), Some("it.a[0].b\n  expected 2\n  got      1"));
     }

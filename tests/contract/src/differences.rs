@@ -1,43 +1,44 @@
-//! Where the server in the process deliberately behaves otherwise, each with its reason.
+//! Deliberate differences of the in-process server, each with its reason.
 //!
-//! The suite demands that exactly these fail there. An entry is a decision: what can be had cheaply is built instead.
+//! The suite requires that exactly these behaviors fail there. An entry is a decision: cheap behaviors are implemented
+//! instead.
 
-/// One behavior that the server in the process does not have.
+/// One behavior that the in-process server does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The behavior, as `group::behaviour`.
+    /// Behavior, as `group::behavior`.
     pub behaviour: &'static str,
-    /// What its failure says: any other failure is one nobody decided on.
+    /// Text in the failure. A failure without it is unexpected.
     pub shows: &'static str,
-    /// Why it is left out.
+    /// Reason for the difference.
     pub reason: &'static str,
 }
 
-/// All of them.
+/// All deliberate differences.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         behaviour: "formats::objects_can_be_read_as_protobuf",
         shows: "got      (406, \"application/json\")",
-        reason: "JSON is all it speaks so far; there is one place where objects become bytes",
+        reason: "only JSON is implemented; a single function encodes objects",
     },
     Difference {
         behaviour: "formats::an_object_can_be_read_as_yaml",
         shows: "got      (406, \"application/json\")",
-        reason: "kubectl asks for JSON and writes YAML itself; no controller asks for it",
+        reason: "kubectl requests JSON and prints YAML itself; no controller requests YAML",
     },
     Difference {
         behaviour: "formats::a_rule_of_a_schema_is_enforced",
         shows: "expected 422 Invalid, got 201",
-        reason: "rules are programs in CEL, and an interpreter is a project of its own; they are kept and not run",
+        reason: "CEL rules need an interpreter, which is a separate project; they are stored and not evaluated",
     },
     Difference {
         behaviour: "formats::a_policy_of_admission_is_enforced",
         shows: "the policy was never enforced",
-        reason: "policies are programs in CEL as well, and who tests controllers has no cluster to protect",
+        reason: "policies are CEL programs too, and tests of controllers have no cluster to protect",
     },
     Difference {
         behaviour: "formats::a_limit_range_fills_in_requests",
         shows: "never filled in",
-        reason: "nothing runs here that could use up a node, so what a container may use is left as it was written",
+        reason: "no workload runs here, so the resources of a container stay as written",
     },
 ];

@@ -1,13 +1,12 @@
-//! One suite of API behaviors, run unchanged against the server in the process and against kube-apiserver.
+//! A suite of API behaviors that runs unchanged against the in-process server and against kube-apiserver.
 //!
-//! A [`Behavior`] is a sentence and a short program of requests; it sees nothing of the server but what any client
-//! sees. `tests/suite.rs` runs all of them on both servers; the binary `contract` runs them on a server that is there
-//! already.
+//! A [`Behavior`] is a sentence and a short sequence of requests that observes the server only as a client does.
+//! `tests/suite.rs` runs all behaviors on both servers; the binary `contract` runs them on an existing server.
 //!
-//! Guarantees: every behavior has a name and its own namespace; where the two servers differ on purpose, the
-//! difference is listed with its reason in [`differences`], and the list is exact.
+//! Guarantees: every behavior has a name and its own namespace. Deliberate differences between the servers are listed
+//! with their reasons in [`differences`], and the list is exact.
 //!
-//! It refuses to normalise what clients match on: messages are compared to the letter.
+//! Responses that clients match on are not normalized: messages are compared exactly.
 
 pub mod behaviours;
 pub mod case;
@@ -27,19 +26,19 @@ pub use self::{
     subject::{TestResponse, TestServer, Watch},
 };
 
-/// Anything that behaves otherwise has failed.
+/// Result of a behavior; an error is a deviation.
 pub type Outcome = Result<(), Error>;
 
-/// One sentence about the API, and the requests that show it.
+/// One sentence about the API, and the requests that verify it.
 #[derive(Clone, Copy, Debug)]
 pub struct Behavior {
-    /// The sentence, words joined by underscores.
+    /// The sentence, with words joined by underscores.
     pub name: &'static str,
-    /// The requests.
+    /// Requests and checks.
     pub run: fn(Case) -> Pin<Box<dyn Future<Output = Outcome> + Send>>,
 }
 
-/// A table of behaviors from the names of their functions.
+/// Creates a table of behaviors from the names of their functions.
 #[macro_export]
 macro_rules! behaviours {
     ($($name:ident),* $(,)?) => {
@@ -47,10 +46,10 @@ macro_rules! behaviours {
     };
 }
 
-/// How long one behavior may take, for machines that are busy building.
+/// Timeout of one behavior, for machines that are busy building.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether `name`, as `group::behaviour`, is that of a behavior.
+/// Returns whether `name`, as `group::behavior`, is the name of a behavior.
 #[must_use]
 pub fn is_behaviour(name: &str) -> bool {
     let named = |(group, table): &(&str, &[Behavior])| {
@@ -59,7 +58,7 @@ pub fn is_behaviour(name: &str) -> bool {
     behaviours::ALL.iter().any(named)
 }
 
-/// Runs `group` on `subject`, `at_once` behaviors at a time; says of each whether it held, and if not, why.
+/// Runs `group` on `subject`, with `at_once` concurrent behaviors, and returns the outcome of each.
 pub async fn run(
     subject: &TestServer,
     group: &[Behavior],
@@ -77,12 +76,12 @@ async fn run_one(subject: &TestServer, behaviour: &Behavior) -> Outcome {
     let case = Case::fresh(subject).await?;
     match tokio::time::timeout(TIMEOUT, (behaviour.run)(case)).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(anyhow!("not done after {TIMEOUT:?}")),
+        Err(_) => Err(anyhow!("timed out after {TIMEOUT:?}")),
     }
 }
 
-/// What is wrong with these outcomes of `group`, a line each, given the behaviors in which this server differs on
-/// purpose: those have to fail, and in the words that are listed.
+/// Returns the violations in these outcomes of `group`, one line each. Behaviors in `differing` must fail with the
+/// listed text.
 #[must_use]
 pub fn complaints(
     group: &str,
@@ -93,10 +92,10 @@ pub fn complaints(
     let complaint = |name: &str, outcome: &Outcome| match (outcome, listed(name)) {
         (Err(error), None) => Some(format!("{name}: {error:#}")),
         (Err(error), Some(difference)) if !format!("{error:#}").contains(difference.shows) => Some(format!(
-            "{name}: differs otherwise than is listed: expected {:?} in {error:#}",
+            "{name}: fails differently than listed: expected {:?} in {error:#}",
             difference.shows
         )),
-        (Ok(()), Some(_)) => Some(format!("{name}: listed as a difference, but there is none")),
+        (Ok(()), Some(_)) => Some(format!("{name}: listed as a difference, but it does not fail")),
         (Ok(()), None) | (Err(_), Some(_)) => None,
     };
     outcomes.iter().filter_map(|(name, outcome)| complaint(name, outcome)).collect()
@@ -114,27 +113,27 @@ mod tests {
 
     // parity: fake-client, fake-differs-real-server
     #[test]
-    fn failure_is_complained_of_unless_it_is_listed() {
+    fn failure_is_reported_unless_it_is_listed() {
         assert_eq!(complaints("g", &outcomes(Err(anyhow!("why"))), &[]), ["first: why"]);
         assert!(complaints("g", &outcomes(Err(anyhow!("this is why"))), &[FIRST]).is_empty());
     }
 
     #[test]
-    fn listed_difference_that_shows_otherwise_is_complained_of() {
+    fn listed_difference_with_another_failure_is_reported() {
         let complaints = complaints("g", &outcomes(Err(anyhow!("no namespace"))), &[FIRST]);
-        assert_eq!(complaints, ["first: differs otherwise than is listed: expected \"why\" in no namespace"]);
+        assert_eq!(complaints, ["first: fails differently than listed: expected \"why\" in no namespace"]);
     }
 
     // parity: fake-client, fake-differs-real-server
     #[test]
-    fn listed_difference_that_is_none_is_complained_of() {
+    fn listed_difference_that_does_not_fail_is_reported() {
         let second = Difference { behaviour: "h::second", ..FIRST };
         let complaints = complaints("g", &outcomes(Ok(())), &[FIRST, second]);
-        assert_eq!(complaints, ["first: listed as a difference, but there is none"]);
+        assert_eq!(complaints, ["first: listed as a difference, but it does not fail"]);
     }
 
     #[test]
-    fn behaviour_is_known_by_group_and_name() {
+    fn behavior_is_found_by_group_and_name() {
         assert!(is_behaviour("create::a_taken_name_is_refused"));
         assert!(!is_behaviour("delete::a_taken_name_is_refused"));
     }

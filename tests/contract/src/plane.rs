@@ -1,27 +1,27 @@
-//! The planes on which the real kube-apiserver shows its behaviors: etcd and the server, nobody else.
+//! Control planes for the behaviors of the real kube-apiserver: only etcd and the API server.
 
 use anyhow::Result;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
-/// Starts it.
+/// Starts a control plane.
 ///
 /// # Errors
-/// Those of the plane.
+/// Returns the errors of [`ControlPlane::start`].
 pub async fn start() -> Result<ControlPlane> {
     ControlPlane::start(options()).await
 }
 
-/// Starts one whose server knows of shards.
+/// Starts a control plane whose server supports sharded lists and watches.
 ///
 /// # Errors
-/// Those of the plane.
+/// Returns the errors of [`ControlPlane::start`].
 pub async fn start_with_shards() -> Result<ControlPlane> {
     ControlPlane::start(options().api_server_arg("--feature-gates=ShardedListAndWatch=true")).await
 }
 
 fn options() -> ControlPlaneOptions {
-    // No service accounts: nobody here makes them, and pods are to be made without.
-    // History goes soon: the behaviors that need it gone wait for that.
+    // No controller creates ServiceAccounts here, and pods must be accepted without them. Compaction is frequent,
+    // because some behaviors wait for it.
     ControlPlaneOptions::default()
         .nodes(0)
         .scheduler(false)

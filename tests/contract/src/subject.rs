@@ -1,4 +1,4 @@
-//! The server under test, as raw HTTP: method, path, headers and body in; status, headers and JSON out.
+//! The server under test as raw HTTP: method, path, headers and body in; status, headers and JSON out.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use kube::{Client, client::Body};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// How long a watch may stay silent when a frame is due, for machines that are busy building.
+/// Timeout for the next frame of a watch, for machines that are busy building.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Who the requests say they are sent by; the part before the slash is the default field manager.
+/// User agent of the requests; the part before the slash is the default field manager.
 pub const USER_AGENT: &str = "contract/1.0";
 
 /// A server under test.
@@ -31,65 +31,66 @@ impl fmt::Debug for TestServer {
     }
 }
 
-/// What is sent.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct TestRequest {
-    /// The verb of HTTP.
+    /// HTTP method.
     pub method: Method,
     /// Path and query.
     pub path: String,
-    /// Headers next to those of every request.
+    /// Headers in addition to those of every request.
     pub headers: Vec<(&'static str, String)>,
-    /// The body, as it is.
+    /// Unmodified body.
     pub body: Vec<u8>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct TestResponse {
-    /// The status of HTTP.
+    /// HTTP status code.
     pub status: u16,
-    /// The headers.
+    /// Response headers.
     pub headers: HeaderMap,
-    /// The body as JSON; what is not JSON is a string.
+    /// Body as JSON; a body that is not JSON is a string.
     pub body: Value,
-    /// How many bytes the body has.
+    /// Length of the body in bytes.
     pub length: usize,
-    /// What was asked, for messages.
+    /// Method and path of the request, for messages.
     pub asked: String,
 }
 
 impl TestServer {
-    /// The server behind `client`, which must not retry. Its history goes by itself, as kube-apiserver's does.
+    /// Creates a server behind `client`, which must not retry. The server compacts its history itself, like
+    /// kube-apiserver.
     #[must_use]
     pub fn new(client: Client) -> TestServer {
         TestServer { client, forget: None, turns: Arc::default() }
     }
 
-    /// The same, for a server whose history goes when `forget` is called.
+    /// Sets the function that compacts the history of the server.
     #[must_use]
     pub fn forgetting_when_asked(mut self, forget: impl Fn() + Send + Sync + 'static) -> TestServer {
         self.forget = Some(Arc::new(forget));
         self
     }
 
-    /// Has the history up to now forgotten, soon.
+    /// Compacts the history up to now, possibly with a delay.
     pub fn forget_history(&self) {
         if let Some(forget) = &self.forget {
             forget();
         }
     }
 
-    /// Waits for one's turn, where only one behavior at a time may prepare this subject for all. Other subjects have
-    /// turns of their own: they may live on another clock.
+    /// Waits for exclusive access, for behaviors that prepare the server for all others. Each server has its own lock,
+    /// because servers can use different clocks.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turns.lock().await
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
-    /// When there is no answer at all.
+    /// Returns an error if there is no response.
     pub async fn send(&self, ask: TestRequest) -> Result<TestResponse> {
         let asked = format!("{} {}", ask.method, ask.path);
         let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
@@ -101,10 +102,10 @@ impl TestServer {
         Ok(TestResponse { status, headers: parts.headers, body, length, asked })
     }
 
-    /// Sends a request whose answer is a stream of frames.
+    /// Sends a request whose response is a stream of frames.
     ///
     /// # Errors
-    /// When the answer is not 200.
+    /// Returns an error if the status is not 200.
     pub async fn watch(&self, ask: TestRequest) -> Result<Watch> {
         let asked = format!("{} {}", ask.method, ask.path);
         let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
@@ -123,15 +124,15 @@ fn request(ask: TestRequest) -> Result<Request<Body>> {
     for (name, value) in ask.headers {
         request = request.header(name, value);
     }
-    request.body(Body::from(ask.body)).with_context(|| format!("asking for {}", ask.path))
+    request.body(Body::from(ask.body)).with_context(|| format!("invalid request for {}", ask.path))
 }
 
 /// One frame of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+    /// Type of the event: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
     pub kind: String,
-    /// The object.
+    /// Object of the event.
     pub object: Value,
 }
 
@@ -139,7 +140,7 @@ pub struct Frame {
 pub struct Watch {
     chunks: Pin<Box<dyn Stream<Item = Result<Bytes, kube::Error>> + Send>>,
     unread: Vec<u8>,
-    /// The headers of the answer.
+    /// Response headers.
     pub headers: HeaderMap,
     asked: String,
 }
@@ -151,10 +152,10 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// The next frame, or nothing at the end of the stream.
+    /// Returns the next frame, or `None` at the end of the stream.
     ///
     /// # Errors
-    /// When the stream stays silent, breaks, or says what is no frame.
+    /// Returns an error if the stream sends no data, breaks, or contains an invalid frame.
     pub async fn frame(&mut self) -> Result<Option<Frame>> {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -162,7 +163,7 @@ impl Watch {
                 return parse(&line).with_context(|| self.asked.clone()).map(Some);
             }
             let chunk = tokio::time::timeout(SILENCE, self.chunks.next()).await;
-            match chunk.map_err(|_| anyhow!("{}: silent for {SILENCE:?}", self.asked))? {
+            match chunk.map_err(|_| anyhow!("{}: no data for {SILENCE:?}", self.asked))? {
                 Some(chunk) => self.unread.extend_from_slice(&chunk?),
                 None if self.unread.is_empty() => return Ok(None),
                 None => {
@@ -173,24 +174,25 @@ impl Watch {
         }
     }
 
-    /// The next frame that is no bookmark.
+    /// Returns the next frame that is not a bookmark.
     ///
     /// # Errors
-    /// As [`frame`](Self::frame), and when the stream ends.
+    /// Returns the errors of [`frame`](Self::frame), and an error if the stream ends.
     pub async fn change(&mut self) -> Result<Frame> {
         loop {
             match self.frame().await? {
                 Some(frame) if frame.kind == "BOOKMARK" => {}
                 Some(frame) => return Ok(frame),
-                None => bail!("{}: ended where a change was due", self.asked),
+                None => bail!("{}: the stream ended before the expected event", self.asked),
             }
         }
     }
 
-    /// The next frame that is no bookmark, which must be of this kind and about the object of this name.
+    /// Returns the object of the next frame that is not a bookmark. The frame must have this type and an object of this
+    /// name.
     ///
     /// # Errors
-    /// As [`change`](Self::change), and when it is another.
+    /// Returns the errors of [`change`](Self::change), and an error for any other frame.
     pub async fn expect(&mut self, kind: &str, name: &str) -> Result<Value> {
         let frame = self.change().await?;
         ensure!(
@@ -203,10 +205,10 @@ impl Watch {
         Ok(frame.object)
     }
 
-    /// Reads to the end, bookmarks included.
+    /// Returns all remaining frames, including bookmarks.
     ///
     /// # Errors
-    /// As [`frame`](Self::frame).
+    /// Returns the errors of [`frame`](Self::frame).
     pub async fn rest(&mut self) -> Result<Vec<Frame>> {
         let mut frames = Vec::new();
         while let Some(frame) = self.frame().await? {
@@ -218,7 +220,7 @@ impl Watch {
 
 fn parse(line: &[u8]) -> Result<Frame> {
     let mut frame: Value = serde_json::from_slice(line)
-        .with_context(|| format!("no frame: {}", String::from_utf8_lossy(line)))?;
+        .with_context(|| format!("invalid frame: {}", String::from_utf8_lossy(line)))?;
     let kind = frame["type"].as_str().context("a frame has a type")?.to_owned();
     Ok(Frame { kind, object: frame["object"].take() })
 }

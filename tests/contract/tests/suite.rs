@@ -1,4 +1,4 @@
-//! The contract, on both servers: `cargo test -p windlass-contract ours::` needs nothing but Rust.
+//! Runs the behaviors on both servers. `cargo test -p windlass-contract ours::` needs only Rust.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use windlass_contract::{
 use windlass_env::Env;
 use windlass_harness::ControlPlane;
 
-/// How many behaviors a contract that is worth the name has.
+/// Minimum number of behaviors.
 const ENOUGH: usize = 250;
 
-/// How many behaviors of one group are under way at once on the real server: enough to hide waiting, few enough for
-/// two cores. On ours waiting costs nothing, and one after the other is the same every time.
+/// Number of concurrent behaviors of one group on the real server: enough to hide the waiting, few enough for two
+/// cores. The in-process server runs them sequentially, which is deterministic, and waiting is free there.
 const AT_ONCE: usize = 12;
 
-/// One test for each group and server, so that a filter chooses either.
+/// Defines one test per group and server, so that a filter can select either.
 macro_rules! on_both_servers {
     ($($group:ident),* $(,)?) => {
         const GROUPS: &[&str] = &[$(stringify!($group)),*];
@@ -89,14 +89,14 @@ async fn real(group: &str) {
         SHARDS => WITH_SHARDS.get_or_try_init(with_shards).await,
         _ => PLANE.get_or_try_init(start).await,
     };
-    let plane = plane.expect("a plane");
-    // A client lives on the runtime that made it, and every test has its own.
+    let plane = plane.expect("a control plane");
+    // A client is bound to the runtime that created it, and every test has its own runtime.
     let subject = TestServer::new(plane.client().await);
     let complaints = complaints(group, &run(&subject, table(group), AT_ONCE).await, &[]);
     assert!(complaints.is_empty(), "kube-apiserver\n{}", complaints.join("\n\n"));
 }
 
-/// Its own server for each group, on a clock that jumps: waiting costs nothing here.
+/// Runs a group on its own server with a virtual clock, where waiting is free.
 async fn ours(group: &str) {
     let storage = Arc::new(InMemoryStorage::new(MemoryOptions::default()));
     let options = ApiServerOptions {
@@ -108,18 +108,18 @@ async fn ours(group: &str) {
     let forget = move || storage.compact(storage.revision());
     let subject = TestServer::new(Client::new(server, "default")).forgetting_when_asked(forget);
     let complaints = complaints(group, &run(&subject, table(group), 1).await, DIFFERENCES);
-    assert!(complaints.is_empty(), "the server in the process\n{}", complaints.join("\n\n"));
+    assert!(complaints.is_empty(), "the in-process server\n{}", complaints.join("\n\n"));
 }
 
 // parity: fake-client, fake-differs-real-server
 #[test]
-fn there_are_enough_behaviours() {
+fn suite_has_enough_behaviors() {
     let count: usize = behaviours::ALL.iter().map(|(_, table)| table.len()).sum();
-    assert!(count >= ENOUGH, "{count} behaviours");
+    assert!(count >= ENOUGH, "{count} behaviors");
 }
 
 #[test]
-fn no_two_behaviours_have_one_name_in_a_group() {
+fn behavior_names_are_unique_in_a_group() {
     for (group, table) in behaviours::ALL {
         let mut names: Vec<&str> = table.iter().map(|behaviour| behaviour.name).collect();
         names.sort_unstable();
@@ -130,16 +130,16 @@ fn no_two_behaviours_have_one_name_in_a_group() {
 
 // parity: fake-client, fake-differs-real-server
 #[test]
-fn every_group_is_run() {
+fn every_group_has_tests() {
     let groups: Vec<&str> = behaviours::ALL.iter().map(|(group, _)| *group).collect();
     assert_eq!(groups, GROUPS);
 }
 
 // parity: fake-client, fake-differs-real-server
 #[test]
-fn every_difference_is_one_of_a_behaviour() {
+fn every_difference_names_an_existing_behavior() {
     for Difference { behaviour, shows, reason } in DIFFERENCES {
-        assert!(is_behaviour(behaviour), "{behaviour} is listed as a difference, and is no behaviour");
-        assert!(!shows.is_empty() && !reason.is_empty(), "{behaviour} differs without a sign or a reason");
+        assert!(is_behaviour(behaviour), "{behaviour} is listed as a difference, but is not a behavior");
+        assert!(!shows.is_empty() && !reason.is_empty(), "{behaviour} has no failure text or no reason");
     }
 }

@@ -1,19 +1,19 @@
-//! Inputs as text: one a line, in the escapes of Rust's byte strings, so that they can be read, reviewed and compared.
+//! Inputs as text: one per line, escaped like Rust's byte strings, for reading, review and comparison.
 
 use std::path::Path;
 use std::{fs, io};
 
 use crate::Target;
 
-/// The inputs of a target.
+/// Returns the inputs of a target.
 pub fn inputs(target: &Target) -> impl Iterator<Item = Vec<u8>> {
     target.corpus.lines().filter(|line| !line.is_empty()).map(unescaped)
 }
 
-/// Writes the inputs of a target into a folder, a file each, as libFuzzer wants them.
+/// Writes the inputs of a target into a folder, one file each, as libFuzzer requires.
 ///
 /// # Errors
-/// When the folder cannot be written to.
+/// Returns an error if the folder is not writable.
 pub fn unfold(target: &Target, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     inputs(target)
@@ -21,10 +21,10 @@ pub fn unfold(target: &Target, folder: &Path) -> io::Result<()> {
         .try_for_each(|(at, input)| fs::write(folder.join(format!("seed-{at:04}")), input))
 }
 
-/// The files of a folder as text, the shortest first.
+/// Returns the files of a folder as text, the shortest first.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// Returns an error if the folder is not readable.
 pub fn fold(folder: &Path) -> io::Result<String> {
     let files = fs::read_dir(folder)?.map(|entry| fs::read(entry?.path()));
     let mut inputs = files.collect::<io::Result<Vec<_>>>()?;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_survives_being_written_down() {
+    fn every_byte_survives_escaping() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(unescaped(&all.escape_ascii().to_string()), all);
     }

@@ -1,4 +1,4 @@
-//! Field selectors of requests.
+//! Field selectors in requests.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use windlass_api_server::storage::{Key, Stored};
 
 const FIELDS: [&str; 3] = ["metadata.name", "metadata.namespace", "status.phase"];
 
-/// Terms that are written down select the objects they speak of: the first line is a query as it comes, every other
-/// line a field, an operator and a value.
+/// Written terms select exactly the matching objects. The first line is a raw query, every other line a field, an
+/// operator and a value.
 pub(crate) fn a_query_selects_what_its_terms_say(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (query, terms) = text.split_once('\n').unwrap_or((text, ""));

@@ -6,15 +6,15 @@ use windlass_object::{Frame, FrameDecoder, WireError};
 
 use crate::reference::{decode, says_something_twice};
 
-/// What a stream gave: its frames, and what ended it.
+/// Result of a stream: its frames, and the error that ended it.
 #[derive(Debug, PartialEq)]
 struct Seen {
     frames: Vec<Frame>,
     end: Result<(), WireError>,
 }
 
-/// Whatever the cuts, and whenever one asks, a stream gives the same frames and the same end; and the frames are those
-/// that a full decode of its lines finds. The first line says where to cut, the rest is the stream.
+/// A stream has the same frames and the same end for all chunk sizes and polling times; and the frames equal those of a
+/// full decode of its lines. The first line contains the chunk sizes, the rest is the stream.
 pub(crate) fn any_cuts_give_the_same_frames(data: &[u8]) {
     let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (control, stream) = (&data[..at], data.get(at + 1..).unwrap_or_default());
@@ -28,12 +28,12 @@ pub(crate) fn any_cuts_give_the_same_frames(data: &[u8]) {
         assert_eq!(read(stream, cuts, limit, hasty), whole, "cut at {cuts:?}, hasty: {hasty}");
     }
     assert_eq!(read(stream, &[1], limit, true), whole, "byte by byte");
-    // Printed, a frame may say nothing of its object, and must not fall over it.
+    // The Debug format of a frame can omit its object, but must not panic.
     assert!(!format!("{:?}", whole.frames).is_empty());
     agrees_with_a_full_decode(stream, limit, &whole);
 }
 
-/// Feeds chunks as long as the cuts say, in turn and over again; asks after each of them, or only in the end.
+/// Feeds chunks of the given sizes, cyclically; polls after each of them, or only at the end.
 fn read(stream: &[u8], cuts: &[u8], limit: usize, hasty: bool) -> Seen {
     let (mut decoder, mut rest, mut frames) = (FrameDecoder::with_limit(limit), stream, Vec::new());
     let mut lengths = cuts.iter().cycle();
@@ -57,7 +57,7 @@ fn drain(decoder: &mut FrameDecoder, frames: &mut Vec<Frame>) -> Result<(), Wire
     Ok(())
 }
 
-/// How much of a stream that is no watch had come when it was told is all that may differ.
+/// Removes the number of received bytes from the error for a stream that is not a watch, because only it can differ.
 fn comparable(error: WireError) -> WireError {
     match error {
         WireError::NotJson { .. } => WireError::NotJson { excerpt: String::new() },
@@ -101,7 +101,7 @@ fn same(value: &Value, of_type: &str, raw: &Bytes) {
 
 const KNOWN: [&str; 5] = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"];
 
-/// Whether nobody could object to the frame; of bookmarks more is asked than that they are there.
+/// Returns whether the frame is fully valid; bookmarks have additional requirements.
 fn is_sound(value: &Value) -> bool {
     value["type"].is_string() && value["type"] != "BOOKMARK" && value.get("object").is_some()
 }

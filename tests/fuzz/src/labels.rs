@@ -1,4 +1,4 @@
-//! Label selectors: as objects carry them, and as requests do.
+//! Label selectors, in objects and in requests.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 use windlass_api_server::read;
 use windlass_object::LabelSelector;
 
-/// A selector of an object selects the same objects here and, sent in a request, at the server. Each line is a key, an
-/// operator and values; lines behind an empty one are labels, a key and a value each.
+/// A selector of an object selects the same objects here and, sent in a request, on the server. Each line is a key, an
+/// operator and values; lines after an empty line are labels, a key and a value each.
 pub(crate) fn a_selector_means_the_same_when_it_is_sent(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (written, labels) = text.split_once("\n\n").unwrap_or((text, ""));
     let api = written_selector(written);
     let Ok(selector) = LabelSelector::from_api(&api) else { return };
     let sent = selector.to_string();
-    assert_eq!(sent.is_empty(), selector.is_empty(), "only what asks for nothing is written as nothing");
+    assert_eq!(sent.is_empty(), selector.is_empty(), "only an empty selector is written as an empty query");
     let parsed = read::LabelSelector::parse(&sent).unwrap_or_else(|refused| panic!("{sent:?}: {refused:?}"));
     let sets = label_sets(&api, labels);
     for labels in sets {
@@ -26,7 +26,7 @@ pub(crate) fn a_selector_means_the_same_when_it_is_sent(data: &[u8]) {
     assert_eq!(selector.matches_optional(None), parsed.matches(None), "{sent:?} on nothing");
 }
 
-/// A query of labels, printed as the server understood it, is understood as the same.
+/// A label query that is parsed, printed and parsed again has the same meaning.
 pub(crate) fn a_query_means_the_same_when_it_is_printed(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(selector) = read::LabelSelector::parse(text) else { return };
@@ -52,7 +52,7 @@ fn written_selector(text: &str) -> v1::LabelSelector {
     v1::LabelSelector { match_labels: Some(equal), match_expressions: Some(expressions) }
 }
 
-/// The labels that are given, and every key of the selector with every value it speaks of, one at a time.
+/// Returns the given labels, and every key of the selector with each of its values, one at a time.
 fn label_sets(api: &v1::LabelSelector, given: &str) -> Vec<BTreeMap<String, String>> {
     let pair = |line: &str| line.split_once(' ').map(|(key, value)| (key.to_owned(), value.to_owned()));
     let given: BTreeMap<String, String> = given.lines().filter_map(pair).collect();

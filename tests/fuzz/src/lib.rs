@@ -1,13 +1,13 @@
-//! What bytes from outside may not do to a parser: one property per parser, as a function of bytes that panics when it
-//! does not hold.
+//! Properties of parsers for untrusted bytes: one property per parser, as a function of bytes that panics when the
+//! property does not hold.
 //!
 //! Guarantees:
-//! - Every property says more than "no panic": whatever the cuts, the same frames; a head agrees with a full decode;
-//!   what is printed is read again and means the same.
-//! - The same functions run in two places: under libFuzzer with random bytes (`cargo xtask fuzz`), and in `cargo test`
-//!   with the inputs in `corpus/`.
+//! - Every property states more than "no panic": equal frames for all chunk sizes; a head equals the full decode;
+//!   printed values parse to the same meaning.
+//! - The same functions run under libFuzzer with random bytes (`cargo xtask fuzz`), and in `cargo test` with the inputs
+//!   in `corpus/`.
 //!
-//! It refuses to know a fuzzer: it is built with the same compiler as everything else.
+//! The crate does not depend on a fuzzer and builds with the same compiler as all other code.
 
 pub mod corpus;
 mod fields;
@@ -22,11 +22,11 @@ mod status;
 /// A property and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What it is called in commands and files.
+    /// Name in commands and files.
     pub name: &'static str,
     /// Panics if the property does not hold for these bytes.
     pub check: fn(&[u8]),
-    /// The inputs it is always tried with, one a line; see [`corpus`].
+    /// Inputs that are always tested, one per line; see [`corpus`].
     pub corpus: &'static str,
 }
 
@@ -36,9 +36,9 @@ macro_rules! target {
     };
 }
 
-/// All there are.
+/// All properties.
 pub const TARGETS: &[Target] = &[
-    // Lists that come as streams are frames too, up to the bookmark that ends them.
+    // Streamed lists are frames too, up to the bookmark that ends them.
     target!("frames", frames::any_cuts_give_the_same_frames),
     target!("list", list::a_list_is_cut_as_a_full_decode_cuts_it),
     target!("head", object::a_head_agrees_with_a_full_decode),
@@ -50,7 +50,7 @@ pub const TARGETS: &[Target] = &[
     target!("config_file", settings::a_file_is_refused_by_its_name_or_means_what_is_written_of_it),
 ];
 
-/// The property of a name.
+/// Returns the property of a name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|it| it.name == name)
 }

@@ -6,8 +6,8 @@ use windlass_object::{RawList, wire};
 
 use crate::reference::{decode, says_something_twice};
 
-/// A list is cut into the items that a full decode finds in it, as slices of the body, in order; it is refused only
-/// where it is no list.
+/// A list is split into the items of a full decode, as slices of the body, in order; it is rejected only if it is not a
+/// list.
 pub(crate) fn a_list_is_cut_as_a_full_decode_cuts_it(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let page = wire::list(body.clone());
@@ -32,7 +32,7 @@ fn items_are_slices(body: &Bytes, page: &RawList) {
     for item in &page.items {
         assert!(item.as_ptr() as usize >= behind, "items in order, none within another");
         behind = item.as_ptr() as usize + item.len();
-        // An item alone is what it is within the list.
+        // A single item has the same value as in the list.
         assert_eq!(
             wire::object_header(item).is_ok(),
             wire::object_header(&Bytes::copy_from_slice(item)).is_ok()
@@ -54,7 +54,7 @@ fn agrees(page: &RawList, value: &Value) {
     }
 }
 
-/// Whether nobody could object to the list.
+/// Returns whether the list is fully valid.
 fn is_a_list(value: &Value) -> bool {
     let items = value.get("items").is_some_and(|it| it.is_array() || it.is_null());
     let metadata = &value["metadata"];

@@ -5,15 +5,15 @@ use windlass_object::wire::{object_header, peek_header};
 
 use crate::reference::{decode, says_something_twice};
 
-/// What a head says of an object is what a full decode finds in it, and what its beginning says; and it is refused only
-/// where that finds no name.
+/// The head of an object equals the fields of a full decode and of the header peek; it is rejected only if the full
+/// decode finds no name.
 pub(crate) fn a_head_agrees_with_a_full_decode(raw: &[u8]) {
     let (head, value) = (object_header(raw), decode(raw));
     if let Ok(head) = &head {
-        assert_eq!(peek_header(raw).as_ref(), Some(head), "the beginning says something else");
+        assert_eq!(peek_header(raw).as_ref(), Some(head), "the header peek differs");
     }
     let twice = says_something_twice(raw);
-    // What only the head's reader can read is on its way to quarantine, and needs its name there.
+    // An object that only the head's reader can decode is quarantined, and needs its name for that.
     let Some(value) = value.filter(|_| !twice) else { return };
     let text = |field: &str| value["metadata"][field].as_str();
     let named = value.is_object() && text("name").is_some_and(|name| !name.is_empty());
@@ -33,7 +33,7 @@ pub(crate) fn a_head_agrees_with_a_full_decode(raw: &[u8]) {
     says_nothing_of_its_values(&value, raw);
 }
 
-/// A value may be a secret's, and errors are logged.
+/// Values can be secrets, and errors are logged.
 fn says_nothing_of_its_values(value: &Value, raw: &[u8]) {
     if let (Some(secret), Err(error)) = (value["data"].as_str(), object_header(raw)) {
         let message = format!("{error} {error:?}");

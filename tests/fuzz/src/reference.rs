@@ -1,4 +1,4 @@
-//! JSON as a full decode has it; written without looking at the code under test.
+//! JSON by a full decode, independent of the code under test.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// The value, if the bytes are JSON through and through.
+/// Returns the value if the bytes are completely valid JSON.
 pub(crate) fn decode(raw: &[u8]) -> Option<Value> {
     serde_json::from_slice(raw).ok()
 }
 
-/// Whether an object, or one two levels within it, has a field twice. Servers write none, and readers differ in what
-/// they make of it: the last one counts, or it is refused.
+/// Returns whether an object, or one two levels inside it, has a duplicate field. Servers write none, and readers
+/// differ: they use the last one, or reject it.
 pub(crate) fn says_something_twice(raw: &[u8]) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(raw);
     Twice { depth: 2 }.deserialize(&mut reader).unwrap_or(true)

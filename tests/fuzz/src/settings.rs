@@ -1,4 +1,4 @@
-//! What the binary reads: its command line, and its file.
+//! Inputs of the binary: its command line and its configuration file.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use windlass_controller_manager::parse::{ParseOutcome, read};
 
-/// The words of a line stand one a line; each is whatever bytes it is. A line is refused in one line of plain text, or
-/// the file that is written of it means the same.
+/// Each line is one argument as raw bytes. A command line is rejected with one line of plain text, or a file written
+/// from it has the same meaning.
 pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes: &[u8]) {
     let words = bytes.split(|byte| *byte == b'\n').map(word);
     let line = std::iter::once(OsString::from("windlass")).chain(words);
@@ -15,11 +15,11 @@ pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes
     holds(read(line, &gone));
 }
 
-/// A file is refused by its name, in one line, or the file that is written of it means the same.
+/// A file is rejected with its name in one line, or a file written from it has the same meaning.
 pub(crate) fn a_file_is_refused_by_its_name_or_means_what_is_written_of_it(bytes: &[u8]) {
     let reading = read_file(bytes);
     if let ParseOutcome::Refused(why) = &reading {
-        // What is wrong may be what a default would be next to the file.
+        // The conflict can be between the file and a default.
         assert!(why.starts_with("f.yaml") || why.starts_with("--"), "{why}");
     }
     holds(reading);
@@ -44,7 +44,7 @@ fn holds(reading: ParseOutcome) {
                 "{file}"
             );
             let json = effective.to_string();
-            // JSON may hold characters as they are that YAML wants escaped.
+            // JSON can contain raw characters that YAML requires to be escaped.
             if json.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
                 assert_eq!(read_file(json.as_bytes()), ParseOutcome::Accepted { file, effective });
             }
@@ -52,14 +52,14 @@ fn holds(reading: ParseOutcome) {
     }
 }
 
-/// Bytes as the word they are where words are bytes.
+/// Returns bytes as an argument, where arguments are bytes.
 #[cfg(unix)]
 fn word(bytes: &[u8]) -> OsString {
     use std::os::unix::ffi::OsStringExt as _;
     OsString::from_vec(bytes.to_vec())
 }
 
-/// Elsewhere as the text they may be.
+/// Returns bytes as an argument via text on other systems.
 #[cfg(not(unix))]
 fn word(bytes: &[u8]) -> OsString {
     String::from_utf8_lossy(bytes).into_owned().into()

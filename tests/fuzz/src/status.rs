@@ -1,11 +1,11 @@
-//! Bodies of refusals.
+//! Bodies of error responses.
 
 use windlass_object::wire;
 
 use crate::reference::{decode, says_something_twice};
 
-/// Every body gives a status with a code and a message, and a body that is a Status gives that one. The first two
-/// bytes are the code of the answer.
+/// Every body gives a status with a code and a message, and a body that is a Status gives that status. The first two
+/// bytes are the status code of the response.
 pub(crate) fn any_body_gives_a_status(data: &[u8]) {
     let [high, low, body @ ..] = data else { return };
     let code = 100 + u16::from_be_bytes([*high, *low]) % 500;
@@ -13,7 +13,7 @@ pub(crate) fn any_body_gives_a_status(data: &[u8]) {
     assert_ne!(status.code, 0);
     assert!(!status.message.is_empty());
     let Some(value) = decode(body).filter(|_| !says_something_twice(body)) else {
-        // Text is cut; what is no text takes three bytes a piece.
+        // Text is truncated; each invalid byte takes three bytes.
         assert!(status.message.len() <= 3 * 1024 + 3 || !body.starts_with(b"k8s\0"));
         return;
     };

@@ -1,9 +1,9 @@
-//! Every property, with every input that is written down.
+//! Runs every property with every input in the corpus.
 
 use windlass_fuzz::{TARGETS, corpus};
 
 #[test]
-fn every_property_holds_for_every_input_that_is_written_down() {
+fn every_property_holds_for_its_corpus() {
     for target in TARGETS {
         let mut tried = 0;
         for input in corpus::inputs(target) {

@@ -1,9 +1,8 @@
-//! The control plane's binaries: found, or built from source once.
+//! The binaries of the control plane: finds them, or builds them once from source.
 //!
-//! Each binary is looked for in the folder that `KUBEBUILDER_ASSETS` names, as users of envtest
-//! expect, then in the user's cache, under a key made of the sources it is built from. What is
-//! missing is built with Go. Processes that find the same binary missing build it once: the others
-//! wait for the first.
+//! Each binary is searched in the folder in `KUBEBUILDER_ASSETS`, as with envtest, and then in the user's cache, under
+//! a key derived from its sources. Missing binaries are built with Go. If several processes need the same binary, one
+//! builds it and the others wait.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -19,13 +18,13 @@ use anyhow::{Context, bail, ensure};
 
 use crate::logs::say;
 
-/// The version stamped into upstream's binaries, as released.
+/// Version stamped into upstream's binaries, as in the release.
 const VERSION: (&str, &str, &str) = ("v1.36.3", "1", "36");
 
-/// The oldest Go that builds the control plane, major and minor.
+/// Minimum Go version to build the control plane, major and minor.
 const GO: (u32, u32) = (1, 26);
 
-/// The stages that kwok's nodes and pods go through, as a file in the cache.
+/// Stages of kwok's nodes and pods, as a file in the cache.
 const STAGES: &str = "kwok-stages.yaml";
 
 /// The interval between two progress reports of a build.
@@ -34,26 +33,26 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// A program of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Binary {
-    /// The store beneath the API server.
+    /// Storage backend of the API server.
     Etcd,
-    /// The API server.
+    /// API server.
     KubeApiserver,
     /// Upstream's controller manager.
     KubeControllerManager,
-    /// The scheduler.
+    /// Scheduler.
     KubeScheduler,
-    /// The command line.
+    /// Command-line client.
     Kubectl,
-    /// Plays the kubelets.
+    /// Simulator of kubelets.
     Kwok,
     /// Prints kwok's stages; needed only to build [`Assets::kwok_stages`].
     KwokStages,
-    /// Ties a program's life to ours.
+    /// Supervisor that kills a program when the harness process ends.
     Supervise,
 }
 
 impl Binary {
-    /// Every program there is.
+    /// All programs.
     pub const ALL: [Self; 8] = [
         Self::Etcd,
         Self::KubeApiserver,
@@ -65,7 +64,7 @@ impl Binary {
         Self::Supervise,
     ];
 
-    /// The file's name, and that of the folder under `cmd/` it is built from.
+    /// Returns the name of the file and of its source folder under `cmd/`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,7 +80,7 @@ impl Binary {
     }
 }
 
-/// Binaries that are there.
+/// Available binaries.
 #[derive(Debug, Clone)]
 pub struct Assets {
     cache: PathBuf,
@@ -89,12 +88,12 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Finds every binary, building those that are missing. Building from nothing takes about four
-    /// minutes on two cores; it blocks the thread.
+    /// Finds every binary and builds the missing ones. A build from scratch takes about four minutes on two cores; it
+    /// blocks the thread.
     ///
     /// # Errors
-    /// When a binary is missing and Go is too, or is too old, or fails to build it; when the cache
-    /// cannot be written.
+    /// Returns an error if a binary is missing and Go is missing, too old or fails to build it, or if the cache is not
+    /// writable.
     pub fn ensure() -> anyhow::Result<Self> {
         let source = source_folder();
         let assets = Self {
@@ -107,20 +106,20 @@ impl Assets {
         Ok(assets)
     }
 
-    /// Where `binary` lies.
+    /// Returns the path of `binary`.
     #[must_use]
     pub fn path(&self, binary: Binary) -> PathBuf {
         let preferred = self.preferred.as_ref().map(|folder| folder.join(binary.name()));
         preferred.filter(|path| path.is_file()).unwrap_or_else(|| self.cache.join(binary.name()))
     }
 
-    /// The stages that kwok's nodes and pods go through.
+    /// Returns the file with the stages of kwok's nodes and pods.
     #[must_use]
     pub fn kwok_stages(&self) -> PathBuf {
         self.cache.join(STAGES)
     }
 
-    /// The folder of what was built from source.
+    /// Returns the folder of binaries built from source.
     #[must_use]
     pub fn cache(&self) -> &Path {
         &self.cache
@@ -139,14 +138,17 @@ impl Assets {
         let go = Go::find(source)?;
         fs::create_dir_all(&self.cache).with_context(|| format!("creating {}", self.cache.display()))?;
         let lock = File::create(self.cache.join("build.lock"))?;
-        lock.lock().context("waiting for another build of the control plane")?;
-        // Whoever held the lock before us may have built it all.
+        lock.lock().context("cannot lock the build of the control plane")?;
+        // The previous holder of the lock might have built all of them.
         let missing = self.missing();
         if missing.is_empty() {
             return Ok(());
         }
         let names: Vec<&str> = missing.iter().map(|binary| binary.name()).collect();
-        say(&format!("building {} from source, once; about four minutes from nothing", names.join(", ")));
+        say(&format!(
+            "building {} from source once; a build from scratch takes about four minutes",
+            names.join(", ")
+        ));
         let started = Instant::now();
         self.build(&go, &names)?;
         if missing.contains(&Binary::KwokStages) {
@@ -156,7 +158,7 @@ impl Assets {
         Ok(())
     }
 
-    /// Builds into a folder aside, then moves each file into place: a file in the cache is whole.
+    /// Builds into a temporary folder and then moves each file, so that files in the cache are complete.
     fn build(&self, go: &Go, names: &[&str]) -> anyhow::Result<()> {
         let aside = tempfile::tempdir_in(&self.cache)?;
         go.build(names, aside.path())?;
@@ -177,7 +179,7 @@ impl Assets {
     }
 }
 
-/// A Go new enough.
+/// A sufficiently new Go.
 struct Go {
     source: PathBuf,
 }
@@ -189,7 +191,7 @@ impl Go {
             GO.0, GO.1
         );
         let go = Self { source: source.to_owned() };
-        // Asked in the module's folder, Go answers with the toolchain it would switch to.
+        // In the module's folder, Go reports the toolchain that the module selects.
         let output = match go.command().args(["env", "GOVERSION"]).output() {
             Ok(output) => output,
             Err(error) if error.kind() == io::ErrorKind::NotFound => bail!("`go` was not found; {wanted}"),
@@ -309,7 +311,7 @@ fn is_package(line: &str) -> bool {
     !line.is_empty() && line.chars().all(|c| c.is_ascii_alphanumeric() || "/._-~+".contains(c))
 }
 
-/// Stamps the version where upstream's own build does, in both modules that report one.
+/// Returns linker flags that stamp the version like upstream's build, in both modules that report one.
 fn linker_flags() -> String {
     let (version, major, minor) = VERSION;
     let mut flags = String::from("-s -w");
@@ -336,23 +338,23 @@ fn succeeded(output: Output, what: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The Go module, next to this crate.
+/// Returns the folder of the Go module, next to this crate.
 fn source_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../control-plane")
 }
 
-/// The folder in the user's cache under which each version of the control plane has one.
+/// Returns the folder in the user's cache with one subfolder per version of the control plane.
 pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME")
         .or_else(|| set("HOME").map(|home| home.join(".cache")))
-        .context("neither XDG_CACHE_HOME nor HOME says where the cache folder is")?;
+        .context("no cache folder: neither XDG_CACHE_HOME nor HOME is set")?;
     Ok(cache.join("windlass").join("control-plane"))
 }
 
-/// A key that changes with the sources and with how they are built.
+/// Returns a key that changes with the sources and the build flags.
 fn key(source: &Path) -> anyhow::Result<String> {
-    // The hash need not withstand anybody, and a change of it costs one build.
+    // The hash needs no collision resistance, and a changed hash only causes one build.
     let mut hasher = DefaultHasher::new();
     hasher.write(linker_flags().as_bytes());
     for path in sources(source)? {
@@ -363,7 +365,7 @@ fn key(source: &Path) -> anyhow::Result<String> {
     Ok(format!("{}-{:016x}", VERSION.0, hasher.finish()))
 }
 
-/// The files that decide what is built, in a fixed order, relative to the module.
+/// Returns the source files that determine the binaries, in a fixed order, relative to the module.
 fn sources(source: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::from([PathBuf::from("go.mod"), PathBuf::from("go.sum")]);
     let read = |folder: &Path| {
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_provides_comes_before_what_was_built_binary_by_binary() {
+    fn provided_binary_has_precedence_over_built_binary() {
         let provided = tempfile::tempdir().unwrap();
         fs::write(provided.path().join("etcd"), "").unwrap();
         let assets = Assets { cache: PathBuf::from("/cache"), preferred: Some(provided.path().to_owned()) };

@@ -1,4 +1,4 @@
-//! The command line of each program of the plane: pure functions of where things are.
+//! Command lines of the control plane's programs, as pure functions of paths and options.
 
 use std::path::Path;
 
@@ -7,25 +7,24 @@ use serde_json::{Value, json};
 use crate::layout::Layout;
 use crate::options::ControlPlaneOptions;
 
-/// Where Services get their addresses, apart from pods and nodes.
+/// Service network, separate from pods and nodes.
 const SERVICE_NETWORK: &str = "10.0.0.0/16";
 
-/// Where kwok's pods get theirs: room for eight million.
+/// Network of kwok's pods, for eight million pods.
 const POD_NETWORK: &str = "10.128.0.1/9";
 
-/// The names under which the plane's own programs have kubeconfigs.
+/// Identities of the control plane's programs, each with a kubeconfig.
 pub(crate) mod identity {
-    /// May do anything.
+    /// Unrestricted administrator.
     pub(crate) const ADMIN: &str = "admin";
     /// Upstream's controller manager.
     pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-    /// The scheduler.
+    /// Scheduler.
     pub(crate) const SCHEDULER: &str = "kube-scheduler";
     /// kwok.
     pub(crate) const KWOK: &str = "kwok";
 
-    /// Each identity with its user and its group. kwok stands for every kubelet at once, for which
-    /// there is no role.
+    /// Each identity with its user and its group. kwok acts for all kubelets, for which there is no role.
     pub(crate) const ALL: [(&str, &str, Option<&str>); 4] = [
         (ADMIN, "windlass-admin", Some("system:masters")),
         (CONTROLLER_MANAGER, "system:kube-controller-manager", None),
@@ -34,24 +33,24 @@ pub(crate) mod identity {
     ];
 }
 
-/// etcd on sockets, without the syncs that guard against a loss of power.
+/// Returns the arguments of etcd on sockets, without fsync.
 pub(crate) fn etcd(layout: &Layout) -> Vec<String> {
     vec![
         "--name=default".into(),
         argument("--data-dir", &layout.data().join("etcd")),
         format!("--listen-client-urls=unix://{}", layout.etcd_socket().display()),
         format!("--listen-peer-urls=unix://{}", layout.data().join("peer.sock").display()),
-        // What is advertised must look like a host and a port. A lone member has nobody to tell.
+        // An advertised URL needs a host and a port. A single member has no peers that use it.
         "--advertise-client-urls=http://localhost:2379".into(),
         "--enable-grpc-gateway=false".into(),
         "--unsafe-no-fsync".into(),
-        // Room for a hundred thousand pods and their history.
+        // Enough for a hundred thousand pods and their history.
         "--quota-backend-bytes=8589934592".into(),
         "--log-level=warn".into(),
     ]
 }
 
-/// The API server on `port` of loopback.
+/// Returns the arguments of the API server on `port` of the loopback interface.
 pub(crate) fn api_server(layout: &Layout, port: u16, options: &ControlPlaneOptions) -> Vec<String> {
     let mode = if options.authorization_rbac { "RBAC" } else { "AlwaysAllow" };
     let mut arguments = vec![
@@ -70,20 +69,21 @@ pub(crate) fn api_server(layout: &Layout, port: u16, options: &ControlPlaneOptio
         format!("--authorization-mode={mode}"),
         "--anonymous-auth=false".into(),
         "--allow-privileged=true".into(),
-        // Endpoints of the API server itself may not lie on loopback, and nobody here looks for them.
+        // Endpoints of the API server must not be loopback addresses, and no program here uses them.
         "--endpoint-reconciler-type=none".into(),
     ];
     arguments.extend(options.extra_api_server_args.iter().cloned());
     arguments
 }
 
-/// Upstream's controller manager with the given controllers and its own defaults, acting at once.
+/// Returns the arguments of upstream's controller manager with the given controllers and default settings, without
+/// leader election.
 pub(crate) fn controller_manager(layout: &Layout, controllers: &[&str], rbac: bool) -> Vec<String> {
     vec![
         argument("--kubeconfig", &layout.kubeconfig(identity::CONTROLLER_MANAGER)),
         format!("--controllers={}", controllers.join(",")),
         "--leader-elect=false".into(),
-        // Nothing is served: nothing needs a port. Whoever wants its metrics names one.
+        // The admin server is off by default. Callers that read its metrics set a port.
         "--secure-port=0".into(),
         "--bind-address=127.0.0.1".into(),
         argument("--cert-dir", &layout.home()),
@@ -91,12 +91,12 @@ pub(crate) fn controller_manager(layout: &Layout, controllers: &[&str], rbac: bo
         argument("--cluster-signing-cert-file", &layout.pki("ca.crt")),
         argument("--cluster-signing-key-file", &layout.pki("ca.key")),
         argument("--service-account-private-key-file", &layout.pki("service-account.key")),
-        // Under RBAC the manager itself may hardly do anything; each controller has its role.
+        // Under RBAC the manager itself has few permissions; each controller uses its own role.
         format!("--use-service-account-credentials={rbac}"),
     ]
 }
 
-/// The limits of the supporting controllers.
+/// Returns the client rate limits of the supporting controllers.
 pub(crate) fn limits(options: &ControlPlaneOptions) -> [String; 2] {
     [
         format!("--kube-api-qps={}", options.kube_api_qps),
@@ -104,12 +104,12 @@ pub(crate) fn limits(options: &ControlPlaneOptions) -> [String; 2] {
     ]
 }
 
-/// The scheduler, whose settings are in the file `config`.
+/// Returns the arguments of the scheduler, whose settings are in the file `config`.
 pub(crate) fn scheduler(config: &Path) -> Vec<String> {
     vec![argument("--config", config), "--secure-port=0".into()]
 }
 
-/// The scheduler's settings.
+/// Returns the scheduler's settings.
 pub(crate) fn scheduler_config(layout: &Layout, options: &ControlPlaneOptions) -> Value {
     json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -123,7 +123,7 @@ pub(crate) fn scheduler_config(layout: &Layout, options: &ControlPlaneOptions) -
     })
 }
 
-/// kwok, playing the kubelet of every node there is.
+/// Returns the arguments of kwok, which simulates the kubelet of every node.
 pub(crate) fn kwok(layout: &Layout, stages: &Path) -> Vec<String> {
     vec![
         argument("--kubeconfig", &layout.kubeconfig(identity::KWOK)),
@@ -131,7 +131,7 @@ pub(crate) fn kwok(layout: &Layout, stages: &Path) -> Vec<String> {
         "--manage-all-nodes=true".into(),
         format!("--cidr={POD_NETWORK}"),
         "--node-ip=10.127.0.1".into(),
-        // No kubelet's own API: it would listen on every interface.
+        // The kubelet API is off: it would listen on every interface.
         "--node-port=0".into(),
         "--node-lease-duration-seconds=40".into(),
     ]

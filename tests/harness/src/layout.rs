@@ -1,14 +1,14 @@
-//! Where a plane keeps its files: two private folders, both gone with the plane.
+//! Folders of a control plane: two private folders that are removed with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// A folder in memory, on most Linux machines.
+/// A folder in memory on most Linux machines.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The folders of one plane. Nothing is removed on drop: the janitor does that, which outlives us.
+/// Folders of one control plane. Dropping removes nothing: the janitor process does, because it outlives this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     run: PathBuf,
@@ -16,12 +16,12 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Makes the folders of a new plane, readable by this user alone.
+    /// Creates the folders of a new control plane, accessible only to this user.
     pub(crate) fn create() -> anyhow::Result<Self> {
         let run = private_folder(&std::env::temp_dir())?;
         let data = match private_folder(Path::new(SHARED_MEMORY)) {
             Ok(folder) => folder,
-            // No tmpfs here: slower, and as good.
+            // Without tmpfs etcd is slower, but works.
             Err(_) => private_folder(&std::env::temp_dir())?,
         };
         for folder in [run.join("logs"), run.join("pki"), run.join("kubeconfigs"), run.join("home")] {
@@ -30,42 +30,42 @@ impl Layout {
         Ok(Self { run, data })
     }
 
-    /// Keys, kubeconfigs and logs.
+    /// Returns the folder of keys, kubeconfigs and logs.
     pub(crate) fn run(&self) -> &Path {
         &self.run
     }
 
-    /// etcd's data and sockets, in memory where there is a tmpfs.
+    /// Returns the folder of etcd's data and sockets, in memory if there is a tmpfs.
     pub(crate) fn data(&self) -> &Path {
         &self.data
     }
 
-    /// A file among the keys and certificates.
+    /// Returns the path of a key or certificate.
     pub(crate) fn pki(&self, name: &str) -> PathBuf {
         self.run.join("pki").join(name)
     }
 
-    /// The kubeconfig of an identity.
+    /// Returns the path of an identity's kubeconfig.
     pub(crate) fn kubeconfig(&self, identity: &str) -> PathBuf {
         self.run.join("kubeconfigs").join(identity)
     }
 
-    /// The folder of all logs.
+    /// Returns the folder of all logs.
     pub(crate) fn logs(&self) -> PathBuf {
         self.run.join("logs")
     }
 
-    /// The log of a process.
+    /// Returns the path of a process's log.
     pub(crate) fn log(&self, process: &str) -> PathBuf {
         self.logs().join(format!("{process}.log"))
     }
 
-    /// What the plane's programs take for their user's home: no setting of the real one reaches them.
+    /// Returns the home folder of the programs, so that settings of the real home do not affect them.
     pub(crate) fn home(&self) -> PathBuf {
         self.run.join("home")
     }
 
-    /// The socket on which etcd serves the API server.
+    /// Returns the path of the socket on which etcd serves the API server.
     pub(crate) fn etcd_socket(&self) -> PathBuf {
         self.data.join("etcd.sock")
     }

@@ -1,21 +1,21 @@
-//! Starts real Kubernetes control planes, for tests and for trying out.
+//! Starts real Kubernetes control planes for tests and experiments.
 //!
-//! A [`ControlPlane`] is etcd, kube-apiserver, those of upstream's controllers that other controllers lean
-//! on, the scheduler, and kwok playing the kubelets: the true binaries, built from source on first
-//! use. A [`ManagerProcess`] is our own binary next to them, as a process like any other.
+//! A [`ControlPlane`] consists of etcd, kube-apiserver, the upstream controllers that other controllers depend on, the
+//! scheduler, and kwok as a simulator of kubelets. The binaries are the original ones, built from source on first use.
+//! A [`ManagerProcess`] is the project's own binary as a separate process.
 //!
 //! # Guarantees
-//! - Nothing outlives the process that started it, however that process ends, `SIGKILL` included.
-//! - Everything listens on loopback or on a socket in a private folder. Planes never share ports,
-//!   data or keys, so any number of them runs side by side.
-//! - A plane handed out is ready: the API server answers, the `default` namespace has its service
-//!   account, the nodes asked for take pods.
-//! - Logs are removed with the plane, unless the thread was panicking, [`ControlPlane::keep_logs`] was
-//!   called, or `WINDLASS_KEEP_LOGS` is set; then their folder is printed.
+//! - No process outlives the process that started it, even after `SIGKILL`.
+//! - Servers listen on the loopback interface or on a socket in a private folder. Control planes share no ports, data
+//!   or keys, so any number of them can run concurrently.
+//! - A started control plane is ready: the API server responds, the `default` namespace has its ServiceAccount, and the
+//!   requested nodes accept pods.
+//! - Logs are removed with the control plane, unless the thread was panicking, [`ControlPlane::keep_logs`] was called,
+//!   or `WINDLASS_KEEP_LOGS` is set; then their folder is printed.
 //!
-//! # What it does not do
-//! It downloads no binaries and needs no container runtime: only Go, and only once. It runs on
-//! Linux alone.
+//! # Limitations
+//! The harness downloads no binaries and needs no container runtime. It needs Go for the first build, and it supports
+//! only Linux.
 
 mod assets;
 mod components;

@@ -1,4 +1,4 @@
-//! Our own controller manager, as a process next to a plane.
+//! The project's controller manager as a process next to a control plane.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -13,22 +13,22 @@ use crate::plane::ControlPlane;
 use crate::ports::Port;
 use crate::process::{Process, Program};
 
-/// The environment variable that names the binary to test.
+/// Environment variable with the path of the binary under test.
 const BINARY_VARIABLE: &str = "WINDLASS_BIN";
 
-/// The binary's file name, and the package it comes from.
+/// File name of the binary, and its package.
 const BINARY: (&str, &str) = ("windlass", "windlass-controller-manager");
 
-/// The package of operators that are not the binary.
+/// Package of the example operators.
 const EXAMPLES: &str = "windlass-examples";
 
-/// How long the admin server may take to answer.
+/// Timeout of requests to the admin server.
 const SCRAPE: Duration = Duration::from_secs(10);
 
-/// How long a command may take.
+/// Timeout of a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// A running controller manager. Dropping it kills it.
+/// A running controller manager. Dropping it kills the process.
 #[derive(Debug)]
 pub struct ManagerProcess {
     process: Process,
@@ -36,17 +36,16 @@ pub struct ManagerProcess {
 }
 
 impl ManagerProcess {
-    /// Starts the `windlass` binary against `plane` with `args`, and returns when the process runs;
-    /// whether it is ready is another question, see [`get`](Self::get).
+    /// Starts the `windlass` binary against `plane` with `args`, and returns when the process runs. Use
+    /// [`get`](Self::get) to check readiness.
     ///
-    /// It acts as the plane's administrator unless `args` name another `--kubeconfig`, and its admin
-    /// server listens on its own port (`--secure-port` is the harness's to set), on loopback and in plain HTTP unless
-    /// `args` say how it serves. The binary is the one that `WINDLASS_BIN` names, else the one built next to the running
-    /// test.
+    /// It acts as the administrator unless `args` contain another `--kubeconfig`. The harness sets `--secure-port`. The
+    /// admin server listens on loopback with plain HTTP unless `args` configure it. The binary is the one in
+    /// `WINDLASS_BIN`, or else the one built next to the running test.
     ///
     /// # Errors
-    /// When there is no binary, or it cannot be started.
-    // Symmetric with `ControlPlane::start`, and free to await readiness one day.
+    /// Returns an error if there is no binary, or it cannot be started.
+    // Async like `ControlPlane::start`, so that it can wait for readiness in the future.
     #[allow(clippy::unused_async)]
     pub async fn start(plane: &ControlPlane, args: &[&str]) -> anyhow::Result<Self> {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -64,11 +63,12 @@ impl ManagerProcess {
         Ok(Self { process: plane.start_beside(&program, &name)?, admin })
     }
 
-    /// Starts an operator from `examples/src/bin/` against `plane`, by the name of its binary. It acts as the plane's
-    /// administrator unless `args` name another `--kubeconfig`; its admin server is plain and open, on loopback.
+    /// Starts an operator from `examples/src/bin/` against `plane`, by the name of its binary. It acts as the
+    /// administrator unless `args` contain another `--kubeconfig`. Its admin server uses plain HTTP without
+    /// authentication, on loopback.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Returns the errors of [`start`](Self::start).
     pub fn start_example(plane: &ControlPlane, name: &str, args: &[&str]) -> anyhow::Result<Self> {
         let admin = Port::reserve()?;
         let mut arguments: Vec<String> = args.iter().map(ToString::to_string).collect();
@@ -80,91 +80,91 @@ impl ManagerProcess {
         Ok(Self { process: plane.start_beside(&program, name)?, admin })
     }
 
-    /// Runs an operator from `examples/src/bin/` to its end, and returns what it printed: for `manifests`.
+    /// Runs an operator from `examples/src/bin/` until it exits, and returns its output, for example of `manifests`.
     ///
     /// # Errors
-    /// As [`command`](Self::command), and when it fails.
+    /// Returns the errors of [`command`](Self::command), and an error if the command fails.
     pub async fn example_prints(name: &str, words: &[&str]) -> anyhow::Result<String> {
         let output = output_of(&example(name)?, words).await?;
         ensure!(output.status.success(), "{name} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Runs the binary with `words` to its end, and returns what it said: for commands such as `explain`.
+    /// Runs the binary with `words` until it exits, and returns its output, for commands such as `explain`.
     ///
     /// # Errors
-    /// When there is no binary, it cannot be started, or it does not end in thirty seconds.
+    /// Returns an error if there is no binary, it cannot be started, or it does not exit in thirty seconds.
     pub async fn command(words: &[&str]) -> anyhow::Result<std::process::Output> {
         output_of(&binary()?, words).await
     }
 
-    /// The id of the process.
+    /// Returns the process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Asks it to stop, by `SIGTERM`.
+    /// Requests a graceful shutdown with `SIGTERM`.
     pub fn terminate(&self) {
         self.process.terminate();
     }
 
-    /// Kills it, by `SIGKILL`.
+    /// Kills the process with `SIGKILL`.
     pub fn kill(&self) {
         self.process.kill();
     }
 
-    /// Its exit status, once it has ended.
+    /// Returns the exit status, or `None` while the process runs.
     #[must_use]
     pub fn exited(&self) -> Option<ExitStatus> {
         self.process.exited()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process exits.
     ///
     /// # Errors
-    /// When it still runs after `within`; the error has the end of its log.
+    /// Returns an error with the end of the log if the process still runs after `within`.
     pub async fn wait_exit(&self, within: Duration) -> anyhow::Result<ExitStatus> {
         self.process.wait_exit(within).await
     }
 
-    /// The file that holds all it prints, to standard error and to standard output.
+    /// Returns the file with its standard error and standard output.
     #[must_use]
     pub fn log(&self) -> &Path {
         self.process.log()
     }
 
-    /// Where its admin server listens, as `127.0.0.1:<port>`.
+    /// Returns the address of its admin server, as `127.0.0.1:<port>`.
     #[must_use]
     pub fn admin_address(&self) -> String {
         format!("127.0.0.1:{}", self.admin.number())
     }
 
-    /// Asks its admin server for `path`, such as `/readyz`; returns the status code and the body.
+    /// Sends a GET request for `path`, such as `/readyz`, to its admin server. Returns the status code and the body.
     ///
     /// # Errors
-    /// When nobody listens yet, or no answer comes in ten seconds.
+    /// Returns an error if the connection is refused, or no response arrives in ten seconds.
     pub async fn get(&self, path: &str) -> anyhow::Result<(u16, String)> {
         let address = self.admin_address();
         let answer = tokio::time::timeout(SCRAPE, exchange(&address, path)).await;
-        parse_answer(&answer.with_context(|| format!("no answer to {path} in {SCRAPE:?}"))??)
+        parse_answer(&answer.with_context(|| format!("no response to {path} within {SCRAPE:?}"))??)
     }
 
-    /// All its metrics, in Prometheus' text format.
+    /// Returns all its metrics in Prometheus' text format.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and when the answer is not 200.
+    /// Returns the errors of [`get`](Self::get), and an error if the status is not 200.
     pub async fn metrics(&self) -> anyhow::Result<String> {
         let (code, body) = self.get("/metrics").await?;
         ensure!(code == 200, "/metrics answered {code}: {body}");
         Ok(body)
     }
 
-    /// The sum of all samples of metric `name` whose labels contain each of `labels`, written as in
-    /// the text format: `result="error"`. `None` when there is no such sample.
+    /// Returns the sum of all samples of the metric `name` whose labels contain each of `labels`, written as in the
+    /// text format: `result="error"`. `None` if there is no such sample.
     ///
     /// # Errors
-    /// As [`metrics`](Self::metrics).
+    /// Returns the errors of [`metrics`](Self::metrics).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> anyhow::Result<Option<f64>> {
         Ok(sum_samples(&self.metrics().await?, name, labels))
     }
@@ -178,15 +178,16 @@ async fn output_of(binary: &Path, words: &[&str]) -> anyhow::Result<std::process
     let mut command = tokio::process::Command::new(binary);
     command.args(words).env_remove("KUBECONFIG").kill_on_drop(true);
     let output = tokio::time::timeout(COMMAND, command.output()).await;
-    Ok(output.with_context(|| format!("{} {words:?} did not end in {COMMAND:?}", binary.display()))??)
+    Ok(output
+        .with_context(|| format!("{} {words:?} did not exit within {COMMAND:?}", binary.display()))??)
 }
 
-/// The binary of an example.
+/// Returns the binary of an example.
 fn example(name: &str) -> anyhow::Result<PathBuf> {
     binary_beside(&std::env::current_exe()?, (name, EXAMPLES))
 }
 
-/// The binary under test.
+/// Returns the binary under test.
 fn binary() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(BINARY_VARIABLE).map(PathBuf::from) {
         ensure!(path.is_file(), "{BINARY_VARIABLE} names {}, which is not a file", path.display());
@@ -195,18 +196,18 @@ fn binary() -> anyhow::Result<PathBuf> {
     binary_beside(&std::env::current_exe()?, BINARY)
 }
 
-/// The binary of a package built with the program `test`, which lies in `<profile>/deps`, `<profile>/examples` or,
-/// as the binary does, in `<profile>` itself.
+/// Returns a binary that was built with the program `test`, which is in `<profile>/deps`, `<profile>/examples` or, like
+/// the binary, in `<profile>`.
 fn binary_beside(test: &Path, (name, package): (&str, &str)) -> anyhow::Result<PathBuf> {
     let found = test.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.with_context(|| {
-        format!("there is no `{name}` beside {}: run `cargo build -p {package}`", test.display())
+        format!("binary `{name}` not found next to {}; run `cargo build -p {package}`", test.display())
     })
 }
 
 async fn exchange(address: &str, path: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
-    // HTTP/1.0: the answer is not chunked and ends with the connection.
+    // HTTP/1.0 responses are not chunked and end with the connection.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
@@ -215,7 +216,7 @@ async fn exchange(address: &str, path: &str) -> anyhow::Result<String> {
 }
 
 fn parse_answer(answer: &str) -> anyhow::Result<(u16, String)> {
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else { bail!("not an HTTP answer: {answer:?}") };
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { bail!("not an HTTP response: {answer:?}") };
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     Ok((code.with_context(|| format!("no status code in {head:?}"))?, body.to_owned()))
 }
@@ -242,7 +243,7 @@ mod tests {
         up 1\n";
 
     #[test]
-    fn samples_are_summed_over_labels_not_asked_for() {
+    fn samples_are_summed_over_other_labels() {
         assert_eq!(sum_samples(TEXT, "requests_total", &[]), Some(5.0));
         assert_eq!(sum_samples(TEXT, "requests_total", &["code=\"404\""]), Some(2.0));
         assert_eq!(sum_samples(TEXT, "up", &[]), Some(1.0));
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_of_the_tests_own_profile_is_taken_and_a_missing_one_named_with_its_remedy() {
+    fn binary_of_the_test_profile_is_used_or_reported_as_missing() {
         let profile = tempfile::tempdir().unwrap();
         let test = profile.path().join("deps").join("scenarios-0123");
         let complaint = binary_beside(&test, BINARY).unwrap_err().to_string();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeconfig_of_the_tests_own_is_respected() {
+    fn kubeconfig_argument_of_the_test_is_detected() {
         assert!(names(&["--kubeconfig=x"], "--kubeconfig"));
         assert!(names(&["--kubeconfig", "x"], "--kubeconfig"));
         assert!(!names(&["--kubeconfigs=x"], "--kubeconfig"));

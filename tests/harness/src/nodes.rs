@@ -1,4 +1,4 @@
-//! Nodes that kwok plays.
+//! Nodes that kwok simulates.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-/// What admission puts on every new node. Upstream's node lifecycle controller takes it off again
-/// when the node is ready; where that does not run, we do.
+/// Taint that admission sets on every new node. Upstream's node lifecycle controller removes it when the node is ready;
+/// without that controller, the harness does.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Who takes the taint off a node that has become ready.
+/// Component that removes the taint of a node that became ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaintRemover {
-    /// The harness itself.
+    /// The harness.
     Ours,
     /// Upstream's node lifecycle controller.
     Upstream,
 }
 
-/// Creates the nodes named.
+/// Creates nodes with these names.
 pub(crate) async fn create(nodes: &Api<Node>, names: &BTreeSet<String>) -> anyhow::Result<()> {
     for name in names {
         let created = nodes.create(&PostParams::default(), &node(name)?).await;
@@ -30,7 +30,7 @@ pub(crate) async fn create(nodes: &Api<Node>, names: &BTreeSet<String>) -> anyho
     Ok(())
 }
 
-/// Whether pods can be scheduled on all the nodes named, helping where that is our part.
+/// Returns whether pods can be scheduled on all these nodes, and removes taints if that is the harness's task.
 pub(crate) async fn settle(
     nodes: &Api<Node>,
     names: &BTreeSet<String>,
@@ -53,7 +53,7 @@ async fn settle_one(nodes: &Api<Node>, node: &Node, untainting: TaintRemover) ->
     }
 }
 
-/// Takes the taint off; `false` when the node has changed meanwhile and must be looked at again.
+/// Removes the taint. Returns `false` if the node has changed and must be checked again.
 async fn untaint(nodes: &Api<Node>, node: &Node) -> anyhow::Result<bool> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     let rest: Vec<_> = taints.filter(|taint| taint.key != NOT_READY).collect();
@@ -76,7 +76,7 @@ fn is_tainted(node: &Node) -> bool {
     taints.into_iter().any(|taint| taint.key == NOT_READY)
 }
 
-/// A node without capacity of its own: kwok gives it room for a million pods.
+/// Returns a node without capacity: kwok sets one for a million pods.
 fn node(name: &str) -> anyhow::Result<Node> {
     Ok(serde_json::from_value(json!({
         "metadata": {

@@ -1,32 +1,31 @@
-//! What kind of plane is wanted.
+//! Settings of a control plane.
 
-/// Upstream's controllers that run next to ours by default: none of them owns workloads.
+/// Upstream controllers that run by default. None of them owns workloads.
 ///
-/// Without the first no pod is admitted, without the second no namespace ever goes away, and without
-/// the third nothing owned is removed with its owner.
+/// The first one admits pods, the second one completes the deletion of namespaces, and the third one deletes owned
+/// objects with their owners.
 pub const SUPPORTING_CONTROLLERS: [&str; 3] =
     ["serviceaccount-controller", "namespace-controller", "garbage-collector-controller"];
 
-/// The settings of a [`Plane`](crate::Plane).
+/// Settings of a [`ControlPlane`](crate::ControlPlane).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlPlaneOptions {
-    /// Upstream controllers to run, by canonical name; none at all when empty. Default:
-    /// [`SUPPORTING_CONTROLLERS`].
+    /// Upstream controllers to run, by canonical name; an empty list disables all. Default: [`SUPPORTING_CONTROLLERS`].
     pub upstream_controllers: Vec<String>,
-    /// Whether the scheduler runs. Default: yes.
+    /// Whether the scheduler runs. Default: true.
     pub scheduler: bool,
-    /// How many nodes kwok plays. Default: 3, enough to see spreading. With 0 kwok is not started
-    /// before [`Plane::add_nodes`](crate::Plane::add_nodes).
+    /// Number of nodes that kwok simulates. Default: 3, enough to observe spreading. With 0, kwok starts with the first
+    /// [`ControlPlane::add_nodes`](crate::ControlPlane::add_nodes).
     pub nodes: usize,
-    /// Requests per second granted to the supporting controllers and to the scheduler. Default:
-    /// 1,000, so that they are never what a test waits for.
+    /// Requests per second of the supporting controllers and of the scheduler. Default: 1,000, so that tests do not
+    /// wait for this limit.
     pub kube_api_qps: u32,
-    /// The burst on top of it. Default: 2,000.
+    /// Burst of these clients. Default: 2,000.
     pub kube_api_burst: u32,
-    /// Whether requests are authorised by RBAC, as in any real cluster. Default: yes. Without it
-    /// whoever has a certificate may do anything.
+    /// Whether RBAC authorizes requests, as in real clusters. Default: true. Without RBAC every certificate grants all
+    /// permissions.
     pub authorization_rbac: bool,
-    /// Further arguments of kube-apiserver, as `--name=value`. They win over the harness's own.
+    /// Additional arguments of kube-apiserver, as `--name=value`. They override the harness's arguments.
     pub extra_api_server_args: Vec<String>,
 }
 
@@ -45,28 +44,28 @@ impl Default for ControlPlaneOptions {
 }
 
 impl ControlPlaneOptions {
-    /// Replaces the upstream controllers that run.
+    /// Replaces the upstream controllers to run.
     #[must_use]
     pub fn upstream_controllers<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.upstream_controllers = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Says whether the scheduler runs.
+    /// Sets whether the scheduler runs.
     #[must_use]
     pub fn scheduler(mut self, runs: bool) -> Self {
         self.scheduler = runs;
         self
     }
 
-    /// Says how many nodes there are.
+    /// Sets the number of nodes.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
         self
     }
 
-    /// Says whether RBAC decides.
+    /// Sets whether RBAC authorizes requests.
     #[must_use]
     pub fn authorization_rbac(mut self, decides: bool) -> Self {
         self.authorization_rbac = decides;
@@ -80,7 +79,7 @@ impl ControlPlaneOptions {
         self
     }
 
-    /// Whether upstream's own `name` is among the controllers that run.
+    /// Returns whether the upstream controller `name` runs.
     pub(crate) fn runs_upstream(&self, name: &str) -> bool {
         self.upstream_controllers.iter().any(|controller| controller == name || controller == "*")
     }
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn star_runs_them_all() {
+    fn star_runs_all_upstream_controllers() {
         assert!(
             ControlPlaneOptions::default().upstream_controllers(["*"]).runs_upstream("replicaset-controller")
         );

@@ -1,4 +1,4 @@
-//! The keys and certificates of one plane: its own authority, and nothing signed by another.
+//! Keys and certificates of one control plane, signed by its own certificate authority.
 
 use std::fs;
 use std::io::Write;
@@ -14,10 +14,10 @@ use serde_json::json;
 
 use crate::layout::Layout;
 
-/// Where the API server finds itself named.
+/// Names in the API server's certificate.
 const SERVER_NAMES: [&str; 4] = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"];
 
-/// Signs the certificates of one plane.
+/// Signs the certificates of one control plane.
 #[derive(Debug)]
 pub(crate) struct CertificateAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -25,8 +25,8 @@ pub(crate) struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Makes the authority, the API server's certificate and the key pair for service account
-    /// tokens, and writes them into the `pki` folder.
+    /// Creates the certificate authority, the API server's certificate and the key pair for ServiceAccount tokens, and
+    /// writes them into the `pki` folder.
     pub(crate) fn create(layout: &Layout) -> anyhow::Result<Self> {
         let mut params = named("windlass-test-authority", None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -46,7 +46,7 @@ impl CertificateAuthority {
         Ok(authority)
     }
 
-    /// Writes a kubeconfig for `user`, in `group` if one is given, with its own certificate, as `identity`.
+    /// Writes a kubeconfig for `user`, in `group` if given, with its own certificate, as `identity`.
     pub(crate) fn kubeconfig(
         &self,
         identity: &str,
@@ -88,7 +88,7 @@ impl CertificateAuthority {
     }
 }
 
-/// A subject as Kubernetes reads it: the common name is the user, the organisation a group.
+/// Returns a subject in Kubernetes form: the common name is the user, the organization a group.
 fn named(user: &str, group: Option<&str>) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();

@@ -1,4 +1,4 @@
-//! A control plane: started, used, broken on purpose, stopped.
+//! A control plane: starting, using, interrupting and stopping it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,23 +25,22 @@ use crate::pki::CertificateAuthority;
 use crate::ports::Port;
 use crate::process::{Janitor, Process, Program};
 
-/// How long anything may take to become ready: thirty times what it takes on two idle cores, for
-/// machines that are busy building.
+/// Timeout of readiness: thirty times the duration on two idle cores, for machines that are busy building.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often what is awaited is looked at.
+/// Interval between two polls.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long a killed process may take to be gone.
+/// Time for a killed process to exit.
 const DYING: Duration = Duration::from_secs(10);
 
-/// How many ports are tried when others keep coming first.
+/// Number of ports to try if other processes occupy them.
 const PORT_ATTEMPTS: usize = 5;
 
 /// A running control plane. Dropping it kills all its processes and removes its files.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // In the order in which they go: the processes before the folders they write to.
+    // In drop order: processes before the folders they write to.
     api_server: Mutex<Option<Process>>,
     supporting_controllers: Option<Process>,
     scheduler: Option<Process>,
@@ -59,18 +58,18 @@ pub struct ControlPlane {
 
 // Starting and stopping.
 impl ControlPlane {
-    /// Starts a plane and returns when it is ready, about four seconds later; minutes later when the
-    /// binaries must first be built.
+    /// Starts a control plane and returns when it is ready, after about four seconds, or minutes if the binaries must
+    /// be built.
     ///
     /// # Errors
-    /// When a binary can be neither found nor built, and when a process ends or is not ready in two
-    /// minutes; the logs are then kept.
+    /// Returns an error if a binary can be neither found nor built, or a process exits or is not ready in two minutes;
+    /// the logs are then kept.
     ///
     /// # Cancel safety
-    /// A dropped start leaves nothing behind.
+    /// A dropped start leaves no processes and files.
     pub async fn start(options: ControlPlaneOptions) -> anyhow::Result<Self> {
         let assets = tokio::task::spawn_blocking(Assets::ensure).await??;
-        // Whoever installed one before us may keep it.
+        // A previously installed provider stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let ground = ControlPlaneFiles::prepare(assets)?;
         let layout = ground.layout.clone();
@@ -99,11 +98,11 @@ impl ControlPlane {
         plane.complete().await
     }
 
-    /// The plane that all tests of this process share, with the default options; started by the
-    /// first who asks. Any panic in the process keeps its logs.
+    /// Returns the control plane with default options that all tests of this process share. The first call starts it.
+    /// Any panic in the process keeps its logs.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the next who asks tries again.
+    /// Returns the errors of [`start`](Self::start); the next call tries again.
     pub async fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
         let start = || async {
@@ -114,10 +113,10 @@ impl ControlPlane {
         SHARED.get_or_try_init(start).await
     }
 
-    /// Stops everything and removes the plane's files, logs included unless they are to be kept.
+    /// Stops all processes and removes the files, including logs unless they are to be kept.
     ///
     /// # Errors
-    /// When a killed process does not go, or the files cannot be removed.
+    /// Returns an error if a killed process does not exit, or the files cannot be removed.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         let supporting = [self.supporting_controllers.take(), self.scheduler.take()];
         let mut processes: Vec<Process> = supporting.into_iter().flatten().collect();
@@ -136,9 +135,9 @@ impl ControlPlane {
         }
     }
 
-    /// Starts what works on the API server, and waits until it has begun to.
+    /// Starts the clients of the API server, and waits until they work.
     async fn complete(mut self) -> anyhow::Result<Self> {
-        // Marked before the plane is dropped, and its files with it.
+        // The logs are marked before drop removes the files.
         self.start_supporting().await.inspect_err(|_| self.keep_logs())?;
         Ok(self)
     }
@@ -171,25 +170,25 @@ impl ControlPlane {
     }
 }
 
-// Using it.
+// Using a control plane.
 impl ControlPlane {
-    /// The kubeconfig of an administrator.
+    /// Returns the kubeconfig of an administrator.
     #[must_use]
     pub fn kubeconfig_path(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// The socket on which etcd serves, without credentials.
+    /// Returns the socket on which etcd serves, without credentials.
     #[must_use]
     pub fn etcd_socket(&self) -> PathBuf {
         self.ground.layout.etcd_socket()
     }
 
-    /// A new kubeconfig for `user`, in `group` if one is given, who under RBAC may do only what is
-    /// bound to either. `name` names the file and may be used once per plane.
+    /// Creates a kubeconfig for `user`, in `group` if given, with only the RBAC permissions bound to either. `name` is
+    /// the name of the file and must be unique per control plane.
     ///
     /// # Errors
-    /// When the certificate cannot be made or written.
+    /// Returns an error if the certificate cannot be created or written.
     pub fn kubeconfig_for(&self, name: &str, user: &str, group: Option<&str>) -> anyhow::Result<PathBuf> {
         let path = self.ground.layout.kubeconfig(name);
         ensure!(!path.exists(), "there is a kubeconfig named {name} already");
@@ -197,28 +196,28 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// The settings of an administrator's client: no client-side limit and no retry, so that a test
-    /// sees every answer of the server.
+    /// Returns the settings of an administrator's client, without rate limit and retries, so that a test observes every
+    /// response of the server.
     #[must_use]
     pub fn config(&self) -> kube::Config {
         self.config.clone()
     }
 
-    /// A new client of an administrator, bound to the calling runtime.
+    /// Returns a new client of an administrator, bound to the calling runtime.
     ///
     /// # Panics
-    /// When the settings, from which a client has been made before, no longer make one.
-    // A client is made on the runtime that drives its connections, therefore `async`.
+    /// Panics if the settings are invalid, although a client was created from them at startup.
+    // Async, because a client must be created on the runtime that drives its connections.
     #[allow(clippy::unused_async)]
     pub async fn client(&self) -> Client {
-        Client::try_from(self.config()).expect("these settings made a client at the start")
+        Client::try_from(self.config()).expect("a client was created from these settings at startup")
     }
 
-    /// Creates a namespace that no other test has, whose name begins with `prefix`, and returns its
-    /// name once its `default` service account is there.
+    /// Creates a unique namespace with the name prefix `prefix`, and returns its name when its `default` ServiceAccount
+    /// exists.
     ///
     /// # Errors
-    /// When the API server refuses, or the account does not appear in two minutes.
+    /// Returns an error if the API server rejects the namespace, or the ServiceAccount does not appear in two minutes.
     pub async fn namespace(&self, prefix: &str) -> anyhow::Result<String> {
         let namespaces: Api<Namespace> = Api::all(self.client().await);
         let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
@@ -228,11 +227,11 @@ impl ControlPlane {
         Ok(name)
     }
 
-    /// Adds `count` nodes, named `node-0` and on, and returns when pods can be scheduled on them.
-    /// The first of them start kwok.
+    /// Adds `count` nodes, named `node-0` and so on, and returns when pods can be scheduled on them. The first nodes
+    /// start kwok.
     ///
     /// # Errors
-    /// When kwok does not start, or a node is not ready in two minutes.
+    /// Returns an error if kwok does not start, or a node is not ready in two minutes.
     pub async fn add_nodes(&self, count: usize) -> anyhow::Result<()> {
         if count == 0 {
             return Ok(());
@@ -253,12 +252,11 @@ impl ControlPlane {
         await_from(kwok, "new nodes take pods", async || nodes::settle(&api, &names, untainting).await).await
     }
 
-    /// Starts another of upstream's controller managers, with upstream's own defaults and without
-    /// leader election, for the controllers named and with the arguments given. It ends when the
-    /// value returned is dropped.
+    /// Starts another upstream controller manager with default settings and without leader election, for these
+    /// controllers and with these arguments. It is killed when the returned value is dropped.
     ///
     /// # Errors
-    /// When it cannot be started. What it makes of its arguments is in its log.
+    /// Returns an error if it cannot be started. Errors in its arguments are in its log.
     pub fn start_upstream_controllers(&self, controllers: &[&str], args: &[&str]) -> anyhow::Result<Process> {
         let rbac = self.options.authorization_rbac;
         let mut arguments = components::controller_manager(&self.ground.layout, controllers, rbac);
@@ -268,10 +266,10 @@ impl ControlPlane {
         self.ground.start_isolated(Binary::KubeControllerManager, &name, &arguments)
     }
 
-    /// Runs kubectl as an administrator and returns what it prints.
+    /// Runs kubectl as an administrator and returns its output.
     ///
     /// # Errors
-    /// When it fails; the error has what it complained of.
+    /// Returns an error with kubectl's error output if it fails.
     pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
         let output = tokio::process::Command::new(self.ground.assets.path(Binary::Kubectl))
             .env("KUBECONFIG", self.kubeconfig_path())
@@ -286,18 +284,18 @@ impl ControlPlane {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// The folder of the logs of all processes.
+    /// Returns the folder of the logs of all processes.
     #[must_use]
     pub fn logs_dir(&self) -> &Path {
         &self.logs
     }
 
-    /// Keeps the logs when the plane goes, and prints where they are.
+    /// Keeps the logs when the control plane is removed, and prints their location.
     pub fn keep_logs(&self) {
         logs::keep(self.ground.layout.run());
     }
 
-    /// From now on any panic in the process keeps the logs. For planes in statics: they are never dropped, so a panic
+    /// Keeps the logs after any panic in the process. For control planes in statics: they are never dropped, so a panic
     /// is the only sign of a failed test.
     pub fn keep_logs_on_panic(&self) {
         let run = self.ground.layout.run().to_owned();
@@ -308,7 +306,7 @@ impl ControlPlane {
         }));
     }
 
-    /// Starts `program`, with our environment, as a process that ends with us at the latest.
+    /// Starts `program` with the inherited environment, as a process that ends with this process.
     pub(crate) fn start_beside(&self, program: &Program, name: &str) -> anyhow::Result<Process> {
         self.ground.start(program, name)
     }
@@ -318,8 +316,7 @@ impl ControlPlane {
         self.ground.start_isolated(Binary::Kwok, "kwok", &arguments)
     }
 
-    /// Waits for the `default` service account of `namespace`, or creates it where upstream's
-    /// controller, which would, does not run.
+    /// Waits for the `default` ServiceAccount of `namespace`, or creates it if upstream's controller does not run.
     async fn await_service_account(&self, namespace: &str) -> anyhow::Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
         match &self.supporting_controllers {
@@ -332,12 +329,12 @@ impl ControlPlane {
     }
 }
 
-// Breaking it on purpose.
+// Interrupting a control plane.
 impl ControlPlane {
-    /// Kills the API server, as an outage does: connections break and new ones are refused.
+    /// Kills the API server to simulate an outage: connections break and new connections are refused.
     ///
     /// # Errors
-    /// When it is not running.
+    /// Returns an error if it is not running.
     pub async fn stop_api_server(&self) -> anyhow::Result<()> {
         let Some(server) = self.api_server.lock().await.take() else { bail!("no API server is running") };
         server.kill();
@@ -348,7 +345,7 @@ impl ControlPlane {
     /// Starts the API server again, on the same port and data, and returns when it is ready.
     ///
     /// # Errors
-    /// When it is running already, ends, or is not ready in two minutes.
+    /// Returns an error if it is already running, exits, or is not ready in two minutes.
     pub async fn start_api_server(&self) -> anyhow::Result<()> {
         let mut server = self.api_server.lock().await;
         ensure!(server.is_none(), "the API server is running");
@@ -365,20 +362,20 @@ impl Drop for ControlPlane {
     }
 }
 
-/// What processes stand on: binaries, folders, keys.
+/// Resources of the processes: binaries, folders and keys.
 #[derive(Debug)]
 struct ControlPlaneFiles {
     assets: Assets,
     layout: Layout,
     authority: CertificateAuthority,
-    /// Absent only while the plane stops.
+    /// `None` only while the control plane stops.
     janitor: Option<Janitor>,
 }
 
 impl ControlPlaneFiles {
     fn prepare(assets: Assets) -> anyhow::Result<Self> {
         let layout = Layout::create()?;
-        // From here on the folders go with us.
+        // From here on the folders are removed with this process.
         let janitor = Janitor::appoint(&assets.path(Binary::Supervise), layout.data(), layout.run())?;
         if logs::always_kept() {
             logs::keep(layout.run());
@@ -400,7 +397,7 @@ impl ControlPlaneFiles {
                 Err(error) => return Err(error),
             }
         }
-        bail!("others took {PORT_ATTEMPTS} ports in a row")
+        bail!("other processes occupied {PORT_ATTEMPTS} ports in a row")
     }
 
     fn write_kubeconfigs(&self, port: &Port) -> anyhow::Result<()> {
@@ -436,8 +433,7 @@ impl ControlPlaneFiles {
     }
 }
 
-/// Returns once `what` holds; fails when the process that is to bring it about ends before, or
-/// patience does.
+/// Waits until `holds` returns true. Fails if the process exits first, or after [`TIMEOUT`].
 async fn await_from(
     process: &Process,
     what: &str,
@@ -447,7 +443,7 @@ async fn await_from(
     let awaited = async {
         while !holds().await? {
             if let Some(status) = process.exited() {
-                bail!("{name} ended with {status}: {}", logs::tail(process.log()));
+                bail!("{name} exited with {status}: {}", logs::tail(process.log()));
             }
             tokio::time::sleep(POLL).await;
         }
@@ -455,13 +451,13 @@ async fn await_from(
     };
     match timeout(TIMEOUT, awaited).await {
         Ok(outcome) => outcome,
-        Err(_) => bail!("not after {TIMEOUT:?}: {what}; {name} says: {}", logs::tail(process.log())),
+        Err(_) => bail!("not within {TIMEOUT:?}: {what}; log of {name}: {}", logs::tail(process.log())),
     }
 }
 
 async fn answers_readyz(client: &Client) -> anyhow::Result<bool> {
     let readiness = http::Request::get("/readyz").body(Vec::new())?;
-    // A single answer may hang while the server starts; the next attempt does not.
+    // A single request can hang while the server starts; the next attempt succeeds.
     let answer = timeout(Duration::from_secs(2), client.request_text(readiness)).await;
     Ok(matches!(answer, Ok(Ok(_))))
 }
@@ -471,7 +467,7 @@ async fn create_default_account(accounts: &Api<ServiceAccount>) -> anyhow::Resul
     let account = ServiceAccount { metadata, ..ServiceAccount::default() };
     match accounts.create(&PostParams::default(), &account).await {
         Ok(_) => Ok(()),
-        // Another controller under test was faster.
+        // Another controller under test created it first.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err(error).context("creating the default service account"),
     }

@@ -1,9 +1,8 @@
-//! TCP ports for programs that must be told theirs.
+//! TCP ports for programs that need a port number.
 //!
-//! A port is taken from below the range that the kernel gives to outgoing connections, so no
-//! connection can snatch it, and held by a file lock for as long as the [`Port`] lives, so no other
-//! plane of this user gets it even while nothing listens there. Programs outside the harness may
-//! still come first; whoever starts a server looks for that and tries another port.
+//! Ports are below the kernel's ephemeral range, so no outgoing connection uses them. A file lock reserves a port as
+//! long as the [`Port`] exists, so no other control plane of this user uses it, even while no program listens on it.
+//! Programs outside the harness can still occupy it; the code that starts a server detects that and tries another port.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, bail};
 
-/// The ports to choose from: above the well-known ones, below Linux's ephemeral range.
+/// First port: above the well-known ports, below Linux's ephemeral range.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 10_000;
 
@@ -21,15 +20,15 @@ const COUNT: u16 = 10_000;
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
-    // The kernel releases the lock with the last handle, however the process ends. The file stays:
-    // removing a lock file would let two processes lock two files of one name.
+    // The kernel releases the lock with the last handle, even after a crash. The file stays: otherwise two processes
+    // could lock two files of the same name.
     _lock: File,
 }
 
 impl Port {
-    /// Reserves a port on which nothing listens.
+    /// Reserves a port on which no program listens.
     pub(crate) fn reserve() -> anyhow::Result<Self> {
-        // Processes start at different places, so that they seldom meet; correctness does not hang on it.
+        // Processes start at different positions to avoid contention; correctness does not depend on it.
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let folder = lock_folder()?;
         let start = std::process::id().wrapping_mul(97) % u32::from(COUNT);
@@ -47,14 +46,14 @@ impl Port {
         bail!("no free port between {FIRST} and {}", FIRST + COUNT - 1)
     }
 
-    /// The port's number.
+    /// Returns the port number.
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
 }
 
 fn lock_folder() -> anyhow::Result<PathBuf> {
-    // Per user, for one user's lock files cannot be opened by another.
+    // Per user, because a user cannot open the lock files of another user.
     let user = rustix::process::getuid().as_raw();
     let folder = std::env::temp_dir().join(format!("windlass-ports-{user}"));
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn port_somebody_listens_on_is_passed_over() {
+    fn port_in_use_is_skipped() {
         let taken = Port::reserve().unwrap().number();
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap();
         for _ in 0..COUNT / 100 {

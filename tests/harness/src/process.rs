@@ -1,9 +1,9 @@
-//! Programs that never outlive the process which started them.
+//! Programs that never outlive the process that started them.
 //!
-//! Each runs under `supervise`, which holds one end of a pipe whose other end is ours alone. When our
-//! process ends, even by `SIGKILL`, the kernel closes the pipe, and supervise kills the program's
-//! whole process group. Nothing here needs an async runtime: a process may be started under one and
-//! awaited under another, as tests that share a plane do.
+//! Each program runs under `supervise`, which holds one end of a pipe whose other end only this process holds. When
+//! this process ends, even by `SIGKILL`, the kernel closes the pipe, and supervise kills the program's process group.
+//! No async runtime is needed: a process can be started under one runtime and awaited under another, as tests that
+//! share a control plane do.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,29 +19,29 @@ use tokio::sync::watch;
 
 use crate::logs;
 
-/// What to run, and with which surroundings.
+/// A program to run, with arguments and environment.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
-    /// The whole environment; `None` inherits ours.
+    /// Complete environment; `None` inherits it.
     environment: Option<Vec<(OsString, OsString)>>,
 }
 
 impl Program {
-    /// A program that inherits our environment.
+    /// Creates a program that inherits the environment.
     pub(crate) fn new<A: Into<OsString>>(path: PathBuf, arguments: impl IntoIterator<Item = A>) -> Self {
         Self { path, arguments: arguments.into_iter().map(Into::into).collect(), environment: None }
     }
 
-    /// Gives it a home and nothing else of our environment: no proxy, no setting of the user's.
+    /// Replaces the environment by a home folder, so that no proxy and no user setting applies.
     pub(crate) fn isolated(mut self, home: &Path) -> Self {
         self.environment = Some(vec![("HOME".into(), home.into())]);
         self
     }
 }
 
-/// How far a process has come.
+/// State of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProcessPhase {
     Running,
@@ -61,7 +61,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program`; all it prints is appended to `log`.
+    /// Starts `program`; its output is appended to `log`.
     pub(crate) fn start(supervise: &Path, program: &Program, name: &str, log: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(supervise);
         command.arg(&program.path).args(&program.arguments);
@@ -84,35 +84,35 @@ impl Process {
         Ok(Self { name: name.to_owned(), pid, log: log.to_owned(), orders: Mutex::new(orders), life })
     }
 
-    /// The id of the program itself, as seen in `/proc`; not that of its supervisor.
+    /// Returns the process ID of the program itself, as in `/proc`, not of its supervisor.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What it was started as.
+    /// Returns the name of the process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file that holds all it prints.
+    /// Returns the file with its output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Asks it to end, by `SIGTERM`. Nothing happens when it has ended already.
+    /// Requests a graceful exit with `SIGTERM`. Has no effect after the program exited.
     pub fn terminate(&self) {
         self.order("term\n");
     }
 
-    /// Kills its process group, by `SIGKILL`. Nothing happens when it has ended already.
+    /// Kills its process group with `SIGKILL`. Has no effect after the program exited.
     pub fn kill(&self) {
         self.order("kill\n");
     }
 
-    /// Its exit status, once it has ended.
+    /// Returns the exit status, or `None` while the program runs.
     #[must_use]
     pub fn exited(&self) -> Option<ExitStatus> {
         match *self.life.borrow() {
@@ -122,20 +122,20 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended.
+    /// Waits until the program exits.
     ///
     /// # Errors
-    /// When it still runs after `within`, or its supervisor was killed.
+    /// Returns an error if it still runs after `within`, or its supervisor was killed.
     ///
     /// # Cancel safety
-    /// Nothing is lost: the status can be asked for again.
+    /// Cancel safe: a later call returns the status.
     pub async fn wait_exit(&self, within: Duration) -> anyhow::Result<ExitStatus> {
         let mut life = self.life.clone();
         let ended = life.wait_for(|life| *life != ProcessPhase::Running);
         let Ok(ended) = tokio::time::timeout(within, ended).await else {
             bail!("{} still runs after {within:?}: {}", self.name, logs::tail(&self.log));
         };
-        match *ended.map_err(|_| anyhow!("nobody awaits {} any more", self.name))? {
+        match *ended.map_err(|_| anyhow!("the thread that waits for {} has ended", self.name))? {
             ProcessPhase::Exited(status) => Ok(status),
             ProcessPhase::Running | ProcessPhase::Lost => bail!("the supervisor of {} was killed", self.name),
         }
@@ -143,33 +143,36 @@ impl Process {
 
     fn order(&self, order: &str) {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        // A broken pipe means that the supervisor is gone, and the program with it.
+        // A broken pipe means that the supervisor has exited, and the program with it.
         let _ = orders.write_all(order.as_bytes());
     }
 }
 
-/// Removes a plane's folders once our process has ended, this value is dropped, or
-/// [`finish`](Self::finish) is called.
+/// Removes a control plane's folders when this process ends, this value is dropped, or [`finish`](Self::finish) is
+/// called.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     supervisor: Option<Child>,
 }
 
 impl Janitor {
-    /// Appoints a janitor for the folder `data`, and for the folder `run` except for its logs if
-    /// they are marked to be kept.
+    /// Starts a janitor for the folder `data`, and for the folder `run` except for its logs if they are marked to be
+    /// kept.
     pub(crate) fn appoint(supervise: &Path, data: &Path, run: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(supervise);
         let arguments = [OsStr::new("-remove"), data.as_os_str(), OsStr::new("-remove-run"), run.as_os_str()];
-        // No log for its own complaints: it would lie in a folder that is removed.
+        // Without a log, because it would be in a folder that the janitor removes.
         command.args(arguments).stdout(Stdio::null()).stderr(Stdio::inherit());
         Ok(Self { supervisor: Some(spawn(&mut command)?) })
     }
 
-    /// Has the folders removed now, and waits for it; blocks the thread.
+    /// Removes the folders now and waits for completion; blocks the thread.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let status = self.dismiss()?;
-        ensure!(status.is_none_or(|status| status.success()), "the plane's folders could not be removed");
+        ensure!(
+            status.is_none_or(|status| status.success()),
+            "cannot remove the folders of the control plane"
+        );
         Ok(())
     }
 
@@ -182,13 +185,13 @@ impl Janitor {
 
 impl Drop for Janitor {
     fn drop(&mut self) {
-        // What it could not remove it has said itself.
+        // The janitor has printed its own errors.
         let _ = self.dismiss();
     }
 }
 
 fn spawn(command: &mut Command) -> anyhow::Result<Child> {
-    // In its own group a supervisor survives the Ctrl-C that ends us, and tidies up.
+    // In its own process group, a supervisor survives a Ctrl-C and cleans up.
     command
         .stdin(Stdio::piped())
         .process_group(0)
@@ -198,7 +201,7 @@ fn spawn(command: &mut Command) -> anyhow::Result<Child> {
 
 fn await_exit(mut reports: Lines<BufReader<ChildStdout>>, mut supervisor: Child) -> ProcessPhase {
     let status = read_report(&mut reports, "exited ");
-    // Reaped here, so that no zombie stays; its own status says nothing more.
+    // Reaped here to avoid a zombie; its status contains no further information.
     let _ = supervisor.wait();
     status.map_or(ProcessPhase::Lost, |raw| ProcessPhase::Exited(ExitStatus::from_raw(raw)))
 }

@@ -1,4 +1,4 @@
-//! Nothing outlives the process that started a plane, and a missing Go is said to be missing.
+//! Tests that no process outlives the process that started a control plane, and that a missing Go is reported.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long what must go may take to go.
+/// Timeout for processes to exit.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
@@ -21,18 +21,18 @@ fn killed_process_leaves_no_children_and_no_files() {
     let run = logs.parent().unwrap();
     let programs = processes_below(probe.id());
     // Six programs, each with its supervisor, and the janitor.
-    assert!(programs.len() >= 11, "expected a whole plane, found {programs:?}");
+    assert!(programs.len() >= 11, "expected a complete control plane, found {programs:?}");
     let data = data_folder(&programs);
 
     probe.kill().unwrap();
     probe.wait().unwrap();
 
-    until("every process is gone", || programs.iter().all(|pid| !is_alive(*pid)));
-    until("every file is gone", || !run.exists() && !data.exists());
+    until("every process has exited", || programs.iter().all(|pid| !is_alive(*pid)));
+    until("every file is removed", || !run.exists() && !data.exists());
 }
 
 #[test]
-fn program_that_ends_fails_the_start_in_its_own_words_and_leaves_the_logs() {
+fn exit_of_a_program_fails_the_start_and_keeps_the_logs() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_harness-probe"))
         .args(["hold", "serviceaccount-controller", "no-such-controller"])
@@ -40,7 +40,7 @@ fn program_that_ends_fails_the_start_in_its_own_words_and_leaves_the_logs() {
         .output()
         .unwrap();
     let complaint = String::from_utf8(output.stderr).unwrap();
-    assert!(complaint.contains("kube-controller-manager ended"), "{complaint}");
+    assert!(complaint.contains("kube-controller-manager exited"), "{complaint}");
     assert!(complaint.contains("not in the list of known controllers"), "{complaint}");
     let kept =
         complaint.split_once("logs are kept in ").expect("the folder is named").1.lines().next().unwrap();
@@ -49,14 +49,14 @@ fn program_that_ends_fails_the_start_in_its_own_words_and_leaves_the_logs() {
 
 // parity: manager-client-envtest
 #[test]
-fn missing_go_is_named_with_what_to_install() {
+fn missing_go_is_reported_with_the_remedy() {
     let complaint = complaint_of_assets(Path::new("/nonexistent"));
     assert!(complaint.contains("`go` was not found"), "{complaint}");
     assert!(complaint.contains("install Go 1.26 or later"), "{complaint}");
 }
 
 #[test]
-fn go_that_is_too_old_is_told_apart_from_a_missing_one() {
+fn too_old_go_is_distinguished_from_missing_go() {
     let folder = tempfile::tempdir().unwrap();
     write_script(&folder.path().join("go"), "#!/bin/sh\necho go1.25.3\n");
     let complaint = complaint_of_assets(folder.path());
@@ -65,7 +65,7 @@ fn go_that_is_too_old_is_told_apart_from_a_missing_one() {
 }
 
 #[test]
-fn go_that_refuses_is_quoted() {
+fn error_of_go_is_quoted() {
     let folder = tempfile::tempdir().unwrap();
     write_script(&folder.path().join("go"), "#!/bin/sh\necho no toolchain today >&2\nexit 1\n");
     let complaint = complaint_of_assets(folder.path());
@@ -73,7 +73,7 @@ fn go_that_refuses_is_quoted() {
     assert!(complaint.contains("install Go 1.26 or later"), "{complaint}");
 }
 
-/// What finding the binaries says with an empty cache and only `path` to look for programs in.
+/// Returns the error of finding the binaries with an empty cache and only `path` as `PATH`.
 fn complaint_of_assets(path: &Path) -> String {
     let cache = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_harness-probe"))
@@ -93,15 +93,15 @@ fn write_script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Waits until the probe's plane is ready; returns its folder of logs.
+/// Waits until the probe's control plane is ready. Returns its log folder.
 fn await_plane(probe: &mut Child) -> PathBuf {
     let mut lines = BufReader::new(probe.stdout.take().unwrap()).lines();
-    let logs = lines.next().expect("the probe has a plane").unwrap();
+    let logs = lines.next().expect("the probe has a control plane").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     PathBuf::from(logs)
 }
 
-/// All descendants of a process.
+/// Returns all descendants of a process.
 fn processes_below(ancestor: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .unwrap()
@@ -122,19 +122,19 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat_field(pid, 1)?.parse().ok()
 }
 
-/// A zombie counts as gone: it is what is left until its parent looks.
+/// A zombie counts as exited: it only remains until its parent reaps it.
 fn is_alive(pid: u32) -> bool {
     stat_field(pid, 0).is_some_and(|state| state != "Z")
 }
 
-/// A field of `/proc/<pid>/stat`, counted after the name, which may hold blanks itself.
+/// Returns a field of `/proc/<pid>/stat`, counted after the name, which can contain spaces.
 fn stat_field(pid: u32, index: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(index).map(String::from)
 }
 
-/// Where the plane's etcd keeps its data.
+/// Returns the data folder of the control plane's etcd.
 fn data_folder(programs: &[u32]) -> PathBuf {
     let argument = programs.iter().find_map(|pid| {
         let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;

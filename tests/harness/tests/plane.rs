@@ -1,4 +1,4 @@
-//! What a plane promises to the tests that use it.
+//! Tests of a control plane's guarantees.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use kube::{Api, Client};
 use serde_json::json;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
-/// Far longer than anything here takes, on a machine that is busy with other things too.
+/// Generous timeout, for machines that are busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 // parity: manager-client-envtest
 #[tokio::test]
-async fn pod_in_a_fresh_namespace_is_scheduled_and_becomes_ready_with_an_address() -> anyhow::Result<()> {
+async fn pod_in_a_new_namespace_becomes_ready_with_an_address() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("pods").await?;
     let client = plane.client().await;
@@ -41,7 +41,7 @@ async fn namespaces_with_one_prefix_differ_and_end_when_deleted() -> anyhow::Res
     ensure!(first != second, "{first} was given out twice");
     let namespaces: Api<Namespace> = Api::all(plane.client().await);
     namespaces.delete(&first, &DeleteParams::default()).await?;
-    eventually("the namespace is gone", async || {
+    eventually("the namespace is deleted", async || {
         Ok(namespaces.get_opt(&first).await?.is_none().then_some(()))
     })
     .await
@@ -55,13 +55,15 @@ async fn owned_objects_are_collected_with_their_owner() -> anyhow::Result<()> {
     let uid = owner.metadata.uid.context("a created object has a uid")?;
     maps.create(&PostParams::default(), &config_map("owned", &[("owner", &uid)])).await?;
     maps.delete("owner", &DeleteParams::background()).await?;
-    eventually("the owned object is gone", async || Ok(maps.get_opt("owned").await?.is_none().then_some(())))
-        .await
+    eventually("the owned object is deleted", async || {
+        Ok(maps.get_opt("owned").await?.is_none().then_some(()))
+    })
+    .await
 }
 
 // parity: manager-client-envtest
 #[tokio::test]
-async fn api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result<()> {
+async fn api_server_restarts_on_its_port_with_its_data() -> anyhow::Result<()> {
     let plane = ControlPlane::start(ControlPlaneOptions::default().nodes(0).scheduler(false)).await?;
     let client = plane.client().await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
@@ -79,7 +81,7 @@ async fn api_server_comes_back_on_its_port_with_its_data() -> anyhow::Result<()>
 }
 
 #[tokio::test]
-async fn plane_without_upstream_controllers_still_admits_pods() -> anyhow::Result<()> {
+async fn control_plane_without_upstream_controllers_admits_pods() -> anyhow::Result<()> {
     let options = ControlPlaneOptions::default().upstream_controllers([""; 0]).authorization_rbac(false);
     let plane = ControlPlane::start(options.nodes(1)).await?;
     let namespace = plane.namespace("bare").await?;
@@ -90,7 +92,7 @@ async fn plane_without_upstream_controllers_still_admits_pods() -> anyhow::Resul
 }
 
 #[tokio::test]
-async fn upstreams_own_controllers_run_beside_and_end_when_dropped() -> anyhow::Result<()> {
+async fn additional_upstream_controllers_stop_when_dropped() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("upstream").await?;
     let upstream =
@@ -111,7 +113,7 @@ async fn upstreams_own_controllers_run_beside_and_end_when_dropped() -> anyhow::
     plane.kubectl(&args).await?;
 
     drop(upstream);
-    eventually("the process is gone", async || Ok(is_gone(pid).then_some(()))).await
+    eventually("the process has exited", async || Ok(is_gone(pid).then_some(()))).await
 }
 
 #[tokio::test]
@@ -124,11 +126,11 @@ async fn program_ends_with_its_supervisor() -> anyhow::Result<()> {
     let killed = std::process::Command::new("kill").args(["-KILL", supervisor]).status()?;
     ensure!(killed.success(), "the supervisor was killed");
     ensure!(program.wait_exit(TIMEOUT).await.is_err(), "its end could not be seen");
-    eventually("the program is gone", async || Ok(is_gone(program.pid()).then_some(()))).await
+    eventually("the program has exited", async || Ok(is_gone(program.pid()).then_some(()))).await
 }
 
 #[tokio::test]
-async fn program_asked_to_end_reports_how_it_ended() -> anyhow::Result<()> {
+async fn terminated_program_reports_its_exit_status() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let program = plane.start_upstream_controllers(&["ttl-controller"], &[])?;
     ensure!(program.exited().is_none(), "it runs");
@@ -139,7 +141,7 @@ async fn program_asked_to_end_reports_how_it_ended() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn identity_may_do_only_what_is_bound_to_it() -> anyhow::Result<()> {
+async fn identity_has_only_permissions_bound_to_it() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let path = plane.kubeconfig_for("nobody", "nobody", None)?;
     let config = kube::Config::from_custom_kubeconfig(
@@ -150,12 +152,12 @@ async fn identity_may_do_only_what_is_bound_to_it() -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, "default");
     match pods.get("any").await {
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
-        other => anyhow::bail!("nobody was answered {other:?}"),
+        other => anyhow::bail!("unexpected response for an unprivileged user: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn stopped_plane_leaves_no_files_and_one_to_be_examined_leaves_its_logs() -> anyhow::Result<()> {
+async fn stopped_control_plane_leaves_only_logs_to_be_kept() -> anyhow::Result<()> {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     let forgotten = ControlPlane::start(options.clone()).await?;
     let logs = forgotten.logs_dir().to_owned();
@@ -193,7 +195,7 @@ fn command_of(pid: u32) -> std::io::Result<String> {
     std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
 }
 
-/// Whether a process has ended; one that nobody has reaped yet has no command line any more.
+/// Returns whether a process has exited; a zombie has no command line.
 fn is_gone(pid: u32) -> bool {
     command_of(pid).map_or(true, |command| command.is_empty())
 }

@@ -1,16 +1,15 @@
-//! The fan-out of an informer under every order in which a few threads can take its lock: nothing is lost, nobody
-//! hangs, nobody removed is told anything.
+//! Models of an informer's fan-out under every interleaving of a few threads: no event is lost, no thread hangs, and no
+//! removed handler receives an event.
 //!
-//! The modules of `windlass-informer` that fan out are compiled once more here, with loom's lock in place of the
-//! standard library's; so this is the code that runs, not a copy of it. The queue has its models next to its code, in
+//! The fan-out modules of `windlass-informer` are compiled here again, with loom's lock in place of the standard
+//! library's, so the models run the actual code. The models of the queue are next to its code, in
 //! `runtime/workqueue/tests/models`.
 //!
-//! What they do not see: the insides of tokio's `Notify` and of the cells of `windlass-env`, which are steps of one
-//! piece here.
+//! The internals of tokio's `Notify` and of the cells of `windlass-env` are atomic steps in these models.
 
-// Checked as a test by who checks all targets, it is empty: the modules it borrows would bring their own tests along.
+// Empty in a check of all targets as tests: the included modules contain their own tests.
 #![cfg(not(test))]
-// The models use a part of what the modules offer.
+// The models use only a part of the modules.
 #![allow(dead_code, unreachable_pub, unused_imports, missing_docs)]
 
 #[path = "../../../runtime/informer/src/handler.rs"]
@@ -19,18 +18,18 @@ mod handler;
 mod processor;
 pub mod scenarios;
 
-/// Whom a resync is for.
+/// Target of a resync.
 mod delta_fifo {
     pub(crate) use windlass_informer::delta_fifo::ResyncTarget;
 }
 
-/// The lock that loom schedules.
+/// Lock that loom schedules.
 mod lock {
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
 
 mod sync {
-    /// Lets another thread run.
+    /// Yields to another thread.
     pub(crate) async fn yield_now() {
         loom::thread::yield_now();
     }

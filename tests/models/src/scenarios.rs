@@ -1,4 +1,4 @@
-//! What threads do to one listener.
+//! Scenarios of threads that use one listener.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::processor::{HandlerControl as _, HandlerState, Listener};
 
 type Told = Arc<Mutex<Vec<String>>>;
 
-/// Runs `scenario` in every order in which no thread is interrupted more than `interruptions` times.
+/// Runs `scenario` in every order in which each thread is preempted at most `interruptions` times.
 fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
     builder.check(scenario);
 }
 
-/// Whether somebody was woken. No step of loom's: wakers are cloned and dropped under locks of tokio's that loom knows
-/// nothing of, and a thread that were interrupted there would block all others forever.
+/// Whether the waker was called. Not a loom type: tokio clones and drops wakers under locks that loom does not know,
+/// and a thread preempted there would block all others forever.
 struct Woken(PlainBool);
 
 impl Wake for Woken {
@@ -33,7 +33,7 @@ impl Wake for Woken {
     }
 }
 
-/// Polls whenever it is woken. Who is never woken again runs into loom's bound of steps, and fails.
+/// Polls a future whenever it is woken. Without a wakeup the model fails at loom's step limit.
 fn block_on<F: Future>(future: F) -> F::Output {
     let (mut future, woken) = (pin!(future), Arc::new(Woken(PlainBool::new(true))));
     let waker = Waker::from(Arc::clone(&woken));
@@ -74,7 +74,7 @@ fn brief(event: &Event<u64>) -> String {
     }
 }
 
-/// The handler's thread: it notes what it is told, until it is removed.
+/// Runs the handler's thread, which records its events until it is removed.
 fn run(listener: &Arc<Listener<u64>>) -> (thread::JoinHandle<()>, Told) {
     let told = Told::default();
     let (listener, notes) = (Arc::clone(listener), Arc::clone(&told));
@@ -87,8 +87,8 @@ fn synced(listener: &Listener<u64>) -> bool {
     state == Ok(HandlerState::Synced)
 }
 
-/// Changes that one thread queues while the handler takes them come all, in order, and before the handler is synced.
-pub fn every_change_is_told_in_order_before_the_handler_is_synced() {
+/// Changes that one thread queues during delivery are all delivered, in order, before the handler is synced.
+pub fn changes_are_delivered_in_order_before_the_handler_is_synced() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
         let (running, told) = run(&listener);
@@ -99,7 +99,7 @@ pub fn every_change_is_told_in_order_before_the_handler_is_synced() {
         listener.initial_list_ended();
         assert!(synced(&listener));
         let mut seen = told.lock().unwrap().clone();
-        let of_b = seen.iter().position(|event| event == "+7").expect("the other key is told of too");
+        let of_b = seen.iter().position(|event| event == "+7").expect("an event for the other key");
         seen.remove(of_b);
         assert_eq!(seen, ["+1", "1>2"]);
         listener.detach();
@@ -107,8 +107,8 @@ pub fn every_change_is_told_in_order_before_the_handler_is_synced() {
     });
 }
 
-/// A snapshot is told before what was queued behind it, and the handler is not synced before both.
-pub fn snapshot_is_told_before_what_comes_behind_it() {
+/// The snapshot is delivered before changes queued behind it, and the handler is synced only after both.
+pub fn snapshot_is_delivered_before_changes_behind_it() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
         let (running, told) = run(&listener);
@@ -122,8 +122,8 @@ pub fn snapshot_is_told_before_what_comes_behind_it() {
     });
 }
 
-/// Whenever a handler is removed, its thread ends, and says so; and it is never synced afterwards.
-pub fn removed_handler_ends_whatever_is_queued_meanwhile() {
+/// The thread of a removed handler always ends and reports it, and the handler is never synced afterwards.
+pub fn removed_handler_ends_with_changes_queued() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
         let (running, _told) = run(&listener);
@@ -139,19 +139,19 @@ pub fn removed_handler_ends_whatever_is_queued_meanwhile() {
         remover.join().unwrap();
         running.join().unwrap();
         assert_eq!(listener.state().get(), HandlerState::Gone);
-        assert_eq!(Arc::strong_count(&pinned), 1, "what nobody will be told is not kept");
+        assert_eq!(Arc::strong_count(&pinned), 1, "undeliverable objects are dropped");
     });
 }
 
-/// Once a handler is said to be gone, it is told nothing, not even what was in hand.
-pub fn who_is_gone_is_told_nothing() {
+/// After a handler is reported as removed, it receives no event, not even one in progress.
+pub fn removed_handler_receives_no_event() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
         let (gone, told_after) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let runner = thread::spawn({
             let (listener, gone, told_after) =
                 (Arc::clone(&listener), Arc::clone(&gone), Arc::clone(&told_after));
-            // Noted and not asserted: what a handler panics with is caught.
+            // Recorded and not asserted, because panics of handlers are caught.
             let handler = move |_: &Event<u64>| {
                 if gone.load(Ordering::SeqCst) {
                     told_after.store(true, Ordering::SeqCst);
@@ -172,12 +172,12 @@ pub fn who_is_gone_is_told_nothing() {
         gone.store(true, Ordering::SeqCst);
         queuer.join().unwrap();
         runner.join().unwrap();
-        assert!(!told_after.load(Ordering::SeqCst), "told after its end");
+        assert!(!told_after.load(Ordering::SeqCst), "event after its removal");
     });
 }
 
-/// A handler that is to miss nothing gets everything in order, or is ended and says why; nothing in between.
-pub fn bounded_handler_gets_everything_or_is_ended() {
+/// A handler with `EveryEvent` delivery receives all events in order, or is removed with a reason.
+pub fn bounded_handler_receives_all_events_or_is_removed() {
     in_every_order(3, || {
         let listener = listener(Delivery::EveryEvent { bound: 1 });
         let (running, told) = run(&listener);

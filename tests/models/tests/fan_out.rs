@@ -1,28 +1,28 @@
-//! Each scenario in every order; they are told in `src/scenarios.rs`.
+//! Runs each scenario of `src/scenarios.rs` in every order.
 
 use windlass_models::scenarios;
 
 #[test]
-fn every_change_is_told_in_order_before_the_handler_is_synced() {
-    scenarios::every_change_is_told_in_order_before_the_handler_is_synced();
+fn changes_are_delivered_in_order_before_the_handler_is_synced() {
+    scenarios::changes_are_delivered_in_order_before_the_handler_is_synced();
 }
 
 #[test]
-fn snapshot_is_told_before_what_comes_behind_it() {
-    scenarios::snapshot_is_told_before_what_comes_behind_it();
+fn snapshot_is_delivered_before_changes_behind_it() {
+    scenarios::snapshot_is_delivered_before_changes_behind_it();
 }
 
 #[test]
-fn removed_handler_ends_whatever_is_queued_meanwhile() {
-    scenarios::removed_handler_ends_whatever_is_queued_meanwhile();
+fn removed_handler_ends_with_changes_queued() {
+    scenarios::removed_handler_ends_with_changes_queued();
 }
 
 #[test]
-fn who_is_gone_is_told_nothing() {
-    scenarios::who_is_gone_is_told_nothing();
+fn removed_handler_receives_no_event() {
+    scenarios::removed_handler_receives_no_event();
 }
 
 #[test]
-fn bounded_handler_gets_everything_or_is_ended() {
-    scenarios::bounded_handler_gets_everything_or_is_ended();
+fn bounded_handler_receives_all_events_or_is_removed() {
+    scenarios::bounded_handler_receives_all_events_or_is_removed();
 }

@@ -1,13 +1,14 @@
 //! Defects that the checks of the tests must report, as mutations of the source.
 //!
 //! `cargo xtask mutants` copies the workspace, applies all mutations to the copy, and runs the tests in
-//! `tests/mutants/tests/hunts/` there. Each defect is behind [`has_defect`], so that one build contains all of them and a
-//! hunt turns on one.
+//! `tests/mutants/tests/hunts/` there. Each defect is behind [`has_defect`], so that one build contains all of them and
+//! a hunt activates one.
 //!
 //! Guarantees:
 //! - The workspace itself contains neither a defect nor a switch.
-//! - A mutation replaces a text that occurs exactly once; otherwise it is an error that names the mutation and the file.
-//! - A defect is active on the thread of [`with_defects`] only, and until it returns.
+//! - A mutation replaces a text that occurs exactly once; otherwise it is an error that names the mutation and the
+//!   file.
+//! - A defect is active only on the thread of [`with_defects`], and only until it returns.
 
 mod mutations;
 #[cfg(test)]
@@ -24,13 +25,13 @@ thread_local! {
 /// A replacement of text in one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutation {
-    /// The name of the defect, or of the preparation that all defects need.
+    /// Name of the defect, or of the preparation that all defects need.
     pub name: &'static str,
-    /// Relative to the root of the workspace.
+    /// Path relative to the root of the workspace.
     pub file: &'static str,
-    /// Occurs exactly once in the file.
+    /// Text that occurs exactly once in the file.
     pub before: &'static str,
-    /// Replaces `before`.
+    /// Replacement of `before`.
     pub after: &'static str,
 }
 
@@ -41,11 +42,11 @@ pub struct Mutation {
      tests/mutants/src/mutations/"
 )]
 pub struct NotOnce {
-    /// The name of the mutation.
+    /// Name of the mutation.
     pub name: &'static str,
-    /// Its file.
+    /// File of the mutation.
     pub file: &'static str,
-    /// The number of occurrences.
+    /// Number of occurrences.
     pub times: usize,
 }
 
@@ -63,7 +64,7 @@ impl Mutation {
     }
 }
 
-/// Whether this defect is active on this thread. Mutated code asks.
+/// Returns whether this defect is active on this thread. Mutated code calls it.
 pub fn has_defect(name: &str) -> bool {
     ACTIVE.get().contains(&name)
 }
@@ -71,7 +72,7 @@ pub fn has_defect(name: &str) -> bool {
 /// Runs `run` with these defects.
 ///
 /// # Panics
-/// If a defect is not listed.
+/// Panics if a defect is not listed.
 pub fn with_defects<T>(names: &'static [&'static str], run: impl FnOnce() -> T) -> T {
     struct Restore(&'static [&'static str]);
     impl Drop for Restore {
@@ -80,7 +81,7 @@ pub fn with_defects<T>(names: &'static [&'static str], run: impl FnOnce() -> T) 
         }
     }
     for name in names {
-        assert!(defects().contains(name), "no mutation is called {name:?}");
+        assert!(defects().contains(name), "no mutation is named {name:?}");
     }
     let _restore = Restore(ACTIVE.replace(names));
     run()

@@ -1,4 +1,4 @@
-//! The list of mutations: preparations first, then the defects by the part of the runtime that has them.
+//! List of mutations: preparations first, then the defects by the affected part of the runtime.
 
 mod controllers;
 mod election;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use crate::Mutation;
 
-/// What all defects need: packages that cargo distinguishes from those of the original, and the switch where mutated
-/// code can reach it.
+/// Mutations for all defects: packages that cargo distinguishes from the original ones, and access to the switch from
+/// mutated code.
 const PREPARATIONS: &[Mutation] = &[
     Mutation {
         name: "version of the copy",
@@ -35,12 +35,12 @@ const PREPARATIONS: &[Mutation] = &[
 const DEFECTS: [&[Mutation]; 4] =
     [workqueue::DEFECTS, informer::DEFECTS, election::DEFECTS, controllers::DEFECTS];
 
-/// Every mutation, in the order in which they are applied.
+/// Returns every mutation in the order of application.
 pub fn mutations() -> impl Iterator<Item = &'static Mutation> {
     PREPARATIONS.iter().chain(DEFECTS.into_iter().flatten())
 }
 
-/// The names of the defects; one defect can take several mutations.
+/// Returns the names of the defects; one defect can consist of several mutations.
 pub fn defects() -> Vec<&'static str> {
     let names: BTreeSet<_> = DEFECTS.into_iter().flatten().map(|mutation| mutation.name).collect();
     names.into_iter().collect()

@@ -1,4 +1,4 @@
-//! Many random plans of one simulation, on every core.
+//! Runs many random plans of one simulation on all cores.
 
 #![expect(clippy::print_stdout, reason = "the rate and the failed plans are part of the result")]
 
@@ -10,23 +10,23 @@ use windlass_testing::{Cluster, FaultPlan, Report, Simulation, shrink};
 
 use crate::wanted;
 
-/// How many plans may fail before the others are spared.
+/// Number of failed plans after which the remaining plans are skipped.
 const ENOUGH: u64 = 5;
-/// After how many plans the rate is printed.
+/// Number of plans between two outputs of the rate.
 const NOTE_INTERVAL: u64 = 250;
 
-/// Runs `WINDLASS_PLANS` random plans (default `plans`) from seed `WINDLASS_SEED` on and returns their reports. Each plan must
-/// end in the state of the run without faults. A plan that fails is shortened and printed.
+/// Runs `WINDLASS_PLANS` random plans (default `plans`) from seed `WINDLASS_SEED` on and returns their reports. Each
+/// plan must end in the state of the run without faults. A failed plan is shrunk and printed.
 ///
 /// # Panics
-/// When a plan fails, or the run without faults.
+/// Panics if a plan fails, or the run without faults.
 pub fn campaign<S, A>(plans: u64, simulation: S, script: A) -> Vec<Report>
 where
     S: Fn(u64) -> Simulation + Sync,
     A: AsyncFn(Cluster) + Sync,
 {
     let (plans, first): (u64, u64) = (wanted("WINDLASS_PLANS", plans), wanted("WINDLASS_SEED", 1));
-    assert!(plans > 0, "no plan proves nothing");
+    assert!(plans > 0, "a campaign needs at least one plan");
     let campaign = Campaign {
         first,
         plans,
@@ -38,7 +38,7 @@ where
         begun: Instant::now(),
     };
     let quiet = (campaign.simulation)(first).plan(FaultPlan::quiet(first)).run(&campaign.script);
-    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work(&quiet)))));
     let failed = campaign.failed.into_inner();
@@ -63,7 +63,7 @@ where
     S: Fn(u64) -> Simulation + Sync,
     A: AsyncFn(Cluster) + Sync,
 {
-    /// Takes plans until there are none, or enough of them failed.
+    /// Runs plans until none is left, or the limit of failed plans is reached.
     fn work(&self, quiet: &Report) {
         loop {
             let taken = self.taken.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +82,7 @@ where
     }
 
     fn note(&self, mut report: Report) {
-        // The final state is large and was compared already.
+        // The final state is large, and has been compared.
         report.state = Default::default();
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.push(report);

@@ -1,4 +1,4 @@
-//! A user with a few habits, and the objects that the scripts begin with.
+//! A user with common operations, and the objects with which the scripts begin.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, Service};
@@ -7,24 +7,24 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use windlass_testing::{Cluster, Simulation, Snapshot};
 
-/// The namespace of every script.
+/// Namespace of every script.
 pub const NAMESPACE: &str = "shop";
 
-/// The world of these simulations: two replicas, whose caches are compared with what the server holds.
+/// Returns a simulation with two replicas, whose caches are compared with the server.
 pub fn simulation(seed: u64) -> Simulation {
     let resources = ["replicasets", "services", "endpoints"];
     let simulation = Simulation::of(seed).resources(resources);
     simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
 }
 
-/// Whoever writes the objects that controllers follow.
+/// User that writes the objects that controllers reconcile.
 #[derive(Clone, Debug)]
 pub struct User {
     cluster: Cluster,
 }
 
 impl User {
-    /// Whoever plays in this cluster.
+    /// Returns the user of this cluster.
     pub fn of(cluster: &Cluster) -> Self {
         User { cluster: cluster.clone() }
     }
@@ -35,12 +35,12 @@ impl User {
         self.cluster.create(&namespace).await;
     }
 
-    /// Creates a ReplicaSet of that many pods, labeled `app=<app>` and `set=<name>`.
+    /// Creates a ReplicaSet with that many pods, labeled `app=<app>` and `set=<name>`.
     pub async fn replica_set(&self, name: &str, app: &str, replicas: i32) {
         self.cluster.create(&replica_set(name, app, replicas)).await;
     }
 
-    /// Creates a Service of the pods with these labels.
+    /// Creates a Service that selects the pods with these labels.
     pub async fn service(&self, name: &str, selector: Value) {
         let service: Service = object(json!({
             "metadata": { "name": name, "namespace": NAMESPACE },
@@ -49,7 +49,7 @@ impl User {
         self.cluster.create(&service).await;
     }
 
-    /// Wants another number of pods.
+    /// Sets the desired number of pods.
     pub async fn scale(&self, name: &str, replicas: i32) {
         self.cluster.note(format!("the user scales {name} to {replicas}"));
         let change = |set: &mut ReplicaSet| {
@@ -58,7 +58,7 @@ impl User {
         self.change(name, change).await;
     }
 
-    /// Lets a Service select other pods.
+    /// Changes the selector of a Service.
     pub async fn select(&self, name: &str, selector: Value) {
         let change = |service: &mut Service| {
             service.spec.get_or_insert_default().selector = Some(object(selector.clone()));
@@ -66,7 +66,7 @@ impl User {
         self.change(name, change).await;
     }
 
-    /// Puts a label on the first of the ready pods of a set.
+    /// Sets a label on the first ready pod of a set.
     pub async fn relabel_one(&self, set: &str, label: &str, value: &str) {
         let pod = self.ready_pods(&self.cluster.snapshot(), set).into_iter().next();
         let pod = pod.expect("the script waits for a ready pod first");
@@ -76,7 +76,7 @@ impl User {
         self.change(&pod, change).await;
     }
 
-    /// Deletes something.
+    /// Deletes an object.
     pub async fn delete<K>(&self, name: &str)
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
@@ -91,7 +91,7 @@ impl User {
         }
     }
 
-    /// Waits until so many pods of a set are ready, and there are no others of it.
+    /// Waits until exactly this many pods of a set exist and are ready.
     pub async fn ready(&self, set: &str, count: usize) {
         let what = format!("{count} ready pods of {set}");
         let wanted = |world: &Snapshot| {
@@ -100,13 +100,13 @@ impl User {
         self.cluster.eventually(&what, wanted).await;
     }
 
-    /// Waits until a Service has so many ready addresses.
+    /// Waits until a Service has this many ready addresses.
     pub async fn addresses(&self, service: &str, count: usize) {
         let what = format!("{count} addresses of {service}");
         self.cluster.eventually(&what, |world| addresses(world, service) == count).await;
     }
 
-    /// The names of the ready pods of a set.
+    /// Returns the names of the ready pods of a set.
     pub fn ready_pods(&self, world: &Snapshot, set: &str) -> Vec<String> {
         let ready = pods_of(world, set).filter(|pod| is_ready(pod));
         ready.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect()
@@ -150,7 +150,7 @@ fn addresses(world: &Snapshot, service: &str) -> usize {
     subsets.map_or(0, |subsets| subsets.iter().map(addresses).sum())
 }
 
-/// A ReplicaSet of that many pods, in the namespace of every script.
+/// Returns a ReplicaSet with that many pods, in the namespace of every script.
 pub fn replica_set(name: &str, app: &str, replicas: i32) -> ReplicaSet {
     let labels = json!({ "app": app, "set": name });
     let container = json!({
@@ -166,10 +166,10 @@ pub fn replica_set(name: &str, app: &str, replicas: i32) -> ReplicaSet {
     }))
 }
 
-/// An object, from JSON.
+/// Creates an object from JSON.
 ///
 /// # Panics
-/// When it is none of its type.
+/// Panics if the JSON does not match the type.
 pub fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of its type")
 }

@@ -1,7 +1,8 @@
-//! A controller that creates one Secret with a generated name for each generation of a ConfigMap, over each form of cache.
+//! A controller that creates one Secret with a generated name for each generation of a ConfigMap, with each form of
+//! cache.
 //!
-//! The server accepts every create with `generateName`, so only read-your-writes prevents a second child: no conflict of
-//! names hides a reconcile that runs on an old cache.
+//! The server accepts every create with `generateName`, so only read-your-writes prevents a second child: no name
+//! conflict hides a reconcile on a stale cache.
 
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,23 +22,23 @@ use windlass_testing::{Cluster, Simulation, Snapshot};
 
 use crate::fixtures::{NAMESPACE, object};
 
-/// The label of every child. The selected cache selects it.
+/// Label of every child. The selected cache selects it.
 const MADE: (&str, &str) = ("made-by", "generator");
-/// The label that names the parent.
+/// Label with the name of the parent.
 const PARENT: &str = "parent";
-/// The label that names the generation.
+/// Label with the generation.
 const GENERATION: &str = "generation";
-/// How long after a create the controller reconciles the key again.
+/// Delay after a create until the controller reconciles the key again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What the cache of the children holds.
+/// Form of the cache of the children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheForm {
     /// All objects of the kind.
     Plain,
     /// The namespaces that the process is configured with.
     Namespaced,
-    /// The objects that a label selector matches.
+    /// The objects that match a label selector.
     Selected,
     /// The shards that the replica holds.
     Sharded,
@@ -48,7 +49,7 @@ impl CacheForm {
     pub const ALL: [CacheForm; 4] =
         [CacheForm::Plain, CacheForm::Namespaced, CacheForm::Selected, CacheForm::Sharded];
 
-    /// A simulation whose processes cache in this form: one process without an election, or two that share shards.
+    /// Returns a simulation whose processes cache in this form: one process without an election, or two with sharding.
     pub fn simulation(self, seed: u64) -> Simulation {
         let simulation = Simulation::of(seed).resources(["secrets", "configmaps"]);
         match self {
@@ -66,23 +67,23 @@ impl CacheForm {
     }
 }
 
-/// What the reconciles of one run did, in order.
+/// Reconciles of one run, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Turns(Arc<Mutex<Vec<Turn>>>);
 
 /// One reconcile.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// The key.
+    /// Reconciled key.
     pub key: ObjectKey,
-    /// When it began.
+    /// Start of the reconcile.
     pub begun: Instant,
     /// Whether it sent a create.
     pub creates: bool,
 }
 
 impl Turns {
-    /// How long after the first create of `key` began the next reconcile of `key` began.
+    /// Returns the time between the starts of the first creating reconcile of `key` and the next reconcile of `key`.
     pub fn resumed_after(&self, key: &ObjectKey) -> Option<Duration> {
         let turns = self.lock();
         let mut turns = turns.iter().filter(|turn| turn.key == *key).skip_while(|turn| !turn.creates);
@@ -101,7 +102,7 @@ struct Generator {
     turns: Turns,
 }
 
-/// The controller over caches of this form. It appends its reconciles to `turns`.
+/// Returns the controller with caches of this form. It appends its reconciles to `turns`.
 pub fn registration(form: CacheForm, turns: &Turns) -> Registration {
     Registration::with::<Generator>((form, turns.clone()))
 }
@@ -154,12 +155,12 @@ fn child(parent: &str, generation: &str) -> Secret {
     }))
 }
 
-/// The key of a parent.
+/// Returns the key of a parent.
 pub fn key(parent: &str) -> ObjectKey {
     ObjectKey::namespaced(NAMESPACE, parent)
 }
 
-/// How many children a parent has at the server.
+/// Returns the number of children of a parent on the server.
 pub fn children(world: &Snapshot, parent: &str) -> usize {
     world.all("Secret").filter(|child| child["metadata"]["labels"][PARENT] == *parent).count()
 }
@@ -182,19 +183,19 @@ pub async fn parent(cluster: &Cluster, name: &str, generation: u64) {
 /// Changes the generation of a parent.
 ///
 /// # Panics
-/// When the server rejects the change.
+/// Panics if the server rejects the change.
 pub async fn regenerate(cluster: &Cluster, name: &str, generation: u64) {
     let parents: Api<ConfigMap> = Api::namespaced(cluster.client(), NAMESPACE);
     let patch = Patch::Merge(json!({ "data": { (GENERATION): generation.to_string() } }));
     parents.patch(name, &PatchParams::default(), &patch).await.expect("no fault affects the user");
 }
 
-/// How many parents there are.
+/// Number of parents.
 const PARENTS: usize = 3;
-/// How many generations each of them has.
+/// Number of generations of each parent.
 const GENERATIONS: u64 = 5;
 
-/// Parents that change their generation for ten minutes, and get one child for each.
+/// Returns a script with parents that change their generation for ten minutes and get one child per generation.
 pub fn generations(form: CacheForm) -> impl AsyncFn(Cluster) {
     async move |cluster: Cluster| {
         cluster.run([registration(form, &Turns::default())]);
@@ -207,7 +208,7 @@ pub fn generations(form: CacheForm) -> impl AsyncFn(Cluster) {
                 } else {
                     regenerate(&cluster, name, generation).await;
                 }
-                // The controller creates nothing for a generation that it does not observe.
+                // The controller creates no child for a generation that it does not observe.
                 let has_child = |world: &Snapshot| children(world, name) as u64 >= generation;
                 cluster.eventually("the generation has a child", has_child).await;
                 cluster.advance(Duration::from_secs(30)).await;

@@ -1,8 +1,8 @@
-//! The guarantees of informer, workqueue and controller, each as a check over random plans of faults, in simulations so
-//! small that ten thousand plans take minutes.
+//! Checks the guarantees of informer, workqueue and controller over random fault plans, in simulations so small that
+//! ten thousand plans take minutes.
 //!
-//! A plan that fails is shortened and printed as a line of Rust; once its cause is fixed it goes to `REGRESSIONS` of its
-//! family, which are run before anything random.
+//! A failed plan is shrunk and printed as a line of Rust. After the fix, add it to `REGRESSIONS` of its family;
+//! regressions run before random plans.
 
 pub mod controller;
 mod family;

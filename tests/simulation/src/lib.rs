@@ -1,17 +1,17 @@
-//! Scripts: what a user does to a simulated cluster, for the controllers to follow.
+//! Scripts: user actions in a simulated cluster to which the controllers react.
 //!
-//! Each ends in a state that does not depend on when anything happened, so that runs under faults can be compared with
-//! one without.
+//! The final state of a script does not depend on the timing, so that runs under faults can be compared with a run
+//! without faults.
 //!
-//! What `cargo test` runs by default is a sample that takes seconds. By hand, and much faster in release:
+//! By default `cargo test` runs a sample that takes seconds. To run more plans, use release mode:
 //!
 //! ```text
 //! WINDLASS_PLANS=10000 cargo test --release -p windlass-simulation --test random random_faults -- --nocapture
 //! WINDLASS_DAYS=7 cargo test --release -p windlass-simulation --test random days -- --nocapture
 //! ```
 //!
-//! `WINDLASS_SEED` says which seed is the first. What fails is shortened and printed as a line of Rust, and goes to
-//! `tests/regressions.rs` once its cause is gone.
+//! `WINDLASS_SEED` sets the first seed. A failed plan is shrunk and printed as a line of Rust. After the fix, add it to
+//! `tests/regressions.rs`.
 
 mod campaign;
 pub mod fixtures;
@@ -25,12 +25,11 @@ use std::str::FromStr;
 pub use self::campaign::campaign;
 pub use self::fixtures::{User, simulation};
 
-/// What an environment variable asks for, or this.
+/// Returns the value of an environment variable, or the default.
 ///
 /// # Panics
-/// When it asks for what is no number.
+/// Panics if the value is not a valid number.
 pub fn wanted<T: FromStr>(variable: &str, default: T) -> T {
     let Ok(text) = std::env::var(variable) else { return default };
-    text.parse()
-        .unwrap_or_else(|_| panic!("{variable}={text} is no number; leave it out or write digits alone"))
+    text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number; unset it or use digits only"))
 }

@@ -9,7 +9,7 @@ use windlass_testing::nodes::NodeOptions;
 
 use crate::User;
 
-/// Starts all controllers there are, and nodes.
+/// Starts all controllers and the nodes.
 pub async fn start(cluster: &Cluster) -> User {
     let user = User::of(cluster);
     cluster.run(registrations(&ControllerOptions::default()));
@@ -18,7 +18,7 @@ pub async fn start(cluster: &Cluster) -> User {
     user
 }
 
-/// A Service and a ReplicaSet that grows.
+/// Creates a Service and a ReplicaSet that grows.
 pub async fn scale_up(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -29,8 +29,8 @@ pub async fn scale_up(cluster: Cluster) {
     user.addresses("web", 5).await;
 }
 
-/// One set of pods takes the place of another behind a Service, which then selects the new ones alone. A pod that loses
-/// its label is let go and replaced.
+/// Replaces one set of pods by another behind a Service, and then selects only the new pods. A pod that loses its label
+/// is released and replaced.
 pub async fn rollout(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -51,7 +51,7 @@ pub async fn rollout(cluster: Cluster) {
     user.addresses("web", 3).await;
 }
 
-/// A ReplicaSet that shrinks, in two steps, to nothing.
+/// Shrinks a ReplicaSet to zero in two steps.
 pub async fn scale_down(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -64,7 +64,7 @@ pub async fn scale_down(cluster: Cluster) {
     user.addresses("web", 0).await;
 }
 
-/// Service and ReplicaSet are deleted; what the Service left behind goes with it, and nothing comes back.
+/// Deletes Service and ReplicaSet; the Endpoints of the Service are deleted too, and nothing is recreated.
 pub async fn delete(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -75,10 +75,10 @@ pub async fn delete(cluster: Cluster) {
     user.delete::<ReplicaSet>("web").await;
     user.delete::<Service>("web").await;
     let gone = |world: &windlass_testing::Snapshot| world.get::<Endpoints>("web").is_none();
-    cluster.eventually("the Endpoints are gone", gone).await;
+    cluster.eventually("the Endpoints are deleted", gone).await;
 }
 
-/// All of it, one after the other, on objects of their own.
+/// Runs all scripts one after the other, on separate objects.
 pub async fn everything(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -101,7 +101,7 @@ pub async fn everything(cluster: Cluster) {
     user.addresses("web", 4).await;
 }
 
-/// A user who changes something every hour, for so many hours, and in the end wants what it wanted at first.
+/// Returns a script of a user that makes a change every hour and finally restores the initial state.
 pub fn hours(hours: u64) -> impl AsyncFn(Cluster) {
     async move |cluster: Cluster| {
         let user = start(&cluster).await;

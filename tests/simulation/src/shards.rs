@@ -1,4 +1,4 @@
-//! Replicas that share shards: the simulation and its script.
+//! Replicas with sharding: the simulation and its script.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -15,21 +15,21 @@ const TENANTS: usize = 4;
 const ROUNDS: usize = 5;
 /// Pods of each ReplicaSet.
 const PODS: i32 = 2;
-/// For how long faults continue.
+/// Duration of the faults.
 const SPAN: Duration = Duration::from_secs(300);
-/// Between two ReplicaSets: all of them together come over as long as faults do.
+/// Pause between two ReplicaSets: together they span the duration of the faults.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// Three replicas that share four shards.
+/// Returns a simulation with three replicas that share four shards.
 pub fn simulation(seed: u64) -> Simulation {
     let simulation = Simulation::of(seed).replicas(3).lasting(SPAN).resources(["replicasets"]);
     simulation.with_config(|config| config.shards = NonZeroU16::new(4))
 }
 
-/// Every tenant gets one ReplicaSet after the other, for as long as faults continue, whoever holds its shard.
+/// Creates ReplicaSets for every tenant one after the other during the faults, regardless of the shard holders.
 ///
 /// # Panics
-/// When an object cannot be created.
+/// Panics if an object cannot be created.
 pub async fn tenants(cluster: Cluster) {
     cluster.run(registrations(&ControllerOptions::default()));
     cluster.run_nodes(&NodeOptions::default());
@@ -51,6 +51,6 @@ pub async fn tenants(cluster: Cluster) {
     let told = |set: &Value| set["status"]["availableReplicas"] == PODS;
     let all_told =
         |world: &Snapshot| world.all("ReplicaSet").filter(|set| told(set)).count() == ROUNDS * TENANTS;
-    // A write that was lost under the last fault, or held up by a watch that had stalled, comes minutes later.
-    cluster.eventually("every ReplicaSet says so", all_told).await;
+    // A write that was lost under the last fault, or delayed by a stalled watch, can follow minutes later.
+    cluster.eventually("every ReplicaSet reports its pods", all_told).await;
 }

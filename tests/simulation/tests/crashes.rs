@@ -4,7 +4,7 @@ use windlass_simulation::{scripts, simulation};
 use windlass_testing::{Cluster, exhaustive_crash};
 
 #[test]
-fn one_seed_replays_one_history_byte_for_byte() {
+fn seed_replays_one_history_byte_for_byte() {
     let run = |seed| {
         simulation(seed).with_full_trace().run(scripts::everything).unwrap_or_else(|it| panic!("{it}")).trace
     };

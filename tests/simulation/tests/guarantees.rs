@@ -1,7 +1,7 @@
-//! Checks the guarantees of informer, workqueue and controller over random plans of faults.
+//! Checks the guarantees of informer, workqueue and controller over random fault plans.
 //!
-//! `WINDLASS_PLANS` says how many plans each family runs (default 50), `WINDLASS_SEED` which is the first (default 1).
-//! By hand, and much faster in release:
+//! `WINDLASS_PLANS` sets the number of plans per family (default 50), `WINDLASS_SEED` the first seed (default 1). To
+//! run more plans, use release mode:
 //!
 //! ```text
 //! WINDLASS_PLANS=10000 cargo test --release -p windlass-simulation --test guarantees -- --nocapture
@@ -10,31 +10,31 @@
 use windlass_simulation::guarantees::{campaign, controller, informer, queue};
 
 #[test]
-fn informer_keeps_its_promises_under_random_faults() {
+fn informer_keeps_its_guarantees_under_random_faults() {
     campaign(&informer::FAMILY);
 }
 
 #[test]
-fn informer_keeps_to_namespaces_that_come_and_go_under_random_faults() {
+fn informer_follows_changing_namespaces_under_random_faults() {
     campaign(&informer::namespaces::FAMILY);
 }
 
 #[test]
-fn informer_keeps_to_its_budget_and_recovers_under_random_faults() {
+fn informer_respects_its_budget_and_recovers_under_random_faults() {
     campaign(&informer::budget::FAMILY);
 }
 
 #[test]
-fn informer_follows_a_kind_that_comes_and_goes_under_random_faults() {
+fn informer_follows_changing_crd_under_random_faults() {
     campaign(&informer::presence::FAMILY);
 }
 
 #[test]
-fn queue_keeps_its_promises_whatever_becomes_of_its_workers() {
+fn queue_keeps_its_guarantees_when_workers_fail() {
     campaign(&queue::FAMILY);
 }
 
 #[test]
-fn controller_is_given_what_it_was_promised_under_random_faults() {
+fn controller_guarantees_hold_under_random_faults() {
     campaign(&controller::FAMILY);
 }

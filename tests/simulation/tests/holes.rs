@@ -1,11 +1,12 @@
-//! One logical create, under each way in which its answer and its watch event can fail, over each form of cache: the
-//! server executes it once.
+//! One logical create, under each combination of faults of its response and its watch event, with each form of cache:
+//! the server executes it once.
 //!
-//! The table (`--nocapture` shows it) counts the creates that took effect within a minute and until the end of the run,
-//! and tells how long after the create the controller reconciled the key again. The random plans draw every fault next to
-//! each other, and judge each reconcile by what its key wrote before.
+//! The table (`--nocapture` prints it) shows the creates that took effect within a minute and until the end of the run,
+//! and the time from the create until the controller reconciled the key again. The random plans combine all faults and
+//! check the cache reads of each reconcile.
 //!
-//! `WINDLASS_PLANS` sets how many random plans each form of cache runs (default 20), `WINDLASS_SEED` the first (default 1).
+//! `WINDLASS_PLANS` sets the number of random plans for each form of cache (default 20), `WINDLASS_SEED` the first seed
+//! (default 1).
 
 #![expect(clippy::print_stdout, reason = "the tables are the result")]
 
@@ -16,13 +17,13 @@ use windlass_simulation::generator::{self, CacheForm, Turns};
 use windlass_simulation::wanted;
 use windlass_testing::{Cluster, Fault, FaultAction, FaultPlan, Faults, shrink};
 
-/// When the user creates the parent: every watch is open by then.
+/// Time at which the user creates the parent: every watch is open by then.
 const CREATED: Duration = Duration::from_secs(60);
-/// How long the faults of a row last, and the first count is taken.
+/// Duration of the faults of a row, and time of the first count.
 const MINUTE: Duration = Duration::from_secs(60);
 const PARENT: &str = "web";
 
-/// One way in which a create, its answer and its watch event fare.
+/// One combination of faults of a create, its response and its watch event.
 struct Row {
     name: &'static str,
     faults: fn() -> Vec<Fault>,
@@ -40,18 +41,18 @@ const ROWS: &[Row] = &[
     Row { name: "request lost, watch silent", faults: || vec![request_lost(), silent()] },
 ];
 
-/// The watch that is open sends no data any more, and does not end.
+/// Returns a fault by which the open watch sends no more data and does not end.
 fn silent() -> Fault {
     at_the_watch(FaultAction::WatchStalled)
 }
 
-/// The watch that is open breaks, and the server answers no list and no watch for a minute.
+/// Returns faults by which the open watch breaks, and the server rejects lists and watches for a minute.
 fn broken() -> [Fault; 2] {
     let unreadable = Fault::during(CREATED + MINUTE, FaultAction::ReadsUnavailable).for_resource("secrets");
     [at_the_watch(FaultAction::WatchReset), unreadable.from(CREATED - Duration::from_secs(1))]
 }
 
-/// Each event of the next minute arrives 12 s late.
+/// Returns a fault by which each event of the next minute arrives 12 s late.
 fn late() -> Fault {
     let late = Fault::during(CREATED + MINUTE, FaultAction::Coalesced { within_ms: 12_000 });
     late.from(CREATED - Duration::from_secs(1)).for_resource("secrets")
@@ -78,7 +79,8 @@ fn at_the_create(what: FaultAction) -> Fault {
     Fault::during(CREATED + Duration::from_millis(50), what).from(CREATED).for_resource("secrets")
 }
 
-/// Runs one row over one form of cache: creates within a minute, creates in all, time until the next reconcile.
+/// Runs one row with one form of cache. Returns the creates within a minute, all creates, and the time until the next
+/// reconcile.
 fn run(row: &Row, form: CacheForm) -> (usize, usize, Option<Duration>) {
     let turns = Turns::default();
     let mut within_a_minute = 0;
@@ -101,7 +103,7 @@ fn run(row: &Row, form: CacheForm) -> (usize, usize, Option<Duration>) {
 
 // parity: ensure-ready
 #[test]
-fn server_executes_a_create_once_over_each_form_of_cache() {
+fn server_executes_a_create_once_with_each_form_of_cache() {
     let mut repeated = Vec::new();
     println!("{:<48} {:<10} {:>6} {:>6} {:>10}", "row", "cache", "60 s", "in all", "resumed");
     for row in ROWS {
@@ -118,10 +120,10 @@ fn server_executes_a_create_once_over_each_form_of_cache() {
     assert!(repeated.is_empty(), "creates that did not take effect exactly once: {repeated:#?}");
 }
 
-/// A conversion fails for a minute in which the parent changes: the watch shows it undecodable, and the list after that
-/// minute shows it readable at the same version. Each list follows a watch that expires.
+/// A conversion fails for a minute in which the parent changes: the watch returns the parent undecodable, and a later
+/// list returns it decodable at the same version. Each list follows a watch that expires.
 #[test]
-fn cache_contains_an_object_that_turns_readable_at_its_old_version() {
+fn cache_contains_object_that_becomes_decodable_at_its_version() {
     let undecodable = Fault::during(CREATED + 2 * MINUTE, FaultAction::Poison { name: PARENT.into() });
     let expires =
         |at: Duration| Fault::during(at + Duration::from_millis(1), FaultAction::WatchExpired).from(at);
@@ -146,11 +148,11 @@ fn cache_contains_an_object_that_turns_readable_at_its_old_version() {
 
 fn every_generation_has_one_child(form: CacheForm) {
     let (plans, first) = (wanted("WINDLASS_PLANS", 20), wanted("WINDLASS_SEED", 1_u64));
-    assert!(plans > 0, "no plan proves nothing");
+    assert!(plans > 0, "a campaign needs at least one plan");
     let simulation = |seed| form.simulation(seed).judging_reads(true);
     let script = generator::generations(form);
     let quiet = simulation(first).plan(FaultPlan::quiet(first)).run(&script);
-    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
     let mut failed = 0;
     for seed in first..first + plans {
         let simulation = simulation(seed).faults(Faults::all());
@@ -163,21 +165,21 @@ fn every_generation_has_one_child(form: CacheForm) {
 }
 
 #[test]
-fn random_faults_repeat_no_create_over_a_plain_cache() {
+fn random_faults_repeat_no_create_with_plain_cache() {
     every_generation_has_one_child(CacheForm::Plain);
 }
 
 #[test]
-fn random_faults_repeat_no_create_over_a_namespaced_cache() {
+fn random_faults_repeat_no_create_with_namespaced_cache() {
     every_generation_has_one_child(CacheForm::Namespaced);
 }
 
 #[test]
-fn random_faults_repeat_no_create_over_a_selected_cache() {
+fn random_faults_repeat_no_create_with_selected_cache() {
     every_generation_has_one_child(CacheForm::Selected);
 }
 
 #[test]
-fn random_faults_repeat_no_create_over_a_sharded_cache() {
+fn random_faults_repeat_no_create_with_sharded_cache() {
     every_generation_has_one_child(CacheForm::Sharded);
 }

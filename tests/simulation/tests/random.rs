@@ -1,9 +1,9 @@
-//! Random plans of ten minutes each, and a long time under steady faults.
+//! Random plans of ten minutes each, and a long run under continuous faults.
 //!
-//! `WINDLASS_PLANS` says how many plans (default 20), `WINDLASS_SEED` which is the first (default 1), `WINDLASS_DAYS`
-//! for how many days the steady faults continue (default: six hours).
+//! `WINDLASS_PLANS` sets the number of plans (default 20), `WINDLASS_SEED` the first seed (default 1), and
+//! `WINDLASS_DAYS` the days of continuous faults (default: six hours).
 
-#![expect(clippy::print_stdout, reason = "how fast it went is part of the result")]
+#![expect(clippy::print_stdout, reason = "the speed is part of the result")]
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use windlass_simulation::{campaign, scripts, simulation, wanted};
 use windlass_testing::{FaultPlan, Faults};
 
 #[test]
-fn controllers_get_over_random_faults() {
+fn controllers_recover_from_random_faults() {
     campaign(20, |seed| simulation(seed).faults(Faults::all()), scripts::everything);
 }
 
 #[test]
-fn controllers_get_over_days_of_faults() {
+fn controllers_recover_from_days_of_faults() {
     let hours = wanted::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
     let seed = wanted("WINDLASS_SEED", 3);
     let span = Duration::from_secs(hours * 3600);
     let quiet = simulation(seed).lasting(span).plan(FaultPlan::quiet(seed)).run(scripts::hours(hours));
-    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
     let simulation = simulation(seed).lasting(span).faults(Faults::all());
     let begun = Instant::now();
     let report = simulation.run_compared_to(Some(&quiet), scripts::hours(hours));

@@ -1,20 +1,20 @@
-//! Plans that failed once, each with what was wrong.
+//! Plans that once failed, each with its cause.
 
 use windlass_simulation::{scripts, simulation};
 use windlass_testing::FaultPlan;
 
 fn holds(plan: &str) {
-    let plan = FaultPlan::from_json(plan).expect("a plan as it was printed");
+    let plan = FaultPlan::from_json(plan).expect("a printed plan");
     let quiet = simulation(plan.seed).plan(FaultPlan::quiet(plan.seed)).run(scripts::everything);
-    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
     let run = simulation(plan.seed).plan(plan).run_compared_to(Some(&quiet), scripts::everything);
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A standby whose watches are stalled, or fed by a replica that has stopped, takes over from a leader that fell
-/// silent. Its caches look as if they followed; what the last leader created is not in them until they list again.
+/// A standby whose watches are stalled, or served by a stopped server replica, takes over from a silent leader. Its
+/// caches seem up to date, but lack the last creates of that leader until they relist.
 #[test]
-fn leader_whose_watches_were_stalled_creates_nothing_again() {
+fn leader_with_stalled_watches_repeats_no_create() {
     const PLANS: [&str; 3] = [
         r##"{"seed": 1024, "faults": [
             {"from_ms":382342,"until_ms":407764,"what":{"CrashAtWrite":{"write":21,"after_effect":false}}},

@@ -1,17 +1,17 @@
-//! Replicas that share shards, under random faults of every sort: crashes, pauses, partitions, lost and late requests,
-//! refusals, watches that stall and lie, clocks that run fast or slow.
+//! Replicas with sharding under random faults of every kind: crashes, pauses, partitions, lost and delayed requests,
+//! rejections, watches that stall or return wrong data, clocks that run fast or slow.
 //!
-//! The judge holds every write against the Lease of its namespace's shard, twice. When the write is sent, its sender holds
-//! the Lease by the server's account, and sent its last renewal less than a renew deadline ago. When the write takes
-//! effect, no other replica holds the Lease, and the lease has not ended. The wires are as late as TCP permits, so a late
-//! write takes effect before the lease ends or never.
+//! The oracle checks every write against the Lease of its namespace's shard, twice. When the write is sent, its sender
+//! holds the Lease according to the server, and sent its last renewal less than a renew deadline ago. When the write
+//! takes effect, no other replica holds the Lease, and the Lease has not expired. The links delay messages as long as
+//! TCP permits, so a late write takes effect before the Lease expires or never.
 //!
-//! It also looks for shards that nobody works on, and objects when that continues for longer than the election promises: a
-//! lease duration by the slowest clock after a fault, a second where a shard is handed over.
+//! The oracle also reports shards without an active holder for longer than the election promises: one lease duration by
+//! the slowest clock after a fault, and one second for a handoff.
 //!
 //! `WINDLASS_PLANS` is the number of plans (default 10), `WINDLASS_SEED` the first seed (default 1).
 
-#![expect(clippy::print_stdout, reason = "for how long shards were vacant is part of the result")]
+#![expect(clippy::print_stdout, reason = "the durations of vacancies are part of the result")]
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use windlass_simulation::campaign;
 use windlass_simulation::shards::{simulation, tenants};
 use windlass_testing::{Cluster, Fault, FaultAction, FaultPlan, Faults, OwnershipGaps, Violation};
 
-/// From how many plans on they have to show that shards that lost their holder were judged: one in two plans at least,
-/// where about two in each are usual.
+/// Number of plans from which on shards that lost their holder must have been checked: at least one in two plans; about
+/// two per plan are usual.
 const MANY: u64 = 20;
 
 fn add(all: &mut OwnershipGaps, one: &OwnershipGaps) {
@@ -33,20 +33,20 @@ fn add(all: &mut OwnershipGaps, one: &OwnershipGaps) {
 
 // parity: lost-lease-ends-process
 #[test]
-fn whatever_happens_all_work_is_done_once_and_every_write_under_the_lease_of_its_shard() {
+fn sharded_work_is_done_once_with_fenced_writes_under_all_faults() {
     let reports = campaign(10, |seed| simulation(seed).faults(Faults::all()), tenants);
     let mut all = OwnershipGaps::default();
     reports.iter().for_each(|report| add(&mut all, &report.vacancies));
     println!("{all:?}");
-    // In some plans no replica dies.
+    // In some plans no replica crashes.
     let plans = reports.len() as u64;
     assert!(
         plans < MANY || 2 * all.filled >= plans,
-        "vacancies were hardly judged: {all:?} in {plans} plans"
+        "too few vacancies were checked: {all:?} in {plans} plans"
     );
 }
 
-/// Every replica is told to stop, one after the other, while nothing else happens.
+/// Stops all replicas one after the other, without other faults.
 async fn rollout(cluster: Cluster) {
     cluster.run(registrations(&ControllerOptions::default()));
     for name in ["a", "b", "c"] {
@@ -58,18 +58,21 @@ async fn rollout(cluster: Cluster) {
 
 // parity: lost-lease-ends-process
 #[test]
-fn shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
+fn shard_of_stopping_holder_is_acquired_within_a_second() {
     for seed in 1..=5 {
         let run = simulation(seed).plan(FaultPlan::quiet(seed)).run(rollout);
         let vacancies = run.unwrap_or_else(|failure| panic!("{failure}")).vacancies;
         println!("{vacancies:?}");
-        assert!(vacancies.hand_overs >= 4, "each replica held one at least, and one two: {vacancies:?}");
+        assert!(
+            vacancies.hand_overs >= 4,
+            "each replica held at least one shard, and one replica two: {vacancies:?}"
+        );
         assert!(vacancies.longest_hand_over <= Duration::from_secs(1), "{vacancies:?}");
     }
 }
 
 #[test]
-fn shard_that_is_left_to_expire_in_an_orderly_stop_is_found() {
+fn shard_left_to_expire_in_a_graceful_shutdown_is_reported() {
     let simulation = simulation(1).plan(FaultPlan::quiet(1));
     let simulation = simulation.with_config(|config| {
         config.election.as_mut().expect("replicas are elected").release_on_exit = false;
@@ -78,7 +81,7 @@ fn shard_that_is_left_to_expire_in_an_orderly_stop_is_found() {
     assert!(matches!(flaw, Violation::Vacant { .. }), "{flaw}");
 }
 
-/// What a replica is struck with that holds shards, and for how long they are nobody's then.
+/// Runs a fault on a replica that holds shards, and returns the resulting vacancies.
 fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
     let mut all = OwnershipGaps::default();
     for seed in 1..=3 {
@@ -92,7 +95,7 @@ fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
 
 // parity: lost-lease-ends-process
 #[test]
-fn shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_duration() {
+fn shard_of_failed_holder_is_acquired_within_a_lease_duration() {
     for what in [FaultAction::Crash, FaultAction::Pause, FaultAction::Partition] {
         let vacancies = struck(what.clone()).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
         println!("{what:?}: {vacancies:?}");
@@ -101,10 +104,10 @@ fn shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_du
     }
 }
 
-/// The Lease of a dead member whose deletion failed was forgotten, and listed again looked like that of a new one, for
-/// whom a shard was given up.
+/// The Lease of a crashed member whose deletion failed was forgotten. After a relist it looked like that of a new
+/// member, for which a shard was released.
 #[test]
-fn dead_member_that_could_not_be_swept_away_does_not_come_back() {
+fn crashed_member_whose_removal_failed_does_not_reappear() {
     holds(
         r##"{"seed": 112, "faults": [
             {"from_ms":0,"until_ms":0,"instance":"b","what":{"ClockRate":{"numerator":4,"denominator":5}}},
@@ -114,9 +117,9 @@ fn dead_member_that_could_not_be_swept_away_does_not_come_back() {
     );
 }
 
-/// The oracle demands a quick hand-over only once the dead member is removed, which a slow clock delays.
+/// The oracle requires a quick handoff only after the removal of the crashed member, which a slow clock delays.
 #[test]
-fn replica_keeps_a_share_for_a_dead_member_that_a_slow_clock_has_not_removed() {
+fn share_is_kept_for_a_crashed_member_until_its_removal() {
     holds(
         r##"{"seed": 1, "faults": [
             {"from_ms":0,"until_ms":0,"instance":"b","what":{"ClockRate":{"numerator":4,"denominator":5}}},
@@ -125,9 +128,10 @@ fn replica_keeps_a_share_for_a_dead_member_that_a_slow_clock_has_not_removed() {
     );
 }
 
-/// The answer of a status write is lost silently: the client repeats the write a minute later, at its request timeout.
+/// The response of a status write is lost silently: the client repeats the write after its request timeout of one
+/// minute.
 #[test]
-fn state_is_not_judged_before_a_silently_lost_write_is_repeated() {
+fn state_is_checked_after_a_silently_lost_write_is_repeated() {
     holds(
         r##"{"seed": 3133, "faults": [
             {"from_ms":154916,"until_ms":206343,"instance":"c","what":"Pause"},
@@ -139,15 +143,15 @@ fn state_is_not_judged_before_a_silently_lost_write_is_repeated() {
 }
 
 fn holds(plan: &str) {
-    let plan = FaultPlan::from_json(plan).expect("a plan as it was printed");
+    let plan = FaultPlan::from_json(plan).expect("a printed plan");
     let run = simulation(plan.seed).plan(plan).run(tenants);
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A replica that comes back late waits for its predecessor's lease from then on, and one that stands still takes
-/// nothing: neither is waited for, though a share of the shards is theirs.
+/// A replica that restarts late waits for the Lease of its predecessor from then on, and a paused replica acquires
+/// nothing: neither has a share reserved, although the plan assigns it one.
 #[test]
-fn shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
+fn shard_is_not_reserved_for_a_late_or_silent_replica() {
     const PLANS: [&str; 3] = [
         r##"{"seed": 9, "faults": [
             {"from_ms":227102,"until_ms":227904,"what":{"CrashAtWrite":{"write":40,"after_effect":false}}},
@@ -158,7 +162,8 @@ fn shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
             {"from_ms":221457,"until_ms":253639,"instance":"b","what":"Partition"},
             {"from_ms":230978,"until_ms":248166,"instance":"c","what":"Pause"}
         ]}"##,
-        // Who comes just before a dead member's time is up keeps nothing for that one, nor does anybody keep it waiting.
+        // A replica that starts just before the timeout of a crashed member reserves nothing for that member, and none
+        // for it.
         r##"{"seed": 250, "faults": [
             {"from_ms":286344,"until_ms":300000,"instance":"b","what":"Crash"},
             {"from_ms":128065,"until_ms":138975,"what":{"CrashAtWrite":{"write":38,"after_effect":false}}}

@@ -1,8 +1,8 @@
-//! A takeover from a leader that fell silent, by a standby with many cached objects: every cache is listed once, outside of
-//! the client's rate limit, and nothing is written before.
+//! A takeover from a silent leader by a standby with many cached objects: every cache is listed once, outside the
+//! client's rate limit, and no write precedes it.
 //!
-//! `WINDLASS_OBJECTS` sets the number of objects (default 5,000). With `--nocapture` the test prints how long the takeover
-//! took, in virtual and in real time.
+//! `WINDLASS_OBJECTS` sets the number of objects (default 5,000). With `--nocapture` the test prints the duration of
+//! the takeover in virtual and in real time.
 
 #![expect(clippy::print_stdout, reason = "the durations are the result")]
 
@@ -23,10 +23,10 @@ use windlass_simulation::wanted;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/windlass";
 const MARKED: &str = "/api/v1/namespaces/shop/configmaps/marked";
-/// How many objects a page of a list has.
+/// Number of objects in a page of a list.
 const PAGE: usize = 500;
 
-/// Marks one ConfigMap of all that it caches.
+/// Marks one of all cached ConfigMaps.
 struct Marker {
     maps: Lister<ConfigMap>,
 }
@@ -68,7 +68,7 @@ impl Controller for Reader {
     }
 }
 
-/// A server with this many ConfigMaps, and a Lease that another process holds.
+/// Returns a server with this many ConfigMaps, and a Lease that another process holds.
 fn server(env: &Env, objects: usize) -> FaultyServer {
     let api = FaultyServer::new(env, FaultPlan::quiet(1));
     api.upsert("/api/v1/namespaces/shop", json!({}));

@@ -1,4 +1,4 @@
-//! What stands between the parentheses of `#[simulation(..)]`.
+//! Arguments of `#[simulation(..)]`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Ident, Lit, Result, Token};
 
-/// Every argument, with an example for whoever gets it wrong.
+/// All arguments, each with an example for error messages.
 const KNOWN: &[(&str, &str)] = &[
     ("faults", "faults = all"),
     ("minutes", "minutes = 3"),
@@ -23,7 +23,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("rights", "rights = exact"),
 ];
 
-/// The arguments by name, none of them twice.
+/// Arguments by name, without duplicates.
 pub(super) struct Arguments(BTreeMap<&'static str, Argument>);
 
 struct Argument {
@@ -32,28 +32,28 @@ struct Argument {
     value: Expr,
 }
 
-/// Which runs there are.
+/// Kind of campaign.
 pub(super) enum Campaign<'a> {
-    /// One, without faults.
+    /// One run without faults.
     Once,
-    /// Under plans that are drawn.
+    /// Runs under random plans.
     Random(RandomPlans<'a>),
-    /// Two for each write.
+    /// Two runs for each write.
     Crashes,
-    /// Under this plan.
+    /// One run under this plan.
     Replay(&'a Expr),
 }
 
-/// What is drawn.
+/// Settings of random plans.
 pub(super) struct RandomPlans<'a> {
     pub(super) faults: Faults<'a>,
-    /// For how long faults continue.
+    /// Duration of the faults.
     pub(super) span: Option<(Unit, &'a Expr)>,
-    /// How many plans.
+    /// Number of plans.
     pub(super) plans: Option<&'a Expr>,
 }
 
-/// Which faults.
+/// Kinds of faults.
 pub(super) enum Faults<'a> {
     All,
     Kinds(Vec<&'a Expr>),
@@ -90,15 +90,15 @@ impl Parse for Argument {
         let name: Ident = input.parse()?;
         let Some((_, example)) = KNOWN.iter().find(|(known, _)| name == known) else {
             let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
-            let message = format!("a simulation has no argument `{name}`: take one of {}", known.join(", "));
+            let message = format!("a simulation has no argument `{name}`: use one of {}", known.join(", "));
             return Err(Error::new(name.span(), message));
         };
         if !input.peek(Token![=]) || input.peek(Token![==]) {
-            return Err(Error::new(name.span(), format!("`{name}` has a value: write `{example}`")));
+            return Err(Error::new(name.span(), format!("`{name}` needs a value: write `{example}`")));
         }
         input.parse::<Token![=]>()?;
         if input.is_empty() || input.peek(Token![,]) {
-            return Err(Error::new(name.span(), format!("`{name}` has a value: write `{example}`")));
+            return Err(Error::new(name.span(), format!("`{name}` needs a value: write `{example}`")));
         }
         Ok(Argument { name, example, value: input.parse()? })
     }
@@ -109,68 +109,65 @@ impl Argument {
         KNOWN.iter().find(|(known, _)| self.name == known).map_or("", |(known, _)| known)
     }
 
-    /// An error about its value.
+    /// Returns an error about its value. `what` completes the sentence "must be".
     fn wrong(&self, what: &str) -> Error {
-        let message = format!("`{}` is {what}: write `{}`", self.name, self.example);
+        let message = format!("`{}` must be {what}: write `{}`", self.name, self.example);
         Error::new_spanned(self.value.to_token_stream(), message)
     }
 
-    /// An error about its being there.
+    /// Returns an error about its presence.
     fn misplaced(&self, why: &str) -> Error {
         Error::new(self.name.span(), why)
     }
 }
 
 impl Arguments {
-    /// Which runs the arguments ask for together.
+    /// Returns the campaign that the arguments define together.
     ///
     /// # Errors
-    /// If one of them says nothing next to the others, or would be passed over.
+    /// If an argument conflicts with another one, or would have no effect.
     pub(super) fn campaign(&self) -> Result<Campaign<'_>> {
         if let Some(plan) = self.0.get("plan") {
-            self.refuse(
+            self.reject(
                 &["seed", "faults", "minutes", "hours", "days", "plans", "crashes"],
-                "a plan brings its seed and its faults with it: remove this, or remove `plan`",
+                "a plan contains its seed and its faults: remove this, or remove `plan`",
             )?;
             return Ok(Campaign::Replay(&plan.value));
         }
         if let Some(crashes) = self.0.get("crashes") {
             if word(&crashes.value).is_none_or(|word| word != "all") {
-                return Err(crashes.wrong("for all writes or not there"));
+                return Err(crashes.wrong("`all` or absent"));
             }
-            self.refuse(
+            self.reject(
                 &["faults", "minutes", "hours", "days", "plans"],
-                "`crashes = all` has its own faults, one a run: remove this, or make it a second test",
+                "`crashes = all` uses one crash per run: remove this, or make it a second test",
             )?;
             return Ok(Campaign::Crashes);
         }
         let span = self.span()?;
         let plans = self.number("plans", 1)?;
         let Some(faults) = self.faults()? else {
-            self.refuse(
+            self.reject(
                 &["minutes", "hours", "days"],
-                "this is how long faults go on, and there are none: add `faults = all`",
+                "duration of faults without faults: add `faults = all`",
             )?;
-            self.refuse(
-                &["plans"],
-                "this is how many plans of faults are drawn, and there are none: add `faults = all`",
-            )?;
+            self.reject(&["plans"], "number of random plans without faults: add `faults = all`")?;
             return Ok(Campaign::Once);
         };
         Ok(Campaign::Random(RandomPlans { faults, span, plans }))
     }
 
-    /// Whether rights are exact.
+    /// Returns whether permissions are exact.
     pub(super) fn has_exact_rights(&self) -> Result<bool> {
         match self.0.get("rights") {
             Some(rights) if word(&rights.value).is_none_or(|word| word != "exact") => {
-                Err(rights.wrong("`exact` or not there"))
+                Err(rights.wrong("`exact` or absent"))
             }
             rights => Ok(rights.is_some()),
         }
     }
 
-    /// A whole number: at least `least`, if it can be seen here.
+    /// Returns a whole number. A literal must be at least `least`.
     pub(super) fn number(&self, name: &str, least: u64) -> Result<Option<&Expr>> {
         let Some(argument) = self.0.get(name) else { return Ok(None) };
         match &argument.value {
@@ -179,7 +176,7 @@ impl Arguments {
             {
                 return Err(argument.wrong(&format!("at least {least}")));
             }
-            // Others may be constants, or compute them.
+            // Other expressions can be constants or computations.
             Expr::Lit(ExprLit { lit: Lit::Int(_), .. }) => {}
             Expr::Lit(_) | Expr::Array(_) | Expr::Unary(_) => return Err(argument.wrong("a whole number")),
             _ => {}
@@ -187,7 +184,7 @@ impl Arguments {
         Ok(Some(&argument.value))
     }
 
-    /// What stands in brackets.
+    /// Returns the elements of a list in brackets.
     pub(super) fn list(&self, name: &str) -> Result<Option<Vec<&Expr>>> {
         let Some(argument) = self.0.get(name) else { return Ok(None) };
         match &argument.value {
@@ -201,9 +198,9 @@ impl Arguments {
         for (unit, name) in Unit::ALL {
             let Some(length) = self.number(name, 1)? else { continue };
             if found.is_some() {
-                self.refuse(
+                self.reject(
                     &[name],
-                    "how long faults go on is said twice: keep one of minutes, hours and days",
+                    "the duration of faults is given twice: keep one of minutes, hours and days",
                 )?;
             }
             found = Some((unit, length));
@@ -211,7 +208,7 @@ impl Arguments {
         Ok(found)
     }
 
-    /// Which faults, if any.
+    /// Returns the kinds of faults, if any.
     fn faults(&self) -> Result<Option<Faults<'_>>> {
         let Some(argument) = self.0.get("faults") else { return Ok(None) };
         let wrong = || {
@@ -222,7 +219,7 @@ impl Arguments {
             Expr::Array(kinds) if !kinds.elems.is_empty() => {
                 let kinds: Vec<&Expr> = kinds.elems.iter().collect();
                 if let Some(kind) = kinds.iter().find(|kind| word(kind).is_none()) {
-                    let message = "not the name of a kind of faults: write one such as `Crash`";
+                    let message = "not a kind of fault: write a kind such as `Crash`";
                     return Err(Error::new_spanned(kind.to_token_stream(), message));
                 }
                 Faults::Kinds(kinds)
@@ -236,8 +233,8 @@ impl Arguments {
         }))
     }
 
-    /// Refuses the first of `names` that is there.
-    fn refuse(&self, names: &[&str], why: &str) -> Result<()> {
+    /// Rejects the first of `names` that is present.
+    fn reject(&self, names: &[&str], why: &str) -> Result<()> {
         match names.iter().find_map(|name| self.0.get(name)) {
             Some(argument) => Err(argument.misplaced(why)),
             None => Ok(()),
@@ -245,7 +242,7 @@ impl Arguments {
     }
 }
 
-/// A value that is one word.
+/// Returns the identifier if the value is a single one.
 fn word(value: &Expr) -> Option<&Ident> {
     match value {
         Expr::Path(path) if path.attrs.is_empty() => path.path.get_ident(),

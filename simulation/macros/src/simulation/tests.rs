@@ -2,7 +2,7 @@ use super::*;
 
 const SCRIPT: &str = "async fn script(cluster: Cluster) { cluster.settle().await; }";
 
-/// What is made of these arguments, without the spaces between tokens.
+/// Returns the expansion for these arguments, without the spaces between tokens.
 fn made_of(arguments: &str) -> String {
     let expanded = expand(tokens(arguments), tokens(SCRIPT)).expect(arguments);
     expanded.to_string().replace(' ', "").replace("::windlass::testing::", "")
@@ -12,7 +12,7 @@ fn tokens(text: &str) -> TokenStream {
     text.parse().expect(text)
 }
 
-/// The words that an error points at, and what it says.
+/// Returns the tokens that an error points at, and its message.
 fn refusal(arguments: &str, script: &str) -> (String, String) {
     let error = expand(tokens(arguments), tokens(script)).expect_err(arguments);
     (error.span().source_text().unwrap_or_default(), error.to_string())
@@ -37,7 +37,7 @@ fn script_becomes_a_test_of_the_same_name() {
 }
 
 #[test]
-fn arguments_become_the_calls_that_mean_the_same() {
+fn arguments_expand_to_the_equivalent_calls() {
     let table = [
         ("", "Simulation::of(1);simulate(simulation,script);"),
         ("faults = none", "Simulation::of(1);simulate(simulation,script);"),
@@ -65,25 +65,25 @@ fn arguments_become_the_calls_that_mean_the_same() {
 }
 
 #[test]
-fn wrong_argument_is_pointed_at_with_its_remedy() {
+fn error_points_at_the_wrong_argument_with_a_remedy() {
     let table = [
-        ("fault = all", "fault", "a simulation has no argument `fault`: take one of faults, minutes,"),
-        ("faults", "faults", "`faults` has a value: write `faults = all`"),
-        ("faults(all)", "faults", "`faults` has a value: write `faults = all`"),
-        ("faults =", "faults", "`faults` has a value: write `faults = all`"),
-        ("seed = , days = 1", "seed", "`seed` has a value: write `seed = 7`"),
+        ("fault = all", "fault", "a simulation has no argument `fault`: use one of faults, minutes,"),
+        ("faults", "faults", "`faults` needs a value: write `faults = all`"),
+        ("faults(all)", "faults", "`faults` needs a value: write `faults = all`"),
+        ("faults =", "faults", "`faults` needs a value: write `faults = all`"),
+        ("seed = , days = 1", "seed", "`seed` needs a value: write `seed = 7`"),
         ("faults = Crash", "Crash", "a list of kinds such as `[Crash, Watch]`"),
         ("faults = true", "true", "a list of kinds such as `[Crash, Watch]`"),
         ("faults = []", "[]", "a list of kinds such as `[Crash, Watch]`"),
-        ("faults = [Crash, 3]", "3", "write one such as `Crash`"),
-        ("seed = \"7\"", "\"7\"", "`seed` is a whole number: write `seed = 7`"),
-        ("replicas = -1", "-1", "`replicas` is a whole number: write `replicas = 3`"),
-        ("replicas = 0", "0", "`replicas` is at least 1: write `replicas = 3`"),
-        ("faults = all, plans = 0", "0", "`plans` is at least 1: write `plans = 20`"),
-        ("faults = all, days = 0", "0", "`days` is at least 1: write `days = 3`"),
+        ("faults = [Crash, 3]", "3", "write a kind such as `Crash`"),
+        ("seed = \"7\"", "\"7\"", "`seed` must be a whole number: write `seed = 7`"),
+        ("replicas = -1", "-1", "`replicas` must be a whole number: write `replicas = 3`"),
+        ("replicas = 0", "0", "`replicas` must be at least 1: write `replicas = 3`"),
+        ("faults = all, plans = 0", "0", "`plans` must be at least 1: write `plans = 20`"),
+        ("faults = all, days = 0", "0", "`days` must be at least 1: write `days = 3`"),
         ("crashes = some", "some", "write `crashes = all`"),
-        ("caches = Service", "Service", "`caches` is a list in brackets: write `caches = [Service]`"),
-        ("resources = \"pods\"", "\"pods\"", "`resources` is a list in brackets"),
+        ("caches = Service", "Service", "`caches` must be a list in brackets: write `caches = [Service]`"),
+        ("resources = \"pods\"", "\"pods\"", "`resources` must be a list in brackets"),
     ];
     for (arguments, at, what) in table {
         let (pointed_at, message) = refusal(arguments, SCRIPT);
@@ -93,7 +93,7 @@ fn wrong_argument_is_pointed_at_with_its_remedy() {
 }
 
 #[test]
-fn argument_that_would_be_passed_over_is_refused() {
+fn argument_without_effect_is_rejected() {
     let table = [
         ("seed = 7, seed = 8", "seed", "`seed` is given twice"),
         ("days = 1", "days", "add `faults = all`"),
@@ -114,14 +114,14 @@ fn argument_that_would_be_passed_over_is_refused() {
 }
 
 #[test]
-fn what_is_no_script_is_refused_with_the_shape_of_one() {
+fn invalid_script_is_rejected_with_the_required_form() {
     let table = [
         ("fn script(cluster: Cluster) {}", "fn", SHAPE),
         ("async fn script() {}", "script", SHAPE),
         ("async fn script(&self) {}", "&self", SHAPE),
         ("async fn script(cluster: Cluster, seed: u64) {}", "seed: u64", SHAPE),
         ("async fn script<T>(cluster: Cluster) {}", "<T>", SHAPE),
-        ("async fn script(cluster: Cluster) -> Report {}", "Report", "a script returns nothing"),
+        ("async fn script(cluster: Cluster) -> Report {}", "Report", "a script returns no value"),
         ("#[test] async fn script(cluster: Cluster) {}", "#[test]", "remove this attribute"),
         ("#[tokio::test] async fn script(cluster: Cluster) {}", "#[tokio::test]", "remove this attribute"),
     ];

@@ -1,4 +1,4 @@
-//! Which paths a configuration speaks of: the set its manager owns by applying it.
+//! Paths that a configuration contains: the set that its manager owns after applying it.
 
 use serde_json::{Map, Value};
 use windlass_schema::ListNode;
@@ -7,13 +7,13 @@ use super::element::PathElement;
 use super::place::{FieldOwnership, SchemaCursor};
 use super::set::FieldSet;
 
-/// The set below a value, and whether its own place is in it.
+/// Returns whether the value itself is in the set, and the set below it.
 pub(super) fn of(place: SchemaCursor<'_>, value: &Value) -> (bool, FieldSet) {
     match (place.form(value), value) {
         (FieldOwnership::Whole, _) => (true, FieldSet::new()),
         (FieldOwnership::Fields, Value::Object(fields)) => (false, fields_of(place, fields)),
         (FieldOwnership::Items(list), Value::Array(items)) => (false, items_of(place, list, items)),
-        // Nothing, or what does not fit: no part of it can have an owner.
+        // A null or a value of the wrong type: no part of it can have an owner.
         _ => (false, FieldSet::new()),
     }
 }
@@ -22,7 +22,7 @@ fn fields_of(place: SchemaCursor<'_>, fields: &Map<String, Value>) -> FieldSet {
     let mut set = FieldSet::new();
     for (name, value) in fields {
         let (itself, below) = of(place.field(name), value);
-        // A key of a map is owned itself, next to what it holds; a field of a struct is not.
+        // A key of a map is owned in addition to its content; a field of a struct is not.
         let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
         set.put(&PathElement::field(name), itself || empty || !place.names(name), below);
     }
@@ -43,7 +43,7 @@ fn items_of(place: SchemaCursor<'_>, list: &ListNode, items: &[Value]) -> FieldS
     let mut set = FieldSet::new();
     for (element, item) in elements.iter().zip(items) {
         let Some(element) = element else { continue };
-        // Items that are there twice are owned as one.
+        // Duplicate items have common owners.
         let below = if twice.contains(std::slice::from_ref(element)) {
             FieldSet::new()
         } else {
@@ -54,8 +54,8 @@ fn items_of(place: SchemaCursor<'_>, list: &ListNode, items: &[Value]) -> FieldS
     set
 }
 
-/// Adds the named fields above what is in a set: "a.b.c" then owns "a" if that is a field of a struct, and not "a.b" if
-/// that is a key of a map.
+/// Adds the named fields above the paths of a set: "a.b.c" adds "a" if it is a field of a struct, but not "a.b" if it
+/// is a key of a map.
 pub(super) fn with_named_fields(place: Option<SchemaCursor<'_>>, set: &FieldSet) -> FieldSet {
     let mut out = FieldSet::new();
     for node in &set.nodes {

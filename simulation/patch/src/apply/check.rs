@@ -1,4 +1,4 @@
-//! Whether an applied configuration fits its type, in upstream's words.
+//! Checks the type of an applied configuration, with upstream's messages.
 
 use serde_json::Value;
 use windlass_schema::{ListNode, ListType, NodeType};
@@ -8,14 +8,14 @@ use super::go_format;
 use super::place::SchemaCursor;
 use super::set::FieldSet;
 
-/// What is wrong, and where.
+/// Path and message of an error.
 type Finding = (String, String);
 
 /// Checks a whole configuration.
 ///
 /// # Errors
 ///
-/// All that is wrong, as one message.
+/// Returns all errors in one message.
 pub(super) fn check(place: SchemaCursor<'_>, value: &Value, duplicates: bool) -> Result<(), String> {
     let mut findings = Vec::new();
     Check { duplicates, findings: &mut findings }.value(place, value, "");
@@ -31,7 +31,7 @@ pub(super) fn check(place: SchemaCursor<'_>, value: &Value, duplicates: bool) ->
 }
 
 struct Check<'a> {
-    /// Whether items may be there twice.
+    /// Whether duplicate items are permitted.
     duplicates: bool,
     findings: &'a mut Vec<Finding>,
 }
@@ -52,7 +52,7 @@ impl Check<'_> {
                     let path = format!("{path}.{name}");
                     match place.known_field(name) {
                         Some(field) => self.value(field, value, &path),
-                        // Upstream looks no further in this map.
+                        // Upstream stops checking this map here.
                         None => return self.report(&path, "field not declared in schema".to_owned()),
                     }
                 }

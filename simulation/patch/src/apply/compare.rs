@@ -1,7 +1,7 @@
-//! What changed between two values of one type, path by path.
+//! Compares two values of one type path by path.
 //!
-//! This runs on every write. What is equal is found equal by plain comparison and never looked up in the type; steps
-//! are made only for what differs.
+//! Every write uses this comparison. Equal values are detected without looking up their type; path elements are created
+//! only for differences.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::element::{PathElement, same};
 use super::place::{FieldOwnership, SchemaCursor};
 use super::set::FieldSet;
 
-/// What changed.
+/// Difference between two values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) added: FieldSet,
@@ -26,7 +26,7 @@ impl Difference {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// What is not below one of these paths.
+    /// Returns the difference without paths at or below `paths`.
     pub(super) fn without(self, paths: &FieldSet) -> Difference {
         if paths.is_empty() {
             return self;
@@ -38,7 +38,7 @@ impl Difference {
         }
     }
 
-    /// What got a value, by adding or changing it.
+    /// Returns the paths that were added or changed.
     pub(super) fn set(&self) -> FieldSet {
         self.modified.union(&self.added)
     }
@@ -50,12 +50,12 @@ impl Difference {
     }
 }
 
-/// What changed from one object to another.
+/// Returns the difference between two objects.
 pub(super) fn between(place: SchemaCursor<'_>, before: &Value, after: &Value) -> Difference {
     values(place, before, after).1
 }
 
-/// Whether the place itself changed, and what changed below it. Callers have seen that the values differ.
+/// Returns whether the value itself changed, and the difference below it. The values must differ.
 fn values(place: SchemaCursor<'_>, before: &Value, after: &Value) -> (bool, Difference) {
     let whole = |before: &Value, after: &Value| (!same(before, after), Difference::default());
     let empty = Map::new();
@@ -73,7 +73,7 @@ fn values(place: SchemaCursor<'_>, before: &Value, after: &Value) -> (bool, Diff
             if left.is_empty() && right.is_empty() {
                 return whole(before, after);
             }
-            // Where anything may stand, a map that becomes something else is both: a change and the loss of its parts.
+            // For an untyped value, the replacement of a map is both a change and the removal of its fields.
             let other = |value: &Value| !value.is_object() && !value.is_null();
             let itself = place.is_anything() && (other(before) || other(after));
             (itself, fields(place, left, right))
@@ -118,7 +118,7 @@ enum Side {
     After,
 }
 
-/// A field that only one side has. Where upstream's types always write it, its absence is its zero value.
+/// Handles a field that only one side has. If upstream's types always write it, its absence means its zero value.
 fn one_sided(place: SchemaCursor<'_>, name: &str, value: &Value, side: Side, out: &mut Difference) {
     let field = place.field(name);
     if let Some(zero) = field.absent() {
@@ -133,7 +133,7 @@ fn one_sided(place: SchemaCursor<'_>, name: &str, value: &Value, side: Side, out
     set.put(&PathElement::field(name), true, everything(field, value));
 }
 
-/// All paths below a value that is there on one side only.
+/// Returns all paths below a value that only one side has.
 fn everything(place: SchemaCursor<'_>, value: &Value) -> FieldSet {
     let mut out = FieldSet::new();
     match (place.form(value), value) {
@@ -157,7 +157,7 @@ fn everything(place: SchemaCursor<'_>, value: &Value) -> FieldSet {
     out
 }
 
-/// The items by their steps; none if one cannot be told apart.
+/// Returns the items by path element, or `None` if an item has no identity.
 fn sorted<'v>(
     place: SchemaCursor<'_>,
     list: &ListNode,
@@ -184,7 +184,7 @@ fn items(place: SchemaCursor<'_>, list: &ListNode, before: &[Value], after: &[Va
     Some(out)
 }
 
-/// Items of one step. Those that are there twice are owned as one.
+/// Compares the items with one path element. Duplicate items have common owners.
 fn matching(
     item: SchemaCursor<'_>,
     element: &PathElement,

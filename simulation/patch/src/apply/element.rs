@@ -1,4 +1,4 @@
-//! One step of a path: a field, an item by its keys, an item by its value, an item by its place.
+//! Path elements: a field, an item by keys, an item by value, or an item by index.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,45 +8,45 @@ use serde_json::{Map, Number, Value};
 
 use super::go_format;
 
-/// One step of a path. Steps are ordered as upstream orders them: fields, keys, values, places.
+/// One element of a path. Elements are ordered as in upstream: fields, keys, values, indices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathElement {
-    /// A field of a struct or a key of a map.
+    /// Field of a struct or key of a map.
     Field(Arc<str>),
-    /// The item of a list whose key fields have these values; sorted by name.
+    /// Item of a list whose key fields have these values; sorted by name.
     Key(Vec<(Arc<str>, Scalar)>),
-    /// The item of a set that has this value.
+    /// Item of a set with this value.
     Value(Scalar),
-    /// The item at this place of a list.
+    /// Item of a list at this index.
     Index(i64),
 }
 
-/// A value by which items are told apart. Numbers are equal when they mean the same number.
+/// A value that identifies items. Numbers with the same value are equal.
 #[derive(Clone, Debug)]
 pub struct Scalar(pub Value);
 
-/// Why the key of a `fieldsV1` map is not a step.
+/// Reason why a key in `fieldsV1` is not a path element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElementError {
-    /// It begins with a letter that this version does not know; a later one may.
+    /// It begins with an unknown letter; a later version might define it.
     #[error("unknown path element type in {0:?}")]
     Unknown(String),
-    /// It is cut short or what follows the colon is not JSON.
+    /// It is truncated, or the text after the colon is not JSON.
     #[error("{0:?} is not a path element: expected f:<name>, v:<value>, k:<keys> or i:<index>")]
     Malformed(String),
 }
 
 impl PathElement {
-    /// The step to a field.
+    /// Returns the path element of a field.
     pub fn field(name: &str) -> PathElement {
         PathElement::Field(name.into())
     }
 
-    /// Reads the form of `fieldsV1`.
+    /// Parses the `fieldsV1` form.
     ///
     /// # Errors
     ///
-    /// [`ElementError`], if it is none.
+    /// Returns [`ElementError`] if the text is not a path element.
     pub fn parse(text: &str) -> Result<PathElement, ElementError> {
         let malformed = || ElementError::Malformed(text.to_owned());
         let (kind, rest) = match text.as_bytes() {
@@ -70,7 +70,7 @@ impl PathElement {
         }
     }
 
-    /// Writes the form of `fieldsV1`.
+    /// Returns the `fieldsV1` form.
     pub fn encoded(&self) -> String {
         match self {
             PathElement::Field(name) => {
@@ -109,7 +109,7 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// A path as messages show it: `.spec.containers[name="nginx"].image`.
+/// Returns a path as in messages: `.spec.containers[name="nginx"].image`.
 pub fn path_text(path: &[PathElement]) -> String {
     path.iter().map(PathElement::to_string).collect()
 }
@@ -160,7 +160,7 @@ fn numbers(one: &Number, other: &Number) -> Ordering {
     }
 }
 
-/// Whether two values say the same: as JSON values, but 1 and 1.0 are one number.
+/// Returns whether two JSON values are equal; 1 and 1.0 are the same number.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || numbers(one, other) == Ordering::Equal,

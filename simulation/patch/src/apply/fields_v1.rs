@@ -1,4 +1,4 @@
-//! Sets of paths as `fieldsV1`: nested maps whose keys are steps, with `.` for the place itself.
+//! Sets of paths as `fieldsV1`: nested maps whose keys are path elements, with `.` for the value itself.
 
 use serde_json::{Map, Value};
 
@@ -6,11 +6,11 @@ use super::element::{ElementError, PathElement};
 use super::set::FieldSet;
 
 impl FieldSet {
-    /// Reads `fieldsV1`. Steps of kinds that are not known are left out, as upstream does.
+    /// Decodes `fieldsV1`. Path elements of unknown kinds are omitted, as in upstream.
     ///
     /// # Errors
     ///
-    /// [`ElementError`], if a key is not a step.
+    /// Returns [`ElementError`] if a key is not a path element.
     pub fn from_fields_v1(value: &Value) -> Result<FieldSet, ElementError> {
         let mut set = FieldSet::new();
         let Value::Object(map) = value else { return Ok(set) };
@@ -31,7 +31,7 @@ impl FieldSet {
         Ok(set)
     }
 
-    /// Whether a path of this set is in an encoded one, or has something below it there.
+    /// Returns whether a path of this set is in an encoded set, or has paths below it there.
     pub(super) fn touches(&self, encoded: &Value) -> bool {
         let Value::Object(encoded) = encoded else { return false };
         self.nodes.iter().any(|node| {
@@ -40,7 +40,7 @@ impl FieldSet {
         })
     }
 
-    /// Whether all paths of this set are in an encoded one.
+    /// Returns whether all paths of this set are in an encoded set.
     pub(super) fn is_within(&self, encoded: &Value) -> bool {
         let Value::Object(encoded) = encoded else { return self.is_empty() };
         self.nodes.iter().all(|node| match encoded.get(&node.element.encoded()) {
@@ -52,7 +52,7 @@ impl FieldSet {
         })
     }
 
-    /// Writes `fieldsV1`.
+    /// Encodes the set as `fieldsV1`.
     pub fn to_fields_v1(&self) -> Value {
         Value::Object(self.encoded(false))
     }

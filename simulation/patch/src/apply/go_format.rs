@@ -1,8 +1,8 @@
-//! Values as Go's `fmt` prints them, for messages that clients and people compare with upstream's.
+//! Values in the format of Go's `fmt`, for messages that must equal upstream's.
 
 use serde_json::Value;
 
-/// As structured-merge-diff prints a key or set value.
+/// Returns a key or set value in the format of structured-merge-diff.
 pub(super) fn readable(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
@@ -14,7 +14,7 @@ pub(super) fn readable(value: &Value) -> String {
     }
 }
 
-/// `%q` of a string.
+/// Returns a string in the format `%q`.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -33,7 +33,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// `%v` of a decoded value.
+/// Returns a decoded value in the format `%v`.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -48,7 +48,7 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-/// `%#v` of a decoded value.
+/// Returns a decoded value in the format `%#v`.
 pub(super) fn syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
@@ -65,7 +65,7 @@ pub(super) fn syntax(value: &Value) -> String {
     }
 }
 
-/// `%T` of a decoded value.
+/// Returns the type of a decoded value in the format `%T`.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

@@ -1,5 +1,5 @@
-//! The annotation by which `kubectl apply` without server-side apply remembers what it applied, where it meets applies of
-//! the manager `kubectl`: fields that are as it says are taken over without conflict, and it is kept up to date.
+//! Handles the last-applied annotation of client-side `kubectl apply` in applies of the manager `kubectl`: fields with
+//! the value in the annotation are taken over without conflict, and the annotation is updated.
 
 use serde_json::{Map, Value};
 
@@ -7,15 +7,15 @@ use super::place::SchemaCursor;
 use super::set::{FieldSet, Path};
 use super::{api_version, applied_fields, check, compare};
 
-/// The manager for which this holds.
+/// Field manager with this special case.
 pub(super) const MANAGER: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// How much all annotations of an object may hold, in bytes.
+/// Limit of the total size of an object's annotations, in bytes.
 const ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-/// The conflicts that are left when fields are taken over that are as the annotation says.
+/// Removes the conflicts of fields whose value equals the annotation.
 pub(super) fn without_taken_over<K>(
     place: SchemaCursor<'_>,
     live: &Value,
@@ -26,7 +26,7 @@ pub(super) fn without_taken_over<K>(
     conflicts.into_iter().filter(|(_, path)| !taken_over.contains(path)).collect()
 }
 
-/// The fields that were applied and still are what was applied.
+/// Returns the applied fields that still have the applied value.
 fn unchanged(place: SchemaCursor<'_>, live: &Value, version: &str) -> Option<FieldSet> {
     let text = annotation(live)?;
     let last: Value = serde_json::from_str(text).ok()?;
@@ -40,7 +40,7 @@ fn unchanged(place: SchemaCursor<'_>, live: &Value, version: &str) -> Option<Fie
     Some(set.difference(&difference.modified).difference(&difference.added).difference(&difference.removed))
 }
 
-/// Makes the annotation say what was applied, if the object has one.
+/// Updates the annotation to the applied configuration, if the object has one.
 pub(super) fn refresh(object: &mut Value, applied: &Value) {
     if annotation(object).is_none() {
         return;
@@ -57,7 +57,7 @@ pub(super) fn refresh(object: &mut Value, applied: &Value) {
     }
 }
 
-/// As Go's encoder writes it: on its own line, and safe to put into a web page.
+/// Encodes JSON as Go's encoder does: with a final newline, and with HTML characters escaped.
 fn encoded(value: &Value) -> String {
     let text = value.to_string();
     let escaped = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");

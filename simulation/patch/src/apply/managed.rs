@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns what, as an object carries it.
+//! Encodes and decodes `metadata.managedFields`, the ownership data of an object.
 
 use std::collections::BTreeMap;
 
@@ -9,68 +9,68 @@ use super::element::ElementError;
 use super::owners::{ManagerFields, Owners};
 use super::set::FieldSet;
 
-/// How many managers that update are kept apart; the oldest beyond that are merged. Upstream's number.
+/// Maximum number of update managers, as upstream; older entries are merged.
 const UPDATE_MANAGERS: usize = 10;
 
-/// The manager into whose entry the oldest updates are merged.
+/// Manager of the entry into which the oldest updates are merged.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager changed an object.
+/// Kind of write by which a manager changed an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// By server-side apply.
+    /// Server-side apply.
     Apply,
-    /// By any other write.
+    /// Any other write.
     Update,
 }
 
-/// Who owns fields: one entry of `managedFields`. A manager that applies is the same in all versions; one that updates is
-/// another one in each.
+/// Identity of a manager: one entry of `managedFields`. A manager that applies is the same in all versions; a manager
+/// that updates is a different one in each version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ManagerKey {
-    /// The name.
+    /// Name of the manager.
     pub name: String,
-    /// How it writes.
+    /// Kind of its writes.
     pub operation: Operation,
     /// The `apiVersion` of its updates; empty for applies.
     pub version: String,
-    /// The subresource through which it writes; empty for the object itself.
+    /// Subresource of its writes; empty for the object itself.
     pub subresource: String,
 }
 
-/// The decoded `managedFields` of an object.
+/// Decoded `managedFields` of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedFields {
     pub(super) owners: Owners<ManagerKey>,
     pub(super) times: BTreeMap<ManagerKey, Timestamp>,
 }
 
-/// Why `managedFields` cannot be read; in upstream's words.
+/// Reason why `managedFields` cannot be decoded, with upstream's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManagedFieldsError {
-    /// An entry is neither of an apply nor of an update.
+    /// The operation of an entry is neither apply nor update.
     #[error("operation must be `Apply` or `Update`")]
     Operation,
     /// An entry has no version.
     #[error("apiVersion must not be empty")]
     Version,
-    /// An entry does not say what its fields look like.
+    /// An entry has no `fieldsType`.
     #[error("missing fieldsType in managed fields entry {0}")]
     NoFieldsType(usize),
-    /// An entry's fields are of a type that is not known.
+    /// The `fieldsType` of an entry is unknown.
     #[error("invalid fieldsType {1:?} in managed fields entry {0}")]
     FieldsType(usize, String),
-    /// An entry is not an object, or its fields are no paths.
+    /// An entry is not an object, or its fields are not paths.
     #[error("error decoding managed fields entry {0}: {1}")]
     Fields(usize, String),
 }
 
 impl ManagedFields {
-    /// Reads them from an object. One that has none, has no managers.
+    /// Decodes the managers of an object, which can be empty.
     ///
     /// # Errors
     ///
-    /// [`ManagedFieldsError`].
+    /// Returns [`ManagedFieldsError`] for an invalid entry.
     pub fn read(object: &Value) -> Result<ManagedFields, ManagedFieldsError> {
         let mut managed = ManagedFields::default();
         for (index, entry) in entries(object).iter().enumerate() {
@@ -95,12 +95,12 @@ impl ManagedFields {
         Ok(())
     }
 
-    /// Writes them into an object; without managers, the field goes.
+    /// Writes the entries into an object, or removes the field if there are no managers.
     pub fn write(&self, object: &mut Value) {
         put(object, sorted(self.to_entries()));
     }
 
-    /// The entries, in no order.
+    /// Returns the entries in unspecified order.
     pub(super) fn to_entries(&self) -> Vec<Value> {
         self.owners.iter().map(|(key, owned)| self.entry(key, owned)).collect()
     }
@@ -127,17 +127,17 @@ impl ManagedFields {
         Value::Object(entry)
     }
 
-    /// Whether there is no manager.
+    /// Returns whether there is no manager.
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    /// The managers with what they own.
+    /// Returns the managers with their fields.
     pub fn iter(&self) -> impl Iterator<Item = (&ManagerKey, &FieldSet)> {
         self.owners.iter().map(|(key, owned)| (key, &owned.set))
     }
 
-    /// Merges the oldest updates of one version into one entry, until there are few enough.
+    /// Merges the oldest updates of one version into one entry until the limit is met.
     fn cap(&mut self) {
         let is_update = |key: &&ManagerKey| key.operation == Operation::Update;
         let mut updates: Vec<_> = self.owners.keys().filter(is_update).cloned().collect();
@@ -178,7 +178,7 @@ impl ManagedFields {
             None => merged.set,
         };
         self.owners.insert(bucket.clone(), ManagerFields { set, version: merged.version });
-        // The time of the update that is merged is the later one.
+        // The merged entry has the time of the later update.
         match self.times.get(key).copied() {
             Some(time) => self.times.insert(bucket, time),
             None => self.times.remove(&bucket),
@@ -187,7 +187,7 @@ impl ManagedFields {
 }
 
 impl ManagerKey {
-    /// The key of an encoded entry.
+    /// Returns the key of an encoded entry.
     pub(super) fn read(entry: &Value) -> Result<ManagerKey, ManagedFieldsError> {
         let operation = match text(entry, "operation") {
             "Apply" => Operation::Apply,
@@ -201,7 +201,7 @@ impl ManagerKey {
         Ok(ManagerKey::new(text(entry, "manager"), operation, version, text(entry, "subresource")))
     }
 
-    /// The key of a manager's entry.
+    /// Returns the key of a manager's entry.
     pub fn new(name: &str, operation: Operation, version: &str, subresource: &str) -> ManagerKey {
         let version = if operation == Operation::Apply { "" } else { version };
         ManagerKey {
@@ -217,17 +217,17 @@ fn text<'v>(entry: &'v Value, name: &str) -> &'v str {
     entry.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A time as entries have it: whole seconds.
+/// Returns a time in the format of entries: whole seconds.
 pub(super) fn time_value(time: Timestamp) -> Value {
     Value::from(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Whether so many entries are of updates that some must be merged.
+/// Returns whether the number of update entries exceeds the limit.
 pub(super) fn too_many(entries: &[Value]) -> bool {
     entries.iter().filter(|entry| text(entry, "operation") == "Update").count() > UPDATE_MANAGERS
 }
 
-/// The entries with the oldest updates merged.
+/// Returns the entries with the oldest updates merged.
 pub(super) fn capped(entries: &[Value]) -> Vec<Value> {
     let mut managed = ManagedFields::default();
     for (index, entry) in entries.iter().enumerate() {
@@ -237,7 +237,7 @@ pub(super) fn capped(entries: &[Value]) -> Vec<Value> {
     sorted(managed.to_entries())
 }
 
-/// The entries in upstream's order: applies first, then by time and name.
+/// Returns the entries in upstream's order: applies first, then by time and name.
 pub(super) fn sorted(mut entries: Vec<Value>) -> Vec<Value> {
     let seconds = |entry: &Value| text(entry, "time").parse().map_or(0, |time: Timestamp| time.as_second());
     entries.sort_by_cached_key(|entry| {
@@ -247,7 +247,7 @@ pub(super) fn sorted(mut entries: Vec<Value>) -> Vec<Value> {
     entries
 }
 
-/// Puts entries into an object; without entries, the field goes.
+/// Writes entries into an object, or removes the field if there are none.
 pub(super) fn put(object: &mut Value, entries: Vec<Value>) {
     let Some(object) = object.as_object_mut() else { return };
     if entries.is_empty() {
@@ -262,7 +262,7 @@ pub(super) fn put(object: &mut Value, entries: Vec<Value>) {
     }
 }
 
-/// The entries of an object as they stand there.
+/// Returns the encoded entries of an object.
 pub(super) fn entries(object: &Value) -> &[Value] {
     raw(object).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -271,7 +271,7 @@ pub(super) fn raw(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// Whether a request asks to forget all managers: an empty list, or a list of one empty entry.
+/// Returns whether a request removes all managers: an empty list, or a list with one empty entry.
 pub(super) fn is_reset(object: &Value) -> bool {
     match raw(object) {
         Some(Value::Array(entries)) => entries.is_empty() || *entries == [json!({})],
@@ -279,7 +279,7 @@ pub(super) fn is_reset(object: &Value) -> bool {
     }
 }
 
-/// Takes the field away and returns it.
+/// Removes the field and returns it.
 pub(super) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }

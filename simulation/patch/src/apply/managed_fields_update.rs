@@ -1,7 +1,7 @@
-//! What a create, an update or a patch makes of `managedFields`.
+//! Updates `managedFields` on a create, an update or a patch.
 //!
-//! This runs on every write, and most writes touch few fields of few managers. So entries stay encoded: only those that
-//! own something that was set or removed are decoded, and the writer's own only if it gains what it did not have.
+//! Every write uses this code, and most writes change few fields of few managers. So entries stay encoded: only entries
+//! with changed or removed fields are decoded, and the writer's entry only if it gains fields.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -10,9 +10,9 @@ use super::compare::{self, Difference};
 use super::managed::{self, ManagedFields, ManagerKey, Operation};
 use super::place::SchemaCursor;
 use super::set::FieldSet;
-use super::{Manager, NOBODYS, api_version, name, owners, subresource};
+use super::{Manager, UNOWNED, api_version, name, owners, subresource};
 
-/// Who writes, and what must be known to record it.
+/// Writer, and the data for its entry.
 pub(super) struct Write<'a> {
     pub(super) place: SchemaCursor<'a>,
     pub(super) manager: &'a Manager,
@@ -20,11 +20,11 @@ pub(super) struct Write<'a> {
     pub(super) now: Timestamp,
 }
 
-/// The entries that a write starts from.
+/// Entries before the write.
 enum Start {
-    /// Those of the live object, which the new one has too.
+    /// Entries of the live object, which the new object also has.
     Shared,
-    /// These.
+    /// Entries of the request.
     Given(Vec<Value>),
 }
 
@@ -57,7 +57,7 @@ pub(super) fn after_update(write: &Write<'_>, live: &Value, new: &mut Value) {
     managed::put(new, record(write, &difference, entries, &version));
 }
 
-/// Where the entries are: no change of them is anybody's.
+/// Path of the entries, whose changes have no owner.
 static ENTRIES: std::sync::LazyLock<FieldSet> =
     std::sync::LazyLock::new(|| FieldSet::of_fields(&[&["metadata", "managedFields"]]));
 
@@ -65,7 +65,8 @@ fn exists(live: &Value) -> bool {
     live.get("metadata").and_then(|it| it.get("uid")).is_some_and(|uid| uid != "")
 }
 
-/// What the request says counts, if it says anything that can be read and is not about a subresource.
+/// Returns the entries of the request if they can be decoded and the write is not for a subresource, or else those of
+/// the live object.
 fn start(write: &Write<'_>, live: &Value, new: &Value) -> Start {
     let entries_of_live = || {
         let entries = managed::entries(live);
@@ -89,11 +90,11 @@ fn start(write: &Write<'_>, live: &Value, new: &Value) -> Start {
     }
 }
 
-/// The entries after the change.
+/// Returns the entries after the change.
 fn record(write: &Write<'_>, difference: &Difference, entries: Vec<Value>, version: &str) -> Vec<Value> {
     let key = ManagerKey::new(name(write.manager), Operation::Update, version, subresource(write.manager));
     let set = difference.set();
-    let gained = set.difference(&NOBODYS);
+    let gained = set.difference(&UNOWNED);
     let mut rest = Vec::with_capacity(entries.len() + 1);
     let mut affected = ManagedFields::default();
     let mut recorded = gained.is_empty();
@@ -106,7 +107,7 @@ fn record(write: &Write<'_>, difference: &Difference, entries: Vec<Value>, versi
             recorded = true;
             rest.push(entry);
         } else if own || loses || set.touches(fields) {
-            // What cannot be read has no owner; entries that are stored can be read.
+            // An invalid entry owns nothing; stored entries are valid.
             _ = affected.read_entry(index, &entry);
         } else {
             rest.push(entry);
@@ -115,7 +116,7 @@ fn record(write: &Write<'_>, difference: &Difference, entries: Vec<Value>, versi
     owners::reconcile(write.place, &mut affected.owners);
     if recorded {
         owners::take(&mut affected.owners, difference, &set);
-    } else if owners::update(&mut affected.owners, difference, &key, version, &NOBODYS) {
+    } else if owners::update(&mut affected.owners, difference, &key, version, &UNOWNED) {
         affected.times.insert(key, write.now);
     }
     rest.extend(affected.to_entries());

@@ -1,4 +1,4 @@
-//! An applied configuration laid over a live value.
+//! Merges an applied configuration into a live value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use windlass_schema::ListNode;
 use super::element::PathElement;
 use super::place::{FieldOwnership, SchemaCursor};
 
-/// Where two values do not merge, and why.
+/// Path and reason of a failed merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MergeMismatch {
     path: String,
@@ -35,11 +35,11 @@ impl MergeMismatch {
     }
 }
 
-/// The live value with what is applied laid over it. What the configuration does not speak of stays.
+/// Returns the live value with the configuration merged into it. Fields outside the configuration stay.
 ///
 /// # Errors
 ///
-/// An item of the configuration cannot be told apart, or is there twice.
+/// Fails if an item of the configuration has no identity, or is duplicate.
 pub(super) fn over(place: SchemaCursor<'_>, live: &Value, applied: &Value) -> Result<Value, MergeMismatch> {
     match place.form(applied) {
         FieldOwnership::Fields => {
@@ -57,7 +57,7 @@ pub(super) fn over(place: SchemaCursor<'_>, live: &Value, applied: &Value) -> Re
             }
             items(place, list, left, right).map(Value::Array)
         }
-        // Nothing, where anything may stand, lets a map be.
+        // A null for an untyped value keeps an existing map.
         FieldOwnership::Whole
             if applied.is_null()
                 && place.is_anything()
@@ -93,7 +93,7 @@ fn fields(
     Ok(out)
 }
 
-/// Live items keep their places; applied items come in the order of the configuration.
+/// Merges items: live items keep their positions; applied items are in the order of the configuration.
 fn items(
     place: SchemaCursor<'_>,
     list: &ListNode,
@@ -103,12 +103,12 @@ fn items(
     let left = Side::of(place, list, live, true)?;
     let right = Side::of(place, list, applied, false)?;
     let item = place.items(list);
-    // A live item that is there twice is replaced, not merged.
+    // A duplicate live item is replaced, not merged.
     let merged = |element: &PathElement, value: &Value| match left.single.get(element) {
         Some(Some(live)) => over(item, live, value).map_err(|misfit| misfit.inside(element)),
         _ => Ok(value.clone()),
     };
-    // The items that both have, as the configuration orders them; the first is the one that comes next.
+    // Common items in the order of the configuration; the first one is next.
     let mut shared = right.order.iter().filter(|element| left.single.contains_key(*element)).peekable();
     let mut done = BTreeSet::new();
     let mut out = Vec::with_capacity(live.len().max(applied.len()));
@@ -126,7 +126,7 @@ fn items(
                 }
                 let common = right.single.contains_key(mine);
                 if theirs.is_some() && common && shared.peek().is_some_and(|next| *next != mine) {
-                    l += 1; // Its turn comes when the configuration says so.
+                    l += 1; // Inserted later, at its position in the configuration.
                     continue;
                 }
                 if !common {
@@ -149,7 +149,7 @@ fn items(
     }
 }
 
-/// One list: the steps of its items in order, and each item that is there once by its step.
+/// Items of one list: their path elements in order, and the unique items by path element.
 struct Side<'v> {
     order: Vec<PathElement>,
     single: BTreeMap<PathElement, Option<&'v Value>>,

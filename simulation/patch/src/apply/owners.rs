@@ -1,4 +1,4 @@
-//! Who owns which paths, and what an update or an apply makes of it. Names of managers are opaque here.
+//! Ownership of paths, and its change by updates and applies. Names of managers are opaque here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,37 +9,37 @@ use super::element::same;
 use super::set::{FieldSet, Path};
 use super::{applied_fields, compare, merge, place::SchemaCursor, reconcile, remove};
 
-/// What one manager owns.
+/// Fields of one manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ManagerFields {
     pub(super) set: FieldSet,
-    /// The `apiVersion` in which it was written.
+    /// The `apiVersion` of the write.
     pub(super) version: String,
 }
 
-/// All managers of an object. None owns nothing.
+/// Managers of an object. Each owns at least one field.
 pub(super) type Owners<K> = BTreeMap<K, ManagerFields>;
 
-/// Why an apply failed.
+/// Reason why an apply failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ApplyFailure<K> {
-    /// Others own what it would change.
+    /// Other managers own fields that it would change.
     Conflicts(Vec<(K, Path)>),
     /// The configuration cannot be merged.
     Merge(String),
 }
 
-/// An apply: what is applied, by whom, how.
+/// An apply: configuration, manager and options.
 pub(super) struct Apply<'a, K> {
     pub(super) config: &'a Value,
     pub(super) version: &'a str,
     pub(super) manager: &'a K,
     pub(super) force: bool,
-    /// Paths that whoever stores the object resets, so that no manager can own them.
+    /// Paths that the storage strategy resets, so that no manager can own them.
     pub(super) reset: &'a FieldSet,
 }
 
-/// Brings the sets to today's type.
+/// Converts the sets to the current type.
 pub(super) fn reconcile<K: Ord>(place: SchemaCursor<'_>, owners: &mut Owners<K>) {
     for owned in owners.values_mut() {
         if let Cow::Owned(set) = reconcile::with_type(place, &owned.set) {
@@ -48,7 +48,7 @@ pub(super) fn reconcile<K: Ord>(place: SchemaCursor<'_>, owners: &mut Owners<K>)
     }
 }
 
-/// What `manager` gained by changing the object in this way; the others lose it. Says whether it gained anything.
+/// Adds the changed fields to `manager` and removes them from the others. Returns whether it gained a field.
 pub(super) fn update<K: Ord + Clone>(
     owners: &mut Owners<K>,
     difference: &compare::Difference,
@@ -70,11 +70,11 @@ pub(super) fn update<K: Ord + Clone>(
     true
 }
 
-/// The object after the apply, if it changed at all.
+/// Returns the object after the apply, or `None` if it did not change.
 ///
 /// # Errors
 ///
-/// [`ApplyFailure`].
+/// Returns [`ApplyFailure`] on conflicts, or if the configuration cannot be merged.
 pub(super) fn apply<K: Ord + Clone>(
     place: SchemaCursor<'_>,
     live: &Value,
@@ -86,7 +86,7 @@ pub(super) fn apply<K: Ord + Clone>(
     let set = applied_fields::of(place, apply.config).1.recursive_difference(apply.reset);
     let last = put(owners, apply.manager, set, apply.version);
     let new = match last.map(|last| last.set) {
-        // What is applied again is not removed, so most applies need not look.
+        // Fields that are applied again are not removed, so most applies skip this step.
         Some(last) if !last.difference(set_of(owners, apply.manager)).is_empty() => {
             prune(place, &merged, owners, &last)
         }
@@ -119,7 +119,7 @@ fn conflicts<K: Ord + Clone>(owners: &Owners<K>, gained: &FieldSet, manager: &K)
         .collect()
 }
 
-/// Takes what was set or removed from everybody.
+/// Removes changed and removed fields from all managers.
 pub(super) fn take<K: Ord>(owners: &mut Owners<K>, difference: &compare::Difference, gained: &FieldSet) {
     take_from_others(owners, difference, gained, None);
 }
@@ -143,7 +143,7 @@ fn take_from_others<K: Ord>(
     });
 }
 
-/// Sets what a manager owns, and returns what it owned.
+/// Sets the fields of a manager, and returns its previous fields.
 fn put<K: Ord + Clone>(
     owners: &mut Owners<K>,
     manager: &K,
@@ -156,7 +156,7 @@ fn put<K: Ord + Clone>(
     owners.insert(manager.clone(), ManagerFields { set, version: version.to_owned() })
 }
 
-/// Removes what the manager applied last time and nobody applies or owns now.
+/// Removes the fields that the manager applied last time and that no manager applies or owns now.
 fn prune<K: Ord>(place: SchemaCursor<'_>, merged: &Value, owners: &Owners<K>, last: &FieldSet) -> Value {
     let named = |set: &FieldSet| applied_fields::with_named_fields(Some(place), set);
     let paths = |value: &Value| named(&applied_fields::of(place, value).1);
@@ -164,9 +164,9 @@ fn prune<K: Ord>(place: SchemaCursor<'_>, merged: &Value, owners: &Owners<K>, la
     let all = paths(merged);
     let kept = paths(&remove::without(place, merged, &last));
     let owned = owners.values().fold(FieldSet::new(), |all, one| all.union(&one.set));
-    // What others own comes back, with what leads to it.
+    // Fields of other managers are restored, with their parents.
     let with_owned = remove::without(place, merged, &all.difference(&kept.union(&named(&owned))));
-    // What nobody ever owned stays too, unless it was below what is removed.
+    // Fields without an owner also stay, unless they are below a removed field.
     let gone = all.difference(&paths(&with_owned)).intersection(&last);
     remove::without(place, merged, &gone)
 }

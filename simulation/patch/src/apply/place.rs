@@ -1,8 +1,8 @@
-//! What a type says about ownership: which parts of a value have owners of their own, and how items are told apart.
+//! Ownership rules of a type: the granularity of ownership, and the identity of list items.
 //!
-//! Where a type says nothing ("anything"), maps are granular and all else is owned as one, as upstream deduces it. Only
-//! upstream's `RawExtension` is owned as one whatever stands in it: that is what anything means in the built-in kinds,
-//! other than those of custom resource definitions.
+//! For untyped values, maps are granular and all other values are owned as a whole, as upstream deduces it. Only
+//! upstream's `RawExtension` is always owned as a whole. Untyped values in built-in kinds are of this type, except in
+//! custom resource definitions.
 
 use std::sync::Arc;
 
@@ -12,33 +12,33 @@ use windlass_schema::{ListNode, ListType, MapType, Node, NodeType, ObjectNode, O
 use super::element::{PathElement, Scalar};
 use super::go_format;
 
-/// A type that is owned as one although its schema lets anything in.
+/// A type that is owned as a whole although it is untyped.
 pub(super) const OPAQUE: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
-/// How the names of the built-in types begin in which anything is such a type.
+/// Name prefix of the built-in types whose untyped values are of this type.
 const BUILT_IN: &str = "io.k8s.api.";
 
 static ANYTHING: Node = Node::anything();
 
-/// One place in a type, with references followed.
+/// One position in a type, with references resolved.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaCursor<'a> {
     types: &'a Types,
     node: &'a Node,
-    /// What the field's own node says; a reference hides the default of the type it leads to.
+    /// Node of the field; a reference hides the default of its target type.
     field: &'a Node,
     opaque: bool,
-    /// Whether this is a part of a built-in type.
+    /// Whether the position is in a built-in type.
     built_in: bool,
 }
 
-/// How the value in a place is owned.
+/// Granularity of ownership of a value.
 pub(super) enum FieldOwnership<'a> {
-    /// As one.
+    /// The whole value has one set of owners.
     Whole,
-    /// Field by field.
+    /// Each field has its own owners.
     Fields,
-    /// Item by item.
+    /// Each item has its own owners.
     Items(&'a ListNode),
 }
 
@@ -77,7 +77,7 @@ impl<'a> SchemaCursor<'a> {
         }
     }
 
-    /// How a value here is owned. What does not fit the type is owned the way the type says.
+    /// Returns the granularity of ownership of a value. For a value of the wrong type, the type decides.
     pub(super) fn form(&self, value: &Value) -> FieldOwnership<'a> {
         match &self.node.shape {
             _ if self.opaque => FieldOwnership::Whole,
@@ -88,12 +88,12 @@ impl<'a> SchemaCursor<'a> {
         }
     }
 
-    /// Whether the type says nothing about what stands here.
+    /// Returns whether the value is untyped.
     pub(super) fn is_anything(&self) -> bool {
         !self.opaque && matches!(self.node.shape, NodeType::Any)
     }
 
-    /// The place of a field or key; none if the type does not have it.
+    /// Returns the position of a field or key, or `None` if the type does not have it.
     pub(super) fn known_field(&self, name: &str) -> Option<SchemaCursor<'a>> {
         let Some(object) = self.object() else { return Some(self.anything()) };
         if let Some(field) = object.fields.get(name) {
@@ -106,17 +106,17 @@ impl<'a> SchemaCursor<'a> {
         }
     }
 
-    /// The place of a field or key; of those that the type does not have, anything.
+    /// Returns the position of a field or key; fields that the type does not have are untyped.
     pub(super) fn field(&self, name: &str) -> SchemaCursor<'a> {
         self.known_field(name).unwrap_or_else(|| self.anything())
     }
 
-    /// Whether the type names this field, so that it is no key of a map.
+    /// Returns whether the type declares this field, so that it is not a key of a map.
     pub(super) fn names(&self, name: &str) -> bool {
         self.object().is_some_and(|object| object.fields.contains_key(name))
     }
 
-    /// What a field means that is not there: its zero value, if upstream's types always write it.
+    /// Returns the value of an absent field: its zero value, if upstream's types always write it.
     pub(super) fn absent(&self) -> Option<Value> {
         match self.field.presence {
             OmitPolicy::AsGiven | OmitPolicy::NonZero => None,
@@ -139,12 +139,12 @@ impl<'a> SchemaCursor<'a> {
         }
     }
 
-    /// The place of the items of a list.
+    /// Returns the position of the items of a list.
     pub(super) fn items(&self, list: &'a ListNode) -> SchemaCursor<'a> {
         self.inner(&list.items)
     }
 
-    /// The step that leads to an item, or why there is none.
+    /// Returns the path element of an item, or the reason why it has none.
     pub(super) fn item_element(&self, list: &'a ListNode, item: &Value) -> Result<PathElement, String> {
         match &list.list_type {
             ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
@@ -177,7 +177,7 @@ impl<'a> SchemaCursor<'a> {
         Ok(PathElement::Key(keys))
     }
 
-    /// A key that was not given has its default, if it has one of more than nothing.
+    /// Returns the default of a missing key, unless the default is null.
     fn key_default(&self, name: &str) -> Option<&'a Value> {
         let field = self.object()?.fields.get(name)?;
         field.default.as_ref().filter(|default| !default.is_null())

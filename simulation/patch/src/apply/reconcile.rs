@@ -1,4 +1,4 @@
-//! Sets that were written when a type was owned field by field, read after it became owned as one.
+//! Converts sets that were written when a type was granular, after the type became atomic.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use super::element::PathElement;
 use super::place::SchemaCursor;
 use super::set::{FieldSet, Node};
 
-/// The set as the type of today would have it. Types that went the other way, from owned as one to field by field, need
-/// nothing: the owner of the whole keeps just that.
+/// Returns the set according to the current type. A change from atomic to granular needs no conversion: the owner keeps
+/// the whole.
 pub(super) fn with_type<'s>(place: SchemaCursor<'_>, set: &'s FieldSet) -> Cow<'s, FieldSet> {
     let mut changed = false;
     let mut out: Vec<Node> = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn with_type<'s>(place: SchemaCursor<'_>, set: &'s FieldSet) -> Cow<'
     if changed { Cow::Owned(FieldSet { nodes: out }) } else { Cow::Borrowed(set) }
 }
 
-/// The node, if it changes.
+/// Returns the node if it changes.
 fn node_with_type(place: SchemaCursor<'_>, node: &Node) -> Option<Node> {
     if node.below.is_empty() {
         return None;

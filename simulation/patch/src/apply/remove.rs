@@ -1,4 +1,4 @@
-//! A value without some of its paths.
+//! Removes paths from a value.
 
 use serde_json::{Map, Value};
 use windlass_schema::ListNode;
@@ -7,7 +7,7 @@ use super::element::PathElement;
 use super::place::{FieldOwnership, SchemaCursor};
 use super::set::FieldSet;
 
-/// The value without these paths. A map or list that loses its last part becomes `null`.
+/// Returns the value without these paths. A map or list that loses its last element becomes `null`.
 pub(super) fn without(place: SchemaCursor<'_>, value: &Value, gone: &FieldSet) -> Value {
     match (place.form(value), value) {
         (FieldOwnership::Fields, Value::Object(fields)) => fields_without(place, fields, gone),
@@ -43,8 +43,8 @@ fn items_without(place: SchemaCursor<'_>, list: &ListNode, items: &[Value], gone
     if out.is_empty() { Value::Null } else { Value::Array(out) }
 }
 
-/// Drops the fields that are `null` in the outcome of an apply and neither were before nor were applied so: what a
-/// removal emptied is not there any more.
+/// Drops the fields that are `null` only after an apply, that is, neither before nor in the configuration: a removal
+/// emptied them.
 pub(super) fn drop_emptied(live: &Value, applied: &Value, outcome: &mut Value) {
     let Value::Object(fields) = outcome else { return };
     let said = |name: &str| {

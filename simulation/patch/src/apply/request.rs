@@ -1,4 +1,4 @@
-//! One request to apply, from the objects as they are stored and sent to the object to store.
+//! Handles one apply request, from the stored object and the request to the new object.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -8,14 +8,14 @@ use super::owners::{self, Apply, ApplyFailure};
 use super::place::SchemaCursor;
 use super::set::FieldSet;
 use super::{
-    ApplyError, Conflict, Manager, NOBODYS, api_version, check, compare, last_applied, name, remove,
+    ApplyError, Conflict, Manager, UNOWNED, api_version, check, compare, last_applied, name, remove,
     subresource,
 };
 
-/// The manager of what was there before the first apply, if nobody knows better.
+/// Manager of the fields that existed before the first apply, if they have no owner.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// What is asked.
+/// Parameters of an apply.
 pub(super) struct Request<'a> {
     pub(super) place: SchemaCursor<'a>,
     pub(super) applied: &'a Value,
@@ -24,7 +24,7 @@ pub(super) struct Request<'a> {
     pub(super) now: Timestamp,
 }
 
-/// A live object, apart from its entries.
+/// A live object without its entries.
 struct Live {
     object: Value,
     managed: ManagedFields,
@@ -66,7 +66,7 @@ impl Request<'_> {
             let first =
                 ManagerKey::new(BEFORE_FIRST_APPLY, Operation::Update, version, subresource(self.manager));
             let difference = compare::between(self.place, &empty, &object).without(self.reset);
-            if owners::update(&mut managed.owners, &difference, &first, version, &NOBODYS) {
+            if owners::update(&mut managed.owners, &difference, &first, version, &UNOWNED) {
                 managed.times.insert(first, self.now);
             }
         }
@@ -98,7 +98,7 @@ impl Request<'_> {
 
 fn strip(managed: &mut ManagedFields, key: &ManagerKey) {
     let Some(owned) = managed.owners.get_mut(key) else { return };
-    owned.set = owned.set.difference(&NOBODYS);
+    owned.set = owned.set.difference(&UNOWNED);
     if owned.set.is_empty() {
         managed.owners.remove(key);
     }
@@ -114,7 +114,7 @@ fn refused(failure: ApplyFailure<ManagerKey>) -> ApplyError {
     }
 }
 
-/// `namespace/name; group/version, Kind=Kind`.
+/// Returns `namespace/name; group/version, Kind=Kind`.
 fn described(object: &Value) -> String {
     let metadata = |field: &str| object.get("metadata").and_then(|it| it.get(field)).and_then(Value::as_str);
     let version = api_version(object);

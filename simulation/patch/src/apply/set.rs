@@ -7,30 +7,30 @@ use super::element::PathElement;
 /// A path from the root of an object.
 pub type Path = Vec<PathElement>;
 
-/// A set of paths, as a tree: a place is in the set by itself, or because something below it is, or both. Always
-/// sorted, and no branch ends in nothing, so that equal sets are equal values.
+/// A set of paths as a tree. A node is in the tree if its path is in the set, if a longer path is, or both. Always
+/// sorted and without empty branches, so that equal sets are equal values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
     pub(super) nodes: Vec<Node>,
 }
 
-/// One place of the tree.
+/// One node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) element: PathElement,
-    /// Whether the place itself is in the set.
+    /// Whether the path of this node is in the set.
     pub(super) owned: bool,
-    /// What is in the set below it.
+    /// Paths below this node.
     pub(super) below: FieldSet,
 }
 
 impl FieldSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub const fn new() -> FieldSet {
         FieldSet { nodes: Vec::new() }
     }
 
-    /// Of paths of field names: `FieldSet::of_fields(&[&["metadata", "name"], &["kind"]])`.
+    /// Returns the set of these paths of field names: `FieldSet::of_fields(&[&["metadata", "name"], &["kind"]])`.
     pub fn of_fields(paths: &[&[&str]]) -> FieldSet {
         let mut set = FieldSet::new();
         for path in paths {
@@ -39,17 +39,17 @@ impl FieldSet {
         set
     }
 
-    /// Whether no path is in it.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// How many paths are in it.
+    /// Returns the number of paths in the set.
     pub fn len(&self) -> usize {
         self.nodes.iter().map(|node| usize::from(node.owned) + node.below.len()).sum()
     }
 
-    /// Adds a path; its parents are not added. The root itself cannot be in a set.
+    /// Adds a path without its parents. The root itself cannot be in a set.
     pub fn insert(&mut self, path: &[PathElement]) {
         let Some((first, rest)) = path.split_first() else { return };
         let at = match self.position(first) {
@@ -66,7 +66,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether the path is in it by itself.
+    /// Returns whether exactly this path is in the set.
     pub fn contains(&self, path: &[PathElement]) -> bool {
         match path {
             [] => false,
@@ -75,7 +75,7 @@ impl FieldSet {
         }
     }
 
-    /// All paths: those that end at a level come before those that go deeper.
+    /// Returns all paths; shorter paths at a level precede the longer ones.
     pub fn paths(&self) -> Vec<Path> {
         let mut out = Vec::with_capacity(self.len());
         self.collect(&mut Vec::new(), &mut out);
@@ -95,7 +95,7 @@ impl FieldSet {
         }
     }
 
-    /// What is in either.
+    /// Returns the paths in either set.
     #[must_use]
     pub fn union(&self, other: &FieldSet) -> FieldSet {
         if self.is_empty() {
@@ -114,7 +114,7 @@ impl FieldSet {
         out
     }
 
-    /// What is in both.
+    /// Returns the paths in both sets.
     #[must_use]
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         let mut out = FieldSet::new();
@@ -127,7 +127,8 @@ impl FieldSet {
         out
     }
 
-    /// What is in this one and not in the other. A path stays when only one above or below it is in the other.
+    /// Returns the paths in this set and not in the other. A path stays if only paths above or below it are in the
+    /// other set.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
         let mut out = FieldSet { nodes: Vec::with_capacity(self.nodes.len()) };
@@ -143,7 +144,7 @@ impl FieldSet {
         out
     }
 
-    /// What is in this one, and neither is in the other nor lies below a path that is.
+    /// Returns the paths in this set that are neither in the other set nor below one of its paths.
     #[must_use]
     pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
         let mut out = FieldSet { nodes: Vec::with_capacity(self.nodes.len()) };
@@ -159,7 +160,7 @@ impl FieldSet {
         out
     }
 
-    /// The paths that have none below them.
+    /// Returns the paths without paths below them.
     #[must_use]
     pub fn leaves(&self) -> FieldSet {
         let mut out = FieldSet::new();
@@ -169,7 +170,7 @@ impl FieldSet {
         out
     }
 
-    /// Whether they have a path in common.
+    /// Returns whether the sets have a common path.
     pub fn intersects(&self, other: &FieldSet) -> bool {
         Pairs::of(self, other).any(|pair| match pair {
             (Some(one), Some(other)) => (one.owned && other.owned) || one.below.intersects(&other.below),
@@ -181,7 +182,7 @@ impl FieldSet {
         self.position(element).ok().and_then(|at| self.nodes.get(at))
     }
 
-    /// The node of a field, without making a step of its name first.
+    /// Returns the node of a field without creating a path element.
     pub(super) fn field(&self, name: &str) -> Option<&Node> {
         let order = |node: &Node| match &node.element {
             PathElement::Field(their) => (**their).cmp(name),
@@ -190,7 +191,7 @@ impl FieldSet {
         self.nodes.binary_search_by(order).ok().and_then(|at| self.nodes.get(at))
     }
 
-    /// Adds a node unless it says nothing. Cheap when steps come in order; united with what is there when they do not.
+    /// Adds a node unless it is empty. Cheap in sorted order; otherwise merged with the existing node.
     pub(super) fn put(&mut self, element: &PathElement, owned: bool, below: FieldSet) {
         if owned || !below.is_empty() {
             self.put_node(Node::new(element.clone(), owned, below));
@@ -223,7 +224,7 @@ impl Node {
     }
 }
 
-/// Two sorted lists side by side.
+/// Iterates over two sorted lists in parallel.
 struct Pairs<'a> {
     one: &'a [Node],
     other: &'a [Node],

@@ -1,4 +1,4 @@
-//! What server-side apply promises, by upstream's cases and by our own.
+//! Tests of server-side apply with upstream's cases and own cases.
 
 mod entries;
 mod recorded;

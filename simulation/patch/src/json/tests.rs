@@ -8,7 +8,7 @@ fn patched(document: Value, patch: Value) -> Result<Value, String> {
 }
 
 #[test]
-fn operations_do_what_the_standard_says() {
+fn operations_follow_the_standard() {
     let cases = [
         (json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
         (json!({"a": [1, 3]}), json!([{"op": "add", "path": "/a/1", "value": 2}]), json!({"a": [1, 2, 3]})),
@@ -28,7 +28,7 @@ fn operations_do_what_the_standard_says() {
 }
 
 #[test]
-fn operations_do_what_upstream_does_beyond_the_standard() {
+fn operations_have_upstreams_deviations() {
     let cases = [
         (json!({}), json!([{"op": "replace", "path": "/a", "value": 1}]), json!({"a": 1})),
         (json!({}), json!([{"op": "test", "path": "/a", "value": null}]), json!({})),
@@ -44,7 +44,7 @@ fn operations_do_what_upstream_does_beyond_the_standard() {
 }
 
 #[test]
-fn operation_that_does_not_fit_is_refused_and_named() {
+fn inapplicable_operation_is_rejected_and_named() {
     let cases = [
         (json!([{"op": "remove", "path": "/x"}]), "nonexistent key: x"),
         (json!([{"op": "remove", "path": "/x/y"}]), "missing path: /x/y"),
@@ -71,7 +71,7 @@ fn operation_that_does_not_fit_is_refused_and_named() {
 }
 
 #[test]
-fn what_is_not_a_patch_is_malformed() {
+fn invalid_patch_is_malformed() {
     let cases = [
         (
             json!({}),
@@ -110,13 +110,13 @@ fn patches_have_limits() {
     );
 }
 
-/// Objects in objects.
+/// Returns nested objects.
 fn nested(depth: usize) -> Value {
     (0..depth).fold(json!(1), |inner, _| json!({"a": inner}))
 }
 
 #[test]
-fn patches_nest_no_deeper_than_what_is_read() {
+fn patches_cannot_exceed_the_depth_of_parsed_json() {
     let deep = "/a".repeat(100);
     let refused = |document: &Value, patch: Value, depth: usize| {
         let told = patched(document.clone(), patch);
@@ -139,19 +139,19 @@ fn patches_nest_no_deeper_than_what_is_read() {
 }
 
 #[test]
-fn what_is_moved_to_and_fro_may_be_moved_for_ever() {
+fn value_can_be_moved_back_and_forth_without_limit() {
     let document = json!({"a": nested(99), "b": nested(27)});
     let deep = "/a".repeat(100);
     let there = json!({"op": "move", "from": "/b", "path": deep});
     let back = json!({"op": "move", "from": deep, "path": "/b"});
     let moves: Vec<_> = (0..1000).flat_map(|_| [there.clone(), back.clone()]).collect();
-    let moved = patched(document, Value::Array(moves)).expect("it never gets deeper");
+    let moved = patched(document, Value::Array(moves)).expect("the depth stays constant");
     assert_eq!(moved["b"], nested(27));
 }
 
 #[test]
-fn no_number_of_moves_makes_an_endless_depth() {
-    // Each puts all there is into a new list.
+fn repeated_moves_cannot_exceed_the_depth_limit() {
+    // Each round moves the whole content into a new list.
     let wrap = [
         json!({"op": "add", "path": "/b", "value": []}),
         json!({"op": "move", "from": "/a", "path": "/b/0"}),
@@ -167,19 +167,19 @@ fn no_number_of_moves_makes_an_endless_depth() {
 }
 
 #[test]
-fn other_patches_nest_nothing_deeper_than_it_is() {
+fn other_patches_do_not_increase_depth() {
     let merged = merge(&nested(127), &json!({"b": nested(126), "a": {"b": nested(125)}}));
     assert_eq!(super::depth(&merged), 127);
 }
 
 #[test]
-fn fields_unknown_to_json_patch_are_named() {
+fn unknown_fields_of_operations_are_named() {
     let patch = json!([{"op": "test", "path": "/a"}, {"op": "test", "path": "/a", "foo": 1}]);
     assert_eq!(unknown_fields(&patch), ["json patch unknown field \"[1].foo\""]);
 }
 
 #[test]
-fn merge_patches_do_what_the_standard_says() {
+fn merge_patches_follow_the_standard() {
     let cases = [
         (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
         (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),

@@ -1,4 +1,4 @@
-//! The patch between two documents.
+//! Computes the patch between two documents.
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::PatchError;
 
-/// Which part of the difference is wanted.
+/// Part of the difference to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// All of it.
+    /// All changes.
     Whole,
-    /// What was added or changed.
+    /// Additions and changes.
     Changes,
-    /// What was deleted.
+    /// Deletions.
     Deletions,
 }
 
@@ -30,7 +30,7 @@ impl Part {
     }
 }
 
-/// The patch that turns one map into the other; with `$retainKeys` if that is how the field is merged.
+/// Returns the patch that turns one map into the other, with `$retainKeys` if the field has that strategy.
 pub(super) fn maps(
     original: &Fields,
     modified: &Fields,
@@ -64,7 +64,7 @@ pub(super) fn maps(
     Ok(patch)
 }
 
-/// Adds what changed in one field that both have.
+/// Adds the changes of one common field.
 fn one_field(
     patch: &mut Fields,
     field: &str,
@@ -124,7 +124,7 @@ struct Lists<'a> {
     part: Part,
 }
 
-/// What a patch says of a list.
+/// Patch of one list.
 #[derive(Default)]
 struct ListPatch {
     items: Vec<Value>,
@@ -221,10 +221,10 @@ impl Lists<'_> {
     }
 }
 
-/// An item, and the words by which it is sorted.
+/// An item with its sort key.
 type Sorted<'a> = (String, &'a Value);
 
-/// One step through two sorted lists side by side.
+/// One step in a parallel iteration over two sorted lists.
 enum Step<'a, 'b> {
     Both(&'b Sorted<'a>, &'b Sorted<'a>),
     Added(&'b Sorted<'a>),

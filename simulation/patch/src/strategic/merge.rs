@@ -1,4 +1,4 @@
-//! A patch merged into a document, or into another patch.
+//! Merges a patch into a document, or into another patch.
 
 use serde_json::Value;
 
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::PatchError;
 
-/// What a patch is merged into.
+/// Target of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// A document: directives are carried out.
+    /// A document: directives are executed.
     Apply,
     /// Another patch: directives and nulls are kept.
     Combine,
@@ -92,7 +92,7 @@ fn merge_field(
     Ok(())
 }
 
-/// Merges a list, or replaces it, as its strategy has it.
+/// Merges or replaces a list, according to its strategy.
 fn field_lists(
     original: Vec<Value>,
     patch: Vec<Value>,
@@ -160,7 +160,7 @@ fn map_lists(
     order::merged(merged, |item| by.index(&patch, item).is_some(), &patch, &original, by)
 }
 
-/// Carries out the directives among the items of a patch: what is left of the original, and of the patch.
+/// Executes the directives in the items of a patch, and returns the remaining items of the original and of the patch.
 fn special_items(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -193,7 +193,7 @@ fn special_items(
     Ok(if replaces { (plain, Vec::new()) } else { (original, plain) })
 }
 
-/// Carries out `$retainKeys`: what it does not list goes.
+/// Executes `$retainKeys`: removes fields that it does not list.
 fn retain_keys(original: &mut Fields, patch: &mut Fields, mode: Mode) -> Result<(), PatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     if mode == Mode::Combine {
@@ -212,8 +212,8 @@ fn retain_keys(original: &mut Fields, patch: &mut Fields, mode: Mode) -> Result<
     Ok(())
 }
 
-/// Carries out one `$setElementOrder`: merges its list and orders the result by it, by the patch and by the original, in
-/// this precedence.
+/// Executes one `$setElementOrder`: merges its list and orders the result by the directive, the patch and the original,
+/// in this precedence.
 fn ordered_list(
     original: &mut Fields,
     patch: &mut Fields,
@@ -255,8 +255,8 @@ fn ordered_list(
     Ok(())
 }
 
-/// The original's order, in which new items have taken the places that deleted ones left, as many as there are: upstream
-/// deletes and appends in place, and its cases hold the order that follows.
+/// Returns the original order with new items at the positions of deleted items: upstream deletes and appends in place,
+/// and its test cases contain the resulting order.
 fn places_taken(original: &[Value], patch: &[Value], by: MergeKey<'_>) -> Vec<Value> {
     let deletes = |item: &&Value| item.get(DIRECTIVE).is_some_and(|it| it == "delete");
     let mut order: Vec<_> = original.to_vec();
@@ -277,13 +277,13 @@ fn expect_list(value: Option<&Value>) -> Result<Option<Vec<Value>>, PatchError> 
     }
 }
 
-/// The list that a directive such as `$setElementOrder/containers` is about.
+/// Returns the list name in a directive such as `$setElementOrder/containers`.
 fn list_named(directive: &str) -> Option<&str> {
     let (name, list) = directive.split_once('/')?;
     (name == DELETE_FROM_LIST || name == ELEMENT_ORDER).then_some(list)
 }
 
-/// What is left when everything that carries a directive has been taken out.
+/// Returns the value without all parts that contain a directive.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,

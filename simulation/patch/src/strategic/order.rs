@@ -1,12 +1,12 @@
-//! In what order the items of a merged list come.
+//! Order of the items in a merged list.
 
 use serde_json::Value;
 
 use super::{DIRECTIVE, Kind, key_of, malformed_element_order, words};
 use crate::PatchError;
 
-/// Sorts the items that the patch speaks of by `patch_order`, those only the server has by `server_order`, and puts the
-/// latter between the former, as near to where they were as the patch's order allows.
+/// Sorts the items in the patch by `patch_order` and the items that only the server has by `server_order`. Server items
+/// are placed between patch items, as close to their old position as the order of the patch permits.
 pub(super) fn merged(
     items: Vec<Value>,
     of_patch: impl Fn(&Value) -> bool,
@@ -39,12 +39,12 @@ pub(super) fn merged(
     }
 }
 
-/// By what items are told apart.
+/// Identity of list items.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MergeKey<'a> {
-    /// They are scalars.
+    /// Identity by value, for scalars.
     Value,
-    /// They are maps.
+    /// Identity by this field, for maps.
     Key(&'a str),
 }
 
@@ -61,7 +61,7 @@ impl MergeKey<'_> {
     }
 }
 
-/// The items in that order; what is to be deleted comes last.
+/// Returns the items in that order, with items to delete last.
 pub(super) fn sorted(
     mut items: Vec<Value>,
     order: &[Value],
@@ -80,7 +80,7 @@ pub(super) fn sorted(
     Ok(items)
 }
 
-/// Refuses a patch whose items do not come in the order that it asks for.
+/// Rejects a patch whose items are not in the order of its directive.
 pub(super) fn check(patch: &Value, order: &Value, key: Option<&str>) -> Result<(), PatchError> {
     let (Value::Array(patch), Value::Array(order)) = (patch, order) else {
         return Err(malformed_element_order());
@@ -110,7 +110,7 @@ pub(super) fn check(patch: &Value, order: &Value, key: Option<&str>) -> Result<(
     Ok(())
 }
 
-/// By what the items of a list of that kind are told apart.
+/// Returns the identity of the items in a list of that type.
 pub(super) fn by(kind: Kind, key: Option<&str>) -> MergeKey<'_> {
     match key {
         Some(key) if kind == Kind::Map => MergeKey::Key(key),

@@ -1,22 +1,22 @@
-//! Where in the type we are, and what the type says of merging there.
+//! Position in a type, and the merge strategy there.
 
 use windlass_schema::{Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
 
 use crate::PatchError;
 
-/// A place in a type.
+/// A position in a type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StrategyCursor<'a> {
     types: &'a Types,
-    /// References have been followed.
+    /// Node with references resolved.
     node: &'a Node,
 }
 
-/// How a field is merged.
+/// Merge strategy of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strategy<'a> {
     pub(super) patch: PatchStrategy,
-    /// By what its items are told apart, if it is a list of maps.
+    /// Field that identifies the items, for a list of maps.
     pub(super) key: Option<&'a str>,
 }
 
@@ -25,7 +25,7 @@ impl<'a> StrategyCursor<'a> {
         StrategyCursor { types: &schema.types, node: schema.resolve(&schema.root) }
     }
 
-    /// The place of a field that holds a map.
+    /// Returns the position of a field that contains a map.
     pub(super) fn map(self, field: &str) -> Result<(StrategyCursor<'a>, Strategy<'a>), PatchError> {
         let node = self.field(field)?;
         let strategy = match &node.shape {
@@ -36,7 +36,7 @@ impl<'a> StrategyCursor<'a> {
         Ok((StrategyCursor { node, ..self }, strategy))
     }
 
-    /// The place of the items of a field that holds a list.
+    /// Returns the position of the items of a field that contains a list.
     pub(super) fn items(self, field: &str) -> Result<(StrategyCursor<'a>, Strategy<'a>), PatchError> {
         let node = self.field(field)?;
         let (items, strategy) = match &node.shape {

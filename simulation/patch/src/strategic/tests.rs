@@ -33,7 +33,7 @@ fn object<const N: usize>(fields: [(&str, Node); N], patch: PatchStrategy) -> No
     node(NodeType::Object(ObjectNode { fields, patch, ..ObjectNode::default() }))
 }
 
-/// The type that upstream's cases are about.
+/// Returns the type of upstream's cases.
 fn schema() -> Schema {
     let item = || node(NodeType::Ref("mergeItem".into()));
     let number = || node(NodeType::Integer(None));
@@ -62,7 +62,7 @@ fn schema() -> Schema {
             ("nonMergingList", list(item(), NONE, None)),
             ("mergingIntList", list(number(), MERGE, None)),
             ("nonMergingIntList", list(number(), NONE, None)),
-            // Upstream's type has a pointer to one item here, and its cases give it lists.
+            // Upstream's type has a pointer to one item here, but its cases contain lists.
             ("mergeItemPtr", list(item(), MERGE, Some("name"))),
             ("simpleMap", map()),
             ("replacingItem", object([], REPLACE)),
@@ -80,13 +80,13 @@ fn schema() -> Schema {
     Schema { types: Arc::new(types), root: Arc::new(item()) }
 }
 
-/// One of upstream's tables of cases.
+/// Returns one of upstream's tables of cases.
 fn table(name: &str) -> Vec<Value> {
     let all: Value = serde_json::from_str(include_str!("cases/strategic-merge.json")).unwrap();
     all[name].as_array().unwrap().clone()
 }
 
-/// Sorts merging lists, as upstream does with those of its tables that do not care for order.
+/// Sorts merging lists, as upstream does in tables where order is irrelevant.
 fn sorted(value: &Value, place: StrategyCursor<'_>) -> Value {
     let Value::Object(fields) = value else { return value.clone() };
     let mut result = Map::new();
@@ -126,7 +126,7 @@ fn sorted_scalars(items: &[Value]) -> Vec<Value> {
     items
 }
 
-/// Applies, and compares with what is expected: a result, or part of an error's text.
+/// Applies a patch and compares the outcome with the expected result, or with a part of the expected error.
 fn check_apply(
     schema: &Schema,
     document: &Value,
@@ -142,7 +142,7 @@ fn check_apply(
     }
 }
 
-/// The cases of a table; sorted if upstream sorts them.
+/// Returns the cases of a table, sorted if upstream sorts them.
 fn cases(name: &str, schema: &Schema, sorts: bool) -> Vec<Value> {
     let mut cases = table(name);
     for field in
@@ -160,7 +160,7 @@ const CREATED: [(&str, bool); 3] = [
 ];
 
 #[test]
-fn upstreams_cases_of_applied_patches_pass() {
+fn upstream_cases_of_applied_patches_pass() {
     let schema = schema();
     let tables =
         [("customStrategicMergePatchTestCaseData", true), ("customStrategicMergePatchRawTestCases", false)];
@@ -175,7 +175,7 @@ fn upstreams_cases_of_applied_patches_pass() {
 }
 
 #[test]
-fn upstreams_cases_of_differences_pass() {
+fn upstream_cases_of_differences_pass() {
     let schema = schema();
     let mut ran = 0;
     for case in CREATED.into_iter().flat_map(|(name, sorts)| cases(name, &schema, sorts)) {
@@ -186,10 +186,10 @@ fn upstreams_cases_of_differences_pass() {
     assert_eq!(ran, 118);
 }
 
-/// Upstream runs these without `overwrite` too, and expects a conflict where the name says so. Finding conflicts between
-/// patches is not here: servers have no need of it, and `kubectl apply` overwrites.
+/// Upstream also runs these cases without `overwrite`, and expects a conflict if the name says it. Conflicts between
+/// patches are not implemented: servers do not need them, and `kubectl apply` overwrites.
 #[test]
-fn upstreams_cases_of_three_way_merges_pass() {
+fn upstream_cases_of_three_way_merges_pass() {
     let schema = schema();
     let mut ran = 0;
     for case in CREATED.into_iter().flat_map(|(name, sorts)| cases(name, &schema, sorts)) {
@@ -207,7 +207,7 @@ fn upstreams_cases_of_three_way_merges_pass() {
 }
 
 #[test]
-fn upstreams_cases_of_numbers_and_unknown_fields_pass() {
+fn upstream_cases_of_numbers_and_unknown_fields_pass() {
     let schema = schema();
     for case in table("numberConversion") {
         assert_eq!(
@@ -246,7 +246,7 @@ fn upstreams_cases_of_numbers_and_unknown_fields_pass() {
 }
 
 #[test]
-fn what_upstream_refuses_is_refused_with_its_words() {
+fn invalid_patches_have_upstream_errors() {
     let cases = [
         (json!({"$patch": "frob"}), "unknown patch type: frob in map: map[$patch:frob]"),
         (json!({"$patch": "merge"}), "unknown patch type: merge in map: map[$patch:merge]"),
@@ -271,7 +271,7 @@ fn what_upstream_refuses_is_refused_with_its_words() {
     assert_eq!(lists, Err(PatchError::Inapplicable("lists of lists are not supported".to_owned())));
 }
 
-/// Documents of the type that upstream's cases are about; no list holds anything twice.
+/// Generates documents of the type of upstream's cases; no list has duplicates.
 fn documents() -> impl Strategy<Value = Value> {
     let text = || prop::sample::select(vec!["a", "b", "c"]).prop_map(Value::from);
     let item =
@@ -319,7 +319,7 @@ fn documents() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn patch_between_two_documents_turns_one_into_the_other(original in documents(), modified in documents()) {
+    fn patch_between_two_documents_produces_the_second(original in documents(), modified in documents()) {
         let schema = schema();
         let patch = between(&schema, &original, &modified).unwrap();
         prop_assert_eq!(apply(&schema, &original, &patch), Ok(modified), "{}", patch);

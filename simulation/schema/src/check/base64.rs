@@ -1,6 +1,6 @@
-//! Whether text is base64, in the words of Go's decoder.
+//! Validates base64 with the error messages of Go's decoder.
 
-/// Checks standard base64 with padding; line breaks do not count.
+/// Checks standard base64 with padding; line breaks are ignored.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let illegal = |index: usize| Err(format!("illegal base64 data at input byte {index}"));
     let mut digits = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));

@@ -1,4 +1,4 @@
-//! Upstream's typed round trip, on values.
+//! Implements upstream's typed round trip on values.
 
 use serde_json::{Map, Value};
 
@@ -8,11 +8,11 @@ use super::time::{self, Precision};
 use super::{Decoded, Strictness, TypeError, base64};
 use crate::node::{ListNode, Node, NodeType, ObjectNode, OmitPolicy, Schema, Types};
 
-/// How many unknown fields are told; upstream's number.
+/// Maximum number of reported unknown fields, as upstream.
 const MAXIMUM_UNKNOWN: usize = 100;
 
-/// Brings a value into the form that it has after upstream's decoder and encoder: unknown fields, nulls and what
-/// `omitempty` leaves out are dropped, quantities and times are rewritten. What does not fit is told and left as it is.
+/// Converts a value to its form after upstream's decoder and encoder: drops unknown fields, nulls, and fields that
+/// `omitempty` omits, and converts quantities and times. Values of the wrong type are reported and kept.
 pub fn decode(schema: &Schema, value: &mut Value, strictness: Strictness) -> Decoded {
     let mut decoder = Decoder {
         types: &schema.types,
@@ -26,8 +26,8 @@ pub fn decode(schema: &Schema, value: &mut Value, strictness: Strictness) -> Dec
     decoder.decoded
 }
 
-/// Puts in the defaults of the type wherever the parent of what is missing is there, and `null` where upstream writes
-/// one for want of a value.
+/// Adds the defaults of the type where the parent of a missing field exists, and `null` where upstream writes it for a
+/// missing value.
 pub fn apply_defaults(schema: &Schema, value: &mut Value) {
     fill(&schema.types, &schema.root, value);
 }
@@ -64,11 +64,11 @@ fn fill(types: &Types, node: &Node, value: &mut Value) {
 struct Decoder<'a> {
     types: &'a Types,
     tells_unknown: bool,
-    /// Where we are, with indices and keys.
+    /// Current path, with indices and keys.
     path: String,
-    /// Where we are as Go tells it, with neither.
+    /// Current path in Go's form, without indices and keys.
     field: String,
-    /// The type whose field this is.
+    /// Type that contains the current field.
     owner: &'a str,
     decoded: Decoded,
 }
@@ -181,7 +181,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Whether a field with that value is written. Where the value says nothing but the default does, it is the default.
+    /// Returns whether a field with that value is written. An empty value is replaced by the default.
     fn is_written(&self, node: &Node, value: &mut Value) -> bool {
         match (node.presence, &node.default) {
             (OmitPolicy::NonZero, _) => !is_zero(value),
@@ -195,7 +195,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// What upstream makes of a null in a list or as the value of a map.
+    /// Returns the value that upstream substitutes for a null in a list or a map.
     fn zero(&self, node: &Node) -> Value {
         match &self.types.resolve(node).shape {
             NodeType::Any | NodeType::Ref(_) | NodeType::List(_) => Value::Null,
@@ -244,7 +244,7 @@ impl<'a> Decoder<'a> {
             NodeType::Integer(_) => "int64".to_owned(),
             NodeType::Number => "float64".to_owned(),
             NodeType::Boolean => "bool".to_owned(),
-            // Upstream takes for a number what is no text.
+            // Upstream decodes any value except text as a number.
             NodeType::IntOrString => "int32".to_owned(),
             NodeType::Quantity => "resource.Quantity".to_owned(),
             NodeType::Any | NodeType::Ref(_) => "interface {}".to_owned(),
@@ -270,8 +270,8 @@ fn push(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// A type as Go names it, with its package: what stands before the first type in its name. A field's own variant of a
-/// type has both in its name, `...v1.Pod.spec.PodSpec`.
+/// Returns the Go name of a type with its package: the part before the first type in its name. A field-specific variant
+/// of a type contains both names, `...v1.Pod.spec.PodSpec`.
 fn go_name(name: &str) -> String {
     let types = |segment: &&str| segment.starts_with(|first: char| first.is_ascii_uppercase());
     let package = name.split('.').take_while(|segment| !types(segment)).last();

@@ -1,24 +1,24 @@
-//! Bodies before they are values: fields that stand twice, and what Go says of JSON that is none.
+//! Checks bodies before decoding: duplicate fields, and Go's messages for invalid JSON.
 
 use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A body that was read.
+/// A parsed body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// Its value; of fields that stand twice, the last.
+    /// Parsed value; the last value of a duplicate field.
     pub value: Value,
-    /// The paths of the fields that stand twice, in the order of the body, each once, at most a hundred.
+    /// Paths of the duplicate fields in the order of the body, without repetition, at most 100.
     pub duplicates: Vec<String>,
 }
 
-/// Reads JSON. Bytes that are no UTF-8 become replacement characters, as in Go.
+/// Parses JSON. Invalid UTF-8 becomes replacement characters, as in Go.
 ///
 /// # Errors
 ///
-/// What Go's decoder says of it, such as `unexpected end of JSON input`.
+/// Returns the message of Go's decoder, such as `unexpected end of JSON input`.
 pub fn parse(body: &[u8]) -> Result<Parsed, String> {
     let text = String::from_utf8_lossy(body);
     let mut reader = serde_json::Deserializer::from_str(&text);
@@ -32,10 +32,10 @@ pub fn parse(body: &[u8]) -> Result<Parsed, String> {
     }
 }
 
-/// The message with which a body is refused that is not even an object with a kind; 400, `BadRequest`. `why` is the
-/// error of [`parse`] or [`version_and_kind`].
+/// Returns the message that rejects a body that is not an object with a kind (400, `BadRequest`). `why` is the error of
+/// [`parse`] or [`version_and_kind`].
 pub fn unrecognized(kind: &str, body: &[u8], why: &str) -> String {
-    /// How much of the body is quoted.
+    /// Maximum length of the quoted body.
     const LENGTH: usize = 30;
     let start = body.get(..LENGTH).unwrap_or(body);
     let mut quoted = match body.first() {
@@ -55,11 +55,11 @@ pub fn unrecognized(kind: &str, body: &[u8], why: &str) -> String {
     )
 }
 
-/// The API version and the kind that a body names.
+/// Returns the API version and the kind in a body.
 ///
 /// # Errors
 ///
-/// What Go's decoder says if they are no texts, or if the body is no object.
+/// Returns the message of Go's decoder if they are not strings, or if the body is not an object.
 pub fn version_and_kind(value: &Value) -> Result<(Option<&str>, Option<&str>), String> {
     let fields = match value {
         Value::Null => return Ok((None, None)),
@@ -83,7 +83,7 @@ pub fn version_and_kind(value: &Value) -> Result<(Option<&str>, Option<&str>), S
     Ok((text("apiVersion")?, text("kind")?))
 }
 
-/// What Go's decoder calls a value of this kind.
+/// Returns the name of a value's type in Go's decoder.
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -95,7 +95,7 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// The place that is read, and what was found twice so far.
+/// Current path, and the duplicates found so far.
 struct ParsePosition {
     path: String,
     duplicates: Vec<String>,
@@ -103,7 +103,7 @@ struct ParsePosition {
 
 impl ParsePosition {
     fn found_twice(&mut self) {
-        /// As many as upstream tells of.
+        /// Maximum number of duplicates that upstream reports.
         const MAX: usize = 100;
         if self.duplicates.len() < MAX && !self.duplicates.contains(&self.path) {
             self.duplicates.push(self.path.clone());
@@ -191,17 +191,17 @@ impl<'de> Visitor<'de> for &mut ParsePosition {
     }
 }
 
-/// Finds the first fault in a body, in the words of Go's scanner.
+/// Finds the first syntax error in a body, with the messages of Go's scanner.
 struct SyntaxScanner<'a> {
     body: &'a [u8],
     at: usize,
 }
 
-/// How deep lists and objects may be nested: as deep as `serde_json` reads them, where Go reads 10,000.
+/// Maximum nesting of lists and objects: the limit of `serde_json`; Go allows 10,000.
 ///
-/// This bounds every walk over what clients send, here and wherever values go from here: only JSON patches can nest
-/// values deeper than they were read, and they are held to the same number. YAML and protobuf have bounds of their
-/// readers, and storage refuses what readers of its bytes could not read.
+/// The limit bounds every recursion over client data, here and in other crates. JSON patches can nest values deeper
+/// after parsing and check the same limit. YAML and protobuf readers have their own limits, and storage rejects values
+/// that its readers could not decode.
 const DEPTH: usize = 127;
 
 impl SyntaxScanner<'_> {
@@ -213,7 +213,7 @@ impl SyntaxScanner<'_> {
         fault.err()
     }
 
-    /// The next byte that is no white space.
+    /// Returns the next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.body.get(self.at) {
             self.at += 1;
@@ -360,7 +360,7 @@ fn unexpected(byte: u8, context: &str) -> String {
     format!("invalid character {} {context}", quoted(byte))
 }
 
-/// A byte as Go quotes it.
+/// Returns a byte as Go quotes it.
 fn quoted(byte: u8) -> String {
     match byte {
         b'\'' => "'\\''".to_owned(),

@@ -1,18 +1,18 @@
-//! Quantities in their one form.
+//! Converts quantities to canonical form.
 
-/// What upstream says of what is no quantity.
+/// Upstream's message for an invalid quantity.
 const MALFORMED: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const UNKNOWN_SUFFIX: &str = "unable to parse quantity's suffix";
 
-/// The smallest power of ten that a quantity knows; finer amounts are rounded up.
+/// Smallest power of ten of a quantity; finer amounts are rounded up.
 const NANO: i32 = -9;
 
-/// A quantity as upstream writes it: `1000m` is `1`, `0.5` is `500m`, `2048Mi` is `2Gi`.
+/// Returns a quantity in upstream's canonical form: `1000m` is `1`, `0.5` is `500m`, `2048Mi` is `2Gi`.
 ///
 /// # Errors
 ///
-/// Upstream's text, if it is no quantity.
+/// Returns upstream's message if the text is not a quantity.
 pub fn canonical_quantity(text: &str) -> Result<String, &'static str> {
     let text = text.trim();
     if text.is_empty() {
@@ -26,10 +26,10 @@ pub fn canonical_quantity(text: &str) -> Result<String, &'static str> {
     Ok(Amount::of(&parts, suffix).written())
 }
 
-/// A quantity taken apart.
+/// Parts of a quantity.
 struct Parts<'a> {
     negative: bool,
-    /// The digits before the point, without leading zeros; `0` if there are none.
+    /// Digits before the point, without leading zeros; `0` if there are none.
     whole: &'a str,
     fraction: &'a str,
     suffix: &'a str,
@@ -54,7 +54,7 @@ impl<'a> Parts<'a> {
         Ok(Parts { negative: text.starts_with('-'), whole, fraction, suffix })
     }
 
-    /// Whether upstream takes the text for its canonical form without looking closer.
+    /// Returns whether upstream accepts the text as canonical without parsing it fully.
     fn kept_as_written(&self, suffix: Suffix) -> bool {
         let digits = format!("{}{}", self.whole, self.fraction);
         let length = i32::try_from(digits.len()).unwrap_or(i32::MAX);
@@ -79,7 +79,7 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// What follows the digits.
+/// Suffix after the digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suffix {
     /// `n` to `E`, a power of ten.
@@ -107,7 +107,7 @@ impl Suffix {
     }
 }
 
-/// `mantissa` times ten to the power of `scale`. What is too large for that is not a quantity of anything, and is capped.
+/// `mantissa` times ten to the power of `scale`. Larger values are capped.
 struct Amount {
     mantissa: i128,
     scale: i32,
@@ -132,7 +132,7 @@ impl Amount {
             mantissa = mantissa / 10 + i128::from(mantissa % 10 != 0);
             scale += 1;
             if mantissa == 1 {
-                // What is left can only be rounded up to itself.
+                // Rounding the remainder changes nothing.
                 scale = scale.max(NANO);
             }
         }
@@ -147,7 +147,7 @@ impl Amount {
         amount
     }
 
-    /// Its value, if it is a whole number.
+    /// Returns its value if it is a whole number.
     fn integer(&self) -> Option<i128> {
         let power = 10_i128.checked_pow(self.scale.unsigned_abs())?;
         if self.scale >= 0 {
@@ -156,7 +156,7 @@ impl Amount {
         (self.mantissa % power == 0).then_some(self.mantissa / power)
     }
 
-    /// Whether it is 1024 or more, on either side of zero.
+    /// Returns whether its absolute value is 1024 or more.
     fn large(&self) -> bool {
         match 10_i128.checked_pow(self.scale.unsigned_abs()) {
             Some(power) if self.scale < 0 => (self.mantissa / power).abs() >= 1024,

@@ -9,7 +9,7 @@ fn schema(group: &str, version: &str, plural: &str) -> Schema {
     Catalog::built_in().resource(group, version, plural).expect("a built-in resource").schema.clone()
 }
 
-/// A pod with something in place of, or next to, what it needs.
+/// Returns a pod with changed or additional fields.
 fn pod(change: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
@@ -41,10 +41,10 @@ fn container(change: Value) -> Value {
     json!({"spec": {"containers": [container]}})
 }
 
-/// Each was answered so by Kubernetes 1.36.3, except that it puts `ProbeHandler`, the name of an embedded struct, into the
-/// path of a probe's port; Go versions differ in that.
+/// Kubernetes 1.36.3 returned each of these messages, except that it inserts `ProbeHandler`, the name of an embedded
+/// struct, into the path of a probe's port; Go versions differ in that.
 #[test]
-fn wrong_types_are_told_in_upstreams_words() {
+fn wrong_types_have_upstream_messages() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("cases/types.json")).expect("the table is JSON");
     for case in cases {
@@ -73,7 +73,7 @@ fn secrets_hold_base64() {
 }
 
 #[test]
-fn unknown_fields_are_dropped_and_told_with_their_paths() {
+fn unknown_fields_are_dropped_and_reported_with_their_paths() {
     let mut change = container(json!({"bar": 2}));
     merge(
         &mut change,
@@ -98,7 +98,7 @@ fn unknown_fields_are_dropped_and_told_with_their_paths() {
 }
 
 #[test]
-fn no_more_than_a_hundred_unknown_fields_are_told() {
+fn at_most_a_hundred_unknown_fields_are_reported() {
     let fields =
         (0..120).map(|number| (format!("f{number:03}"), json!(1))).collect::<serde_json::Map<_, _>>();
     let (decoded, _) = decoded(pod(json!({ "spec": fields })));
@@ -106,7 +106,7 @@ fn no_more_than_a_hundred_unknown_fields_are_told() {
 }
 
 #[test]
-fn values_come_out_as_upstreams_round_trip_leaves_them() {
+fn decode_matches_upstreams_round_trip() {
     let given = pod(json!({
         "metadata": {"annotations": {"a": null}, "labels": {}, "creationTimestamp": null},
         "spec": {
@@ -145,7 +145,7 @@ fn values_come_out_as_upstreams_round_trip_leaves_them() {
 }
 
 #[test]
-fn defaults_fill_what_is_missing_below_what_is_there() {
+fn defaults_are_set_below_existing_parents() {
     let schema = schema("apps", "v1", "deployments");
     let mut value = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
@@ -163,9 +163,9 @@ fn defaults_fill_what_is_missing_below_what_is_there() {
     assert_eq!(value, once);
 }
 
-/// Given, and what Kubernetes 1.36.3 answered.
+/// Each row has an input and the response of Kubernetes 1.36.3.
 #[test]
-fn quantities_have_upstreams_one_form() {
+fn quantities_have_upstreams_canonical_form() {
     let cases = [
         ("1e4", "10e3"),
         ("1.5e3", "1500"),
@@ -216,9 +216,9 @@ fn quantities_have_upstreams_one_form() {
     }
 }
 
-/// Given, and what Kubernetes 1.36.3 answered.
+/// Each row has an input and the response of Kubernetes 1.36.3.
 #[test]
-fn times_are_told_apart_as_go_tells_them() {
+fn invalid_times_have_go_messages() {
     let layout = "\"2006-01-02T15:04:05Z07:00\"";
     let cannot = |text: &str, rest: &str, part: &str| {
         format!("parsing time \"{text}\" as {layout}: cannot parse \"{rest}\" as \"{part}\"")
@@ -260,7 +260,7 @@ fn times_are_told_apart_as_go_tells_them() {
 }
 
 #[test]
-fn fields_that_stand_twice_are_found() {
+fn duplicate_fields_are_reported() {
     let body = br#"{"metadata":{"name":"a","name":"b"},
         "spec":{"containers":[{"image":"i","image":"j"}],"containers":[{"image":"i","image":"j"}]},
         "x":1}"#;
@@ -271,7 +271,7 @@ fn fields_that_stand_twice_are_found() {
 }
 
 #[test]
-fn what_is_no_json_is_told_in_gos_words() {
+fn invalid_json_has_go_messages() {
     let cases: [(&[u8], &str); 15] = [
         (b"", "unexpected end of JSON input"),
         (b"{\"a\":", "unexpected end of JSON input"),
@@ -310,7 +310,7 @@ fn what_is_no_json_is_told_in_gos_words() {
 }
 
 #[test]
-fn bodies_that_are_nested_too_deep_are_refused_however_deep() {
+fn bodies_with_too_deep_nesting_are_rejected() {
     let lists = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
     let objects = |depth: usize| ["{\"a\":".repeat(depth), "1".to_owned(), "}".repeat(depth)].concat();
     let both = |depth: usize| ["[{\"a\":".repeat(depth / 2), "1".to_owned(), "}]".repeat(depth / 2)].concat();
@@ -328,7 +328,7 @@ fn bodies_that_are_nested_too_deep_are_refused_however_deep() {
 }
 
 #[test]
-fn every_built_in_kind_settles_in_one_round() {
+fn decoding_every_built_in_kind_is_idempotent() {
     for resource in Catalog::built_in().iter() {
         let mut value = json!({"kind": resource.kind, "metadata": {"name": "a"}, "spec": {}});
         decode(&resource.schema, &mut value, Strictness::Strict);

@@ -1,18 +1,18 @@
-//! Times as Kubernetes writes them, and what Go says of those that are none.
+//! Converts times to the Kubernetes form, and reports invalid times with Go's messages.
 
 use jiff::civil::Date;
 use jiff::tz::Offset;
 
-/// How exact a time is.
+/// Precision of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// Whole seconds; what is finer may be given, and is dropped.
+    /// Whole seconds; fractions are accepted and dropped.
     Second,
-    /// Six digits after the second, no more and no fewer.
+    /// Exactly six digits after the second.
     Microsecond,
 }
 
-/// A time in its one form: in UTC, with as many digits as its precision has.
+/// Returns a time in canonical form: in UTC, with the digits of its precision.
 pub(super) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
     let layout = match precision {
         Precision::Second => "2006-01-02T15:04:05Z07:00",
@@ -49,12 +49,12 @@ struct Time {
     offset_seconds: i32,
 }
 
-/// Reads a time part by part, to be able to say which one is wrong.
+/// Parses a time part by part, to report the wrong part.
 struct Reader<'a> {
     text: &'a str,
     rest: &'a str,
     layout: &'a str,
-    /// The first part that is a number, but not a possible one; told only if nothing worse is found.
+    /// First part with a number out of range; reported only if no syntax error is found.
     out_of_range: Option<&'static str>,
 }
 

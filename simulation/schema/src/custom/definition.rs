@@ -1,4 +1,4 @@
-//! A definition as a whole: its names, its versions, and the status that says it is accepted.
+//! Validates a whole CustomResourceDefinition: names, versions and accepted status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -21,32 +21,32 @@ const DNS_1123_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of
                                   '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// The verbs of custom kinds, in discovery's order.
+/// Verbs of custom kinds, in the order of discovery.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// A custom kind.
 #[derive(Clone, Debug)]
 pub struct CustomKind {
-    /// The group.
+    /// API group.
     pub group: String,
-    /// The plural name in paths.
+    /// Plural name, as used in paths.
     pub plural: String,
-    /// The kind.
+    /// Kind of the objects.
     pub kind: String,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// The versions, those that are not served included, in the order of the definition.
+    /// Versions in the order of the definition, including those that are not served.
     pub versions: Vec<CustomVersion>,
     unchecked_rules: Vec<String>,
     warnings: Vec<String>,
 }
 
 impl CustomKind {
-    /// Reads a definition to which [`default_definition`] was applied.
+    /// Builds a kind from a definition to which [`default_definition`] was applied.
     ///
     /// # Errors
     ///
-    /// What upstream refuses in it, in upstream's order.
+    /// Returns upstream's validation errors in upstream's order.
     pub fn from_definition(definition: &Value) -> Result<CustomKind, Vec<FieldError>> {
         let errors = Definition::of(definition).check();
         if !errors.is_empty() {
@@ -73,31 +73,30 @@ impl CustomKind {
         })
     }
 
-    /// The version of that name, if it is served.
+    /// Returns the version of that name, if it is served.
     pub fn served(&self, version: &str) -> Option<&CustomVersion> {
         self.versions.iter().find(|it| it.served && it.resource.version == version)
     }
 
-    /// The version in which objects are stored.
+    /// Returns the version in which objects are stored.
     pub fn storage(&self) -> Option<&CustomVersion> {
         self.versions.iter().find(|it| it.storage)
     }
 
-    /// Where the rules in CEL stand that are not evaluated, such as
-    /// `spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]`. Whoever accepts the
-    /// definition should warn of them.
+    /// Returns the paths of the CEL rules that are not evaluated, such as
+    /// `spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]`. A server that accepts
+    /// the definition should return warnings for them.
     pub fn unchecked_rules(&self) -> &[String] {
         &self.unchecked_rules
     }
 
-    /// What upstream warns of: formats that nobody knows.
+    /// Returns upstream's warnings: unknown formats.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
-/// Puts into a definition what upstream does when it is created: names that follow from others, conversion, the stored
-/// version.
+/// Sets upstream's defaults when a definition is created: derived names, conversion and the stored version.
 pub fn default_definition(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -130,8 +129,8 @@ pub fn default_definition(definition: &mut Value) {
     }
 }
 
-/// The status of a definition whose names nobody else has taken. `now` is a time as Kubernetes writes it; conditions that
-/// hold already keep theirs.
+/// Returns the status of a definition without name conflicts. `now` is a time in Kubernetes form; conditions that
+/// already hold keep their times.
 pub fn accepted_status(definition: &Value, now: &str) -> Value {
     let condition = |kind: &str, reason: &str, message: &str| {
         let present = definition["status"]["conditions"].as_array().into_iter().flatten();
@@ -158,7 +157,7 @@ pub fn accepted_status(definition: &Value, now: &str) -> Value {
     })
 }
 
-/// A version's resource, for the catalog.
+/// Returns the resource of a version for the catalog.
 fn resource(spec: &Value, version: &Value) -> ResourceInfo {
     let empty = Map::new();
     let names = spec["names"].as_object().unwrap_or(&empty);
@@ -192,7 +191,7 @@ fn resource(spec: &Value, version: &Value) -> ResourceInfo {
     }
 }
 
-/// A definition that is looked through.
+/// A definition that is being validated.
 struct Definition<'a> {
     whole: &'a Value,
     spec: &'a Value,
@@ -271,7 +270,8 @@ impl<'a> Definition<'a> {
                 let field = format!("spec.versions[{index}].name");
                 self.errors.push(FieldError::invalid(field, &Value::from(name), DNS_1035_LABEL));
             }
-            // What all versions have alike upstream moves to the top before it looks at it, and so its errors tell.
+            // Upstream moves fields that are equal in all versions to the top level before it validates them, and its
+            // errors use those paths.
             let place = |part: &str, top: &str| {
                 let alike = self.versions.iter().all(|other| other[part] == version[part]);
                 (!alike || index == 0).then(|| {
@@ -299,7 +299,8 @@ impl<'a> Definition<'a> {
         self.version_set();
     }
 
-    /// The versions as a whole. Upstream quotes its Go structs here, and this the versions' names.
+    /// Checks the versions as a whole. Upstream quotes Go structs in these messages; this implementation quotes version
+    /// names.
     fn version_set(&mut self) {
         let names: Vec<_> = self.versions.iter().map(|version| version["name"].clone()).collect();
         let unique = names.iter().enumerate().all(|(index, name)| !names[..index].contains(name));
@@ -405,7 +406,7 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// Groups of Kubernetes itself are for those who have been let.
+    /// Requires an approval annotation for groups of Kubernetes itself.
     fn approval(&mut self) {
         let group = self.text("group");
         let protected = |domain: &str| {
@@ -501,7 +502,7 @@ fn selectable_fields(fields: &Value, schema: &Value, path: &str, errors: &mut Ve
     }
 }
 
-/// Names after points, and nothing else.
+/// Returns whether the path consists only of field names after dots.
 fn is_simple_path(path: &str) -> bool {
     static SIMPLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^(\.[A-Za-z0-9_$-]+)+$").ok());
     SIMPLE.as_ref().is_some_and(|simple| simple.is_match(path))

@@ -1,16 +1,16 @@
-//! What is wrong with a field, as upstream's field errors say it.
+//! Field errors in upstream format.
 
 use serde_json::Value;
 
-/// What is wrong with a field: one cause of a refusal with 422, `Invalid`.
+/// Error of one field: a cause in a 422 `Invalid` response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
-    /// The field; `<nil>` where upstream names none.
+    /// Path of the field; `<nil>` if upstream names no field.
     pub field: String,
     /// Upstream's reason, such as `FieldValueRequired`.
     pub reason: &'static str,
-    /// What is wrong, such as `Required value`.
+    /// Message, such as `Required value`.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! The formats of texts that upstream knows.
+//! String formats that upstream knows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use jiff::civil::Date;
 use regex::Regex;
 
-/// The formats that upstream checks but this does not: any text has them.
+/// Formats that only upstream checks: here every text matches.
 const UNCHECKED: [&str; 7] =
     ["bsonobjectid", "creditcard", "isbn", "isbn10", "isbn13", "password", "rgbcolor"];
 
-/// Whether text has a format; nothing if nobody knows the format.
+/// Returns whether text matches a format, or `None` for an unknown format.
 pub(super) fn holds(format: &str, text: &str) -> Option<bool> {
     let format = format.replace('-', "");
     if UNCHECKED.contains(&format.as_str()) {
@@ -34,7 +34,7 @@ pub(super) fn holds(format: &str, text: &str) -> Option<bool> {
     Some(holds)
 }
 
-/// The formats that are patterns, ours or upstream's own.
+/// Formats that are patterns, upstream's or equivalent ones.
 static PATTERNS: LazyLock<Vec<(&str, Option<Regex>)>> = LazyLock::new(|| {
     let patterns = [
         ("byte", r"^[A-Za-z0-9+/]*={0,2}$"),
@@ -64,7 +64,7 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && Date::strptime("%Y-%m-%d", text).is_ok()
 }
 
-/// As RFC 3339 has it.
+/// Checks a time in RFC 3339 format.
 fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once(['T', 't']) else { return false };
     let zone = time.find(['Z', 'z', '+', '-']).map(|at| time.split_at(at));
@@ -95,7 +95,7 @@ fn is_email(text: &str) -> bool {
     })
 }
 
-/// An absolute URI, or an absolute path.
+/// Checks an absolute URI or an absolute path.
 fn is_uri(text: &str) -> bool {
     let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
     let absolute = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -113,7 +113,7 @@ fn is_cidr(text: &str) -> bool {
     length.parse::<u8>().is_ok_and(|length| length <= most)
 }
 
-/// As Go or Scala write it: `1h30m`, `22 ns`.
+/// Checks a duration in the format of Go or Scala: `1h30m`, `22 ns`.
 fn is_duration(text: &str) -> bool {
     static GO: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^[-+]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)$").ok());

@@ -1,4 +1,4 @@
-//! A schema read as rules for values.
+//! Compiles schemas to rules for values.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::format;
 
-/// What a schema asks of a value.
+/// Constraints of a schema on a value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rule {
-    /// The types it may have; any, if none is named.
+    /// Permitted types; any type if empty.
     pub(super) kinds: Vec<String>,
     pub(super) nullable: bool,
     pub(super) format: Option<String>,
@@ -31,26 +31,26 @@ pub(super) struct Rule {
     pub(super) one_of: Vec<Rule>,
     pub(super) not: Option<Box<Rule>>,
     pub(super) is_set: bool,
-    /// The keys of a list that is a map.
+    /// Keys of a list of type map.
     pub(super) map_keys: Option<Vec<String>>,
     pub(super) embedded: bool,
 }
 
-/// A limit of a number.
+/// Limit of a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     pub(super) value: f64,
     pub(super) exclusive: bool,
 }
 
-/// Limits of a size.
+/// Limits of a length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sizes {
     pub(super) least: Option<u64>,
     pub(super) most: Option<u64>,
 }
 
-/// A pattern, and as it was written.
+/// A compiled pattern with its source.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     pub(super) text: String,
@@ -58,7 +58,7 @@ pub(super) struct Pattern {
 }
 
 impl Rule {
-    /// Reads a schema. What has no meaning is left out; [`super::structural`] has refused it before.
+    /// Compiles a schema. Invalid parts are ignored, because [`super::structural`] has rejected them before.
     pub(super) fn of(schema: &Value) -> Rule {
         let Value::Object(schema) = schema else { return Rule::default() };
         let flag = |name: &str| schema.get(name) == Some(&Value::Bool(true));
@@ -114,12 +114,12 @@ impl Rule {
     }
 }
 
-/// The items of a list that a field holds.
+/// Returns the items of a list in a field.
 pub(super) fn list<'a>(schema: &'a Map<String, Value>, field: &str) -> &'a [Value] {
     schema.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The texts in a list that a field holds.
+/// Returns the strings of a list in a field.
 pub(super) fn texts(schema: &Map<String, Value>, field: &str) -> Vec<String> {
     list(schema, field).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Whether a schema is one that custom kinds may have: known keywords, structural, with defaults that hold.
+//! Validates schemas of custom kinds: supported keywords, structural form, and valid defaults.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -9,13 +9,13 @@ use super::version::schema_of;
 use super::{format, validate};
 use crate::check::Strictness;
 
-/// Keywords of OpenAPI that upstream does not support in definitions.
+/// OpenAPI keywords that upstream does not support in definitions.
 const UNSUPPORTED: [&str; 7] =
     ["$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties", "$schema"];
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// What is wrong with a schema at that path.
+/// Returns the errors of a schema at that path.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut found = Vec::new();
     if !schema.is_object() {
@@ -41,7 +41,7 @@ pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     found
 }
 
-/// Where the rules in CEL are that a schema at that path holds.
+/// Returns the paths of the CEL rules in a schema at that path.
 pub(super) fn rules(schema: &Value, path: &str) -> Vec<String> {
     let mut rules = Vec::new();
     visit(schema, path, &mut |schema, path| {
@@ -52,7 +52,7 @@ pub(super) fn rules(schema: &Value, path: &str) -> Vec<String> {
     rules
 }
 
-/// What upstream warns of in a schema.
+/// Returns upstream's warnings about a schema.
 pub(super) fn warnings(schema: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     visit(schema, "", &mut |schema, _| {
@@ -66,7 +66,7 @@ pub(super) fn warnings(schema: &Value) -> Vec<String> {
     warnings
 }
 
-/// Does something with a schema and every schema inside of it.
+/// Calls a function for a schema and every schema inside it.
 fn visit(schema: &Value, path: &str, each: &mut dyn FnMut(&Map<String, Value>, &str)) {
     let Value::Object(fields) = schema else { return };
     each(fields, path);
@@ -190,7 +190,7 @@ fn map_keys(
     }
 }
 
-/// Where in a schema something stands.
+/// Position within a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -198,7 +198,7 @@ enum Level {
     Field,
 }
 
-/// What makes a schema structural.
+/// Checks the rules for structural schemas.
 fn invariants(schema: &Map<String, Value>, level: Level, path: &str, found: &mut Vec<FieldError>) {
     let flag = |name: &str| schema.get(name) == Some(&Value::Bool(true));
     let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -270,7 +270,7 @@ fn types(schema: &Map<String, Value>, level: Level, path: &str, found: &mut Vec<
     }
 }
 
-/// What a schema may say of kind and metadata.
+/// Checks the schemas of kind and metadata.
 fn identity(schema: &Map<String, Value>, level: Level, path: &str, found: &mut Vec<FieldError>) {
     let embedded = schema.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
     if level != Level::Root && !embedded {
@@ -298,7 +298,8 @@ fn identity(schema: &Map<String, Value>, level: Level, path: &str, found: &mut V
     }
 }
 
-/// What may stand in `allOf`, `anyOf`, `oneOf` and `not`: what values are, not of what form.
+/// Checks the content of `allOf`, `anyOf`, `oneOf` and `not`, which must only constrain values and not define
+/// structure.
 fn value_validation(schema: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
     for keyword in ["anyOf", "allOf", "oneOf"] {
         for (index, alternative) in list(schema, keyword).iter().enumerate() {
@@ -323,7 +324,7 @@ fn value_validation(schema: &Map<String, Value>, path: &str, found: &mut Vec<Fie
     }
 }
 
-/// The one way in which types may stand in `anyOf`: integer, or string.
+/// Returns whether `anyOf` has the only permitted form with types: integer or string.
 fn is_int_or_string(schema: &Map<String, Value>) -> bool {
     let kinds = list(schema, "anyOf");
     kinds.len() == 2
@@ -373,7 +374,7 @@ fn nested(schema: &Map<String, Value>, path: &str, exempt: bool, found: &mut Vec
     }
 }
 
-/// Defaults hold against their own schema, and have nothing that it would prune.
+/// Checks that a default matches its schema and contains no field that pruning would drop.
 fn default(schema: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
     let Some(default) = schema.get("default").filter(|it| !it.is_null()) else { return };
     let field = format!("{path}.default");

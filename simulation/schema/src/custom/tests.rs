@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::{CustomKind, CustomVersion, FieldError, accepted_status, default_definition};
 use crate::check::Strictness;
 
-/// A definition with that schema, as it is after upstream's defaults.
+/// Returns a definition with that schema after upstream's defaults.
 fn definition(schema: &Value) -> Value {
     let mut definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -23,16 +23,16 @@ fn with_spec(spec: Value) -> Value {
     json!({"type": "object", "properties": {"spec": spec}})
 }
 
-/// Schemas of `spec` and what Kubernetes 1.36.3 said of them, at the path of the schema of the whole.
+/// Each case has a schema of `spec` and the error of Kubernetes 1.36.3 at the path of the whole schema.
 #[test]
-fn schemas_are_refused_in_upstreams_words() {
+fn invalid_schemas_have_upstream_errors() {
     for case in cases(include_str!("cases/schemas.json")) {
         let field = format!("spec.validation.openAPIV3Schema.properties[spec]{}", text(&case["field"]));
-        assert_refused(&definition(&with_spec(case["schema"].clone())), &[(&field, text(&case["message"]))]);
+        assert_rejected(&definition(&with_spec(case["schema"].clone())), &[(&field, text(&case["message"]))]);
     }
 }
 
-/// A table of cases. What is expected in them is what Kubernetes 1.36.3 answered.
+/// Returns a table of cases. Kubernetes 1.36.3 returned the expected values.
 fn cases(table: &str) -> Vec<Value> {
     serde_json::from_str(table).expect("the table is JSON")
 }
@@ -41,7 +41,7 @@ fn text(value: &Value) -> &str {
     value.as_str().expect("the table has text here")
 }
 
-/// The fields and messages of a case's errors.
+/// Returns the fields and messages of a case's errors.
 fn errors(case: &Value) -> Vec<(&str, &str)> {
     case["errors"]
         .as_array()
@@ -51,14 +51,14 @@ fn errors(case: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-fn assert_refused(definition: &Value, expected: &[(&str, &str)]) {
+fn assert_rejected(definition: &Value, expected: &[(&str, &str)]) {
     let errors = CustomKind::from_definition(definition).map(|_| Vec::new()).unwrap_or_else(|errors| errors);
     let told: Vec<_> = errors.iter().map(|error| (error.field.as_str(), error.message.as_str())).collect();
     assert_eq!(told, expected, "{definition}");
 }
 
 #[test]
-fn roots_are_refused_in_upstreams_words() {
+fn invalid_root_schemas_have_upstream_errors() {
     let root = "spec.validation.openAPIV3Schema";
     let cases = [
         (json!({}), ".type", "Required value: must not be empty at the root"),
@@ -76,11 +76,11 @@ fn roots_are_refused_in_upstreams_words() {
         ),
     ];
     for (schema, field, message) in cases {
-        assert_refused(&definition(&schema), &[(&format!("{root}{field}"), message)]);
+        assert_rejected(&definition(&schema), &[(&format!("{root}{field}"), message)]);
     }
     let mut none = definition(&json!({}));
     none["spec"]["versions"][0]["schema"] = Value::Null;
-    assert_refused(&none, &[("spec.versions[0].schema.openAPIV3Schema", "Required value")]);
+    assert_rejected(&none, &[("spec.versions[0].schema.openAPIV3Schema", "Required value")]);
     let mut two = definition(&json!({"type": "object"}));
     let mut other = two["spec"]["versions"][0].clone();
     other["name"] = json!("v2");
@@ -88,11 +88,11 @@ fn roots_are_refused_in_upstreams_words() {
     other["schema"]["openAPIV3Schema"] = json!({"type": "string"});
     two["spec"]["versions"].as_array_mut().unwrap().push(other);
     let field = "spec.versions[1].schema.openAPIV3Schema.type";
-    assert_refused(&two, &[(field, "Invalid value: \"string\": must be object at the root")]);
+    assert_rejected(&two, &[(field, "Invalid value: \"string\": must be object at the root")]);
 }
 
 #[test]
-fn good_schemas_are_not_refused() {
+fn valid_schemas_are_accepted() {
     let cases = [
         json!({"type": "object", "oneOf": [{"properties": {"x": {"minimum": 1}}}]}),
         json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
@@ -101,18 +101,18 @@ fn good_schemas_are_not_refused() {
         json!({"x-kubernetes-preserve-unknown-fields": true}),
     ];
     for schema in cases {
-        assert_refused(&definition(&with_spec(schema)), &[]);
+        assert_rejected(&definition(&with_spec(schema)), &[]);
     }
 }
 
-/// A change to a sound definition and what Kubernetes 1.36.3 said of it.
+/// Each case has a change to a valid definition and the error of Kubernetes 1.36.3.
 #[test]
-fn names_versions_and_paths_are_refused_in_upstreams_words() {
+fn invalid_names_versions_and_paths_have_upstream_errors() {
     for case in cases(include_str!("cases/definitions.json")) {
         let mut changed = definition(&json!({"type": "object"}));
         let (parent, field) = text(&case["change"]).rsplit_once('/').expect("a pointer");
         changed.pointer_mut(parent).expect("it points there")[field] = case["to"].clone();
-        assert_refused(&changed, &errors(&case));
+        assert_rejected(&changed, &errors(&case));
     }
 }
 
@@ -162,7 +162,7 @@ fn widget() -> CustomVersion {
     kind.served("v1").expect("it is served").clone()
 }
 
-/// What becomes of a `spec` that also has what it must: the object, or the errors.
+/// Stores a `spec` with the required fields added, and returns the object or the errors.
 fn stored(version: &CustomVersion, spec: Value) -> Result<Value, Vec<(String, String)>> {
     let mut object =
         json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec});
@@ -178,9 +178,9 @@ fn stored(version: &CustomVersion, spec: Value) -> Result<Value, Vec<(String, St
     if errors.is_empty() { Ok(object["spec"].take()) } else { Err(errors.into_iter().map(told).collect()) }
 }
 
-/// Each was answered so by Kubernetes 1.36.3.
+/// Kubernetes 1.36.3 returned each of these errors.
 #[test]
-fn objects_are_refused_in_upstreams_words() {
+fn invalid_objects_have_upstream_errors() {
     let version = widget();
     for case in cases(include_str!("cases/objects.json")) {
         let told = stored(&version, case["spec"].clone()).expect_err("it is refused");
@@ -189,7 +189,7 @@ fn objects_are_refused_in_upstreams_words() {
     }
 }
 
-/// Given, and what Kubernetes 1.36.3 stored, next to the fields that any object has.
+/// Each row has an input and the object that Kubernetes 1.36.3 stored, without the fields that every object has.
 #[test]
 fn objects_are_stored_with_defaults_and_without_nulls() {
     let version = widget();
@@ -219,7 +219,7 @@ fn objects_are_stored_with_defaults_and_without_nulls() {
 }
 
 #[test]
-fn unknown_fields_and_bad_metadata_are_told_as_upstream_tells_them() {
+fn unknown_fields_and_bad_metadata_have_upstream_messages() {
     let version = widget();
     let decode = |change: Value| {
         let mut object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});
@@ -256,7 +256,7 @@ fn unknown_fields_and_bad_metadata_are_told_as_upstream_tells_them() {
 }
 
 #[test]
-fn kind_tells_all_that_a_server_needs() {
+fn custom_kind_contains_resource_columns_and_subresources() {
     let mut given = definition(&with_spec(json!({
         "type": "object", "properties": {"color": {"type": "string"}, "replicas": {"type": "integer"}},
         "x-kubernetes-validations": [{"rule": "self.replicas > 0"}],
@@ -295,7 +295,7 @@ fn kind_tells_all_that_a_server_needs() {
 }
 
 #[test]
-fn definition_is_accepted_as_upstream_accepts_it() {
+fn definition_is_accepted_as_upstream() {
     let mut given = definition(&json!({"type": "object"}));
     assert_eq!(
         given["spec"]["names"],
@@ -319,7 +319,7 @@ fn definition_is_accepted_as_upstream_accepts_it() {
 }
 
 #[test]
-fn definitions_pass_the_decoder_of_built_in_kinds_and_come_out_as_they_were() {
+fn decoder_of_built_in_kinds_does_not_change_definitions() {
     let catalogue = crate::Catalog::built_in();
     let resource = catalogue
         .resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -343,7 +343,7 @@ fn definitions_pass_the_decoder_of_built_in_kinds_and_come_out_as_they_were() {
 }
 
 #[test]
-fn formats_are_told_apart() {
+fn formats_match_valid_texts_only() {
     let cases = [
         ("date-time", "2020-01-02T03:04:05.5+02:00", "2020-01-02"),
         ("date", "2020-01-02", "2020-13-02"),

@@ -1,4 +1,4 @@
-//! Values against rules.
+//! Validates values against rules.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::error::FieldError;
 use super::format;
 use super::rule::{Bound, Pattern, Rule};
 
-/// What upstream names as the field where it names none.
+/// Field name in upstream's errors that have no field.
 const NO_FIELD: &str = "<nil>";
 
-/// What is wrong with a value; in its fields in order of names, upstream having no order there.
+/// Returns the errors of a value, in the order of field names; upstream has no defined order.
 pub(super) fn value(rule: &Rule, value: &Value) -> Vec<FieldError> {
     let mut errors = check(rule, "", value).errors;
     embedded(rule, "", value, &mut errors);
@@ -19,7 +19,7 @@ pub(super) fn value(rule: &Rule, value: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong, and how much is right: of several alternatives, upstream tells of that of which most is right.
+/// Errors and number of matches: of several alternatives, upstream reports the one with the most matches.
 #[derive(Default)]
 struct Outcome {
     errors: Vec<FieldError>,
@@ -68,7 +68,7 @@ fn check(rule: &Rule, path: &str, value: &Value) -> Outcome {
     outcome
 }
 
-/// The kind of a value, and its format.
+/// Returns the type of a value, and its format.
 fn kind(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -145,7 +145,7 @@ fn combinations(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
     outcome.matches += 1;
 }
 
-/// The outcome to be told of several alternatives: the first that is valid, or else that of which most is right.
+/// Returns the outcome to report of several alternatives: the first valid one, or the one with the most matches.
 fn telling(tried: Vec<Outcome>) -> Outcome {
     let mut best = Outcome::default();
     for (index, outcome) in tried.into_iter().enumerate() {
@@ -259,7 +259,7 @@ fn of_object(rule: &Rule, path: &str, fields: &Map<String, Value>, outcome: &mut
     }
 }
 
-/// Embedded objects name their kind.
+/// Checks the kind of embedded objects.
 fn embedded(rule: &Rule, path: &str, value: &Value, errors: &mut Vec<FieldError>) {
     if let (true, Value::Object(fields)) = (rule.embedded, value) {
         for name in ["apiVersion", "kind"] {
@@ -271,7 +271,7 @@ fn embedded(rule: &Rule, path: &str, value: &Value, errors: &mut Vec<FieldError>
     inner(rule, path, value, &mut |rule, path, value| embedded(rule, path, value, errors));
 }
 
-/// Lists that are sets or maps hold nothing twice.
+/// Checks that lists of type set or map have no duplicates.
 fn lists(rule: &Rule, path: &str, value: &Value, errors: &mut Vec<FieldError>) {
     if let Value::Array(items) = value {
         if rule.is_set {
@@ -302,9 +302,9 @@ fn map_items(keys: &[String], path: &str, items: &[Value], errors: &mut Vec<Fiel
     }
 }
 
-/// The indices of what is there for the second time.
+/// Returns the indices of repeated items.
 fn second_ones(items: &[Value]) -> Vec<usize> {
-    // Fields of objects are in order, so that equal items are written equally.
+    // Object fields are sorted, so that equal items have equal texts.
     let mut seen = BTreeMap::<String, usize>::new();
     let is_second = |item: &Value| {
         let times = seen.entry(item.to_string()).or_default();
@@ -315,7 +315,7 @@ fn second_ones(items: &[Value]) -> Vec<usize> {
     seconds.map(|(index, _)| index).collect()
 }
 
-/// Does something with everything inside of a value that has its own rule.
+/// Calls a function for every nested value that has its own rule.
 fn inner(rule: &Rule, path: &str, value: &Value, each: &mut dyn FnMut(&Rule, &str, &Value)) {
     match value {
         Value::Object(fields) => {
@@ -338,7 +338,7 @@ fn inner(rule: &Rule, path: &str, value: &Value, each: &mut dyn FnMut(&Rule, &st
     }
 }
 
-/// An error of which upstream names no field.
+/// Returns an error without a field name.
 fn nameless(detail: &str) -> FieldError {
     FieldError::invalid(NO_FIELD, &json!(""), detail)
 }
@@ -347,7 +347,7 @@ fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The root has no name.
+/// Returns the field name of a path; the root has none.
 fn field(path: &str) -> &str {
     if path.is_empty() { NO_FIELD } else { path }
 }
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_twice_is_told_once_and_many_items_take_no_time() {
+    fn duplicates_are_reported_once_and_many_items_are_fast() {
         let cases = [
             (json!([1, 2, 1, 1, "1", 1.0, null, null]), vec![2, 7]),
             (json!([{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1}, {}]), vec![1]),
@@ -366,7 +366,7 @@ mod tests {
         for (items, seconds) in cases {
             assert_eq!(second_ones(items.as_array().expect("a list")), seconds, "{items}");
         }
-        // Compared each with each, these would be ten thousand million comparisons.
+        // Pairwise comparison would need ten billion comparisons.
         let mut many: Vec<_> = (0..150_000).map(Value::from).collect();
         many.push(json!(7));
         assert_eq!(second_ones(&many), [150_000]);

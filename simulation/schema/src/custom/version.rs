@@ -12,27 +12,27 @@ use crate::check::{self, Decoded, Strictness, TypeError};
 use crate::node::{ListNode, ListType, MapType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
 use crate::{Catalog, ResourceInfo};
 
-/// The name of upstream's type for the metadata of objects.
+/// Name of upstream's type for object metadata.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// One version of a custom kind.
 #[derive(Clone, Debug)]
 pub struct CustomVersion {
-    /// The resource in this version, for the catalog.
+    /// Resource in this version, for the catalog.
     pub resource: ResourceInfo,
     /// Whether it is served.
     pub served: bool,
     /// Whether objects are stored in it.
     pub storage: bool,
-    /// The warning that goes with answers in this version, if it is deprecated.
+    /// Warning in responses of this version, if it is deprecated.
     pub deprecation_warning: Option<String>,
-    /// The columns of tables next to the name, as defined; none means the age alone.
+    /// Additional columns of tables, as defined; if empty, only the age is shown.
     pub columns: Vec<PrinterColumn>,
     /// Whether `status` is a subresource.
     pub has_status: bool,
-    /// The `scale` subresource.
+    /// `scale` subresource.
     pub scale: Option<Scale>,
-    /// The paths of fields that selectors may name, such as `.spec.color`.
+    /// Paths of fields that field selectors can use, such as `.spec.color`.
     pub selectable_fields: Vec<String>,
     rule: Rule,
 }
@@ -40,33 +40,33 @@ pub struct CustomVersion {
 /// A column of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrinterColumn {
-    /// The heading.
+    /// Column heading.
     pub name: String,
     /// `string`, `integer`, `number`, `boolean` or `date`.
     pub kind: String,
-    /// How it is written, in the terms of OpenAPI; often empty.
+    /// OpenAPI format of the value; often empty.
     pub format: String,
-    /// What it means.
+    /// Description of the column.
     pub description: String,
-    /// Columns above 0 are for wide tables.
+    /// Priority; columns above 0 are only in wide tables.
     pub priority: i32,
-    /// What is shown, such as `.spec.replicas`.
+    /// Path of the value, such as `.spec.replicas`.
     pub json_path: String,
 }
 
-/// Where `scale` finds its numbers.
+/// Paths of the numbers of the `scale` subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// The wanted replicas, below `.spec`.
+    /// Path of the desired replicas, below `.spec`.
     pub spec_replicas_path: String,
-    /// The replicas there are, below `.status`.
+    /// Path of the observed replicas, below `.status`.
     pub status_replicas_path: String,
-    /// The selector of the replicas as text, below `.spec` or `.status`.
+    /// Path of the selector of the replicas as text, below `.spec` or `.status`.
     pub label_selector_path: Option<String>,
 }
 
 impl CustomVersion {
-    /// Reads a version that has been found to be sound.
+    /// Builds a version from a validated definition.
     pub(super) fn of(version: &Value, resource: ResourceInfo, schema: &Value) -> CustomVersion {
         let empty = Map::new();
         let fields = version.as_object().unwrap_or(&empty);
@@ -113,20 +113,20 @@ impl CustomVersion {
         }
     }
 
-    /// Drops what the schema does not know, and tells it; upstream's `fieldValidation`, and pruning. Metadata are brought
-    /// into the form of built-in kinds' metadata, and whole numbers lose their decimal point.
+    /// Drops and reports fields that the schema does not define, as upstream's `fieldValidation` and pruning. Metadata
+    /// get the form of built-in kinds, and whole numbers lose their decimal point.
     pub fn decode(&self, value: &mut Value, strictness: Strictness) -> Decoded {
         prune(&self.resource.schema, value, strictness)
     }
 
-    /// Drops nulls where none may stand, and puts in defaults wherever the parent of what is missing is there.
+    /// Drops nulls where they are not permitted, and adds defaults where the parent of a missing field exists.
     pub fn apply_defaults(&self, value: &mut Value) {
         let schema = &self.resource.schema;
         drop_nulls(&schema.root, value);
         check::apply_defaults(schema, value);
     }
 
-    /// What is wrong with an object by its schema. Metadata, names and what an update may change are not looked at.
+    /// Returns the errors of an object according to its schema. Metadata, names and updates are not checked.
     pub fn validate(&self, value: &Value) -> Vec<FieldError> {
         let mut errors = validate::value(&self.rule, value);
         if let Some(scale) = &self.scale {
@@ -147,7 +147,7 @@ impl CustomVersion {
     }
 }
 
-/// Drops what a schema does not know, and tells it.
+/// Drops and reports fields that a schema does not define.
 pub(super) fn prune(schema: &Schema, value: &mut Value, strictness: Strictness) -> Decoded {
     let mut pruner =
         Pruner { types: &schema.types, strictness, path: String::new(), decoded: Decoded::default() };
@@ -156,7 +156,7 @@ pub(super) fn prune(schema: &Schema, value: &mut Value, strictness: Strictness) 
     pruner.decoded
 }
 
-/// The rule of the root, to which metadata are no concern.
+/// Returns the rule of the root, without metadata.
 fn root_rule(schema: &Value) -> Rule {
     let mut rule = Rule::of(schema);
     if let Some(metadata) = rule.properties.get_mut("metadata") {
@@ -166,7 +166,7 @@ fn root_rule(schema: &Value) -> Rule {
     rule
 }
 
-/// The type that a structural schema describes.
+/// Returns the type that a structural schema describes.
 pub(super) fn schema_of(schema: &Value) -> Schema {
     let types = Catalog::built_in().iter().next().map(|it| Arc::clone(&it.schema.types)).unwrap_or_default();
     let mut root = node_of(schema);
@@ -174,7 +174,7 @@ pub(super) fn schema_of(schema: &Value) -> Schema {
     Schema { types, root: Arc::new(root) }
 }
 
-/// Objects have a kind and metadata, whatever their schema says of these.
+/// Adds kind and metadata to objects, independent of their schema.
 fn add_identity(node: &mut Node) {
     if let NodeType::Object(object) = &mut node.shape {
         let place = |shape: NodeType| Node { shape, nullable: false, ..Node::anything() };
@@ -250,7 +250,7 @@ fn list_of(fields: &Map<String, Value>) -> ListNode {
     }
 }
 
-/// Drops what a schema does not know.
+/// Drops fields that a schema does not define.
 struct Pruner<'a> {
     types: &'a Arc<Types>,
     strictness: Strictness,
@@ -295,7 +295,7 @@ impl Pruner<'_> {
                     self.path.truncate(length);
                 }
             }
-            // Something that does not fit its type; validation tells of it.
+            // Validation reports values of the wrong type.
             (_, other) => whole_numbers(other),
         }
     }
@@ -308,7 +308,8 @@ impl Pruner<'_> {
         let unknown = decoded.unknown_fields.iter().map(|path| at(path));
         self.decoded.unknown_fields.extend(unknown);
         for error in decoded.errors {
-            // Of the object's own metadata upstream tells as Go does, of those embedded as of a field.
+            // Upstream reports errors in the object's own metadata in Go's format, and errors in embedded metadata as
+            // field errors.
             let message = match self.path.as_str() {
                 "metadata" => error.message,
                 path => format!("{path}: Invalid value: {given}: {}", error.message),
@@ -318,9 +319,9 @@ impl Pruner<'_> {
     }
 }
 
-/// Go writes `2.0` as `2`.
+/// Converts `2.0` to `2`, as Go does.
 fn whole_numbers(value: &mut Value) {
-    /// Below this every whole number is exact.
+    /// All whole numbers below this limit are exact.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) if number.is_f64() => {

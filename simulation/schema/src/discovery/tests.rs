@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// What upstream's server answered, path by path, without what is optional and was left out.
+/// Responses of upstream's server by path, without the optional data that is omitted here.
 const UPSTREAM: &str = include_str!("../tables/discovery.json");
 
 fn upstream() -> BTreeMap<String, Value> {
@@ -36,7 +36,7 @@ fn widget(version: &str) -> ResourceInfo {
 }
 
 #[test]
-fn every_path_answers_what_upstreams_server_answers() {
+fn every_path_returns_the_document_of_upstream() {
     let catalogue = Catalog::built_in();
     let mut compared = 0;
     for (path, expected) in upstream() {
@@ -57,7 +57,7 @@ fn every_path_answers_what_upstreams_server_answers() {
 }
 
 #[test]
-fn hash_of_a_storage_version_is_upstreams() {
+fn storage_version_hash_equals_upstreams() {
     let catalogue = Catalog::built_in();
     let cases = [
         ("apps", "v1", "deployments", Some("8aSe+NMegvE=")),
@@ -73,7 +73,7 @@ fn hash_of_a_storage_version_is_upstreams() {
 }
 
 #[test]
-fn nothing_is_said_of_what_is_not_there() {
+fn unknown_groups_and_versions_have_no_documents() {
     let catalogue = Catalog::built_in();
     assert_eq!(api_group(&catalogue, "example.com"), None);
     assert_eq!(api_group(&catalogue, ""), None);

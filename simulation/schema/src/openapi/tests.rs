@@ -50,7 +50,7 @@ fn widget() -> ResourceInfo {
 }
 
 #[test]
-fn every_document_of_the_index_is_there_and_whole() {
+fn every_document_of_the_index_exists_and_is_complete() {
     let mut catalogue = Catalog::built_in();
     catalogue.insert(widget());
     let index = v3_index(&catalogue);
@@ -76,7 +76,7 @@ fn every_document_of_the_index_is_there_and_whole() {
 }
 
 #[test]
-fn every_resource_that_is_patched_says_so_with_the_parameters_kubectl_looks_for() {
+fn every_patch_operation_has_the_parameters_kubectl_reads() {
     let catalogue = Catalog::built_in();
     for resource in catalogue.iter().filter(|it| it.verbs.iter().any(|it| it == "patch")) {
         let document = v3_document(&catalogue, &resource.group, &resource.version).unwrap();
@@ -99,11 +99,11 @@ fn kubectl_finds_field_validation_on_kinds_that_are_only_created() {
     let item = &document["paths"]["/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/{name}"];
     assert_eq!(item["patch"]["x-kubernetes-group-version-kind"]["kind"], "SelfSubjectAccessReview");
     assert!(item["patch"]["parameters"].as_array().unwrap().iter().any(|it| it["name"] == "fieldValidation"));
-    assert_eq!(item["patch"].get("requestBody"), None, "it is not a patch that may be sent");
+    assert_eq!(item["patch"].get("requestBody"), None, "the patch cannot be sent");
 }
 
 #[test]
-fn strategic_merge_finds_its_keys() {
+fn strategic_merge_keys_are_included() {
     let document = v3_document(&Catalog::built_in(), "apps", "v1").unwrap();
     let schemas = &document["components"]["schemas"];
     let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];

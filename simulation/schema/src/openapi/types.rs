@@ -1,4 +1,4 @@
-//! Nodes as OpenAPI schemas.
+//! Renders nodes as OpenAPI schemas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::node::{
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
-/// The named schemas of a document, with all that they refer to.
+/// Named schemas of a document, with all referenced schemas.
 pub(super) struct Components {
     prefix: &'static str,
     done: BTreeMap<String, Value>,
 }
 
-/// What is being rendered: references are looked up in `types`, and names met for the first time wait in `met`.
+/// State of rendering: references are looked up in `types`, and new names are queued in `met`.
 struct Renderer<'a> {
     prefix: &'static str,
     types: &'a Types,
@@ -36,7 +36,7 @@ impl Components {
         self.done.into_iter().collect()
     }
 
-    /// Adds the type of a kind and what it refers to.
+    /// Adds the type of a kind and its references.
     pub(super) fn kind(&mut self, kind: Kind<'_>, schema: &Schema, built_in: bool) {
         let name = match &schema.root.shape {
             NodeType::Ref(name) => name.to_string(),
@@ -58,7 +58,8 @@ impl Components {
     }
 }
 
-/// Upstream's names of types: the domain turned round, so that `example.com` and `Widget` make `com.example.v1.Widget`.
+/// Returns the type name in upstream format, with the domain reversed: `example.com` and `Widget` become
+/// `com.example.v1.Widget`.
 fn custom_name(kind: Kind<'_>) -> String {
     let domain: Vec<_> = kind.group.split('.').rev().collect();
     format!("{}.{}.{}", domain.join("."), kind.version, kind.kind)
@@ -71,21 +72,21 @@ impl Renderer<'_> {
             INT_OR_STRING => {
                 json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] })
             }
-            // What is not described may be anything.
+            // An undescribed type permits any value.
             _ => self.types.0.get(name).map_or_else(|| json!({}), |node| self.node(node)),
         }
     }
 
     fn node(&mut self, node: &Node) -> Value {
         let mut rendered = self.shape(&node.shape);
-        // Go takes null anywhere without saying so.
+        // Go accepts null everywhere without declaring it.
         if node.nullable && !self.built_in {
             rendered["nullable"] = json!(true);
         }
         if !node.enumeration.is_empty() {
             rendered["enum"] = json!(node.enumeration);
         }
-        // Zero values that are written anyhow are nothing to tell of.
+        // Zero values that are always written are not documented.
         if let Some(default) = &node.default
             && (node.presence != OmitPolicy::Always || !is_zero(default))
         {
@@ -114,7 +115,7 @@ impl Renderer<'_> {
         }
     }
 
-    /// A reference stands in `allOf`, so that something may be said next to it.
+    /// Returns a reference in `allOf`, which permits additional keywords next to it.
     fn reference(&mut self, name: &Arc<str>) -> Value {
         self.met.push(Arc::clone(name));
         let mut rendered = json!({ "allOf": [{ "$ref": format!("{}{name}", self.prefix) }] });
@@ -127,7 +128,7 @@ impl Renderer<'_> {
     fn string(&self, format: Option<&str>) -> Value {
         match format {
             None => json!({ "type": "string" }),
-            // The name is ours; what it stands for is a time like any other.
+            // `micro-time` is a project-specific name for a date-time.
             Some("micro-time") => json!({ "type": "string", "format": "date-time" }),
             Some(format) => json!({ "type": "string", "format": format }),
         }

@@ -22,7 +22,7 @@ fn object<'a>(catalogue: &'a Catalog, group: &str, kind: &str, path: &[&str]) ->
 }
 
 #[test]
-fn every_line_of_the_tables_has_a_meaning_and_every_name_a_type() {
+fn every_line_of_the_tables_is_valid_and_every_name_has_a_type() {
     let tables = read().unwrap();
     assert!(tables.resources.len() > 60, "{}", tables.resources.len());
     let types = &tables.resources[0].schema.types;
@@ -48,7 +48,7 @@ fn every_line_of_the_tables_has_a_meaning_and_every_name_a_type() {
 }
 
 #[test]
-fn lists_and_maps_know_how_they_are_merged() {
+fn lists_and_maps_have_their_merge_strategy() {
     let catalogue = Catalog::built_in();
     let ports = object(&catalogue, "", "Pod", &["spec", "containers", "ports"]);
     let NodeType::List(ports) = &ports.shape else { panic!("{ports:?}") };
@@ -64,7 +64,7 @@ fn lists_and_maps_know_how_they_are_merged() {
 }
 
 #[test]
-fn upstreams_unconditional_defaults_stand_where_its_server_applies_them() {
+fn unconditional_defaults_of_upstream_are_included() {
     let catalogue = Catalog::built_in();
     let default = |group, kind, path: &[&str]| object(&catalogue, group, kind, path).default.clone();
     let cases = [
@@ -91,14 +91,14 @@ fn upstreams_unconditional_defaults_stand_where_its_server_applies_them() {
     for (group, kind, path, expected) in cases {
         assert_eq!(default(group, kind, &path), Some(expected), "{kind} {path:?}");
     }
-    // Upstream leaves these alone: below a template, and in the template of a cron job.
+    // Upstream does not set defaults here: below a template, and in the template of a cron job.
     assert_eq!(default("apps", "Deployment", &["spec", "template", "spec", "enableServiceLinks"]), None);
     assert_eq!(default("batch", "CronJob", &["spec", "jobTemplate", "spec", "parallelism"]), None);
     assert_eq!(default("", "Pod", &["spec", "containers", "imagePullPolicy"]), None);
 }
 
 #[test]
-fn field_knows_when_it_is_written() {
+fn fields_have_their_omit_policy() {
     let catalogue = Catalog::built_in();
     let presence = |group, kind, path: &[&str]| object(&catalogue, group, kind, path).presence;
     assert_eq!(presence("", "Pod", &["spec", "terminationGracePeriodSeconds"]), OmitPolicy::AsGiven);
@@ -110,7 +110,7 @@ fn field_knows_when_it_is_written() {
 }
 
 #[test]
-fn field_that_is_merged_unlike_its_type_has_a_copy_of_the_type() {
+fn field_with_its_own_merge_strategy_copies_the_type() {
     let catalogue = Catalog::built_in();
     let object = |group: &str, kind: &str, path: &[&str]| {
         let schema = catalogue.kind_schema(group, "v1", kind).unwrap();
@@ -129,7 +129,7 @@ fn field_that_is_merged_unlike_its_type_has_a_copy_of_the_type() {
 }
 
 #[test]
-fn types_with_a_form_of_their_own_have_a_shape_of_their_own() {
+fn types_with_a_special_format_have_their_own_node_type() {
     let catalogue = Catalog::built_in();
     let created = object(&catalogue, "", "Pod", &["metadata", "creationTimestamp"]);
     assert_eq!(created.shape, NodeType::String(Some("date-time".into())));

@@ -8,7 +8,7 @@ use windlass_object::Verb;
 use super::*;
 use crate::object;
 
-/// Copies each ConfigMap into a Secret, and writes what its data requests.
+/// Copies each ConfigMap into a Secret, and sends the writes that its data requests.
 struct Copier {
     maps: Lister<ConfigMap>,
     secrets: Lister<Secret>,
@@ -97,7 +97,7 @@ async fn controller_reconciles_only_when_requested() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undeclared_request_is_the_error_although_the_controller_drops_it() {
+async fn undeclared_request_is_returned_although_its_error_is_ignored() {
     let (mut bench, key) = bench_with("web", json!({ "undeclared": "" })).await;
     let error = bench.reconcile(&key).await.result.expect_err("no rule permits it");
     assert!(error.is_terminal());
@@ -114,5 +114,5 @@ async fn panic_of_a_reconcile_reaches_the_test() {
 #[tokio::test]
 async fn bench_requires_a_paused_clock() {
     let message = catch_panic(Bench::of::<Copier>(())).await.expect_err("the clock runs");
-    assert_eq!(message, "a bench needs a paused clock: write #[tokio::test(start_paused = true)]");
+    assert_eq!(message, "a bench needs a paused clock; use #[tokio::test(start_paused = true)]");
 }

@@ -9,7 +9,7 @@ use windlass_object::ObjectKey;
 use super::*;
 use crate::{Cluster, Fault, FaultAction, FaultPlan, Simulation, object, replay};
 
-/// Copies each ConfigMap into a Secret, in the namespace that its data names.
+/// Copies each ConfigMap into a Secret in the namespace that its data names.
 struct Copier {
     maps: Lister<ConfigMap>,
     secrets: Lister<Secret>,
@@ -43,7 +43,7 @@ impl Controller for Copier {
     }
 }
 
-/// The flaw of a campaign in which a ConfigMap names this namespace.
+/// Returns the violation of a campaign in which a ConfigMap names this namespace.
 fn campaign(simulation: &Simulation, registration: &Registration, target: &str) -> Option<Violation> {
     campaign_of(simulation, registration, target, FaultPlan::quiet(3))
 }
@@ -80,7 +80,7 @@ fn rule_that_no_run_uses_fails_the_campaign() {
 }
 
 #[test]
-fn request_outside_of_the_generated_roles_fails_the_run() {
+fn request_outside_the_generated_roles_fails_the_run() {
     let watched = |simulation: Simulation| {
         simulation.with_config(|config| config.cache.namespaces = Some(NamespaceSet::of(["default"])))
     };
@@ -92,19 +92,19 @@ fn request_outside_of_the_generated_roles_fails_the_run() {
 }
 
 #[test]
-fn refusal_of_a_quota_is_no_flaw() {
+fn rejection_by_a_quota_is_no_violation() {
     let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
     let plan = FaultPlan { faults: vec![quota_for_a_while()], ..FaultPlan::quiet(3) };
     assert_eq!(campaign_of(&simulation, &Registration::of::<Copier>(), "default", plan), None);
 }
 
-/// Has every creation of a Secret fail in the first minute.
+/// Returns a fault that rejects every creation of a Secret in the first minute.
 fn quota_for_a_while() -> Fault {
     Fault::during(Duration::from_secs(60), FaultAction::QuotaExceeded).for_resource("secrets")
 }
 
 #[test]
-fn requests_of_the_script_are_no_use_of_a_rule() {
+fn requests_of_the_script_do_not_use_a_rule() {
     let simulation = Simulation::of(3).exact_rights();
     let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<ConfigMap>([Verb::Create]));
     let Some(Violation::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {

@@ -1,16 +1,16 @@
-//! Which IP each running pod has.
+//! IP addresses of the running pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The pods' network: a private one, where no Service has its IPs.
+/// Network of the pods: a private range that contains no Service IP.
 const NETWORK: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 
-/// How many pods can have an IP at once: all hosts of a /9 but its first address.
+/// Maximum number of pods with an IP: all hosts of a /9 except its first address.
 const SIZE: u32 = 1 << 23;
 
-/// The addresses in use, by the UID of their pod.
+/// Addresses in use, by the UID of their pod.
 #[derive(Debug, Default)]
 pub(super) struct Addresses(Mutex<Book>);
 
@@ -18,7 +18,8 @@ pub(super) struct Addresses(Mutex<Book>);
 struct Book {
     by_pod: BTreeMap<String, Ipv4Addr>,
     taken: BTreeSet<Ipv4Addr>,
-    /// Where to look for a free one next: an address is not given again at once, as caches may still hold it.
+    /// Position of the search for a free address. A released address is not reused immediately, because caches might
+    /// still contain it.
     next: u32,
 }
 
@@ -27,7 +28,7 @@ impl Addresses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of that pod: the one it has, or else a free one. None if all are taken.
+    /// Returns the address of the pod, or assigns a free one. `None` if all are in use.
     pub(super) fn of(&self, uid: &str) -> Option<Ipv4Addr> {
         let mut book = self.lock();
         if let Some(address) = book.by_pod.get(uid) {
@@ -38,7 +39,7 @@ impl Addresses {
         Some(address)
     }
 
-    /// Notes the address that a pod is seen to have.
+    /// Records the observed address of a pod.
     pub(super) fn seen(&self, uid: &str, address: Ipv4Addr) {
         let mut book = self.lock();
         if book.by_pod.get(uid) != Some(&address) {
@@ -47,7 +48,7 @@ impl Addresses {
         }
     }
 
-    /// The pod is gone, or has ended for good.
+    /// Releases the address of a pod that is deleted or has completed.
     pub(super) fn release(&self, uid: &str) {
         self.lock().release(uid);
     }

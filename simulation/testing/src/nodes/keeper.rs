@@ -1,4 +1,4 @@
-//! Keeps the nodes themselves: as many as asked for, there and ready.
+//! Maintains the configured number of ready nodes.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
@@ -12,10 +12,10 @@ use windlass_object::time::seconds;
 
 use super::{NodeOptions, PLAYED};
 
-/// The first address of the nodes' own network.
+/// First address of the nodes' network.
 const HOSTS: u32 = u32::from_be_bytes([172, 18, 0, 2]);
 
-/// Makes nodes, and makes them again when they are deleted.
+/// Creates nodes, and recreates deleted nodes.
 #[derive(Debug)]
 pub(super) struct NodeController {
     count: u32,
@@ -32,7 +32,7 @@ impl NodeController {
     async fn create(&self, number: u32, cx: &Context) -> Result<Outcome, ReconcileError> {
         let node: Node = serde_json::from_value(node_of(number)).map_err(terminal)?;
         match self.writer.create(cx, &node).await {
-            // There already, and not in the cache yet: its event comes.
+            // The node exists but is not in the cache yet: its event follows.
             Err(WriteError::Request(kube::Error::Api(status))) if status.code == 409 => Ok(Outcome::Done),
             Err(error) => Err(error.into()),
             Ok(_) => Ok(Outcome::Done),

@@ -1,4 +1,4 @@
-//! Plays the containers of every pod that is bound to a node of ours.
+//! Simulates the containers of every pod that is bound to a simulated node.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Controller for Kubelet {
         let writer = setup.writer::<Pod>().delete().status().build();
         let addresses = Arc::new(Addresses::default());
         let theirs = Arc::clone(&addresses);
-        // The addresses are noted before the pods are queued: a pod reconciled after a restart keeps the one it has.
+        // Addresses are recorded before pods are queued, so that a pod keeps its address across a restart.
         let pods = setup.primary::<Pod>().on_event(move |event, _| note(&theirs, event)).lister();
         let nodes = setup.watch::<Node>().lister();
         Ok(Self { options: options.clone(), pods, nodes, writer, addresses })

@@ -1,4 +1,4 @@
-//! What a node does about one pod next. Pure: what it decides follows from the pod, the options and the time.
+//! Decides the next step of a pod on a node. Pure functions of the pod, the options and the time.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use windlass_object::time::seconds;
 
 use super::{NodeOptions, annotations};
 
-/// What is next for a pod.
+/// Next step for a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PodAction {
-    /// Nothing, until the pod changes.
+    /// No action until the pod changes.
     Nothing,
-    /// The next thing is due then.
+    /// The next step is due after this time.
     Wait(Duration),
-    /// It runs from now on, for the first time or again.
+    /// The pod starts to run, for the first time or again.
     Run {
-        /// How often its containers have ended before.
+        /// Number of restarts of its containers.
         restarts: i32,
     },
-    /// Its containers have ended, for good.
+    /// Its containers have terminated and are not restarted.
     End {
-        /// With this code.
+        /// Exit code of the containers.
         exit_code: i32,
     },
-    /// It is over and may be forgotten.
+    /// The pod has terminated and can be removed from the API server.
     Remove,
 }
 
-/// Decides what is next for `pod`.
+/// Returns the next step for `pod`.
 pub(super) fn next(pod: &Pod, options: &NodeOptions, now: Timestamp) -> PodAction {
     if pod.metadata.deletion_timestamp.is_some() {
         return leaving(pod, now);
@@ -71,7 +71,7 @@ fn running(pod: &Pod, options: &NodeOptions, now: Timestamp) -> PodAction {
     }
 }
 
-/// A pod that is asked to go. Its deletion time is when its grace is over.
+/// Returns the next step for a pod that is being deleted. Its deletion timestamp is the end of its grace period.
 fn leaving(pod: &Pod, now: Timestamp) -> PodAction {
     if matches!(phase(pod), "Succeeded" | "Failed") {
         return PodAction::Remove;
@@ -90,7 +90,7 @@ fn leaving(pod: &Pod, now: Timestamp) -> PodAction {
     }
 }
 
-/// The status of a pod that runs from `now` on. What a node does not report stays.
+/// Returns the status of a pod that runs from `now`. Fields that a node does not report stay unchanged.
 pub(super) fn run(pod: &Pod, restarts: i32, address: Ipv4Addr, host: &str, now: Timestamp) -> PodStatus {
     let ready = annotation(pod, annotations::READY) != Some("false");
     let state = ContainerState {
@@ -109,7 +109,7 @@ pub(super) fn run(pod: &Pod, restarts: i32, address: Ipv4Addr, host: &str, now: 
     }
 }
 
-/// The status of a pod whose containers have ended for good at `now`.
+/// Returns the status of a pod whose containers have terminated at `now` and are not restarted.
 pub(super) fn end(pod: &Pod, exit_code: i32, now: Timestamp) -> PodStatus {
     let state = ContainerState {
         terminated: Some(ContainerStateTerminated {
@@ -145,7 +145,8 @@ fn containers(pod: &Pod, state: &ContainerState, ready: bool, restart_count: i32
     containers.map(status).collect()
 }
 
-/// All conditions of the pod, those of its containers renewed. A condition that stays as it was keeps its time.
+/// Returns all conditions of the pod with those of its containers updated. An unchanged condition keeps its transition
+/// time.
 fn conditions(pod: &Pod, ready: bool, runs: bool, now: Timestamp) -> Vec<PodCondition> {
     let completed = (!runs).then_some("PodCompleted");
     let waits = (runs && !ready).then_some("ContainersNotReady");
@@ -169,7 +170,7 @@ fn conditions(pod: &Pod, ready: bool, runs: bool, now: Timestamp) -> Vec<PodCond
     conditions
 }
 
-/// How long until `after` has passed since `since`; none if it has.
+/// Returns the time left until `after` has passed since `since`, or `None` if it has passed.
 fn due(since: Timestamp, after: Duration, now: Timestamp) -> Option<Duration> {
     let passed = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
     let left = after.saturating_sub(passed);
@@ -196,7 +197,7 @@ fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// A time that the pod asks for. One that cannot be read counts as not asked for: a pod is no place to report it.
+/// Returns the duration in an annotation of the pod. An invalid value counts as missing: a pod cannot report it.
 fn asked(pod: &Pod, name: &str) -> Option<Duration> {
     let asked: SignedDuration = annotation(pod, name)?.parse().ok()?;
     Duration::try_from(asked).ok()

@@ -1,9 +1,9 @@
-//! How many pods each node has, those counted in that are only about to be bound.
+//! Number of pods on each node, including pods that are about to be bound.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Pods by their UID and the node they are on, and how many each node has.
+/// Node of each pod by UID, and the number of pods per node.
 #[derive(Debug, Default)]
 pub(super) struct NodeLoad(Mutex<Book>);
 
@@ -18,8 +18,8 @@ impl NodeLoad {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one of `nodes` that has the fewest pods, the first of several, counted as that of the pod from now on: the
-    /// next choice is made before this one is bound.
+    /// Returns the first of `nodes` with the fewest pods, and counts the pod there immediately: the next choice can
+    /// precede the binding.
     pub(super) fn place(&self, uid: &str, nodes: impl IntoIterator<Item = String>) -> Option<String> {
         let mut book = self.lock();
         let node = nodes.into_iter().min_by_key(|node| book.count.get(node).copied().unwrap_or_default())?;
@@ -27,12 +27,12 @@ impl NodeLoad {
         Some(node)
     }
 
-    /// The pod is seen on that node.
+    /// Records the observed node of a pod.
     pub(super) fn seen(&self, uid: &str, node: &str) {
         self.lock().put(uid, node);
     }
 
-    /// The pod is gone, has ended, or was not bound after all.
+    /// Removes a pod that is deleted, has completed, or could not be bound.
     pub(super) fn remove(&self, uid: &str) {
         self.lock().remove(uid);
     }

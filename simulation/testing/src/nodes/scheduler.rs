@@ -1,4 +1,4 @@
-//! Binds pods to nodes: the one with the fewest pods of those the pod's node selector allows.
+//! Binds each pod to the node with the fewest pods among the nodes that its node selector allows.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Controller for Scheduler {
         let theirs = Arc::clone(&load);
         let pods = setup.primary::<Pod>().on_event(move |event, _| note(&theirs, event)).lister();
         let waiting = pods.index(|pod| waits(pod).then_some(true));
-        // A pod for which there was no node waits without asking again, until a node changes.
+        // A pod without a suitable node waits until a node changes.
         let nodes = setup.watch::<Node>().on_event(move |_, queue| wake_waiting(&waiting, queue)).lister();
         Ok(Self { pods, nodes, load })
     }
@@ -49,7 +49,7 @@ impl Controller for Scheduler {
         let Err(error) = bind(&pod, key, &node, cx).await else { return Ok(Outcome::Done) };
         self.load.remove(uid(&pod));
         match error {
-            // Gone, or bound by somebody else: an event tells.
+            // Deleted, or bound by another client: an event follows.
             kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(Outcome::Done),
             error => Err(error.into()),
         }
@@ -78,7 +78,7 @@ fn note(load: &NodeLoad, event: &Event<Arc<Pod>>) {
         (Event::Deleted { .. }, _) => load.remove(uid(pod)),
         _ if matches!(ended, Some("Succeeded" | "Failed")) => load.remove(uid(pod)),
         (_, Some(node)) => load.seen(uid(pod), node),
-        // One that is about to be bound stays counted.
+        // A pod that is about to be bound stays counted.
         (_, None) => {}
     }
 }
@@ -91,14 +91,14 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Whether the pod wants to be bound by the default scheduler.
+/// Returns whether the default scheduler must bind the pod.
 fn waits(pod: &Pod) -> bool {
     let scheduler = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
     let ours = scheduler.is_none_or(|name| name == "default-scheduler");
     ours && node_of(pod).is_none() && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether the node takes pods, and has the labels this one asks for.
+/// Returns whether the node accepts pods and has the labels that this pod selects.
 fn takes(node: &Node, pod: &Pod) -> bool {
     let open = !node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
     let wanted = pod.spec.iter().flat_map(|spec| spec.node_selector.iter().flatten());

@@ -1,4 +1,4 @@
-//! What nodes do about a pod, decided from plain data.
+//! Tests of the next step of a pod, from plain data.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn bound_pod_runs_once_its_start_time_has_passed() {
 }
 
 #[test]
-fn pod_that_runs_is_ready_has_its_ip_and_keeps_the_time_it_was_scheduled() {
+fn running_pod_is_ready_and_keeps_its_scheduling_time() {
     let pod = started(&pod(json!({})), 7);
     let status = pod.status.clone().expect("a status");
     assert_eq!((status.phase.as_deref(), status.pod_ip.as_deref()), (Some("Running"), Some("10.128.0.1")));
@@ -84,14 +84,14 @@ fn pod_that_runs_is_ready_has_its_ip_and_keeps_the_time_it_was_scheduled() {
 }
 
 #[test]
-fn pod_that_asks_to_stay_unready_runs_unready() {
+fn pod_with_ready_false_annotation_stays_unready() {
     let shy = json!({ "metadata": { "annotations": { annotations::READY: "false" } } });
     let status = started(&pod(shy), 1).status.expect("a status");
     assert!(!status.container_statuses.expect("containers")[0].ready);
 }
 
 #[test]
-fn containers_end_when_their_time_is_over_and_the_restart_policy_says_what_follows() {
+fn expired_containers_restart_as_the_restart_policy_requires() {
     let cases = [
         ("Never", "0", PodAction::End { exit_code: 0 }),
         ("Never", "3", PodAction::End { exit_code: 3 }),
@@ -111,7 +111,7 @@ fn containers_end_when_their_time_is_over_and_the_restart_policy_says_what_follo
 }
 
 #[test]
-fn pods_of_jobs_complete_without_being_asked() {
+fn pods_of_jobs_complete_by_default() {
     let owner =
         json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": true });
     let job = json!({ "metadata": { "ownerReferences": [owner] }, "spec": { "restartPolicy": "Never" } });
@@ -123,7 +123,7 @@ fn pods_of_jobs_complete_without_being_asked() {
 }
 
 #[test]
-fn deleted_pod_goes_when_it_has_stopped_and_no_later_than_its_grace() {
+fn deleted_pod_is_removed_when_stopped_or_after_grace_period() {
     let options = NodeOptions::default();
     let running = started(&pod(json!({})), 1);
     let cases = [
@@ -143,7 +143,7 @@ fn deleted_pod_goes_when_it_has_stopped_and_no_later_than_its_grace() {
 }
 
 #[test]
-fn deadline_longer_than_time_itself_is_no_crash() {
+fn deadline_beyond_representable_time_does_not_panic() {
     let forever = json!({ "metadata": { "annotations": { annotations::RUNS_FOR: "1000000h" } } });
     let pod = started(&pod(forever), 0);
     let left = Duration::try_from(SignedDuration::from_hours(1_000_000)).expect("positive");
@@ -151,18 +151,18 @@ fn deadline_longer_than_time_itself_is_no_crash() {
 }
 
 #[test]
-fn no_two_pods_have_one_address_and_one_pod_keeps_its_own() {
+fn pod_addresses_are_unique_and_stable() {
     let addresses = Addresses::default();
     addresses.seen("old", Ipv4Addr::new(10, 128, 0, 1));
-    let first = addresses.of("a").expect("one is free");
-    assert_ne!(first, Ipv4Addr::new(10, 128, 0, 1), "one that was seen is taken");
+    let first = addresses.of("a").expect("a free address");
+    assert_ne!(first, Ipv4Addr::new(10, 128, 0, 1), "an observed address is in use");
     assert_eq!(addresses.of("a"), Some(first));
     addresses.release("a");
-    assert_ne!(addresses.of("b"), Some(first), "a freed address is not given again at once");
+    assert_ne!(addresses.of("b"), Some(first), "a freed address is not reused immediately");
 }
 
 #[test]
-fn pods_are_spread_before_the_first_of_them_is_bound() {
+fn pods_are_spread_before_the_first_is_bound() {
     let (load, nodes) = (NodeLoad::default(), ["a", "b", "c"].map(str::to_owned));
     load.seen("old", "a");
     let placed = ["1", "2", "3"].map(|uid| load.place(uid, nodes.clone()));
@@ -172,7 +172,7 @@ fn pods_are_spread_before_the_first_of_them_is_bound() {
     assert_eq!(
         load.place("4", nodes.clone()).as_deref(),
         Some("a"),
-        "what is seen counts, not what was meant"
+        "the observed node counts, not the chosen one"
     );
     assert_eq!(load.place("5", []), None);
 }

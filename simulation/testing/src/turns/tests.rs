@@ -16,7 +16,7 @@ use windlass_object::Verb;
 use super::*;
 use crate::{Cluster, Simulation, object, server};
 
-/// Turns of one key, whose clients reach a server.
+/// Reconciles of one key, whose clients send requests to a server.
 struct World {
     turns: Turns,
     clients: ControllerClients,
@@ -37,12 +37,12 @@ impl World {
         World { turns, clients, judge, key: ObjectKey::namespaced("default", "web") }
     }
 
-    /// Begins a turn; returns its clients.
+    /// Begins a reconcile and returns its clients.
     fn begin(&self) -> ControllerClients {
         self.turns.clients(&self.key, &self.clients).expect("they are tagged")
     }
 
-    /// Runs a reconcile for one poll, and drops it.
+    /// Polls a reconcile once and drops it.
     async fn reconcile(&self, reconcile: BoxFuture<'_, Result<Outcome, ReconcileError>>) {
         drop(poll_immediate(self.turns.around(&self.key, reconcile)).await);
     }
@@ -58,7 +58,7 @@ async fn create(clients: &ControllerClients) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_after_the_next_turn_of_its_key_began_is_reported() {
+async fn write_after_the_next_reconcile_of_its_key_began_is_reported() {
     let world = World::new();
     let first = world.begin();
     world.reconcile(Box::pin(ready(Ok(Outcome::Done)))).await;
@@ -85,7 +85,7 @@ async fn write_after_its_reconcile_was_dropped_is_reported() {
     assert!(matches!(world.judge.found(), Some(Violation::TurnOver { .. })));
 }
 
-/// What is reported of a deletion with these options through clients in dry-run mode, which send it so or not.
+/// Returns the violation of a deletion with these options by clients in dry-run mode that send the parameter or not.
 async fn deletion(sends_dry: bool, params: &DeleteParams) -> Option<Violation> {
     let world = World::new();
     let clients = world.begin().tagged(DryRun);
@@ -109,7 +109,7 @@ async fn write_of_a_dry_run_without_its_parameter_is_reported() {
     assert!(matches!(deletion(false, &params).await, Some(Violation::NotDry { .. })));
 }
 
-/// The server ignores the query where a deletion has a body.
+/// The server ignores the query of a deletion with a body.
 #[test]
 fn deletion_is_a_dry_run_by_its_body_if_it_has_one() {
     let is_dry = |uri: &str, body: &'static str| {
@@ -123,7 +123,8 @@ fn deletion_is_a_dry_run_by_its_body_if_it_has_one() {
     assert!(!is_dry("/p?dryRun=All", "{"));
 }
 
-/// Starts a task next to each of its reconciles, which writes when the next has begun; and tries each deletion first.
+/// Starts a task in each reconcile that writes after the next reconcile began, and first sends each deletion as a dry
+/// run.
 struct Stray {
     maps: Lister<ConfigMap>,
 }
@@ -164,7 +165,7 @@ fn no_write_of_a_stray_task_or_a_dry_run_has_an_effect() {
         cluster.advance(Duration::from_secs(20)).await;
         cluster.create(&object::<ConfigMap>(json!({ "metadata": { "name": "web" } }))).await;
         cluster.advance(Duration::from_secs(60)).await;
-        let map = cluster.snapshot().get::<ConfigMap>("web").expect("trials delete nothing");
+        let map = cluster.snapshot().get::<ConfigMap>("web").expect("dry runs delete nothing");
         assert_eq!(map.data, None, "stray tasks write nothing");
     };
     let late = Fault::during(Duration::from_secs(50), FaultAction::RequestDelayed { by_ms: 3000 })

@@ -1,4 +1,4 @@
-// The peer beside which our informers and queues are measured, in its best public configuration.
+// The peer of the informer and queue benchmarks, in its best public configuration.
 module windlass/tests/benchmarks/go/client-go
 
 go 1.26.0

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// As many pods as tests/benchmarks/src/bin/informer.rs holds, and as many events under way.
+// Number of pods and of events in flight, as in tests/benchmarks/src/bin/informer.rs.
 const (
 	pods     = 10_000
 	underWay = 10
@@ -31,11 +31,11 @@ func pod(number, version int) *corev1.Pod {
 	}}
 }
 
-// feed is a source that lists once and then watches what it is fed.
+// feed is a source that lists once and then returns the events of a channel.
 type feed struct{ watcher *watch.FakeWatcher }
 
-// listed is a source that says that it cannot begin a watch with what there is: client-go would otherwise wait without
-// end for the bookmark that closes such a beginning.
+// listed is a source that does not support initial events of a watch: client-go would otherwise wait indefinitely for
+// the bookmark that ends them.
 type listed struct{ *cache.ListWatch }
 
 func (listed) IsWatchListSemanticsUnSupported() bool { return true }
@@ -55,7 +55,7 @@ func (f feed) source() listed {
 	}}
 }
 
-// withInformer runs drive with a synced informer, its handler's news and that many readers who list without end.
+// withInformer runs drive with a synced informer, its handler's events and that many readers that list continuously.
 func withInformer(b *testing.B, readers int, drive func(send func(number, version int), told <-chan struct{})) {
 	f := feed{watch.NewFakeWithChanSize(1, false)}
 	informer := cache.NewSharedIndexInformerWithOptions(f.source(), &corev1.Pod{}, cache.SharedIndexInformerOptions{
@@ -93,7 +93,7 @@ func withInformer(b *testing.B, readers int, drive func(send func(number, versio
 	running.Wait()
 }
 
-// events measures how long one takes while ten are under way.
+// events measures the time per event with ten events in flight.
 func events(b *testing.B, readers int) {
 	withInformer(b, readers, func(send func(number, version int), told <-chan struct{}) {
 		b.ReportAllocs()
@@ -114,7 +114,7 @@ func events(b *testing.B, readers int) {
 	})
 }
 
-// wait measures how long one event takes from the source to the handler, for the slowest of a hundred.
+// wait measures the time of a single event from the source to the handler, for the slowest of a hundred.
 func wait(b *testing.B, readers int) {
 	withInformer(b, readers, func(send func(number, version int), told <-chan struct{}) {
 		var took []time.Duration

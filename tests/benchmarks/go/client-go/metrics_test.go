@@ -5,7 +5,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// provider hands out Prometheus' own children with upstream's buckets, as component-base does.
+// provider returns Prometheus children with upstream's buckets, as component-base does.
 type provider struct{}
 
 func (provider) NewDepthMetric(string) workqueue.GaugeMetric {

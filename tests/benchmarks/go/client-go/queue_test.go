@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// As many keys as one benchmark of a peer adds before it gets the first.
+// Number of keys that the benchmarks of both peers add before the first get.
 const keys = 1000
 
 func ints() []int {
@@ -58,7 +58,7 @@ func BenchmarkStrings(b *testing.B)         { addGetDone(b, plain[string](), str
 func BenchmarkIntsMeasured(b *testing.B)    { addGetDone(b, measured[int](), ints()) }
 func BenchmarkStringsMeasured(b *testing.B) { addGetDone(b, measured[string](), strings()) }
 
-// One key at a time, as a controller that keeps up sees them.
+// One key at a time, as in a controller without a backlog.
 func BenchmarkOneByOne(b *testing.B) {
 	q, all := plain[string](), strings()
 	defer q.ShutDown()
@@ -73,7 +73,7 @@ func BenchmarkOneByOne(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/key")
 }
 
-// Two goroutines add keys of their own, a thousand at a time, and go on when all of these are done; two get and finish.
+// Two goroutines add separate batches of a thousand keys and continue when a batch is done; two get and finish.
 func BenchmarkContended(b *testing.B) {
 	q := plain[int]()
 	var pending [2]sync.WaitGroup
@@ -108,7 +108,7 @@ func BenchmarkContended(b *testing.B) {
 	q.ShutDown()
 }
 
-// Two goroutines add without ever waiting, two get and finish: nearly every key that is added waits already.
+// Two goroutines add without waiting, two get and finish: nearly every added key is already queued.
 func BenchmarkFlooded(b *testing.B) {
 	q, all := plain[string](), strings()
 	for range 2 {
@@ -133,7 +133,7 @@ func BenchmarkFlooded(b *testing.B) {
 	q.ShutDown()
 }
 
-// Delays that are all later than the benchmark lasts.
+// Delays longer than the benchmark.
 func BenchmarkDelayed(b *testing.B) {
 	all := strings()
 	q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{})

@@ -1,5 +1,5 @@
-// The peer beside which our queue's priorities are measured. It needs a later client-go than the plane's, so it is a
-// module of its own.
+// The peer of the priority queue benchmarks. It is a separate module, because it needs a later client-go than the control
+// plane.
 module windlass/tests/benchmarks/go/controller-runtime
 
 go 1.26.0

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
-// As many keys as upstream's benchmark adds before it gets the first.
+// Number of keys that upstream's benchmark adds before the first get.
 const keys = 1000
 
 func ints() []int {
@@ -50,7 +50,7 @@ func BenchmarkStrings(b *testing.B)         { addGetDone(b, priorityqueue.New[st
 func BenchmarkIntsMeasured(b *testing.B)    { addGetDone(b, priorityqueue.New[int]("ints"), ints()) }
 func BenchmarkStringsMeasured(b *testing.B) { addGetDone(b, priorityqueue.New[string]("strings"), strings()) }
 
-// One key at a time, as a controller that keeps up sees them.
+// One key at a time, as in a controller without a backlog.
 func BenchmarkOneByOne(b *testing.B) {
 	q, all := priorityqueue.New[string](""), strings()
 	defer q.ShutDown()
@@ -65,7 +65,7 @@ func BenchmarkOneByOne(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/key")
 }
 
-// Two goroutines add keys of their own, a thousand at a time, and go on when all of these are done; two get and finish.
+// Two goroutines add separate batches of a thousand keys and continue when a batch is done; two get and finish.
 func BenchmarkContended(b *testing.B) {
 	q := priorityqueue.New[int]("")
 	var pending [2]sync.WaitGroup
@@ -100,7 +100,7 @@ func BenchmarkContended(b *testing.B) {
 	q.ShutDown()
 }
 
-// Two goroutines add without ever waiting, two get and finish: nearly every key that is added waits already.
+// Two goroutines add without waiting, two get and finish: nearly every added key is already queued.
 func BenchmarkFlooded(b *testing.B) {
 	q, all := priorityqueue.New[string](""), strings()
 	for range 2 {
@@ -125,7 +125,7 @@ func BenchmarkFlooded(b *testing.B) {
 	q.ShutDown()
 }
 
-// Delays that are all later than the benchmark lasts.
+// Delays longer than the benchmark.
 func BenchmarkDelayed(b *testing.B) {
 	q, all := priorityqueue.New[string](""), strings()
 	defer q.ShutDown()

@@ -1,11 +1,11 @@
-//! The shared informer next to client-go's, with ten thousand pods and 0, 10 and 80 readers that list them without end.
-//! Run it by `cargo xtask measure --what informer`.
+//! Compares the shared informer with client-go's, with ten thousand pods and 0, 10 and 80 readers that list them
+//! continuously. Run it with `cargo xtask measure --what informer`.
 //!
-//! Workloads, by the names of the peer's benchmarks: `Events…` is the time per event while ten are under way, from the
-//! source to a handler; `Wait…` is how long one event alone takes for that, for the slowest of a hundred: the time for
-//! which readers keep the writer waiting. Our side decodes each event from JSON, the peer is handed decoded objects.
+//! Workloads have the names of the peer's benchmarks: `Events…` is the time per event with ten events in flight, from
+//! the source to a handler; `Wait…` is this time for a single event, for the slowest of a hundred, which shows how long
+//! readers block the writer. This side decodes each event from JSON; the peer receives decoded objects.
 
-// What a measurement says is what it prints.
+// The output is the result of a measurement.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
@@ -29,11 +29,11 @@ use windlass_informer::{
 use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, ResourceKind, ResourceVersion};
 
-/// As many as the peer's benchmarks hold.
+/// Number of pods, as in the peer's benchmarks.
 const PODS: usize = 10_000;
-/// As many events as the peer's benchmarks have under way.
+/// Number of events in flight, as in the peer's benchmarks.
 const UNDER_WAY: usize = 10;
-/// How long each measurement of each round lasts.
+/// Duration of each measurement in each round.
 const TIME: Duration = Duration::from_millis(1000);
 
 fn main() -> Result<()> {
@@ -54,11 +54,13 @@ fn main() -> Result<()> {
         }
     }
     println!("{table}");
-    println!("Events: nanoseconds per event. Wait: nanoseconds until one event is told, 99th percentile.");
+    println!(
+        "Events: nanoseconds per event. Wait: nanoseconds until one event is delivered, 99th percentile."
+    );
     Ok(())
 }
 
-/// A source that lists once and then watches what it is fed.
+/// A source that lists once and then returns the events of a channel.
 struct Feed {
     frames: Mutex<Option<mpsc::Receiver<Frame>>>,
 }
@@ -91,7 +93,7 @@ fn version(number: usize) -> ResourceVersion {
     ResourceVersion::new(&number.to_string())
 }
 
-/// As many threads as the peer uses: one per processor.
+/// Measures this side with as many threads as the peer: one per processor.
 fn ours(readers: usize, under_way: usize) -> Result<Sample> {
     let runtime = Builder::new_multi_thread().enable_time().build().context("cannot make a runtime")?;
     let sample = runtime.block_on(async { tokio::spawn(measure(readers, under_way)).await });
@@ -123,11 +125,11 @@ async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
     let nanoseconds = if under_way > 1 { events(&feed, &room).await? } else { wait(&feed, &room).await? };
     stop.store(true, Ordering::Relaxed);
     factory.shutdown().await;
-    // Allocations are those of readers as well, and say nothing.
+    // Allocations include those of the readers, so they are not reported.
     Ok(Sample { nanoseconds, allocations: 0.0 })
 }
 
-/// A reader who lists without end, and lets others have their turn in between, as goroutines are made to.
+/// Lists continuously, and yields in between, as the scheduler forces goroutines to.
 async fn read(lister: Lister<Pod>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         black_box(lister.namespace("default").len());
@@ -135,7 +137,7 @@ async fn read(lister: Lister<Pod>, stop: Arc<AtomicBool>) {
     }
 }
 
-/// Sends an event once there is room for it.
+/// Sends an event when the limit of events in flight permits it.
 async fn send(feed: &mpsc::Sender<Frame>, room: &Semaphore, sent: usize) -> Result<()> {
     room.acquire().await?.forget();
     let version = PODS + 1 + sent;
@@ -157,7 +159,7 @@ async fn wait(feed: &mpsc::Sender<Frame>, room: &Semaphore) -> Result<f64> {
     while begun.elapsed() < TIME {
         let sent = Instant::now();
         send(feed, room, took.len()).await?;
-        // There is room again once it was told.
+        // A permit is available again after the delivery.
         drop(room.acquire().await?);
         took.push(sent.elapsed());
     }

@@ -1,17 +1,17 @@
-//! The work queue next to client-go's and controller-runtime's: nanoseconds and allocations per key added, handed out
-//! and given back. Run it by `cargo xtask measure --what queue`; by itself, it takes the number of rounds and perhaps the
-//! one workload to measure.
+//! Compares the work queue with client-go's and controller-runtime's: nanoseconds and allocations per key that is
+//! added, dequeued and marked as done. Run it with `cargo xtask measure --what queue`. The program itself takes the
+//! number of rounds and optionally a single workload.
 //!
-//! Workloads, by the names of the peers' benchmarks: a thousand keys added, then handed out and given back (`Ints`,
-//! `Strings`; `…Measured` with metrics), one at a time (`OneByOne`), two tasks that add keys of their own, a thousand at
-//! a time, and continue when these are done, while two take (`Contended`), two threads that add the same keys without ever
-//! waiting while two tasks take (`Flooded`), and delays (`Delayed`). `Strings` are object keys on our side, since that is
-//! what controllers queue.
+//! Workloads have the names of the peers' benchmarks: a thousand keys added, then dequeued and marked as done (`Ints`,
+//! `Strings`; `…Measured` with metrics); one key at a time (`OneByOne`); two tasks that add separate batches of a
+//! thousand keys and continue when a batch is done, while two tasks dequeue (`Contended`); two threads that add the
+//! same keys without waiting while two tasks dequeue (`Flooded`); and delays (`Delayed`). On this side `Strings` are
+//! object keys, because controllers queue these.
 //!
-//! `Flooded` counts keys added, and nearly all of them wait already: whoever adds keeps whoever takes from the lock. It
-//! measures an add that changes nothing, and says little of what is handed out; that is what `Contended` is for.
+//! `Flooded` counts added keys, and nearly all of them are already queued: the adding threads keep the dequeuing tasks
+//! from the lock. It measures an add without effect and shows little about dequeuing; `Contended` does that.
 
-// What a measurement says is what it prints.
+// The output is the result of a measurement.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
@@ -29,10 +29,10 @@ use windlass_metrics::{Metrics, WorkqueueMetrics};
 use windlass_object::ObjectKey;
 use windlass_workqueue::{Key, Priority, Queue};
 
-/// As many as the peers' benchmarks add before they get the first.
+/// Number of keys that the peers' benchmarks add before the first get.
 const KEYS: u32 = 1000;
 
-/// How long each measurement of each round lasts.
+/// Duration of each measurement in each round.
 const MILLISECONDS: u32 = 300;
 
 fn main() -> Result<()> {
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
 
 type Measurement = fn() -> Result<Sample>;
 
-/// Our side of each workload. `all features`: metrics and ten tenants; `at once`: added by one call.
+/// This side of each workload. `all features`: metrics and ten tenants; `at once`: added by one call.
 const OURS: &[(&str, &str, Measurement)] = &[
     ("Ints", "windlass", || add_get_done(&bare(), ints())),
     ("Ints", "windlass at once", || add_all_get_done(&bare(), ints())),
@@ -84,12 +84,12 @@ fn object_keys() -> Vec<ObjectKey> {
     (0..KEYS).map(|n| ObjectKey::namespaced(&format!("namespace-{}", n % 10), &format!("name-{n}"))).collect()
 }
 
-/// What client-go's queue without a name is: no metrics.
+/// Returns a queue without metrics, like client-go's queue without a name.
 fn bare<K: Key>() -> Queue<K> {
     Queue::new(Env::system("benchmark"), "q", None)
 }
 
-/// As controllers use it.
+/// Returns a queue as controllers use it.
 fn measured<K: Key>() -> Queue<K> {
     Queue::new(Env::system("benchmark"), "q", queue_metrics())
 }
@@ -108,7 +108,7 @@ fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().build().context("cannot make a runtime")
 }
 
-/// Takes and gives back as many keys as there are in a round.
+/// Dequeues all keys of a round and marks them as done.
 async fn get_and_done<K: Key>(queue: &Queue<K>) {
     for _ in 0..KEYS {
         drop(black_box(queue.get().await));
@@ -143,7 +143,7 @@ fn one_by_one(queue: &Queue<ObjectKey>, keys: Vec<ObjectKey>) -> Result<Sample> 
     }))
 }
 
-/// The keys of one adder that are not done, and a word when none is left.
+/// Unfinished keys of one adder, and a signal when none is left.
 #[derive(Default)]
 struct Batch {
     left: AtomicU32,
@@ -152,7 +152,7 @@ struct Batch {
 
 type Batches = Arc<[Batch; 2]>;
 
-/// Two tasks add and two take, on two threads: per key handed out and given back. Allocations are those of the adds.
+/// Two tasks add and two dequeue, on two threads: figures per dequeued key. Allocations are those of the adds.
 fn contended(queue: &Queue<u64>) -> Result<Sample> {
     let (runtime, batches) = (two_threads()?, Batches::default());
     for _ in 0..2 {
@@ -183,7 +183,7 @@ async fn finish_keys(queue: Queue<u64>, batches: Batches) {
     }
 }
 
-/// Says how many keys it has added, and how many allocations it made for that.
+/// Returns the number of added keys, and the number of allocations for them.
 async fn add_batches(queue: Queue<u64>, batches: Batches, adder: u8) -> (u64, u64) {
     let (batch, first) = (&batches[usize::from(adder)], u64::from(adder) * u64::from(KEYS));
     let (start, mut added, mut allocations) = (Instant::now(), 0, 0);
@@ -202,7 +202,7 @@ fn two_threads() -> Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).build().context("cannot make a runtime")
 }
 
-/// Two threads add while two tasks on two more take: per key added, as the peers count it.
+/// Two threads add while two tasks on two other threads dequeue: figures per added key, as in the peers.
 fn flooded(queue: &Queue<ObjectKey>) -> Result<Sample> {
     let runtime = two_threads()?;
     for _ in 0..2 {

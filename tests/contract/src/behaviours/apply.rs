@@ -1,4 +1,4 @@
-//! Server-side apply: who owns which field.
+//! Server-side apply: ownership of fields.
 
 use serde_json::{Value, json};
 

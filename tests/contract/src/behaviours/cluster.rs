@@ -1,4 +1,4 @@
-//! Quota, reviews, events, leases, and other kinds that controllers lean on.
+//! Quota, reviews, events, leases, and other kinds that controllers use.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ async fn quota(case: &Case, hard: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes numbered ConfigMaps until one is refused: the real server takes a moment to see a new quota.
+/// Creates numbered ConfigMaps until one is rejected: the real server observes a new quota with a delay.
 async fn until_refused(case: &Case) -> anyhow::Result<crate::TestResponse> {
     for number in 0..200 {
         let answer = case.post("configmaps", config_map(&format!("n-{number}"))).await?;
@@ -189,7 +189,7 @@ async fn a_priority_class_sets_the_priority_of_its_pods(case: Case) -> Outcome {
     wanted["spec"]["priorityClassName"] = json!(name);
     let made = async {
         loop {
-            // The real server asks a cache, which may be a little behind.
+            // The real server uses a cache that can be slightly stale.
             let answer = case.post("pods", wanted.clone()).await?;
             if answer.status == 201 {
                 return anyhow::Ok(answer.body);

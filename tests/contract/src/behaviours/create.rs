@@ -210,7 +210,7 @@ async fn another_version_in_the_body_is_refused(case: Case) -> Outcome {
     Ok(())
 }
 
-/// What follows is the parser's own text.
+/// Returns the message prefix. The rest of the message is the parser's own text.
 const NO_JSON: &str = "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json \
     parse error: ";
 
@@ -301,7 +301,7 @@ async fn the_manager_of_the_fields_is_the_user_agent(case: Case) -> Outcome {
         "fieldsType": "FieldsV1", "fieldsV1": { "f:data": { ".": {}, "f:key": {} } } }]);
     let is_same =
         |made: &Value| made["metadata"]["managedFields"][0]["time"] == made["metadata"]["creationTimestamp"];
-    // The server reads its clock twice, so the two times can lie on both sides of a full second.
+    // The server reads its clock twice, so a full second can lie between the two times.
     for again in ["b", "c"] {
         if !is_same(&made) {
             made = case.make("configmaps", config_map(again)).await?;

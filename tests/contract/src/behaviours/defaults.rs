@@ -1,4 +1,4 @@
-//! What is filled in where nothing was said.
+//! Defaults of omitted fields.
 
 use serde_json::{Value, json};
 

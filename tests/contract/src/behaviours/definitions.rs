@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: how a kind comes and goes.
+//! CustomResourceDefinitions: installing and removing a kind.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(super) const ALL: &[Behavior] = behaviours![
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A group of this case's own.
+/// Returns an API group that only this case uses.
 fn group(case: &Case) -> String {
     format!("{}.example.com", case.namespace)
 }

@@ -407,7 +407,7 @@ async fn a_deletion_is_told_with_its_own_version(case: Case) -> Outcome {
     case.delete("configmaps/a").await?.is(200)?;
     let gone = watch.expect("DELETED", "a").await?;
     anyhow::ensure!(revision(&gone) > revision(&list), "{gone}");
-    // Whoever watches from there on sees nothing of it again.
+    // A watch from that version receives no further event for it.
     let mut later = case.watch(&format!("configmaps?resourceVersion={}", version(&gone))).await?;
     case.make("configmaps", config_map("b")).await?;
     later.expect("ADDED", "b").await?;

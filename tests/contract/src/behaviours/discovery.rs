@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! Discovery, version and health of the server.
 
 use serde_json::{Value, json};
 

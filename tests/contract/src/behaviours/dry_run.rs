@@ -1,4 +1,4 @@
-//! Writes that are only tried.
+//! Dry runs of writes.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Other ways to write objects down, and what extends the server.
+//! Other representations of objects, and extensions of the server.
 
 use http::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What is said when the history asked for is gone.
+//! Requests at versions that were compacted.
 
 use super::objects::config_map;
 use crate::{

@@ -1,4 +1,4 @@
-//! Namespaces: how they begin and end, and what they are without.
+//! Namespaces: creation, deletion, and requests without a namespace.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ async fn a_terminating_namespace_takes_no_new_objects(case: Case) -> Outcome {
     let message = format!(
         "configmaps \"a\" is forbidden: unable to create new content in namespace {name} because it is being terminated"
     );
-    // The real server asks a cache, which may be a little behind.
+    // The real server uses a cache that can be slightly stale.
     let refused = async {
         loop {
             let answer = case.post(&inside, config_map("a")).await?;

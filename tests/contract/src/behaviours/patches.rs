@@ -1,4 +1,4 @@
-//! JSON patch, merge patch and strategic merge patch, and what all patches share.
+//! JSON patch, merge patch, strategic merge patch, and rules for all patches.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What is asked of pods alone: eviction, binding, ephemeral containers; and tokens of their accounts.
+//! Subresources of pods: eviction, binding, ephemeral containers; and tokens of their ServiceAccounts.
 
 use serde_json::{Value, json};
 

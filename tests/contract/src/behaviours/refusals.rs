@@ -1,4 +1,4 @@
-//! Requests that no resource answers, and bodies that no kind fits.
+//! Requests for unknown paths, and bodies of the wrong type.
 
 use http::Method;
 use serde_json::{Value, json};

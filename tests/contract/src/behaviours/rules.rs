@@ -1,4 +1,4 @@
-//! What single kinds let change, and what their states must agree with.
+//! Validation of single kinds: immutable fields, and consistency of specs and statuses.
 
 use serde_json::{Value, json};
 
@@ -274,7 +274,7 @@ async fn a_pod_keeps_its_grace_until_it_is_zero(case: Case) -> Outcome {
     case.make("pods", held).await?;
     case.delete("pods/a").await?.is(200)?;
     case.merge("pods/a", json!({ "metadata": { "finalizers": null } })).await?;
-    // The node still runs it.
+    // The node still runs the pod.
     same!(case.read("pods/a").await?["metadata"]["deletionGracePeriodSeconds"], 30);
     Ok(())
 }
@@ -378,7 +378,7 @@ async fn a_pod_quota_ignores_finished_pods(case: Case) -> Outcome {
     for number in 0..200 {
         let answer = case.post("pods", pod(&format!("n-{number}"))).await?;
         if answer.status == 201 {
-            // The real server takes a moment to see a new quota.
+            // The real server observes a new quota with a delay.
             continue;
         }
         let words = "is forbidden: exceeded quota: q, requested: pods=1, used: pods=";

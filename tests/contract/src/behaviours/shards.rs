@@ -1,5 +1,5 @@
-//! Lists and watches of a part of the ring of hashes, by servers that know of it: upstream's gate
-//! `ShardedListAndWatch`. What those do that do not is among the behaviors of lists and watches.
+//! Lists and watches of a range of hashes, by servers with upstream's feature gate `ShardedListAndWatch`. The behavior
+//! without the gate is tested with lists and watches.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -43,18 +43,18 @@ pub(super) const ALL: &[Behavior] = behaviours![
 
 const HALF: u64 = 1 << 63;
 
-/// One requirement.
+/// Returns one requirement of a selector.
 fn range(field: &str, start: u64, end: u128) -> String {
     format!("shardRange(object.metadata.{field}, '{start:#018x}', '{end:#018x}')")
 }
 
-/// The shard that holds one namespace alone.
+/// Returns the selector of a shard with exactly one namespace.
 fn only(namespace: &str) -> String {
     let hash = hash(namespace);
     range("namespace", hash, u128::from(hash) + 1)
 }
 
-/// As a query takes it.
+/// Returns a selector as a query parameter.
 fn parameter(selector: &str) -> String {
     let encoded = selector.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
@@ -63,7 +63,7 @@ fn parameter(selector: &str) -> String {
     format!("shardSelector={}", encoded.collect::<String>())
 }
 
-/// Another namespace, with objects of these names in both, each labeled by the case.
+/// Creates another namespace, and objects of these names in both namespaces, each labeled by the case.
 async fn elsewhere(case: &Case, mine: &[&str], theirs: &[&str]) -> Result<String> {
     let other = case.unique("x");
     case.make("/api/v1/namespaces", json!({ "metadata": { "name": other } })).await?;
@@ -76,7 +76,7 @@ async fn elsewhere(case: &Case, mine: &[&str], theirs: &[&str]) -> Result<String
     Ok(other)
 }
 
-/// Lists both shards of the objects that [`elsewhere`] makes, with `version` as a further part of the query.
+/// Lists both shards of the objects that [`elsewhere`] creates, with `version` as a further part of the query.
 async fn each_shard_has_its_objects(case: &Case, other: &str, version: &str) -> Outcome {
     let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}{version}");
     for (namespace, expected) in [(case.namespace.as_str(), vec!["a", "b"]), (other, vec!["c"])] {
@@ -94,7 +94,7 @@ async fn a_list_is_of_the_shard(case: Case) -> Outcome {
 
 async fn a_list_from_the_cache_is_of_the_shard(case: Case) -> Outcome {
     let other = elsewhere(&case, &["a", "b"], &["c"]).await?;
-    // The newest write: a cache that is not older than it has all of them.
+    // The newest write: a cache at its version contains all of them.
     let at = version(&case.make("configmaps", config_map("now")).await?);
     each_shard_has_its_objects(
         &case,
@@ -168,15 +168,15 @@ async fn several_ranges_are_one_shard(case: Case) -> Outcome {
     let list = case.read(&format!("/api/v1/configmaps?{}", parameter(&both))).await?;
     let ours = |it: &&Value| it["metadata"]["labels"]["of"] == case.namespace.as_str();
     same!(list["items"].as_array().map(|items| items.iter().filter(ours).count()), Some(2));
-    // In the order in which they were written.
+    // In the order of writing.
     same!(list["metadata"]["shardInfo"], json!({ "selector": both }));
     Ok(())
 }
 
-/// Objects in the case's namespace, and which of them are in the lower half of the ring by uid.
+/// Creates objects in the case's namespace, and returns those in the lower half of the ring by UID.
 async fn halved(case: &Case) -> Result<(Vec<String>, Vec<String>)> {
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
-    // Until there are enough in the lower half, and something behind it.
+    // Until the lower half has enough objects, and the upper half has one.
     for number in 10..60 {
         let name = format!("n{number}");
         let made = case.make("configmaps", config_map(&name)).await?;
@@ -243,7 +243,7 @@ async fn labels_and_shard_must_both_fit(case: Case) -> Outcome {
     Ok(())
 }
 
-/// A watch over all namespaces, of the case's shard, from now on.
+/// Starts a watch over all namespaces, of the case's shard, from now on.
 async fn watched(case: &Case, resource: &str) -> Result<crate::Watch> {
     let place = format!("/api/v1/{resource}");
     let from = version(&case.read(&format!("{place}?limit=1")).await?);
@@ -291,7 +291,7 @@ async fn a_watch_without_a_version_begins_with_the_shard(case: Case) -> Outcome 
     Ok(())
 }
 
-/// An event, as it is kept in `namespace`.
+/// Returns an event as stored in `namespace`.
 fn event(namespace: &str, name: &str) -> Value {
     json!({
         "metadata": { "name": name, "namespace": namespace },
@@ -329,7 +329,7 @@ async fn an_object_by_name_is_read_whatever_the_shard(case: Case) -> Outcome {
     Ok(())
 }
 
-/// Selectors that are none, and what is said of them.
+/// Invalid selectors and their error messages.
 fn malformed() -> Vec<(String, &'static str)> {
     let (uid, namespace) = ("object.metadata.uid", "object.metadata.namespace");
     let call = |field: &str, start: &str, end: &str| format!("shardRange({field}, {start}, {end})");

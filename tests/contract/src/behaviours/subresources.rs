@@ -1,4 +1,4 @@
-//! status and scale, and the words for what is not there.
+//! status and scale, and errors for missing subresources.
 
 use serde_json::{Value, json};
 

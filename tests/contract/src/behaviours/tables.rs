@@ -1,4 +1,4 @@
-//! What `kubectl get` shows.
+//! Tables, as `kubectl get` prints them.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn table(case: &Case, path: &str) -> anyhow::Result<Value> {
     case.get_as(TABLE, path).await?.is(200)
 }
 
-/// The first row's cells by column, without what depends on the time.
+/// Returns the first row's cells by column, without those that depend on the time.
 fn cells(table: &Value) -> Vec<(String, Value)> {
     let columns = table["columnDefinitions"].as_array().into_iter().flatten();
     let cells = table["rows"][0]["cells"].as_array().into_iter().flatten();

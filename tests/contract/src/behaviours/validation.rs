@@ -1,4 +1,4 @@
-//! What each kind refuses.
+//! Validation errors of each kind.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Watches: where they begin, what they tell, how they end.
+//! Watches: start, events and end.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(super) const ALL: &[Behavior] = behaviours![
     a_shard_is_passed_over_by_a_watch,
 ];
 
-/// Tells that nothing came before: the next frame is about an object made now.
+/// Checks that no event precedes: the next frame is for an object that is created now.
 async fn nothing_before(case: &Case, watch: &mut Watch, mark: &str) -> Outcome {
     case.make("configmaps", labelled(mark, json!({ "app": "web" }))).await?;
     watch.expect("ADDED", mark).await?;
@@ -253,8 +253,8 @@ async fn a_watch_ends_when_its_timeout_is_over(case: Case) -> Outcome {
 }
 
 async fn bookmarks_come_when_asked_for(case: Case) -> Outcome {
-    // One comes shortly before the timeout at the latest; kube-apiserver aims at two seconds before it, and a machine
-    // that is busy may need longer than that to begin.
+    // A bookmark arrives shortly before the timeout. kube-apiserver aims at two seconds before it, and a busy machine
+    // can need longer to start.
     let mut watch = from_now(&case, "&allowWatchBookmarks=true&timeoutSeconds=10").await?;
     let made = case.make("configmaps", config_map("a")).await?;
     let frames = watch.rest().await?;
@@ -273,7 +273,7 @@ async fn no_bookmarks_come_unasked(case: Case) -> Outcome {
 
 async fn a_bookmark_has_a_version_and_nothing_else(case: Case) -> Outcome {
     let mut watch = from_now(&case, "&allowWatchBookmarks=true&timeoutSeconds=10").await?;
-    // Nothing to tell but that time continued, elsewhere: without any write there may be no bookmark.
+    // The bookmark reports only the progress of other writes: without any write, none might be sent.
     case.make("/api/v1/namespaces/default/configmaps", config_map(&case.unique("mark"))).await?;
     let frames = watch.rest().await?;
     let Some(bookmark) = frames.last() else { anyhow::bail!("no bookmark") };

@@ -1,4 +1,4 @@
-//! Custom resources: a kind of our own, with schema, defaults, status, scale and columns.
+//! Custom resources: a test kind with schema, defaults, status, scale and columns.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn definition() -> Value {
     })
 }
 
-/// Has the kind served, once for all who ask of this server.
+/// Installs the kind once per server, for all cases.
 async fn served(case: &Case) -> Result<()> {
     let _turn = case.subject.turn().await;
     if case.get(WIDGETS).await?.status == 200 {

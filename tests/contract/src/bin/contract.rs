@@ -1,6 +1,6 @@
-//! Runs behaviors against a server that is there already: `contract KUBECONFIG [WORD]...` runs those whose group or
-//! name contains one of the words; `contract hold` starts a plane fit for them, prints its kubeconfig and waits. The group
-//! `shards` needs a server with the gate `ShardedListAndWatch`, which `contract hold shards` starts.
+//! Runs behaviors against an existing server: `contract KUBECONFIG [WORD]...` runs the behaviors whose group or name
+//! contains one of the words. `contract hold` starts a suitable control plane, prints its kubeconfig and waits. The
+//! group `shards` needs a server with the feature gate `ShardedListAndWatch`, which `contract hold shards` starts.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -13,7 +13,7 @@ use kube::{
 };
 use windlass_contract::{Behavior, TestServer, behaviours, plane, run};
 
-/// As many as make waiting cheap.
+/// Number of concurrent behaviors: enough to hide the waiting.
 const AT_ONCE: usize = 12;
 
 #[tokio::main]

@@ -1,5 +1,5 @@
-//! One property of `windlass-fuzz` under libFuzzer: the one that `WINDLASS_FUZZ_TARGET` names. Before it begins, the
-//! inputs of its corpus are laid into the folder that `WINDLASS_FUZZ_SEEDS` names, if that is set.
+//! Runs one property of `windlass-fuzz` under libFuzzer: the one in `WINDLASS_FUZZ_TARGET`. First it writes the inputs
+//! of the corpus into the folder in `WINDLASS_FUZZ_SEEDS`, if set.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ fuzz_target!(
         let name = std::env::var("WINDLASS_FUZZ_TARGET").unwrap_or_default();
         let target = windlass_fuzz::target(&name).unwrap_or_else(|| {
             let known: Vec<_> = windlass_fuzz::TARGETS.iter().map(|it| it.name).collect();
-            panic!("WINDLASS_FUZZ_TARGET={name:?} is none of {}", known.join(", "))
+            panic!("WINDLASS_FUZZ_TARGET={name:?} is not a target; use one of {}", known.join(", "))
         });
         if let Some(folder) = std::env::var_os("WINDLASS_FUZZ_SEEDS") {
             windlass_fuzz::corpus::unfold(target, folder.as_ref()).expect("the folder can be written to");

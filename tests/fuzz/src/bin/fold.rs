@@ -1,6 +1,6 @@
-//! Prints the files of a folder as the text of a corpus, for `tests/fuzz/corpus`.
+//! Prints the files of a folder in the format of a corpus, for `tests/fuzz/corpus`.
 
-#![expect(clippy::print_stdout, reason = "its result is what it prints")]
+#![expect(clippy::print_stdout, reason = "the output is the result")]
 
 use std::io;
 

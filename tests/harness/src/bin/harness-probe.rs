@@ -1,7 +1,7 @@
-//! A process for the harness's own tests to kill, or to run in surroundings of their making.
+//! Helper process of the harness tests, which can be killed or run in a modified environment.
 //!
-//! - `hold [controller]...` starts a plane, with other upstream controllers if some are named, prints
-//!   its folder of logs and `ready`, and waits to be killed.
+//! - `hold [controller]...` starts a control plane, with other upstream controllers if given, prints its log folder and
+//!   `ready`, and waits.
 //! - `assets` finds or builds the binaries and prints their folder.
 
 use std::process::ExitCode;

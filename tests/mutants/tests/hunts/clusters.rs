@@ -1,4 +1,4 @@
-//! Families of whole clusters: a script under the plans of a function.
+//! Families of whole clusters: a script under generated plans.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub(crate) const ALONE: Family = Family {
     regressions: &[],
 };
 
-/// Also checks that each reconcile reads what its key wrote before.
+/// Also checks that each reconcile reads the earlier writes of its key.
 pub(crate) const BUSY_JUDGING_READS: Family = Family {
     name: "reads",
     draw: plans::late_pods,
@@ -51,7 +51,7 @@ pub(crate) const BURSTS: Family = Family {
     regressions: &[],
 };
 
-/// Three replicas that share shards; one of them crashes, pauses or is partitioned.
+/// Three replicas with sharding; one of them crashes, pauses or is partitioned.
 pub(crate) const SHARDS: Family =
     Family { name: "shards", draw: one_replica_fails, run: run_shards, regressions: &[] };
 
@@ -104,12 +104,12 @@ fn one_replica_fails(seed: u64) -> FaultPlan {
     FaultPlan { seed, faults: vec![fault.for_instance("a")] }
 }
 
-/// The variant and its fields first: hunts look for them.
+/// Formats the variant and its fields first, because hunts search for them.
 fn described(flaw: &Violation) -> String {
     format!("{flaw:?}: {flaw}")
 }
 
-/// Compares caches with what the server holds.
+/// Compares caches with the objects of the server.
 fn watching(simulation: Simulation) -> Simulation {
     let simulation = simulation.caches_of::<Pod>().caches_of::<ReplicaSet>();
     simulation.caches_of::<Service>().caches_of::<Endpoints>()

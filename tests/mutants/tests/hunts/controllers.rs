@@ -10,7 +10,7 @@ fn reconcile_on_cache_without_its_own_writes_is_reported() {
     const DEFECT: &[&str] = &["no read-your-writes"];
     hunt(DEFECT, &ALONE, 30, &["CreatedTwice {"]);
     hunt(DEFECT, &BUSY_JUDGING_READS, 30, &["StaleRead {"]);
-    let reports = &["its last write is", "what it deleted is still shown"];
+    let reports = &["its last write is", "its deleted copy is still cached"];
     hunt(DEFECT, &controller::FAMILY, 40, reports);
 }
 
@@ -24,7 +24,7 @@ fn leaked_task_is_reported() {
     hunt(&["reconcile leaks a task"], &busy(plans::anything), 30, &["LeftBehind {"]);
 }
 
-/// No built-in controller writes so, or has dry runs.
+/// No built-in controller sends such writes, or has dry runs.
 #[test]
 fn write_of_a_stray_task_is_reported() {
     hunt(&["writes after their turn"], &TURNS, 3, &["TurnOver {"]);
@@ -40,21 +40,21 @@ fn controllers_started_twice_are_reported() {
     hunt(&["controllers started twice"], &busy(plans::anything), 30, &["CreatedTwice {"]);
 }
 
-/// Read-your-writes relists late caches, and so hides this defect.
+/// Read-your-writes relists stale caches, and so hides this defect.
 #[test]
 fn adoption_without_uid_is_reported() {
     const DEFECTS: &[&str] = &["adoption without UID", "no read-your-writes"];
     hunt(DEFECTS, &SUCCESSION, 30, &["Never {", "CreatedTwice {"]);
 }
 
-/// Read-your-writes relists late caches, and so hides this defect.
+/// Read-your-writes relists stale caches, and so hides this defect.
 #[test]
 fn status_from_stale_cache_is_reported() {
     const DEFECTS: &[&str] = &["status events ignored", "no read-your-writes"];
     hunt(DEFECTS, &FLICKER, 30, &["Differs {"]);
 }
 
-/// The server executes a write when another replica can hold the lease.
+/// The server executes a write after another replica can hold the Lease.
 #[test]
 fn write_that_takes_effect_after_its_lease_is_reported() {
     hunt(&["creates executed late"], &busy(plans::partitions), 30, &["until: Some(", "SplitBrain {"]);

@@ -1,8 +1,8 @@
 //! Hunts for the defects of the mutated copy, one test for each defect.
 //!
-//! A hunt turns on a defect and runs plan after plan until a check reports a violation. The same plan must pass without
-//! the defect, so that the violation is due to the defect. `WINDLASS_SEED` is the first seed (default 1); `--nocapture`
-//! shows the number of plans that each defect took, and the violation.
+//! A hunt activates a defect and runs plans until a check reports a violation. The same plan must pass without the
+//! defect, so that the defect causes the violation. `WINDLASS_SEED` is the first seed (default 1); `--nocapture` shows
+//! the number of plans per defect, and the violation.
 
 mod clusters;
 mod controllers;
@@ -20,19 +20,19 @@ use windlass_testing::FaultPlan;
 
 /// Requires that a check reports the defect in one of the first `within` plans, with one of the texts of `reports`.
 ///
-/// The first of `names` is the defect; others are defects without which it does not show. `within` leaves room, because
-/// a change elsewhere changes what a seed generates.
+/// The first of `names` is the defect; the others are defects that it needs to have an effect. `within` includes a
+/// margin, because other changes affect the plans of a seed.
 #[expect(clippy::print_stdout, reason = "the number of plans and the violation are part of the result")]
 fn hunt(names: &'static [&'static str], family: &Family, within: u64, reports: &[&str]) {
     let name = names[0];
     let first = wanted("WINDLASS_SEED", 1);
-    // Also makes the run without faults that others are compared with, which must not have the defect.
+    // Also performs the run without faults for comparison, which must not have the defect.
     passes_without(name, family, &(family.draw)(first));
     for plans in 1..=within {
         let plan = (family.draw)(first + plans - 1);
         let Err(violation) = with_defects(names, || family.try_plan(&plan)) else { continue };
         let is_expected = reports.iter().any(|text| violation.contains(text));
-        assert!(is_expected, "another violation than that of {name:?}: {violation}\n{plan}");
+        assert!(is_expected, "unexpected violation for {name:?}: {violation}\n{plan}");
         if plans > 1 {
             passes_without(name, family, &plan);
         }

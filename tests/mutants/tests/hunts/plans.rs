@@ -1,4 +1,4 @@
-//! Families of plans: what follows from a seed.
+//! Families of plans, generated from a seed.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use windlass_testing::{Fault, FaultAction, FaultKind, FaultPlan, Faults};
 
 use crate::scripts::{BURST_INTERVAL, BURSTS, FIRST_BURST};
 
-/// How long the scripts are busy, about; faults fall into that time.
+/// Approximate activity time of the scripts; faults occur within it.
 const SPAN: Duration = Duration::from_secs(150);
 
-/// Who runs the controllers.
+/// Instances that run the controllers.
 const REPLICAS: [&str; 2] = ["a", "b"];
 
-/// Faults of these kinds, of everybody or one of two replicas, on everything or one of the resources.
+/// Faults of these kinds, for all or one of two replicas, and for all or one of the resources.
 fn random(seed: u64, kinds: &[FaultKind], resources: &[&str]) -> FaultPlan {
     let resources: Vec<String> = resources.iter().map(|resource| (*resource).to_owned()).collect();
     Faults::only(kinds.iter().copied()).plan(seed, SPAN, 2, &resources)
@@ -25,14 +25,14 @@ pub(crate) fn anything(seed: u64) -> FaultPlan {
     random(seed, &FaultKind::ALL, &["pods", "replicasets", "endpoints", "leases"])
 }
 
-/// What is told of pods is seconds behind, or nothing is told for a while.
+/// Events of pods are seconds late, or are not delivered for some time.
 ///
-/// No watch stalls: a sound controller acts on pods that a user has changed since, for as long as its watch is silent.
+/// No watch stalls: a correct controller acts on stale pods as long as its watch is silent.
 pub(crate) fn late_pods(seed: u64) -> FaultPlan {
     windows(seed, 20..80, |rng| vec![always(late(rng.below(2))).for_resource("pods")])
 }
 
-/// The same of ReplicaSets, while what is told of pods comes in time.
+/// Delayed events of ReplicaSets, while events of pods arrive in time.
 pub(crate) fn late_owners(seed: u64) -> FaultPlan {
     windows(seed, 20..80, |rng| vec![always(late(rng.below(3))).for_resource("replicasets")])
 }
@@ -45,7 +45,7 @@ fn late(choice: u64) -> FaultAction {
     }
 }
 
-/// Requests and answers take long.
+/// Delayed requests and responses.
 pub(crate) fn slow_requests(seed: u64) -> FaultPlan {
     windows(seed, 10..60, |rng| {
         let by_ms = 1_000 + rng.below(7_000);
@@ -57,13 +57,13 @@ pub(crate) fn slow_requests(seed: u64) -> FaultPlan {
     })
 }
 
-/// Processes are cut off, one after the other or together.
+/// Partitions of processes, one after the other or together.
 pub(crate) fn partitions(seed: u64) -> FaultPlan {
     random(seed, &[FaultKind::Partition, FaultKind::Delay], &["leases"])
 }
 
-/// A machine is suspended for longer than a lease lasts. Afterwards neither a renewal nor a watch of the Lease shows the
-/// process another holder.
+/// Suspends a machine for longer than a lease duration. Afterwards neither a renewal nor a watch of the Lease reports
+/// another holder to the process.
 pub(crate) fn suspensions(seed: u64) -> FaultPlan {
     let who = if seed.is_multiple_of(2) { "a" } else { "b" };
     let between = |from, until, what| {
@@ -75,8 +75,8 @@ pub(crate) fn suspensions(seed: u64) -> FaultPlan {
     FaultPlan { seed, faults: [between(30, 60, FaultAction::Suspend)].into_iter().chain(blind).collect() }
 }
 
-/// Watches of pods expire while nothing about pods can be asked, so that what happens meanwhile is not told event by
-/// event.
+/// Watches of pods expire while all requests for pods fail, so that the events of that period are not delivered one by
+/// one.
 pub(crate) fn relists(seed: u64) -> FaultPlan {
     windows(seed, 5..35, |rng| {
         let who = one_of(rng, &REPLICAS);
@@ -86,12 +86,12 @@ pub(crate) fn relists(seed: u64) -> FaultPlan {
     })
 }
 
-/// The server refuses writes because somebody else was faster.
+/// The server rejects writes with conflicts.
 pub(crate) fn conflicts(seed: u64) -> FaultPlan {
     windows(seed, 10..40, |rng| vec![written(rng, FaultAction::Conflict)])
 }
 
-/// Requests are refused for a second or so, whenever the user wants something.
+/// Requests are rejected for about a second, whenever the user makes a change.
 pub(crate) fn bursts(seed: u64) -> FaultPlan {
     let mut rng = Env::virtual_time(seed).rng("bursts");
     let burst = |burst: u32| {
@@ -107,7 +107,7 @@ pub(crate) fn bursts(seed: u64) -> FaultPlan {
     FaultPlan { seed, faults: (0..BURSTS).map(burst).collect() }
 }
 
-/// Two to five windows of so many seconds in which something goes wrong.
+/// Two to five windows of this many seconds with faults.
 fn windows(seed: u64, seconds: Range<u64>, goes_wrong: impl Fn(&mut Rng) -> Vec<Fault>) -> FaultPlan {
     let mut rng = Env::virtual_time(seed).rng("windows");
     let mut faults = Vec::new();
@@ -119,12 +119,12 @@ fn windows(seed: u64, seconds: Range<u64>, goes_wrong: impl Fn(&mut Rng) -> Vec<
     FaultPlan { seed, faults }
 }
 
-/// A fault of whatever the controllers write.
+/// A fault for one of the resources that the controllers write.
 fn written(rng: &mut Rng, what: FaultAction) -> Fault {
     always(what).for_resource(one_of(rng, &["pods", "replicasets", "endpoints"]))
 }
 
-/// A fault that is given its time later.
+/// A fault whose time is set later.
 fn always(what: FaultAction) -> Fault {
     Fault::during(Duration::ZERO, what)
 }

@@ -1,4 +1,4 @@
-//! What the user does while bugs are looked for: a few minutes of work in which much may go wrong.
+//! User scripts of the hunts: a few minutes of activity that can expose many defects.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use windlass_simulation::fixtures::NAMESPACE;
 use windlass_testing::nodes::NodeOptions;
 use windlass_testing::{Cluster, Simulation};
 
-/// When the first burst of refusals begins: everything runs by then.
+/// Start of the first burst of rejections: all processes run by then.
 pub(crate) const FIRST_BURST: Duration = Duration::from_secs(30);
-/// How far they are apart.
+/// Interval between two bursts.
 pub(crate) const BURST_INTERVAL: Duration = Duration::from_secs(15);
-/// How many there are.
+/// Number of bursts.
 pub(crate) const BURSTS: u32 = 16;
 
 /// One of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Script {
-    /// A ReplicaSet behind a Service grows and shrinks, loses pods to the user and one to another label.
+    /// A ReplicaSet behind a Service grows and shrinks, and loses pods by deletion and by a changed label.
     Busy,
     /// The same without a Service.
     Alone,
-    /// Pods are ready, for a moment not, and ready again.
+    /// Pods are ready, briefly not ready, and ready again.
     Flicker,
-    /// A ReplicaSet goes, and a namesake takes over the pods that wait for it.
+    /// A ReplicaSet is deleted, and a new one of the same name adopts its pods.
     Succession,
-    /// The user wants something each time the server has a bad moment.
+    /// The user makes a change during each burst of rejections.
     Bursts,
 }
 
@@ -57,14 +57,14 @@ impl Script {
         }
     }
 
-    /// How fast the world comes to rest again.
+    /// Sets the convergence time.
     pub(crate) fn tuned(self, simulation: Simulation) -> Simulation {
         match self {
-            // No key fails for more than a few minutes, and a back-off is no longer than what it took to get there.
+            // No key fails for more than a few minutes, and a backoff is no longer than the failing time before it.
             Script::Busy | Script::Alone | Script::Flicker | Script::Succession => {
                 simulation.convergence_timeout(Duration::from_secs(20 * 60))
             }
-            // Faults of a second are got over in about that time.
+            // Recovery from faults of one second takes about that time.
             Script::Bursts => simulation.convergence_timeout(Duration::from_secs(60)),
         }
     }
@@ -141,7 +141,7 @@ async fn bursts(cluster: &Cluster, user: &User) {
     user.addresses("web", 5).await;
 }
 
-/// A pod as the ReplicaSet `web` would make it, and nobody's.
+/// Creates a pod like those of the ReplicaSet `web`, but without an owner.
 async fn orphan(cluster: &Cluster) {
     let labels = json!({ "app": "web", "set": "web" });
     let container = json!({
@@ -161,5 +161,5 @@ async fn set_ready(cluster: &Cluster, pod: &str, status: &str) {
     let conditions = pod.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten());
     conditions.filter(|it| it.type_ == "Ready").for_each(|it| status.clone_into(&mut it.status));
     let name = pod.metadata.name.clone().unwrap_or_default();
-    api.replace_status(&name, &PostParams::default(), &pod).await.expect("nobody else writes its status");
+    api.replace_status(&name, &PostParams::default(), &pod).await.expect("no other client writes its status");
 }

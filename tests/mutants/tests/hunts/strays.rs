@@ -1,5 +1,5 @@
-//! A controller that does what the runtime must keep from having an effect: writes of tasks that outlive their
-//! reconcile, and dry runs.
+//! A controller with operations whose effects the runtime must prevent: writes of tasks that outlive their reconcile,
+//! and dry runs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use windlass_controller::{
 use windlass_object::{ObjectKey, Verb};
 use windlass_testing::{Cluster, object};
 
-/// Until when it reconciles again and again.
+/// End of the repeated reconciles.
 const UNTIL: Duration = Duration::from_secs(120);
 
 /// Reconciles ConfigMaps every two seconds. A task of each reconcile writes five seconds later.

@@ -6,10 +6,10 @@ use crate::clusters::{BURSTS, busy};
 use crate::{hunt, plans};
 
 #[test]
-fn key_in_the_hands_of_two_workers_is_reported() {
+fn key_held_by_two_workers_is_reported() {
     const DEFECT: &[&str] = &["key released when it is dequeued"];
-    hunt(DEFECT, &queue::FAMILY, 3, &["in the hands of two workers"]);
-    hunt(DEFECT, &controller::FAMILY, 20, &["in the hands of two workers"]);
+    hunt(DEFECT, &queue::FAMILY, 3, &["is held by two workers"]);
+    hunt(DEFECT, &controller::FAMILY, 20, &["is held by two workers"]);
 }
 
 #[test]
@@ -48,17 +48,21 @@ fn starving_tenant_is_reported() {
 
 #[test]
 fn key_that_overtakes_older_keys_is_reported() {
-    hunt(&["some keys overtake older keys"], &queue::FAMILY, 15, &["came before one that has waited longer"]);
+    hunt(
+        &["some keys overtake older keys"],
+        &queue::FAMILY,
+        15,
+        &["was dequeued before a key that waited longer"],
+    );
 }
 
 #[test]
 fn drain_that_ends_while_keys_are_held_is_reported() {
-    hunt(&["drain ends while keys are held"], &queue::FAMILY, 10, &["it says it is drained"]);
+    hunt(&["drain ends while keys are held"], &queue::FAMILY, 10, &["reports that it is drained"]);
 }
 
 #[test]
 fn wakeup_lost_with_canceled_wait_is_reported() {
-    const REPORTS: &[&str] =
-        &["although a worker has had nothing to do", "never ran", "never drained", "still wait"];
+    const REPORTS: &[&str] = &["although a worker has been idle", "never ran", "never drained", "still wait"];
     hunt(&["wakeup lost with canceled wait"], &queue::FAMILY, 10, REPORTS);
 }

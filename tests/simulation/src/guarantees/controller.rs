@@ -1,6 +1,6 @@
-//! One tiny controller in two processes: a Secret for each ConfigMap, with its value. One key always fails, one panics
-//! at first, the mapper panics at one object, and the controller itself notes whether what it is handed is what it was
-//! promised, and whether each of these panics was counted.
+//! A minimal controller in two processes: a Secret for each ConfigMap, with its value. One key always fails, one panics
+//! at first, and the mapper panics for one object. The controller itself checks the guarantees of each reconcile, and
+//! that each of these panics is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,11 +21,11 @@ use windlass_testing::{Cluster, FaultPlan, Faults, Report, Simulation, Snapshot,
 
 use crate::guarantees::family::{Family, ON_PURPOSE};
 
-/// The simulations of a controller.
+/// Simulations of a controller.
 pub const FAMILY: Family = Family { name: "controller", draw, run, regressions: REGRESSIONS };
 
-/// A standby whose list was lost in a partition took over and waited for its answer until it gave up waiting for a fresh
-/// look, and made again what its predecessor had deleted.
+/// A standby whose list was lost in a partition became leader, timed out waiting for a relist, and recreated objects
+/// that its predecessor had deleted.
 const REGRESSIONS: &[&str] = &[r##"{"seed": 6493, "faults": [
     {"from_ms": 166507, "until_ms": 180000, "instance": "b", "what": "Crash"},
     {"from_ms": 59198, "until_ms": 166551, "instance": "a", "what": "Partition"},
@@ -33,15 +33,14 @@ const REGRESSIONS: &[&str] = &[r##"{"seed": 6493, "faults": [
 ]}"##];
 
 const SPAN: Duration = Duration::from_secs(180);
-/// Five milliseconds, doubled until they are a quarter of an hour, are eighteen attempts; the rest come one in a
-/// quarter of an hour.
+/// 18 attempts double the backoff from five milliseconds to 15 minutes; the others follow every 15 minutes.
 const MAX_ATTEMPTS: usize = 30;
-/// How often a key panics before it does not.
+/// Number of panics of a key before it succeeds.
 const PANICS: usize = 3;
-/// At which ConfigMap the mapper panics.
+/// ConfigMap for which the mapper panics.
 const TRIPS: &str = "trips";
-/// How long the end of a deleted object is waited for in a cache that continues without it, less a moment: then its server
-/// is taken to have kept it.
+/// Time for which a cache waits for the deletion event of a deleted object, less a margin. Afterwards the server is
+/// assumed to have kept the object.
 const DELETION_SHOWS: Duration = Duration::from_secs(9);
 
 fn draw(seed: u64) -> FaultPlan {
@@ -107,7 +106,7 @@ fn copies(world: &Snapshot) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// What the controller noted about how it is treated.
+/// Observations of the controller about its reconciles.
 #[derive(Default)]
 struct Probe(Mutex<Notes>);
 
@@ -115,19 +114,19 @@ struct Probe(Mutex<Notes>);
 struct Notes {
     objections: Vec<String>,
     runs: u64,
-    /// Which keys are in hand, by life.
+    /// Keys that are being reconciled, by incarnation.
     busy: BTreeSet<(Life, ObjectKey)>,
-    /// The version of the last write for a key, by life.
+    /// Version of the last write for a key, by incarnation.
     written: BTreeMap<(Life, ObjectKey), u64>,
-    /// What was deleted last for a key, and when, by life.
+    /// UID and time of the last deletion for a key, by incarnation.
     deleted: BTreeMap<(Life, ObjectKey), (Uid, Instant)>,
     attempts: BTreeMap<(Life, ObjectKey), usize>,
-    /// How often a reconcile or the mapper panicked, and where that is counted.
+    /// Number of panics of reconciles and of the mapper, and the metrics that count them.
     panics: BTreeMap<Life, (u64, Metrics)>,
 }
 
 impl Notes {
-    /// The first life whose panics are not all counted, or not once each.
+    /// Returns the first incarnation whose panics are not counted exactly once.
     fn uncounted(&self) -> Option<String> {
         let counted = |metrics: &Metrics| metrics.reconcile(Copier::NAME).panics.get();
         let wrong = |(_, (panics, metrics)): &(&Life, &(u64, Metrics))| counted(metrics) != *panics;
@@ -142,7 +141,7 @@ impl Notes {
     }
 }
 
-/// Of which process, and in which life.
+/// Process and incarnation.
 type Life = (String, u64);
 
 struct Copier {
@@ -151,7 +150,7 @@ struct Copier {
     probe: Arc<Probe>,
 }
 
-/// A key in hand.
+/// Guard of a key that is being reconciled.
 struct Busy<'a> {
     probe: &'a Probe,
     who: (Life, ObjectKey),
@@ -226,13 +225,13 @@ impl Controller for Copier {
 }
 
 impl Copier {
-    /// What was promised about this moment.
+    /// Checks the guarantees at the start of a reconcile.
     fn begin(&self, key: &ObjectKey, env: &Env) -> (Busy<'_>, usize) {
         let who = (life_of(env), key.clone());
         let mut notes = self.probe.notes();
         notes.runs += 1;
         if !notes.busy.insert(who.clone()) {
-            notes.objections.push(format!("{key} is in the hands of two workers of {:?}", who.0));
+            notes.objections.push(format!("{key} is held by two workers of {:?}", who.0));
         }
         let held = self.copies.version().and_then(|it| it.as_str().parse::<u64>().ok()).unwrap_or_default();
         if let Some(written) = notes.written.get(&who).copied().filter(|written| held < *written) {
@@ -242,7 +241,7 @@ impl Copier {
         let shown = self.copies.cached(&copy_of(key)).and_then(|copy| copy.metadata.uid.clone());
         let deleted = notes.deleted.get(&who).filter(|(uid, _)| shown.as_deref() == Some(uid.as_str()));
         if deleted.is_some_and(|(_, at)| env.now().saturating_duration_since(*at) < DELETION_SHOWS) {
-            notes.objections.push(format!("{key}: what it deleted is still shown"));
+            notes.objections.push(format!("{key}: its deleted copy is still cached"));
         }
         let attempt = notes.attempts.entry(who.clone()).or_default();
         *attempt += 1;
@@ -297,7 +296,7 @@ fn value_of(copy: &Secret) -> Option<&String> {
     copy.metadata.labels.as_ref()?.get("value")
 }
 
-/// Deletes this copy and no other; whether it was there to be deleted.
+/// Deletes exactly this copy. Returns whether it still existed.
 async fn delete(api: &Api<Secret>, copy: &Secret) -> Result<bool, ReconcileError> {
     let uid = copy.metadata.uid.clone();
     let preconditions = Preconditions { uid, ..Preconditions::default() };

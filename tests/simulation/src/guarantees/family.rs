@@ -1,4 +1,4 @@
-//! Families of plans: drawn, run, shortened.
+//! Families of plans: generating, running and shrinking them.
 
 #![expect(
     clippy::print_stdout,
@@ -18,39 +18,39 @@ use windlass_testing::FaultPlan;
 
 use crate::wanted;
 
-/// How many plans may fail before the others are spared.
+/// Number of failed plans after which the remaining plans are skipped.
 const ENOUGH: usize = 3;
-/// How long a world may continue, in virtual time.
+/// Limit of a run in virtual time.
 const MAX: Duration = Duration::from_secs(24 * 3600);
-/// What a panic says that is part of a script.
+/// Message of panics that belong to a script.
 pub(crate) const ON_PURPOSE: &str = "on purpose";
 
 /// A set of similar simulations, one for each plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// Its name in the output of a run.
+    /// Name in the output of a run.
     pub name: &'static str,
     /// Generates the plan of a seed.
     pub draw: fn(u64) -> FaultPlan,
-    /// Runs a plan. Returns the number of checks that were made, or the first violation.
+    /// Runs a plan. Returns the number of checks, or the first violation.
     pub run: fn(&FaultPlan) -> Result<u64, String>,
-    /// Plans that failed once.
+    /// Plans that once failed.
     pub regressions: &'static [&'static str],
 }
 
 impl Family {
-    /// Runs a plan; a panic is a violation too.
+    /// Runs a plan; a panic is also a violation.
     ///
     /// # Errors
-    /// With the first violation.
+    /// Returns the first violation.
     pub fn try_plan(&self, plan: &FaultPlan) -> Result<u64, String> {
-        be_quiet_about_what_is_on_purpose();
+        silence_intended_panics();
         let ran = catch_unwind(AssertUnwindSafe(|| (self.run)(plan)));
         ran.unwrap_or_else(|_| Err("the run panicked; see above".to_owned()))
     }
 }
 
-/// Plays a script in its own world.
+/// Runs a script in its own world.
 pub(crate) fn play<F>(plan: &FaultPlan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
 where
     F: Future<Output = Result<u64, String>>,
@@ -62,8 +62,8 @@ where
         let env = Env::virtual_time(plan.seed).with_poll_monitor(&vigil);
         let broken = async {
             match future::select(pin!(vigil.livelocked()), pin!(env.sleep(MAX))).await {
-                Either::Left((task, _)) => Err(format!("{task} is polled without end")),
-                Either::Right(_) => Err(format!("it goes on for more than {MAX:?}")),
+                Either::Left((task, _)) => Err(format!("{task} is polled without time passing")),
+                Either::Right(_) => Err(format!("it runs for more than {MAX:?}")),
             }
         };
         let script = pin!(catch_panic(script(env.clone())));
@@ -77,10 +77,10 @@ where
 /// Runs the plans of a family.
 ///
 /// # Panics
-/// When anything is objected to, with the plan.
+/// Panics with the plan if a check reports a violation.
 pub fn campaign(family: &Family) {
     for plan in family.regressions {
-        let plan = FaultPlan::from_json(plan).expect("a plan that was printed");
+        let plan = FaultPlan::from_json(plan).expect("a printed plan");
         family.try_plan(&plan).unwrap_or_else(|objection| panic!("{objection}\n{plan}"));
     }
     let campaign = Campaign {
@@ -95,10 +95,10 @@ pub fn campaign(family: &Family) {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work()))));
     let (judged, took) = (campaign.judged.into_inner(), begun.elapsed());
-    println!("{}: {} plans, {judged} judgements, {took:.1?}", family.name, campaign.plans);
+    println!("{}: {} plans, {judged} checks, {took:.1?}", family.name, campaign.plans);
     let failures = campaign.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     assert!(failures.is_empty(), "{} plans failed; they are printed above", failures.len());
-    assert!(judged > campaign.plans, "hardly anything was judged: nothing is proven");
+    assert!(judged > campaign.plans, "too few checks: the campaign proves nothing");
 }
 
 struct Campaign<'a> {
@@ -129,7 +129,7 @@ impl Campaign<'_> {
         self.family.try_plan(plan)
     }
 
-    /// Takes faults out one by one, for as long as anything is objected to.
+    /// Removes faults one by one while the plan still fails.
     fn object(&self, mut plan: FaultPlan, mut objection: String) {
         let mut at = 0;
         while at < plan.faults.len() {
@@ -149,8 +149,8 @@ impl Campaign<'_> {
     }
 }
 
-/// Scripts panic in handlers and workers thousands of times, and each would be printed with its stack.
-fn be_quiet_about_what_is_on_purpose() {
+/// Scripts panic in handlers and workers thousands of times, and each panic would print a stack.
+fn silence_intended_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();

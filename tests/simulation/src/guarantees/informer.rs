@@ -1,5 +1,5 @@
-//! One informer on an API server behind faults: handlers from the start, late ones, one that is removed, one that
-//! panics; an index from the start and a late one; objects that cannot be decoded.
+//! One informer on an API server behind faults: initial handlers, late handlers, a removed handler, a panicking
+//! handler; an initial and a late index; objects that cannot be decoded.
 
 pub mod budget;
 mod crowd;
@@ -34,18 +34,17 @@ use self::hand::ObjectWriter;
 use self::told::{HandlerOracle, Notes, TestObject as _};
 use crate::guarantees::family::{Family, play};
 
-/// The simulations of an informer.
+/// Simulations of an informer.
 pub const FAMILY: Family = Family { name: "informer", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
-/// How long faults and writes continue.
+/// Duration of faults and writes.
 const SPAN: Duration = Duration::from_secs(240);
-/// How long after that a cache may take to be the server's again: a watch that is stalled is given up half a minute
-/// after its own time is up, four minutes at most, and the wait after a few failures is about as long. A slow clock
-/// takes a quarter more.
+/// Time for a cache to become equal to the server: a stalled watch times out 30 s after its window of at most four
+/// minutes, and the backoff after a few failures is about as long. A slow clock adds a quarter.
 const CONVERGES: Duration = Duration::from_secs(12 * 60 + 30);
-/// Longer than any watch lasts, by the slowest clock.
+/// Upper limit of the duration of a watch, by the slowest clock.
 const MAX_WATCH: Duration = Duration::from_secs(375);
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const NAMESPACES: [&str; 2] = ["default", "other"];
@@ -58,7 +57,8 @@ fn draw(seed: u64) -> FaultPlan {
         let from = Duration::from_millis(rng.below(200_000));
         let name = NAMES[index(&mut rng, NAMES.len())].to_owned();
         let until = from + Duration::from_millis(rng.below(40_000));
-        // A list heals only objects that no later write has healed, so the fault lasts to the end, and a list shows it.
+        // A list heals only objects that no later write has healed. So the fault lasts to the end, and a list shows the
+        // object.
         let until = if heals_by_list(&plan) { SPAN } else { until };
         plan.faults.push(Fault::during(until, FaultAction::Poison { name }).from(from).permille(500));
         if heals_by_list(&plan) {
@@ -70,7 +70,7 @@ fn draw(seed: u64) -> FaultPlan {
 }
 
 /// Adds a restore of the server from a backup to one plan in four. All requests fail from shortly before the restore
-/// until some time after it, so that the informer reconnects to a server that has assigned some versions again.
+/// until some time after it, so the informer reconnects to a server that has reassigned some versions.
 fn with_restore(mut plan: FaultPlan) -> FaultPlan {
     let mut rng = Env::virtual_time(plan.seed).rng("restore");
     if rng.below(4) != 0 {
@@ -85,15 +85,16 @@ fn with_restore(mut plan: FaultPlan) -> FaultPlan {
     plan
 }
 
-/// Every fault on the line between an informer and its server. A family that has clocks of other rates draws them itself.
+/// Returns every kind of fault between an informer and its server. Families with different clock rates generate those
+/// themselves.
 fn faults_of_lines() -> Faults {
     let others =
         [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
     others.into_iter().fold(Faults::all(), Faults::without)
 }
 
-/// Perhaps watches of this resource expire while nothing can be asked of it, so that what happens meanwhile is not told
-/// event by event.
+/// Possibly adds faults during which watches of this resource expire and all requests fail, so that the events of that
+/// period are not delivered one by one.
 fn with_gaps(mut plan: FaultPlan, resource: &str) -> FaultPlan {
     let mut rng = Env::virtual_time(plan.seed).rng("gaps");
     for _ in 0..rng.below(3) {
@@ -105,7 +106,7 @@ fn with_gaps(mut plan: FaultPlan, resource: &str) -> FaultPlan {
     plan
 }
 
-/// Perhaps the informer's clock runs fast or slow, and the server's does not.
+/// Possibly makes the informer's clock run fast or slow, but not the server's.
 fn with_clock(mut plan: FaultPlan) -> FaultPlan {
     let rates = [(1, 1), (4, 5), (6, 5), (99, 100), (101, 100)];
     let mut rng = Env::virtual_time(plan.seed).rng("clock");
@@ -116,7 +117,7 @@ fn with_clock(mut plan: FaultPlan) -> FaultPlan {
     plan
 }
 
-/// Whom the informer belongs to: `a`, on a machine whose clock is as the plan says.
+/// Returns the Env of the informer: process `a`, on a machine with the clock rate of the plan.
 fn process(world: &Env, plan: &FaultPlan) -> Env {
     let mut rates = plan.faults.iter().filter_map(|fault| match fault.what {
         FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
@@ -140,9 +141,9 @@ fn run(plan: &FaultPlan) -> Result<u64, String> {
 }
 
 struct World {
-    /// Of the script and the server.
+    /// Env of the script and the server.
     env: Env,
-    /// Of the informer.
+    /// Env of the informer.
     process: Env,
     hand: ObjectWriter,
     plan: FaultPlan,
@@ -151,22 +152,22 @@ struct World {
     crowd: HandlerSet<ConfigMap>,
     metrics: Metrics,
     late_index: bool,
-    /// The backups and restores of the plan that are still to come, in the order of time.
+    /// Pending backups and restores of the plan, in the order of time.
     due: VecDeque<(Duration, Due)>,
-    /// The version at which each restored backup was taken, by the position of its fault in the plan.
+    /// Version of each restored backup, by the index of its fault in the plan.
     backups: BTreeMap<usize, u64>,
-    /// The list that shows a restore to the informer, and the version of the store before it.
+    /// Ticket of the list that shows a restore to the informer, and the version of the store before the restore.
     unlisted: Option<(RefreshTicket, u64)>,
 }
 
-/// One half of a restore; the number is the position of its fault in the plan.
+/// One half of a restore, with the index of its fault in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Backup(usize),
     Restore(usize),
 }
 
-/// The backups and restores of a plan, in the order of time.
+/// Returns the backups and restores of a plan, in the order of time.
 fn restores(plan: &FaultPlan) -> VecDeque<(Duration, Due)> {
     let restores = plan.faults.iter().enumerate().filter(|(_, fault)| fault.what == FaultAction::Restore);
     let halves = restores.flat_map(|(at, fault)| {
@@ -176,12 +177,12 @@ fn restores(plan: &FaultPlan) -> VecDeque<(Duration, Due)> {
     halves.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Those that come in the first place, in the order in which they do.
+/// Index of the first initial handler.
 const PLAIN: usize = 0;
 const PANICKING: usize = 1;
 const EVERY: usize = 2;
 const TIGHT: usize = 3;
-/// The first that may be removed.
+/// Index of the first handler that can be removed.
 const REMOVABLE: usize = 4;
 
 impl World {
@@ -236,7 +237,7 @@ impl World {
         Ok(())
     }
 
-    /// Sleeps, and takes and restores the backups that are due meanwhile.
+    /// Sleeps, and performs the backups and restores that become due.
     async fn pass(&mut self, pause: Duration) {
         let until = self.env.now() + pause;
         while let Some((at, due)) = self.due.front().copied().filter(|(at, _)| Instant::ORIGIN + *at <= until)
@@ -251,8 +252,8 @@ impl World {
         self.env.sleep_until(until).await;
     }
 
-    /// Restores the server, and has the informer list: neither a watch from a version that the restore undid nor a list
-    /// at a version beyond it shows the restore.
+    /// Restores the server and makes the informer list: neither a watch from an undone version nor a list at a later
+    /// version shows the restore.
     fn restore(&mut self, version: u64) {
         self.hand.restore(version);
         let held = self.crowd.informer.lister().progress().version;
@@ -260,9 +261,10 @@ impl World {
         self.unlisted = Some((self.crowd.informer.request_refresh(ObjectLocation::default()), held));
     }
 
-    /// What a user does next. Between a restore and the list that shows it, writes stay below the version of the store.
+    /// Performs the next action of the user. Between a restore and the list that shows it, versions of writes stay
+    /// below the version of the store.
     fn act(&mut self) {
-        /// The most versions that one call of [`World::upsert`] uses.
+        /// Maximum number of versions that one call of [`World::upsert`] uses.
         const MAX_VERSIONS: u64 = 2;
         let informer = &self.crowd.informer;
         let pending = |ticket: &RefreshTicket| informer.refresh_state(ticket) == RefreshState::Pending;
@@ -272,7 +274,7 @@ impl World {
             Some((_, held)) if self.hand.scene.revision() + MAX_VERSIONS < held => {
                 let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
                 let any = ObjectKey::namespaced(namespace, name);
-                // Often the object that had the next version before the restore.
+                // Often picks the object that had the next version before the restore.
                 let undone = self.hand.history.undone_at(self.hand.scene.revision() + 1);
                 let key = undone.filter(|_| self.rng.below(2) == 0).unwrap_or(any);
                 self.put(key.namespace().unwrap_or_default(), key.name());
@@ -281,7 +283,7 @@ impl World {
         }
     }
 
-    /// After a list has shown a restore, the cache holds no object of a version that was assigned again.
+    /// Checks that after a list has shown a restore, the cache contains no object of a version that was reassigned.
     fn look_at_content(&self) -> Result<(), String> {
         let is_due = !self.backups.is_empty() && self.unlisted.is_none();
         is_due.then(|| self.difference_in_content()).flatten().map_or(Ok(()), Err)
@@ -309,7 +311,7 @@ impl World {
             .look(|key, uid| !poisoned.contains(key.name()) && self.hand.history.was_always_sound(key, uid));
     }
 
-    /// What a user does next: mostly writes.
+    /// Performs the next action of the user, mostly a write.
     fn step(&mut self) {
         let namespace = *self.one_of(&NAMESPACES);
         let name = *self.one_of(&NAMES);
@@ -340,7 +342,7 @@ impl World {
         }
     }
 
-    /// More at once than some handlers want to have waiting.
+    /// Writes more objects at once than some handlers can queue.
     fn write_much(&mut self) {
         for _ in 0..12 {
             let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
@@ -353,7 +355,7 @@ impl World {
         self.hand.put(namespace, name, value, 0);
     }
 
-    /// After the faults: cache equals server, and every handler knows what the cache holds.
+    /// Checks after the faults that the cache equals the server, and that every handler knows the content of the cache.
     async fn conclude(&mut self) -> Result<u64, String> {
         self.heal().await;
         converge(&self.env, CONVERGES, || {
@@ -365,13 +367,13 @@ impl World {
             self.env.sleep(Duration::from_secs(30)).await;
             self.crowd.judge.look();
             if let Some(why) = self.difference() {
-                return Err(format!("after it had come to rest {why}"));
+                return Err(format!("after it was equal: {why}"));
             }
         }
         self.end().await
     }
 
-    /// Undecodable objects become decodable: at a new version by a write, or at their unchanged version in a list.
+    /// Makes undecodable objects decodable: at a new version by a write, or at their unchanged version in a list.
     async fn heal(&mut self) {
         let poisoned: BTreeSet<String> = self.plan.faults.iter().filter_map(poisoned_name).collect();
         if poisoned.is_empty() {
@@ -381,7 +383,7 @@ impl World {
             let _ticket = self.crowd.informer.request_refresh(ObjectLocation::default());
             return;
         }
-        // A watch that was opened while the fault was on stays poisoned to its end.
+        // A watch that was opened during the fault stays poisoned until it ends.
         self.env.sleep(MAX_WATCH).await;
         for namespace in NAMESPACES {
             for name in &poisoned {
@@ -390,7 +392,7 @@ impl World {
         }
     }
 
-    /// Where cache or handlers are not what the server is.
+    /// Returns a difference of cache or handlers from the server.
     fn difference(&self) -> Option<String> {
         let (mut sound, mut spoilt) = (BTreeMap::new(), BTreeSet::new());
         for object in self.hand.all() {
@@ -406,12 +408,12 @@ impl World {
         }
         let quarantined: BTreeSet<_> = lister.undecodable().into_iter().map(|it| it.key).collect();
         if quarantined != spoilt {
-            return Some(format!("in quarantine are {quarantined:?}, undecodable {spoilt:?}"));
+            return Some(format!("quarantined: {quarantined:?}, undecodable: {spoilt:?}"));
         }
         self.crowd.difference(&sound)
     }
 
-    /// The first object whose content in the cache is not that on the server at the same version.
+    /// Returns the first object whose cached content differs from the server's content at the same version.
     fn difference_in_content(&self) -> Option<String> {
         self.hand.all().iter().find_map(|object| {
             let (key, write) = (key_of(object), object["data"]["write"].as_str());
@@ -429,7 +431,7 @@ impl World {
         let watchers = &self.crowd.watchers;
         let (plain, panicking) = (&watchers[PLAIN].1, &watchers[PANICKING].1);
         if plain.log() != panicking.log() {
-            return Err("a handler that panics is told something else than one that does not".to_owned());
+            return Err("a panicking handler received other events than one that does not panic".to_owned());
         }
         let metrics = self.metrics.informer("", "v1", "configmaps");
         let (counted, thrown) = (metrics.handler_panics.get(), panicking.panics());
@@ -437,11 +439,11 @@ impl World {
             return Err(format!("{thrown} panics, {counted} counted"));
         }
         let [every, tight] = [EVERY, TIGHT].map(|at| &watchers[at]);
-        is_told_all(&every.0, &every.1, plain)?;
-        is_told_all(&tight.0, &tight.1, &every.1)?;
+        check_all_events_received(&every.0, &every.1, plain)?;
+        check_all_events_received(&tight.0, &tight.1, &every.1)?;
         let (counted, ended) = (metrics.handler_overflows.get(), u64::from(tight.0.failure().is_some()));
         if counted != ended {
-            return Err(format!("{ended} handlers were ended, {counted} counted"));
+            return Err(format!("{ended} handlers were removed, {counted} counted"));
         }
         let told = self.crowd.told();
         self.factory.shutdown().await;
@@ -454,31 +456,32 @@ impl World {
     }
 }
 
-/// Who asked for every event was told at least what others were, or was ended and told what had come by then.
-fn is_told_all(handle: &HandlerHandle, notes: &Notes, others: &Notes) -> Result<(), String> {
+/// Checks that a handler with `EveryEvent` delivery received at least the events of other handlers, or was removed and
+/// received all earlier events.
+fn check_all_events_received(handle: &HandlerHandle, notes: &Notes, others: &Notes) -> Result<(), String> {
     let (paths, others) = (notes.paths(), others.paths());
     for (key, path) in &others {
         let own = paths.get(key).map(Vec::as_slice).unwrap_or_default();
         let holds = match handle.failure() {
             Some(_) => path.starts_with(own),
-            // Of many states that wait of one object others may miss some.
+            // Other handlers can miss intermediate states of an object.
             None => is_within(path, own),
         };
         if !holds {
             let failure = handle.failure();
-            return Err(format!("{handle:?} ({failure:?}) was told {own:?} of {key}, others {path:?}"));
+            return Err(format!("{handle:?} ({failure:?}) received {own:?} for {key}, others {path:?}"));
         }
     }
     Ok(())
 }
 
-/// Whether all of `part` is in `whole`, in this order.
+/// Returns whether `whole` contains all of `part` in this order.
 fn is_within(part: &[String], whole: &[String]) -> bool {
     let mut rest = whole.iter();
     part.iter().all(|step| rest.any(|it| it == step))
 }
 
-/// A judge of an informer of what the hand writes, as strict as the faults allow.
+/// Returns an oracle for an informer of the writer's objects, as strict as the faults permit.
 fn judge<T: told::TestObject>(
     lister: windlass_informer::Lister<T>,
     hand: &ObjectWriter,
@@ -489,7 +492,7 @@ fn judge<T: told::TestObject>(
     if told::is_exact(plan) { judge.exactly(&hand.history) } else { judge }
 }
 
-/// The client of informers, at the other end of the scene's wire.
+/// Returns the client of informers, behind the faulty link.
 fn reader(env: &Env, scene: &FaultyServer, metrics: &Metrics) -> Result<RawClient, String> {
     let fence = Arc::new(windlass_client::OpenFence);
     let uri = Uri::from_static("http://kubernetes.default.svc");
@@ -498,7 +501,7 @@ fn reader(env: &Env, scene: &FaultyServer, metrics: &Metrics) -> Result<RawClien
     clients.and_then(|clients| clients.for_informers()).map_err(|error| error.to_string())
 }
 
-/// Waits until there is no difference any more.
+/// Waits until there is no difference.
 async fn converge(
     env: &Env,
     within: Duration,
@@ -507,14 +510,14 @@ async fn converge(
     let begin = env.now();
     while let Some(why) = difference() {
         if env.now() - begin > within {
-            return Err(format!("{within:?} after the faults {why}"));
+            return Err(format!("{within:?} after the faults: {why}"));
         }
         env.sleep(Duration::from_secs(1)).await;
     }
     Ok(())
 }
 
-/// Whether poisoned objects become decodable without a write.
+/// Returns whether poisoned objects become decodable without a write.
 fn heals_by_list(plan: &FaultPlan) -> bool {
     Env::virtual_time(plan.seed).rng("healing").below(2) == 0
 }

@@ -1,5 +1,5 @@
-//! One queue, three workers, and what becomes of them: they are slow, they fail, they panic, they are killed while
-//! they hold a key, they lose patience while they wait; and whoever adds keys does it at any time and in any way.
+//! One queue with three workers that are slow, fail, panic, are killed while they hold a key, or cancel their wait.
+//! Keys are added at any time and in any way.
 
 mod model;
 
@@ -16,7 +16,7 @@ use windlass_workqueue::{AddOptions, Exponential, Item, Priority, Queue};
 use self::model::{Key, Model, Order};
 use crate::guarantees::family::{Family, ON_PURPOSE, play};
 
-/// The simulations of a queue.
+/// Simulations of a queue.
 pub const FAMILY: Family = Family { name: "queue", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
@@ -24,15 +24,15 @@ const REGRESSIONS: &[&str] = &[];
 const SPAN: Duration = Duration::from_secs(120);
 const WORKERS: [&str; 3] = ["a", "b", "c"];
 const KEYS: Key = 6;
-/// This one never succeeds.
+/// Key that never succeeds.
 const BAD: Key = 0;
-/// Where there are priorities, nobody is in a hurry with this one.
+/// Key with the lowest priority, where priorities are used.
 const MEEK: Key = KEYS - 1;
-/// For how long urgent keys come without end: longer than an aged key waits.
+/// Duration of a flood of urgent keys: longer than the aging limit.
 const FLOOD: Duration = Duration::from_secs(25);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(20);
-/// How long what is due may take to be in somebody's hands, if somebody's are free: a moment.
+/// Maximum time for a due key to be dequeued if a worker is idle.
 const MOMENT: Duration = Duration::from_millis(3);
 
 fn draw(seed: u64) -> FaultPlan {
@@ -47,7 +47,7 @@ fn run(plan: &FaultPlan) -> Result<u64, String> {
     })
 }
 
-/// A queue and a model of it, used in one breath, so that the two must always agree.
+/// A queue and its model, updated together, so that they must always agree.
 #[derive(Clone)]
 struct World {
     env: Env,
@@ -58,21 +58,21 @@ struct World {
 
 struct Shared {
     model: Model,
-    /// Since when which worker waits for a key.
+    /// Idle workers, with the start of their wait.
     idle: BTreeMap<u64, Instant>,
     waits: u64,
     objections: Vec<String>,
-    /// How many keys workers took so far.
+    /// Number of dequeued keys.
     taken: u64,
     rng: Rng,
-    /// Until when urgent keys ask for another turn as soon as they have one.
+    /// End of the flood: until then, urgent keys are added again during their reconcile.
     flood: Instant,
-    /// Whether everything succeeds from now on.
+    /// Whether all reconciles succeed from now on.
     calm: bool,
     stopping: bool,
 }
 
-/// A key in a worker's hands. However that ends, queue and model hear of it at once.
+/// Guard of a dequeued key. Its end updates queue and model together.
 struct Holding {
     world: World,
     item: Option<Item<Key>>,
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// What somebody asks of the queue next.
+    /// Performs the next operation of a client of the queue.
     fn step(&self) {
         let key = self.key();
         let delay = Duration::from_millis([0, 1, 20, 900, 9_000][self.below(5)]);
@@ -166,7 +166,7 @@ impl World {
             14 if self.shared().model.order() == Order::Priorities => self.add_with_priority(key),
             15 if self.shared().model.order() == Order::Priorities => self.flood(),
             13 => self.queue.forget(&key),
-            // Many at once: more than there are workers.
+            // Adds more keys than there are workers.
             _ => (1..KEYS).for_each(|key| self.add(key)),
         }
     }
@@ -179,8 +179,8 @@ impl World {
         shared.model.add(self.env.now(), key, priority);
     }
 
-    /// More urgent keys than there are workers, each of which wants another turn whenever it has one, and one that waits
-    /// for them all.
+    /// Adds more urgent keys than there are workers, each of which is added again during its reconcile, and one key
+    /// that must wait for all of them.
     fn flood(&self) {
         self.shared().flood = self.env.now() + FLOOD;
         self.add(MEEK);
@@ -215,10 +215,12 @@ impl World {
         let mut shared = self.shared();
         let (cancelled, expected) =
             (self.queue.cancel_delayed(&key), shared.model.cancel(self.env.now(), key));
-        shared.check(cancelled == expected, || format!("cancelling {key} says {cancelled}, not {expected}"));
+        shared.check(cancelled == expected, || {
+            format!("cancelling {key} returned {cancelled}, not {expected}")
+        });
     }
 
-    /// What can be seen from outside at any time.
+    /// Performs the checks that hold at any time.
     fn look(&self) {
         let (now, length) = (self.env.now(), self.queue.len());
         let mut shared = self.shared();
@@ -227,11 +229,11 @@ impl World {
         let waits = shared.model.waits(now);
         let idle = shared.idle.values().min().map_or(Duration::ZERO, |since| now - *since);
         shared.check(idle < MOMENT || waits < MOMENT, || {
-            format!("a key waits for {waits:?} although a worker has had nothing to do for {idle:?}")
+            format!("a key waits for {waits:?} although a worker has been idle for {idle:?}")
         });
     }
 
-    /// Keeps a worker alive, and kills it when the plan says so.
+    /// Restarts a worker when it ends, and kills it at the times in the plan.
     async fn supervise(self, name: &'static str) {
         let mut crashes: Vec<_> = self.plan.faults.iter().filter(|it| it.concerns(name)).collect();
         crashes.retain(|fault| fault.what == FaultAction::Crash);
@@ -262,7 +264,7 @@ impl World {
         worker.abort();
     }
 
-    /// Takes keys and does something with them, until there are no more.
+    /// Dequeues and processes keys until the queue is shut down.
     async fn work(self) {
         while let Some(item) = self.get().await {
             let key = *item.key();
@@ -283,7 +285,7 @@ impl World {
             if self.below(4) > 0 {
                 return self.queue.get().await;
             }
-            // Somebody who loses patience takes nothing away with him.
+            // A worker that cancels its wait must not lose a key.
             let patience = Duration::from_millis([0, 1, 200][self.below(3)]);
             if let Ok(item) = self.env.timeout(patience, self.queue.get()).await {
                 return item;
@@ -321,16 +323,16 @@ impl World {
         key != BAD && (calm(self) || self.below(8) > 0)
     }
 
-    /// Nothing is lost: what was asked for has run, or runs before the queue is drained.
+    /// Checks that no key is lost: all added keys have run, or run before the queue is drained.
     async fn conclude(self) -> Result<u64, String> {
         self.shared().calm = true;
         if self.below(2) == 0 {
-            // Everything that waits for its time has it, but for the one that always fails.
+            // All delayed keys become due, except the one that always fails.
             self.env.sleep(LAST_RETRY * 2).await;
             self.look();
             let left = self.shared().model.left_but(BAD);
             if !left.is_empty() {
-                return Err(format!("{left:?} were asked for and never ran"));
+                return Err(format!("{left:?} were added and never ran"));
             }
         } else {
             (1..KEYS).for_each(|key| self.add(key));
@@ -340,20 +342,20 @@ impl World {
         self.env
             .timeout(SPAN * 2, self.queue.wait_drained())
             .await
-            .map_err(|_| "it is never drained".to_owned())?;
+            .map_err(|_| "the queue is never drained".to_owned())?;
         let left = self.shared().model.left();
         if !left.is_empty() {
-            return Err(format!("it says it is drained, and {left:?} are queued or held"));
+            return Err(format!("the queue reports that it is drained, but {left:?} are queued or held"));
         }
         if self.queue.get().await.is_some() {
-            return Err("a drained queue hands out a key".to_owned());
+            return Err("a drained queue returned a key".to_owned());
         }
         self.verdict()?;
         self.env.sleep(SPAN).await;
         let tasks = self.env.tasks();
         match tasks.as_slice() {
             [] => Ok(self.shared().taken),
-            tasks => Err(format!("workers still wait for a queue that is shut down: {tasks:?}")),
+            tasks => Err(format!("workers still wait after the shutdown of the queue: {tasks:?}")),
         }
     }
 
@@ -372,7 +374,7 @@ impl World {
         usize::try_from(self.shared().rng.below(n)).unwrap_or_default()
     }
 
-    /// A key that may succeed.
+    /// Returns a key that can succeed.
     fn key(&self) -> Key {
         1 + Key::try_from(self.below(u64::from(KEYS) - 1)).unwrap_or_default()
     }
@@ -390,7 +392,7 @@ impl Shared {
     }
 }
 
-/// A worker that has nothing to do, as long as this lives.
+/// Guard of an idle worker.
 struct Idle<'a> {
     world: &'a World,
     number: u64,

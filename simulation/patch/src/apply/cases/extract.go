@@ -2,9 +2,8 @@
 
 // Extract writes the data of structured-merge-diff's own merge tests as JSON, for the tests of `windlass_patch::apply`.
 //
-// Only data leaves here: schemas, the objects that are written, and what is expected. A copy of the module is made
-// whose fixture hands every test case it runs to `record`; then upstream's tests run, and what they recorded is
-// collected under the names of the tests.
+// The output contains only data: schemas, written objects and expected results. The program copies the module, adds a
+// call of `record` to its test fixture, runs upstream's tests, and collects the records by test name.
 //
 //	go run extract.go /path/to/sigs.k8s.io/structured-merge-diff/v6@v6.3.3 >smd.json
 package main
@@ -231,10 +230,10 @@ func main() {
 	write(module, cases)
 }
 
-// What each test printed, and how many cases of a test are left out because they convert between versions.
+// Output of each test, and the number of its cases that are omitted because they convert between versions.
 var pending, leftOut = map[string]string{}, map[string]int{}
 
-// One case a line, by name; schemas stand once, by number.
+// One case per line, by name; schemas are written once, by number.
 func write(module string, cases []map[string]any) {
 	sortCases(cases)
 	schemas, numbers := []string{}, map[string]int{}

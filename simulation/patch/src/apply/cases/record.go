@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Record writes what upstream's own field manager, with upstream's types and scheme, makes of scripts of writes: the
-// entries of managedFields after each, and the texts of its refusals. The scripts are ours.
+// Record runs scripts of writes with upstream's field manager, types and scheme, and writes the results: the entries of
+// managedFields after each write, and the error messages. The scripts are part of this program.
 //
 //	cd tests/control-plane
 //	go run ../../simulation/patch/src/apply/cases/record.go "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)" \
@@ -197,7 +197,7 @@ func run(one script) any {
 	return map[string]any{"name": one.Name, "version": one.Kind.GroupVersion().String(), "kind": one.Kind.Kind, "steps": json.RawMessage(text)}
 }
 
-// Waits for the next second, so that every step has a time of its own.
+// Waits for the next second, so that every step has a unique time.
 func tick() string {
 	next := time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(next.Add(10 * time.Millisecond)))

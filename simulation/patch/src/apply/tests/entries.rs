@@ -1,4 +1,5 @@
-//! What `managedFields` look like after a write, where no recorded script goes: custom kinds, times, odd requests.
+//! Tests of `managedFields` after writes that the recorded scripts do not cover: custom kinds, times and unusual
+//! requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use windlass_schema::{
 
 use super::super::place::SchemaCursor;
 use super::super::{
-    ApplyError, FieldSet, ManagedFields, ManagedFieldsError, Manager, ManagerKey, NOBODYS, Operation,
+    ApplyError, FieldSet, ManagedFields, ManagedFieldsError, Manager, ManagerKey, Operation, UNOWNED,
     after_update, compare, keep_times, owners, server_side_apply,
 };
 
@@ -33,7 +34,7 @@ fn object(fields: impl IntoIterator<Item = (&'static str, Node)>) -> Node {
     node(NodeType::Object(ObjectNode { fields, ..ObjectNode::default() }))
 }
 
-/// A custom kind: a size, a map, a list whose items have names, and a part that may hold anything.
+/// Returns a custom kind with a size, a map, a list of named items, and an untyped field.
 fn widgets() -> Schema {
     let text = || node(NodeType::String(None));
     let map = ObjectNode { additional: Some(Box::new(text())), ..ObjectNode::default() };
@@ -92,7 +93,7 @@ fn fields<'o>(object: &'o Value, by: &str) -> &'o Value {
 }
 
 #[test]
-fn created_custom_object_has_one_entry_in_upstreams_form() {
+fn created_custom_object_has_one_entry_in_upstream_form() {
     let object = created(json!({"size": 1, "extra": {"deep": {"list": [1]}}}), "me");
     let expected = json!([{
         "manager": "me", "operation": "Update", "apiVersion": "example.com/v1", "time": "2023-11-14T22:13:20Z",
@@ -103,7 +104,7 @@ fn created_custom_object_has_one_entry_in_upstreams_form() {
 }
 
 #[test]
-fn write_that_changes_nothing_or_only_what_nobody_owns_keeps_the_entries() {
+fn write_without_changes_to_owned_fields_keeps_the_entries() {
     let live = created(json!({"size": 1}), "me");
     assert_eq!(updated(&live, |_| (), "other", 9), live);
     let grown = updated(&live, |new| new["metadata"]["generation"] = json!(2), "other", 9);
@@ -114,7 +115,7 @@ fn write_that_changes_nothing_or_only_what_nobody_owns_keeps_the_entries() {
 }
 
 #[test]
-fn whoever_removes_a_field_gets_no_entry_for_it() {
+fn removing_a_field_adds_no_entry() {
     let live = created(json!({"size": 1, "notes": {"a": "b"}}), "me");
     let new = updated(&live, |new| _ = new["spec"].as_object_mut().unwrap().remove("notes"), "other", 9);
     assert_eq!(fields(&new, "me"), &json!({"f:spec": {".": {}, "f:size": {}}}));
@@ -123,7 +124,7 @@ fn whoever_removes_a_field_gets_no_entry_for_it() {
 }
 
 #[test]
-fn manager_without_a_name_is_unknown_and_a_subresource_is_another_entry() {
+fn unnamed_manager_is_unknown_and_subresource_has_its_own_entry() {
     let live = created(json!({"size": 1}), "");
     assert_eq!(entries(&live)[0]["manager"], "unknown");
     let mut new = live.clone();
@@ -135,7 +136,7 @@ fn manager_without_a_name_is_unknown_and_a_subresource_is_another_entry() {
 }
 
 #[test]
-fn empty_list_or_an_empty_entry_forgets_all_managers_for_good() {
+fn empty_list_or_empty_entry_removes_all_managers() {
     for reset in [json!([]), json!([{}])] {
         let live = created(json!({"size": 1}), "me");
         let new = updated(&live, |new| new["metadata"]["managedFields"] = reset, "other", 9);
@@ -150,7 +151,7 @@ fn empty_list_or_an_empty_entry_forgets_all_managers_for_good() {
 }
 
 #[test]
-fn entries_that_cannot_be_read_are_replaced_by_the_live_ones() {
+fn invalid_entries_are_replaced_by_the_live_entries() {
     let live = created(json!({"size": 1}), "me");
     for broken in [
         json!([{"manager": "x", "operation": "Move", "apiVersion": "v1", "fieldsType": "FieldsV1"}]),
@@ -166,7 +167,7 @@ fn entries_that_cannot_be_read_are_replaced_by_the_live_ones() {
 }
 
 #[test]
-fn what_is_wrong_with_entries_is_said_in_upstreams_words() {
+fn invalid_entries_have_upstream_errors() {
     let read =
         |entry: Value| ManagedFields::read(&json!({"metadata": {"managedFields": [entry]}})).unwrap_err();
     assert_eq!(read(json!({})), ManagedFieldsError::Operation);
@@ -175,7 +176,7 @@ fn what_is_wrong_with_entries_is_said_in_upstreams_words() {
 }
 
 #[test]
-fn raw_extensions_are_owned_as_one_and_anything_in_a_custom_object_part_by_part() {
+fn raw_extensions_are_atomic_and_untyped_custom_fields_granular() {
     let schema = Catalog::built_in().kind("apps", "v1", "ControllerRevision").unwrap().schema.clone();
     let mut new = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "r"},
         "revision": 1, "data": {"spec": {"template": 1}}});
@@ -186,7 +187,7 @@ fn raw_extensions_are_owned_as_one_and_anything_in_a_custom_object_part_by_part(
 }
 
 #[test]
-fn eleventh_writer_makes_the_oldest_two_of_its_version_one() {
+fn eleventh_writer_merges_the_two_oldest_entries() {
     let mut live = created(json!({"notes": {}}), "w0");
     for index in 1..12 {
         let writer = format!("w{index}");
@@ -195,11 +196,11 @@ fn eleventh_writer_makes_the_oldest_two_of_its_version_one() {
     let managers: Vec<_> =
         entries(&live).as_array().unwrap().iter().map(|it| it["manager"].as_str().unwrap()).collect();
     assert_eq!(managers, ["ancient-changes", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10", "w11"]);
-    assert_eq!(entries(&live)[0]["time"], "2023-11-14T22:13:22Z", "of the later one");
+    assert_eq!(entries(&live)[0]["time"], "2023-11-14T22:13:22Z", "time of the later entry");
 }
 
 #[test]
-fn apply_that_changes_nothing_changes_no_byte() {
+fn apply_without_changes_changes_no_byte() {
     let first = applied(None, json!({"size": 1, "parts": [{"name": "a", "weight": 1}]}), "me", 0).unwrap();
     let again =
         applied(Some(&first), json!({"size": 1, "parts": [{"name": "a", "weight": 1}]}), "me", 9).unwrap();
@@ -207,7 +208,7 @@ fn apply_that_changes_nothing_changes_no_byte() {
 }
 
 #[test]
-fn who_applies_what_is_there_shares_it_without_a_time() {
+fn apply_of_equal_fields_shares_them_without_a_time() {
     let first = applied(None, json!({"size": 1}), "one", 0).unwrap();
     let second = applied(Some(&first), json!({"size": 1}), "two", 9).unwrap();
     assert_eq!(fields(&second, "two"), fields(&first, "one"));
@@ -215,11 +216,11 @@ fn who_applies_what_is_there_shares_it_without_a_time() {
     let two = entries.iter().find(|entry| entry["manager"] == "two").unwrap();
     assert!(two.get("time").is_none(), "upstream sets no time for an apply that changes nothing");
     let third = applied(Some(&second), json!({}), "one", 10).unwrap();
-    assert_eq!(third["spec"]["size"], 1, "what another one applies stays");
+    assert_eq!(third["spec"]["size"], 1, "fields of another applier stay");
 }
 
 #[test]
-fn what_was_applied_and_is_not_any_more_goes_and_leaves_no_null() {
+fn fields_no_longer_applied_are_removed_without_null() {
     let first =
         applied(None, json!({"size": 1, "notes": {"a": "b"}, "parts": [{"name": "a"}]}), "me", 0).unwrap();
     let second = applied(Some(&first), json!({"size": 1}), "me", 1).unwrap();
@@ -247,11 +248,11 @@ fn conflicts_are_listed_by_manager_and_force_takes_the_fields() {
         server_side_apply(&widgets(), Some(&live), &config, &force, &FieldSet::new(), at(2)).unwrap();
     assert_eq!(forced["spec"], json!({"size": 7, "notes": {"a": "z"}}));
     assert_eq!(fields(&forced, "me"), &json!({"f:spec": {".": {}, "f:notes": {}}}));
-    assert_eq!(entries(&forced).as_array().unwrap().len(), 2, "who owns nothing has no entry");
+    assert_eq!(entries(&forced).as_array().unwrap().len(), 2, "a manager without fields has no entry");
 }
 
 #[test]
-fn paths_that_are_reset_are_never_owned() {
+fn reset_paths_are_never_owned() {
     let reset = FieldSet::of_fields(&[&["spec", "notes"]]);
     let mut new = widget(json!({"size": 1, "notes": {"a": "b"}}));
     after_update(&widgets(), &json!({}), &mut new, &manager("me"), &reset, at(0));
@@ -262,7 +263,7 @@ fn paths_that_are_reset_are_never_owned() {
 }
 
 #[test]
-fn configuration_that_does_not_fit_is_refused_in_upstreams_words() {
+fn invalid_configuration_has_upstream_errors() {
     let prefix = "failed to create typed patch object (/w; example.com/v1, Kind=Widget): ";
     for (spec, text) in [
         (json!({"sise": 1}), ".spec.sise: field not declared in schema"),
@@ -286,7 +287,7 @@ fn configuration_that_does_not_fit_is_refused_in_upstreams_words() {
 }
 
 #[test]
-fn write_that_was_undone_makes_no_new_version() {
+fn reverted_write_creates_no_new_version() {
     let live = created(json!({"size": 1}), "me");
     let mut undone = updated(&live, |new| new["spec"]["size"] = json!(2), "me", 9);
     undone["spec"]["size"] = json!(1);
@@ -299,7 +300,7 @@ fn write_that_was_undone_makes_no_new_version() {
     assert_eq!(other, before, "a write that changed something keeps its time");
 }
 
-/// What `after_update` does, without its shortcuts: every entry is decoded, and encoded again.
+/// Performs `after_update` without its shortcuts: every entry is decoded and encoded again.
 fn plainly_updated(live: &Value, mut new: Value, by: &str, second: i64) -> Value {
     let schema = widgets();
     let mut managed = ManagedFields::read(live).unwrap();
@@ -307,7 +308,7 @@ fn plainly_updated(live: &Value, mut new: Value, by: &str, second: i64) -> Value
     let difference = compare::between(place, live, &new);
     let key = ManagerKey::new(by, Operation::Update, "example.com/v1", "");
     owners::reconcile(place, &mut managed.owners);
-    if owners::update(&mut managed.owners, &difference, &key, "example.com/v1", &NOBODYS) {
+    if owners::update(&mut managed.owners, &difference, &key, "example.com/v1", &UNOWNED) {
         managed.times.insert(key, at(second));
     }
     managed.write(&mut new);
@@ -343,7 +344,7 @@ fn spec() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn decoding_only_what_is_touched_makes_no_difference(
+    fn decoding_only_changed_entries_makes_no_difference(
         writes in prop::collection::vec(("[m-o]", spec()), 1..8),
     ) {
         let mut live = created(json!({"size": 0}), "first");
@@ -355,7 +356,7 @@ proptest! {
     }
 
     #[test]
-    fn forced_apply_twice_is_the_same_as_once(live in spec(), wanted in spec()) {
+    fn forced_apply_is_idempotent(live in spec(), wanted in spec()) {
         let live = created(live, "first");
         let mut config = widget(wanted);
         config["metadata"] = json!({"name": "w"});
@@ -363,7 +364,7 @@ proptest! {
         let apply = |live: &Value, second| {
             server_side_apply(&widgets(), Some(live), &config, &force, &FieldSet::new(), at(second))
         };
-        // A configuration with the same part twice is refused.
+        // A configuration with duplicate items is rejected.
         if let Ok(once) = apply(&live, 1) {
             prop_assert_eq!(apply(&once, 2).unwrap(), once);
         }

@@ -1,4 +1,4 @@
-//! Scripts of writes that upstream's own field manager ran, with upstream's types; see `cases/record.go`.
+//! Scripts of writes that upstream's field manager executed, with upstream's types; see `cases/record.go`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn reset(step: &Value) -> FieldSet {
     set
 }
 
-/// Runs one step on what upstream had before it; says how we differ.
+/// Runs one step on upstream's previous object, and returns the difference to upstream's result.
 fn run(schema: &Schema, live: Option<&Value>, recorded: &Value) -> Option<String> {
     let step = &recorded["step"];
     let operation = text(step, "operation");
@@ -64,14 +64,14 @@ fn run(schema: &Schema, live: Option<&Value>, recorded: &Value) -> Option<String
     missing(&found, expected, "")
 }
 
-/// Upstream reports fields in the random order of Go's maps.
+/// Sorts the fields of a message: upstream reports them in the random order of Go's maps.
 fn sorted(message: &str) -> Vec<&str> {
     let mut lines: Vec<_> = message.lines().collect();
     lines.sort_unstable();
     lines
 }
 
-/// What one object has and the other does not; the other may have more, by defaulting.
+/// Returns a value of the first object that the second lacks; the second can have additional defaults.
 fn missing(one: &Value, other: &Value, path: &str) -> Option<String> {
     match (one, other) {
         (Value::Null, _) => None,
@@ -86,7 +86,7 @@ fn missing(one: &Value, other: &Value, path: &str) -> Option<String> {
 }
 
 #[test]
-fn every_write_leaves_the_entries_that_upstreams_field_manager_leaves() {
+fn entries_after_every_write_equal_upstreams() {
     let data: Value = serde_json::from_str(RECORDED).unwrap();
     let mut differences = Vec::new();
     for script in data["scripts"].as_array().unwrap() {

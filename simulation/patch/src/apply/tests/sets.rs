@@ -1,4 +1,4 @@
-//! Sets of paths: their form in JSON, and their algebra.
+//! Tests of sets of paths: JSON form and set operations.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn set(value: Value) -> FieldSet {
 }
 
 #[test]
-fn fields_v1_is_read_and_written_without_loss() {
+fn fields_v1_round_trips_without_loss() {
     let texts = [
         r#"{"f:aaa":{},"f:aab":{},"i:1":{},"i:2":{},"k:{\"name\":\"first\"}":{},"k:{\"port\":443,\"protocol\":\"tcp\"}":{},"v:\"aa\"":{},"v:1":{},"v:true":{}}"#,
         r#"{"f:aaa":{"k:{\"name\":\"second\"}":{"v:3":{"f:aab":{}}},"v:3":{},"v:true":{}},"f:aaf":{"i:1":{"f:aac":{}},"i:2":{}}}"#,
@@ -22,7 +22,7 @@ fn fields_v1_is_read_and_written_without_loss() {
     }
 }
 
-/// A place that holds only itself is written without a dot.
+/// Removes the dot of nodes without children, as the encoder does.
 fn normal(value: &Value) -> Value {
     let Value::Object(map) = value else { return value.clone() };
     if map.len() == 1 && map.contains_key(".") {
@@ -32,14 +32,14 @@ fn normal(value: &Value) -> Value {
 }
 
 #[test]
-fn keys_are_the_same_in_any_order_and_spacing() {
+fn keys_are_equal_in_any_order_and_spacing() {
     let one = PathElement::parse(r#"k:{"port": 443 , "name":"a"}"#).unwrap();
     assert_eq!(one, PathElement::parse(r#"k:{"name":"a","port":443.0}"#).unwrap());
     assert_eq!(one.encoded(), r#"k:{"name":"a","port":443}"#);
 }
 
 #[test]
-fn steps_of_a_kind_to_come_are_left_out_and_broken_ones_refused() {
+fn unknown_path_elements_are_omitted_and_invalid_ones_rejected() {
     assert_eq!(set(json!({"x:later": {}, "f:now": {}})), FieldSet::of_fields(&[&["now"]]));
     for broken in ["f", "spec", "v:", "v:{", "k:[]", "i:one"] {
         let outcome = FieldSet::from_fields_v1(&json!({"f:a": {broken: {}}}));
@@ -48,7 +48,7 @@ fn steps_of_a_kind_to_come_are_left_out_and_broken_ones_refused() {
 }
 
 #[test]
-fn difference_keeps_what_is_above_and_below_and_the_recursive_one_does_not() {
+fn only_difference_keeps_paths_below_the_removed_path() {
     let one = set(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
     let parent = set(json!({"f:a": {}}));
     assert_eq!(one.difference(&parent), set(json!({"f:a": {"f:b": {}}, "f:c": {}})));
@@ -57,7 +57,7 @@ fn difference_keeps_what_is_above_and_below_and_the_recursive_one_does_not() {
 }
 
 #[test]
-fn paths_are_shown_as_upstream_shows_them() {
+fn paths_are_formatted_as_in_upstream() {
     let shown: Vec<_> = set(json!({"f:spec": {
         "f:ports": {r#"k:{"port":80,"protocol":"TCP"}"#: {"f:name": {}}},
         "f:finalizers": {r#"v:"a\"b""#: {}},

@@ -1,6 +1,6 @@
-//! The cases of structured-merge-diff's own merge tests, as `cases/extract.go` took them. What needs conversions between
-//! versions is not in the file; it says how many cases of which tests that are. `ExtractApply` is a client's affair
-//! (it computes a configuration from an object), so its cases are left out here.
+//! Cases of structured-merge-diff's merge tests, extracted by `cases/extract.go`. Cases that need conversions between
+//! versions are not in the file, which states their number per test. `ExtractApply` is a client operation (it computes
+//! a configuration from an object), so its cases are skipped here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::super::{FieldSet, check, compare};
 
 const CASES: &str = include_str!("../cases/smd.json");
 
-/// structured-merge-diff's schemas in our terms.
+/// Converts structured-merge-diff's schemas.
 struct Converter<'s> {
     source: BTreeMap<&'s str, &'s Value>,
 }
@@ -106,7 +106,7 @@ fn overridden(mut node: Node, relationship: Option<&str>) -> Node {
     node
 }
 
-/// The object and its owners while a case runs.
+/// Object and owners while a case runs.
 struct State {
     live: Value,
     owners: Owners<String>,
@@ -223,7 +223,7 @@ fn shown(owners: &BTreeMap<String, (String, FieldSet)>) -> String {
 }
 
 #[test]
-fn cases_of_structured_merge_diff_come_out_as_upstream_says() {
+fn cases_of_structured_merge_diff_pass() {
     let data: Value = serde_json::from_str(CASES).unwrap();
     let schemas = data["schemas"].as_array().unwrap();
     let mut failures = Vec::new();

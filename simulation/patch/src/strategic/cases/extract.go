@@ -2,8 +2,8 @@
 
 // Extract writes the case data of upstream's strategic merge tests as JSON, for the tests of `windlass_patch::strategic`.
 //
-// Only data leaves here: documents, patches, and what is expected. A copy of the package is made with one more test in
-// it, which writes the tables; those that stand inside of a test are read from its source.
+// The output contains only data: documents, patches and expected results. The program copies the package, adds a test
+// that writes the tables, and parses tables inside of tests from their source.
 //
 //	go run extract.go /path/to/k8s.io/apimachinery@v0.36.3 >strategic-merge.json
 package main
@@ -90,7 +90,7 @@ func raw(t *testing.T, cases []StrategicMergePatchRawTestCase) []object {
 	return table
 }
 
-// local reads the map of cases that a test begins with: fields of JSON, and errors, which are plain text.
+// local parses the map of cases at the start of a test: JSON fields, and errors as plain text.
 func local(t *testing.T, file *ast.File, test string) []object {
 	var table []object
 	for _, declaration := range file.Decls {

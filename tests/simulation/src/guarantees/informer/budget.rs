@@ -1,5 +1,5 @@
-//! One informer with a byte budget that grows and shrinks, and objects that fit into it or do not: it holds what the
-//! server had at some version, whole, or less than the budget allows; and it recovers.
+//! One informer with a byte budget that grows and shrinks, with objects that fit or do not fit. It contains either all
+//! objects of the server at some version, or less than the budget permits; and it recovers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::{CONVERGES, NAMES, NAMESPACES, SPAN};
 use super::{converge, faults_of_lines, index, judge, key_of, reader, version_of, with_gaps};
 use crate::guarantees::family::{Family, play};
 
-/// The simulations of an informer with a byte budget.
+/// Simulations of an informer with a byte budget.
 pub const FAMILY: Family = Family { name: "budget", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
-/// Nothing fits, little fits, about half fits, everything fits.
+/// Budgets for no objects, few objects, about half of them, and all of them.
 const BUDGETS: [usize; 4] = [100, 9_000, 24_000, 1_000_000];
 const PLENTY: usize = BUDGETS[3];
 const SCARCE: usize = BUDGETS[1];
-/// What was admitted before a budget shrank may be on its way for so long.
+/// Maximum delay of events that were admitted before a budget shrank.
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn draw(seed: u64) -> FaultPlan {
@@ -55,9 +55,9 @@ struct World {
     crowd: HandlerSet<ConfigMap>,
     metrics: Metrics,
     budget: usize,
-    /// Since when it is that.
+    /// Time since which this budget applies.
     since: Instant,
-    /// How much may be held: the budget, or what was held already when it shrank.
+    /// Permitted size of the cache: the budget, or the size when the budget shrank.
     allowed: usize,
 }
 
@@ -128,7 +128,7 @@ impl World {
         self.hand.put(namespace, name, "x", bulk);
     }
 
-    /// How much of what was put into objects is held. They are a little more than that.
+    /// Returns the cached size of the data in the objects. The objects are slightly larger.
     fn held(&self) -> usize {
         self.crowd.informer.lister().list().iter().map(|map| map.bulk()).sum()
     }
@@ -167,7 +167,7 @@ impl World {
         self.crowd.judge.verdict()
     }
 
-    /// With too much for it the informer says so, serves what it holds, and takes no more.
+    /// Checks that an informer over budget reports it, serves the cached objects, and rejects further objects.
     async fn run_out(&mut self) -> Result<(), String> {
         let refusals = self.metrics.informer("", "v1", "configmaps").over_budget;
         let (before, held) = (refusals.get(), self.held());
@@ -183,15 +183,15 @@ impl World {
         self.look();
         self.crowd.judge.verdict()?;
         if refusals.get() == before {
-            return Err(format!("with a budget of {SCARCE} nothing was refused; {held} are held"));
+            return Err(format!("with a budget of {SCARCE} no object was rejected; {held} are held"));
         }
         match self.crowd.informer.last_error() {
             Some(error) if error.contains("byte budget") => Ok(()),
-            other => Err(format!("it is over its budget, and what it says is {other:?}")),
+            other => Err(format!("it is over its budget, but reports {other:?}")),
         }
     }
 
-    /// A budget that is too small for what is held is enough once the server holds less.
+    /// Checks that a budget that was exceeded is sufficient after the server has fewer objects.
     async fn shrink(&mut self) -> Result<(), String> {
         self.set_budget(SCARCE);
         for (namespace, name) in NAMESPACES.iter().flat_map(|at| NAMES.map(|name| (*at, name))) {

@@ -1,4 +1,4 @@
-//! The handlers of one informer: from the start, late ones, ones that are removed.
+//! Handlers of one informer: initial, late and removed ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use windlass_object::ObjectKey;
 use super::history::History;
 use super::told::{self, CheckingHandler, HandlerOracle, Notes, TestObject};
 
-/// An informer, whoever listens to it, and what is objected to.
+/// An informer, its handlers, and the violations.
 pub(super) struct HandlerSet<T: TestObject> {
     pub(super) informer: SharedInformer<T>,
     pub(super) judge: Arc<HandlerOracle<T>>,
@@ -36,14 +36,14 @@ impl<T: TestObject> HandlerSet<T> {
     ) -> Arc<Notes> {
         let (history, judge) = (Arc::clone(&self.history), Arc::clone(&self.judge));
         let (watcher, notes) = CheckingHandler::new(name, history, judge, options.delivery, panics_every);
-        let handle = self.informer.add_handler_with(name, options, watcher).expect("the informer lives");
+        let handle = self.informer.add_handler_with(name, options, watcher).expect("the informer is running");
         let synced = handle.has_synced();
-        self.judge.check(!synced, || format!("{name} is synced before it was told anything"));
+        self.judge.check(!synced, || format!("{name} is synced before it received an event"));
         self.watchers.push((handle, Arc::clone(&notes)));
         notes
     }
 
-    /// A handler that comes while the informer runs is to be told of what is in the store at that moment.
+    /// Adds a handler while the informer runs. It must receive events for all objects in the store at that time.
     pub(super) fn watch_late(&mut self) {
         let held = self.informer.lister().list();
         let there = held.iter().map(|it| told::identity(&**it)).collect();
@@ -55,20 +55,22 @@ impl<T: TestObject> HandlerSet<T> {
         if let Some((handle, notes)) = self.watchers.get(at) {
             handle.remove();
             notes.removed.store(true, Ordering::Relaxed);
-            self.judge.check(!handle.has_synced(), || "a removed handler says it is synced".to_owned());
+            self.judge
+                .check(!handle.has_synced(), || "a removed handler reports that it is synced".to_owned());
         }
     }
 
-    /// What can be seen at any time. Whoever says it is synced has been told what was there, if it `can_be_read`.
+    /// Performs the checks that hold at any time. A synced handler has received all initial objects, if they
+    /// `can_be_read`.
     pub(super) fn look(&self, can_be_read: impl Fn(&ObjectKey, &str) -> bool) {
         self.judge.look();
         for (handle, notes) in self.watchers.iter().filter(|(handle, _)| handle.has_synced()) {
             let owed = notes.still_owed(&can_be_read);
-            self.judge.check(owed.is_empty(), || format!("{handle:?} was not told of {owed:?}"));
+            self.judge.check(owed.is_empty(), || format!("{handle:?} received no event for {owed:?}"));
         }
     }
 
-    /// Where cache or handlers are not what they should be.
+    /// Returns a difference of cache or handlers from the expected objects.
     pub(super) fn difference(&self, sound: &BTreeMap<ObjectKey, u64>) -> Option<String> {
         let held = self.informer.lister().list();
         let held: BTreeMap<_, _> = held.iter().map(|it| (told::key(&**it), told::version(&**it))).collect();
@@ -90,7 +92,7 @@ impl<T: TestObject> HandlerSet<T> {
         None
     }
 
-    /// How much was told.
+    /// Returns the number of events that handlers received.
     pub(super) fn told(&self) -> u64 {
         self.watchers.iter().map(|(_, notes)| notes.log().len() as u64).sum()
     }

@@ -1,4 +1,4 @@
-//! The user's hand: what it writes is so at once, and stands in the history.
+//! User operations on the server, recorded in the history.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::version_of;
 pub(super) struct ObjectWriter {
     pub(super) scene: FaultyServer,
     pub(super) history: Arc<History>,
-    /// What paths begin with.
+    /// Prefix of request paths.
     group: &'static str,
     plural: &'static str,
     writes: u64,
@@ -29,13 +29,13 @@ impl ObjectWriter {
         self.history.is_present(&ObjectKey::namespaced(namespace, name))
     }
 
-    /// Creates an object or changes it, to be filed under this value and to be this long.
+    /// Creates or changes an object, with this index value and this size.
     pub(super) fn put(&mut self, namespace: &str, name: &str, value: &str, bulk: usize) {
         self.writes += 1;
         let data = json!({ "value": value, "write": self.writes.to_string(), "bulk": "x".repeat(bulk) });
         let path = self.path(namespace, name);
         if self.scene.object(&path).is_some_and(|it| it["data"].is_number()) {
-            // What was spoilt is nothing that a patch could be merged into.
+            // A patch cannot be merged into an undecodable object.
             self.scene.overwrite_unchecked(&path, |object| object["data"] = json!({}));
             self.history.wrote(namespace, name, &self.scene.object(&path).expect("it is there"));
         }
@@ -43,7 +43,7 @@ impl ObjectWriter {
         self.history.wrote(namespace, name, &written);
     }
 
-    /// Makes an object of it that cannot be decoded.
+    /// Makes an object undecodable.
     pub(super) fn spoil(&self, namespace: &str, name: &str) {
         let path = self.path(namespace, name);
         self.scene.overwrite_unchecked(&path, |object| object["data"] = json!(7));
@@ -56,7 +56,7 @@ impl ObjectWriter {
         self.history.deleted(namespace, name, self.latest());
     }
 
-    /// Does something that takes every object away, one after the other.
+    /// Performs an operation that deletes all objects one after the other.
     pub(super) fn lose_all(&self, how: impl FnOnce(&FaultyServer)) {
         let before = self.latest();
         how(&self.scene);
@@ -72,12 +72,12 @@ impl ObjectWriter {
         self.history.restored(version);
     }
 
-    /// Every object there is.
+    /// Returns all objects.
     pub(super) fn all(&self) -> Vec<Value> {
         self.scene.all(&format!("{}/{}", self.group, self.plural))
     }
 
-    /// The version of the newest write.
+    /// Returns the version of the newest write.
     fn latest(&self) -> u64 {
         version_of(&self.scene.request(&Method::GET, "/api/v1/configmaps?limit=1", None).1)
     }

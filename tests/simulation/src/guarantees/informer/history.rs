@@ -1,4 +1,4 @@
-//! What the server went through, as its user wrote it.
+//! History of the server's objects, as the user wrote them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use windlass_object::ObjectKey;
 
 use super::version_of;
 
-/// Every state of every key.
+/// All states of all keys.
 #[derive(Debug, Default)]
 pub(super) struct History(Mutex<Eras>);
 
@@ -17,14 +17,14 @@ type States = BTreeMap<ObjectKey, BTreeMap<u64, State>>;
 
 #[derive(Debug, Default)]
 struct Eras {
-    /// Since the last restore, and before the backup that was restored.
+    /// States since the last restore, including those before its backup.
     current: States,
-    /// Until each restore, with the writes that it undid.
+    /// States until each restore, including the writes that it undid.
     past: Vec<States>,
 }
 
 impl Eras {
-    /// The states of a key in each era.
+    /// Returns the states of a key in each era.
     fn of<'a>(&'a self, key: &'a ObjectKey) -> impl Iterator<Item = &'a BTreeMap<u64, State>> {
         self.past.iter().chain([&self.current]).filter_map(move |states| states.get(key))
     }
@@ -40,7 +40,7 @@ struct State {
 enum Is {
     Sound,
     Spoilt,
-    /// It goes, at this version or soon after it.
+    /// Deleted at this version or soon after it.
     Going,
     Gone,
 }
@@ -62,7 +62,7 @@ impl History {
         self.push(namespace, name, version, State { uid: uid.unwrap_or_default(), is: Is::Gone });
     }
 
-    /// Between these versions it went; nobody knows at which.
+    /// Records a deletion at an unknown version between these versions.
     pub(super) fn went_between(&self, key: &ObjectKey, before: u64, after: u64) {
         let (namespace, name) = (key.namespace().unwrap_or_default(), key.name());
         let uid = self
@@ -75,7 +75,7 @@ impl History {
         self.push(namespace, name, after, State { uid, is: Is::Gone });
     }
 
-    /// The server is restored to its state at this version.
+    /// Records a restore of the server to its state at this version.
     pub(super) fn restored(&self, version: u64) {
         let mut eras = self.lock();
         let mut kept = eras.current.clone();
@@ -85,7 +85,7 @@ impl History {
         eras.past.push(before);
     }
 
-    /// The key whose state of this version the last restore undid.
+    /// Returns the key whose state of this version the last restore undid.
     pub(super) fn undone_at(&self, version: u64) -> Option<ObjectKey> {
         let eras = self.lock();
         let mut undone = eras.past.last()?.iter().filter(|(_, states)| states.contains_key(&version));
@@ -97,7 +97,7 @@ impl History {
         self.lock().current.entry(key).or_default().entry(version).or_insert(state);
     }
 
-    /// Key and identity of what is there now and can be decoded, with its version.
+    /// Returns key and UID of all existing decodable objects, with their versions.
     pub(super) fn present(&self) -> BTreeMap<(ObjectKey, String), u64> {
         let eras = self.lock();
         let latest = eras.current.iter().filter_map(|(key, states)| Some((key, states.last_key_value()?)));
@@ -111,49 +111,49 @@ impl History {
         latest.is_some_and(|(_, state)| state.is != Is::Gone)
     }
 
-    /// Whether the object with this identity is there and always could be read.
+    /// Returns whether the object with this UID exists and was always decodable.
     pub(super) fn was_always_sound(&self, key: &ObjectKey, uid: &str) -> bool {
         let eras = self.lock();
         let mut of_it = eras.of(key).flat_map(BTreeMap::values).filter(|it| it.uid == uid);
         of_it.all(|state| state.is == Is::Sound)
     }
 
-    /// Whether the server ever had this state and could be read then.
+    /// Returns whether the server ever had this state and it was decodable.
     pub(super) fn had(&self, key: &ObjectKey, uid: &str, version: u64) -> bool {
         let eras = self.lock();
         let mut states = eras.of(key).filter_map(|states| states.get(&version));
         states.any(|state| state.uid == uid && state.is == Is::Sound)
     }
 
-    /// Whether the object with this identity went at this version: no later than it is known to be gone, and after its
-    /// last state.
+    /// Returns whether the object with this UID can have been deleted at this version: after its last state, and no
+    /// later than it is known to be deleted.
     pub(super) fn went(&self, key: &ObjectKey, uid: &str, version: u64) -> bool {
         let eras = self.lock();
         let mut states = eras.of(key).filter_map(|states| states.range(version..).next());
         states.any(|(_, state)| state.uid == uid && matches!(state.is, Is::Going | Is::Gone))
     }
 
-    /// What could be read of this key at this version: the version of its state then.
+    /// Returns the version of the decodable state of a key at this version.
     pub(super) fn at(&self, key: &ObjectKey, version: u64) -> Option<u64> {
         let eras = self.lock();
         let (at, state) = eras.current.get(key)?.range(..=version).next_back()?;
         (state.is == Is::Sound).then_some(*at)
     }
 
-    /// Whether nobody knows what there was of this key at this version.
+    /// Returns whether the state of a key at this version is unknown.
     pub(super) fn is_in_doubt(&self, key: &ObjectKey, version: u64) -> bool {
         let eras = self.lock();
         let state = eras.current.get(key).and_then(|states| states.range(..=version).next_back());
         state.is_some_and(|(_, state)| state.is == Is::Going)
     }
 
-    /// Every key there ever was.
+    /// Returns all keys that ever existed.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
         self.lock().current.keys().cloned().collect()
     }
 
-    /// Whether the key was without a readable object at some time after this version. After a restore the order of
-    /// versions does not show it, and the answer is yes.
+    /// Returns whether the key had no decodable object at some time after this version. Always true after a restore,
+    /// because then the order of versions does not show it.
     pub(super) fn was_away_after(&self, key: &ObjectKey, version: u64) -> bool {
         let eras = self.lock();
         if !eras.past.is_empty() {

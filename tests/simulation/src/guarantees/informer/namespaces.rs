@@ -1,5 +1,5 @@
-//! One informer over a set of namespaces that grows and shrinks while faults, and roles that come and go, keep it from
-//! following some of them.
+//! One informer over a changing set of namespaces, while faults and changing roles prevent it from watching some of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,18 +21,18 @@ use super::{
 };
 use crate::guarantees::family::{Family, play};
 
-/// The simulations of an informer over a set of namespaces.
+/// Simulations of an informer over a set of namespaces.
 pub const FAMILY: Family = Family { name: "namespaces", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const NAMESPACES: [&str; 4] = ["default", "north", "south", "never"];
-/// Those that may be selected.
+/// Number of namespaces that can be selected.
 const SELECTABLE: usize = 3;
-/// In the set from the start.
+/// Initial set of namespaces.
 const FIRST: [&str; 2] = ["default", "north"];
-/// How long what is in a namespace that left may be there still: a moment.
+/// Maximum time for which objects of a removed namespace can stay in the cache.
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn draw(seed: u64) -> FaultPlan {
@@ -58,9 +58,9 @@ struct World {
     factory: InformerFactory,
     crowd: HandlerSet<ConfigMap>,
     metrics: Metrics,
-    /// Since when those are not selected that are not.
+    /// Time of removal of the namespaces that are not selected.
     left: BTreeMap<&'static str, Instant>,
-    /// Those that were selected all the time.
+    /// Namespaces that were always selected.
     stayed: BTreeSet<&'static str>,
 }
 
@@ -112,7 +112,7 @@ impl World {
             0..=3 if self.hand.is_there(namespace, name) => self.hand.delete(namespace, name),
             4..=5 => self.select(selectable),
             6..=7 => self.deselect(selectable),
-            // Both before the informer can look.
+            // Both changes before the informer can react.
             8 => {
                 self.deselect(selectable);
                 self.put(selectable, name);
@@ -173,7 +173,9 @@ impl World {
         let (lister, now) = (self.crowd.informer.lister(), self.env.now());
         for (namespace, since) in &self.left {
             let gone = now - *since < MOMENT || lister.namespace(namespace).is_empty();
-            self.crowd.judge.check(gone, || format!("{namespace} left long ago, and some of it is held"));
+            self.crowd
+                .judge
+                .check(gone, || format!("{namespace} was removed, but its objects are still cached"));
         }
     }
 
@@ -198,7 +200,7 @@ impl World {
         Ok(told)
     }
 
-    /// A right that is taken is named, costs nothing that is held, and holds up no other namespace.
+    /// Checks that a revoked permission is reported, removes no cached object, and delays no other namespace.
     async fn lose_a_right(&mut self) -> Result<(), String> {
         for namespace in FIRST {
             self.select(namespace);
@@ -212,11 +214,11 @@ impl World {
         self.env.sleep(CONVERGES).await;
         match self.crowd.informer.presence() {
             KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some(lost) => {}
-            other => return Err(format!("{lost} must not be read, and what is said is {other:?}")),
+            other => return Err(format!("reads of {lost} are denied, but the availability is {other:?}")),
         }
         let still = self.crowd.informer.lister().namespace(lost).len();
         if still != held {
-            return Err(format!("of {held} objects that must not be read any more {still} are held"));
+            return Err(format!("reads are denied: {still} of {held} cached objects remain"));
         }
         self.put(kept, "a");
         self.env.sleep(MOMENT).await;
@@ -224,13 +226,13 @@ impl World {
         let (version, held) =
             (self.hand.history.at(&key, u64::MAX), self.crowd.informer.lister().cached(&key));
         if held.map(|it| super::told::version(&*it)) != version {
-            return Err(format!("{kept} waits for {lost}, which must not be read"));
+            return Err(format!("{kept} waits for {lost}, whose reads are denied"));
         }
         self.rights.give_all_back();
         converge(&self.env, CONVERGES, || {
             let said = self.crowd.informer.presence();
             let still = (said != KindAvailability::Served)
-                .then(|| format!("everything may be read, {said:?} is said"));
+                .then(|| format!("all reads are permitted, but the availability is {said:?}"));
             self.difference().or(still)
         })
         .await
@@ -241,7 +243,8 @@ impl World {
         let others = sent.iter().find(|asked| {
             asked.resource == "configmaps" && !NAMESPACES[..SELECTABLE].contains(&asked.namespace.as_str())
         });
-        others.map_or(Ok(()), |asked| Err(format!("nobody selected what {} asks for", asked.line())))
+        others
+            .map_or(Ok(()), |asked| Err(format!("request outside the selected namespaces: {}", asked.line())))
     }
 
     fn difference(&self) -> Option<String> {

@@ -1,5 +1,5 @@
-//! One informer of a kind whose definition comes and goes, and that must not always be read; next to it one of a kind that
-//! is always there, which none of this concerns.
+//! One informer of a kind whose CRD is installed and removed and whose permissions are revoked at times, next to an
+//! informer of a kind that must not be affected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use super::{
 };
 use crate::guarantees::family::{Family, play};
 
-/// The simulations of an informer of a kind that is installed and removed.
+/// Simulations of an informer of a kind that is installed and removed.
 pub const FAMILY: Family = Family { name: "presence", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
-/// What holds up nobody is waited for no longer than this.
+/// Maximum wait for operations that must not be delayed.
 const MOMENT: Duration = Duration::from_secs(5);
 
 fn draw(seed: u64) -> FaultPlan {
@@ -48,9 +48,9 @@ fn run(plan: &FaultPlan) -> Result<u64, String> {
 }
 
 struct World {
-    /// Of the script and the server.
+    /// Env of the script and the server.
     env: Env,
-    /// Of the informers.
+    /// Env of the informers.
     process: Env,
     maps: ObjectWriter,
     widgets: ObjectWriter,
@@ -162,7 +162,7 @@ impl World {
         self.widgets.lose_all(|scene| scene.delete(DEFINITION));
     }
 
-    /// The definition goes while nobody can be told what goes with it.
+    /// Removes the CRD while the informer cannot observe the deletion of its objects.
     async fn undefine_unseen(&mut self) {
         self.widgets.scene.meddle(|asked| {
             let what = if asked.is_watch() { FaultAction::WatchClosed } else { FaultAction::Unavailable };
@@ -195,10 +195,10 @@ impl World {
             } else {
                 self.undefine_unseen().await;
             }
-            self.others_are_told("which are not served").await?;
+            self.check_other_kind_is_delivered("which are not served").await?;
             self.settle(&KindAvailability::Absent).await?;
             let waited = self.factory.wait_for_sync(Some(MOMENT)).await;
-            waited.map_err(|error| format!("what is not there holds up the rest: {error}"))?;
+            waited.map_err(|error| format!("a missing kind delays others: {error}"))?;
         }
         let told = self.of_widgets.told() + self.of_maps.told();
         self.factory.shutdown().await;
@@ -206,49 +206,50 @@ impl World {
         Ok(told)
     }
 
-    /// Until the cache is what the server is, and what is said of the kind is true.
+    /// Waits until the cache equals the server, and the reported availability is correct.
     async fn settle(&self, presence: &KindAvailability) -> Result<(), String> {
         converge(&self.env, CONVERGES, || {
             let said = self.of_widgets.informer.presence();
-            let false_word = (said != *presence).then(|| format!("{said:?} is said, not {presence:?}"));
+            let false_word =
+                (said != *presence).then(|| format!("the availability is {said:?}, not {presence:?}"));
             self.difference().or(false_word)
         })
         .await?;
         self.look()
     }
 
-    /// A right that is taken is named with the rule to add, and costs nothing that is held.
+    /// Checks that a revoked permission is reported with the rule to add, and removes no cached object.
     async fn lose_the_right(&mut self) -> Result<(), String> {
         let verb = *self.one_of(&[Verb::List, Verb::Watch]);
         self.rights.take(verb, "widgets", None);
         if verb == Verb::List {
-            // Whoever must not list is well as long as a watch continues from where it was.
+            // Without permission to list, the informer keeps working while a watch can be resumed.
             self.widgets.scene.meddle(|asked| {
                 (asked.is_watch() && asked.resource == "widgets").then_some(FaultAction::Expired)
             });
         }
         self.env.sleep(MAX_WATCH).await;
-        // A watch that is open ends with its time, or with its next event.
+        // An open watch ends at its timeout, or with its next event.
         let held = self.of_widgets.informer.lister().keys();
         self.env.sleep(CONVERGES).await;
         self.look()?;
         match self.of_widgets.informer.presence() {
             KindAvailability::Forbidden(denial)
                 if denial.verb == verb && denial.to_string().contains("widgets") => {}
-            other => return Err(format!("{verb:?} is not allowed, and what is said is {other:?}")),
+            other => return Err(format!("{verb:?} is denied, but the availability is {other:?}")),
         }
         let still = self.of_widgets.informer.lister().keys();
         if still != held {
-            return Err(format!("of {held:?}, which must not be read any more, {still:?} are held"));
+            return Err(format!("reads are denied: {still:?} of the cached {held:?} remain"));
         }
-        self.others_are_told("which must not be read").await?;
+        self.check_other_kind_is_delivered("which must not be read").await?;
         self.rights.give_all_back();
         self.widgets.scene.meddle(|_| None);
         self.settle(&KindAvailability::Served).await
     }
 
-    /// A failing watch slows nobody but itself: what is written of the other kind is held a moment later.
-    async fn others_are_told(&mut self, why: &str) -> Result<(), String> {
+    /// Checks that a failing watch delays no other kind: a write of the other kind is cached within [`MOMENT`].
+    async fn check_other_kind_is_delivered(&mut self, why: &str) -> Result<(), String> {
         self.maps.put("default", "a", "x", 0);
         self.env.sleep(MOMENT).await;
         let key = ObjectKey::namespaced("default", "a");

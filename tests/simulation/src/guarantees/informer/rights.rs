@@ -1,4 +1,4 @@
-//! A door before the API server that lets some requests in and others not, as roles do.
+//! A proxy in front of the API server that denies some requests, as roles do.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use windlass_informer::{
 };
 use windlass_object::{RawList, ResourceKind, Verb, wire};
 
-/// What must not be done: verb, resource, and the namespace if it is about one.
+/// A denied permission: verb, resource, and the namespace if it is limited to one.
 type Right = (Verb, String, Option<String>);
 
-/// The rights of whoever runs the informers. Clones are one.
+/// Permissions of the process that runs the informers. Clones share state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
     missing: Arc<Mutex<BTreeSet<Right>>>,
 }
 
-/// Sources that ask for rights first.
+/// Sources that check permissions first.
 struct Guarded {
     sources: ApiServerSources,
     rights: Rights,
@@ -41,7 +41,7 @@ impl Rights {
         self.lock().clear();
     }
 
-    /// The API server, as far as there are rights.
+    /// Returns the API server as a source with these permissions.
     pub(super) fn guard(&self, client: RawClient) -> Arc<dyn SourceProvider> {
         Arc::new(Guarded { sources: ApiServerSources::new(client), rights: self.clone() })
     }
@@ -68,7 +68,8 @@ impl Source {
         if !self.rights.lock().contains(&right) {
             return Ok(());
         }
-        let status = r#"{"status":"Failure","code":403,"reason":"Forbidden","message":"no role says so"}"#;
+        let status =
+            r#"{"status":"Failure","code":403,"reason":"Forbidden","message":"no role permits this"}"#;
         Err(RequestError::from_status(wire::status(403, status.as_bytes()), None))
     }
 }

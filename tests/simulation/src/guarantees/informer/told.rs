@@ -1,4 +1,4 @@
-//! What handlers are told, held against what the server went through and what the store holds.
+//! Compares the events of handlers with the history of the server and the content of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use windlass_testing::{FaultAction, FaultPlan};
 use super::history::History;
 use crate::guarantees::family::ON_PURPOSE;
 
-/// An object, as far as it is judged.
+/// The checked properties of an object.
 pub(super) trait TestObject: Resource + Send + Sync + 'static {
-    /// What it is filed under.
+    /// Returns its index values.
     fn values(&self) -> Vec<String>;
 
-    /// How much was put into it.
+    /// Returns the size of its data.
     fn bulk(&self) -> usize {
         0
     }
@@ -41,23 +41,23 @@ impl TestObject for DynamicObject {
     }
 }
 
-/// What is objected to, and what the store was like when it was last looked at.
+/// Violations, and the state of the store at the last check.
 pub(super) struct HandlerOracle<T: TestObject> {
     lister: Lister<T>,
-    /// What the server went through, if the store has to hold exactly what it was at the store's version.
+    /// History of the server, if the store must contain exactly the server's objects at the store's version.
     exact: Option<Arc<History>>,
-    /// Whether what is selected may change.
+    /// Whether the selection can change.
     deselects: bool,
-    /// How often the server is restored: the most epochs that the store begins.
+    /// Number of restores of the server: the maximum epoch of the store.
     restores: u64,
     index: Option<Index<T, String>>,
     objections: Mutex<Vec<String>>,
-    /// The newest epoch of the store, and its newest version in it.
+    /// Newest epoch of the store, and its newest version in that epoch.
     reached: Mutex<(u64, u64)>,
     late_index: Mutex<Option<Index<T, String>>>,
 }
 
-/// A handler that holds what it is told against everything.
+/// A handler that checks the events it receives.
 pub(super) struct CheckingHandler<T: TestObject> {
     name: String,
     history: Arc<History>,
@@ -67,7 +67,7 @@ pub(super) struct CheckingHandler<T: TestObject> {
     panics_every: Option<u64>,
 }
 
-/// What a handler was told.
+/// Record of the events of a handler.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) removed: AtomicBool,
@@ -76,29 +76,29 @@ pub(super) struct Notes {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// What is there, as far as the handler knows.
+    /// Objects that exist according to the events.
     known: BTreeMap<ObjectKey, (String, u64)>,
-    /// The version that must be passed, or reached again after an end that was inferred, by key.
+    /// Version that the next event must exceed, or equal after an inferred deletion, by key.
     floor: BTreeMap<ObjectKey, u64>,
-    /// Key and identity of everything that was ever told.
+    /// Key and UID of all objects that were ever reported.
     ever: BTreeSet<(ObjectKey, String)>,
-    /// What must be told before the handler is synced, if it is still there then.
+    /// Objects that must be reported before the handler is synced, if they still exist then.
     owed: BTreeSet<(ObjectKey, String)>,
-    /// What must be, whatever becomes of it.
+    /// Objects that must be reported in any case.
     owed_anyway: BTreeSet<(ObjectKey, String)>,
     log: Vec<String>,
-    /// The states of each key, without resyncs.
+    /// States of each key, without resyncs.
     paths: BTreeMap<ObjectKey, Vec<String>>,
-    /// The newest version of which it was told as a watch saw it.
+    /// Newest version that was reported as observed by a watch.
     seen: u64,
     panics: u64,
 }
 
-/// Whether a sound store holds, under these faults, what the server held at the store's version: nothing shows it older
-/// lists or other objects, or leaves out states.
+/// Returns whether a correct store contains exactly the server's objects at the store's version under these faults: no
+/// fault returns older lists or other objects, or omits states.
 pub(super) fn is_exact(plan: &FaultPlan) -> bool {
     let blurs = |what: &FaultAction| {
-        // The versions of a restored server are no order of its states.
+        // The versions of a restored server do not order its states.
         matches!(
             what,
             FaultAction::StaleReplica
@@ -110,7 +110,7 @@ pub(super) fn is_exact(plan: &FaultPlan) -> bool {
     !plan.faults.iter().any(|fault| blurs(&fault.what))
 }
 
-/// What an index contains.
+/// Returns the content of an index.
 fn filed<T: TestObject>(index: &Index<T, String>) -> BTreeMap<String, Vec<ObjectKey>> {
     index.values().into_iter().map(|value| (value.clone(), index.keys(&value))).collect()
 }
@@ -129,27 +129,27 @@ impl<T: TestObject> HandlerOracle<T> {
         }
     }
 
-    /// The store has to hold exactly what the server held at the store's version.
+    /// Requires the store to contain exactly the server's objects at the store's version.
     pub(super) fn exactly(self, history: &Arc<History>) -> Self {
         HandlerOracle { exact: Some(Arc::clone(history)), ..self }
     }
 
-    /// What is selected may change.
+    /// Permits changes of the selection.
     pub(super) fn deselects(self) -> Self {
         HandlerOracle { deselects: true, ..self }
     }
 
-    /// The server is restored this often.
+    /// Permits this many restores of the server.
     pub(super) fn with_restores(self, restores: u64) -> Self {
         HandlerOracle { restores, ..self }
     }
 
-    /// Whether all versions so far are of one epoch, so that their order is that of the writes.
+    /// Returns whether all versions so far belong to one epoch, so that they are in the order of the writes.
     fn orders_versions(&self) -> bool {
         self.restores == 0 || self.lister.progress().epoch == 0
     }
 
-    /// What is held is to be filed in this index.
+    /// Requires the cached objects to be in this index.
     pub(super) fn filed_in(self, index: Index<T, String>) -> Self {
         HandlerOracle { index: Some(index), ..self }
     }
@@ -160,7 +160,7 @@ impl<T: TestObject> HandlerOracle<T> {
         }
     }
 
-    /// The store's version only moves forward, and what an index files is what the store holds.
+    /// Checks that the store's version never decreases, and that indexes contain the objects of the store.
     pub(super) fn look(&self) {
         let progress = self.lister.progress();
         let now = progress.version.as_ref().and_then(number).unwrap_or_default();
@@ -172,7 +172,7 @@ impl<T: TestObject> HandlerOracle<T> {
         });
         let restores = self.restores;
         self.check(progress.epoch <= restores, || {
-            format!("the server went back {restores} times, the store says {}", progress.epoch)
+            format!("the server was restored {restores} times, the store is in epoch {}", progress.epoch)
         });
         *reached = (*reached).max((progress.epoch, now));
         drop(reached);
@@ -197,7 +197,7 @@ impl<T: TestObject> HandlerOracle<T> {
         }
     }
 
-    /// Up to which version the store holds what is where this key is.
+    /// Returns the version of the store in the namespace of this key.
     fn version_of(&self, key: &ObjectKey) -> Option<u64> {
         self.lister.progress().version_in(key.namespace()).and_then(number)
     }
@@ -214,7 +214,7 @@ impl<T: TestObject> HandlerOracle<T> {
         lock(&self.objections).first().map_or(Ok(()), |first| Err(first.clone()))
     }
 
-    /// The first index in which what is held of a key is not, or is under another value.
+    /// Returns the first index that lacks a cached object, or has it under another value.
     fn misfiled(&self, held: &T) -> Option<String> {
         let late = lock(&self.late_index).clone();
         let (key, expected) = (key(held), held.values());
@@ -243,7 +243,7 @@ impl<T: TestObject> CheckingHandler<T> {
         self.judge.check(holds, || format!("{}: {why}: {}", self.name, brief(event)));
     }
 
-    /// States come as the server produced them, each from the one before it.
+    /// Checks that each event follows from the previous state and has a state that the server produced.
     fn follows(&self, told: &mut Told, event: &Event<Arc<T>>) {
         let object = &**event.object();
         let (key, uid, now) = (key(object), uid(object), version(object));
@@ -253,32 +253,32 @@ impl<T: TestObject> CheckingHandler<T> {
         match event {
             Event::Added { .. } => {
                 self.check(known.is_none(), event, "added twice");
-                self.check(now >= floor || !ordered, event, "added in a state from before its end");
-                self.check(self.history.had(&key, &uid, now), event, "the server never had it so");
+                self.check(now >= floor || !ordered, event, "added in a state from before its deletion");
+                self.check(self.history.had(&key, &uid, now), event, "the server never had this state");
                 told.floor.insert(key.clone(), now);
                 told.known.insert(key.clone(), (uid.clone(), now));
             }
             Event::Updated { old, cause, .. } => {
                 let before = (self::uid(&**old), version(&**old));
-                self.check(known == Some(before.clone()), event, "not from what was told before");
-                self.check(before.0 == uid, event, "an update into another object");
+                self.check(known == Some(before.clone()), event, "old state is not the last reported one");
+                self.check(before.0 == uid, event, "the update has another UID");
                 let forward = now > before.1 || *cause == Cause::Resync && now == before.1;
-                self.check(forward || !ordered, event, "not forward");
-                self.check(self.history.had(&key, &uid, now), event, "the server never had it so");
+                self.check(forward || !ordered, event, "the version does not increase");
+                self.check(self.history.had(&key, &uid, now), event, "the server never had this state");
                 told.floor.insert(key.clone(), now);
                 told.known.insert(key.clone(), (uid.clone(), now));
             }
             Event::Deleted { observed, .. } => {
                 let of_it =
                     known.as_ref().is_some_and(|(known, at)| *known == uid && (now >= *at || !ordered));
-                self.check(of_it, event, "deleted, and not known before");
+                self.check(of_it, event, "deleted without being known");
                 let (had, went) = (self.history.had(&key, &uid, now), self.history.went(&key, &uid, now));
-                self.check(had || went, event, "the server never had it so");
+                self.check(had || went, event, "the server never had this state");
                 let deselected = event.cause() == Cause::Deselected;
                 self.check(!deselected || self.judge.deselects, event, "everything is selected");
                 let ended = went || deselected || self.history.was_away_after(&key, now);
-                self.check(ended || self.judge.exact.is_none(), event, "it never went");
-                // What could not be decoded for a while comes back as it was.
+                self.check(ended || self.judge.exact.is_none(), event, "it was never deleted");
+                // An object that could not be decoded for some time can reappear unchanged.
                 let floor = if *observed == DeletionEvidence::Seen { now + 1 } else { now };
                 told.floor.insert(key.clone(), floor);
                 told.known.remove(&key);
@@ -287,7 +287,7 @@ impl<T: TestObject> CheckingHandler<T> {
         told.ever.insert((key, uid));
     }
 
-    /// Who asked for every event is told them in the order in which they happened.
+    /// Records the state, and checks the order of events for handlers with `EveryEvent` delivery.
     fn notes_path(&self, told: &mut Told, event: &Event<Arc<T>>) {
         let (key, now) = (key(&**event.object()), version(&**event.object()));
         let (step, was_seen) = match event {
@@ -299,16 +299,16 @@ impl<T: TestObject> CheckingHandler<T> {
         told.paths.entry(key).or_default().push(step);
         let every = matches!(self.delivery, Delivery::EveryEvent { .. });
         if every && self.judge.exact.is_some() && was_seen && event.cause() == Cause::Watch {
-            self.check(now >= told.seen, event, "it happened before what was told before");
+            self.check(now >= told.seen, event, "it is older than an earlier event");
             told.seen = now;
         }
     }
 
-    /// The store holds it already, or something newer.
+    /// Checks that the store already contains this state or a newer one.
     fn is_held(&self, event: &Event<Arc<T>>) {
         self.judge.look();
         let (key, told) = (key(&**event.object()), version(&**event.object()));
-        // What has left the selection, or is not served, is of no version any more.
+        // Objects outside the selection, or of a kind that is not served, have no version.
         let listed = self.judge.lister.progress().has_listed(key.namespace().unwrap_or_default());
         let reached = self.judge.version_of(&key).is_some_and(|version| version >= told);
         let ordered = self.judge.orders_versions();
@@ -318,7 +318,7 @@ impl<T: TestObject> CheckingHandler<T> {
         if let Some(held) = &held {
             let misfiled = self.judge.misfiled(held);
             self.check(misfiled.is_none(), event, &misfiled.unwrap_or_default());
-            self.check(!quarantined, event, "it is both held and in quarantine");
+            self.check(!quarantined, event, "it is both cached and quarantined");
         }
         let held = held.map(|held| version(&*held));
         let holds = match (event, held) {
@@ -334,7 +334,7 @@ impl<T: TestObject> CheckingHandler<T> {
 
 impl<T: TestObject> Handler<Arc<T>> for CheckingHandler<T> {
     fn handle(&mut self, event: &Event<Arc<T>>) {
-        self.check(!self.notes.removed.load(Ordering::Relaxed), event, "told after it was removed");
+        self.check(!self.notes.removed.load(Ordering::Relaxed), event, "event after the handler was removed");
         self.is_held(event);
         let mut told = self.notes.lock();
         self.follows(&mut told, event);
@@ -350,18 +350,18 @@ impl<T: TestObject> Handler<Arc<T>> for CheckingHandler<T> {
 }
 
 impl Notes {
-    /// The server has these before the informer begins.
+    /// Adds objects that the server has before the informer starts.
     pub(super) fn owes(&self, those: BTreeSet<(ObjectKey, String)>) {
         self.lock().owed = those;
     }
 
-    /// The store holds these before the handler comes.
+    /// Adds objects that the store contains before the handler is added.
     pub(super) fn owes_anyway(&self, those: BTreeSet<(ObjectKey, String)>) {
         self.lock().owed_anyway = those;
     }
 
-    /// What was to be told by the time the handler is synced, and was not. `can_be_read` is asked about those that the
-    /// informer did not hold.
+    /// Returns the objects that should have been reported before the handler was synced. `can_be_read` is called for
+    /// objects that the informer did not contain.
     pub(super) fn still_owed(&self, can_be_read: impl Fn(&ObjectKey, &str) -> bool) -> Vec<ObjectKey> {
         let told = self.lock();
         let owed = told.owed.iter().filter(|(key, uid)| can_be_read(key, uid)).chain(&told.owed_anyway);
@@ -376,7 +376,7 @@ impl Notes {
         self.lock().log.clone()
     }
 
-    /// The states that were told of each key, without resyncs.
+    /// Returns the reported states of each key, without resyncs.
     pub(super) fn paths(&self) -> BTreeMap<ObjectKey, Vec<String>> {
         self.lock().paths.clone()
     }

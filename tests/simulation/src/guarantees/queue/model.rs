@@ -1,4 +1,4 @@
-//! What the queue should be, slow and plain.
+//! Reference model of the queue: slow and simple.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,50 +8,51 @@ use windlass_workqueue::Priority;
 
 pub(super) type Key = u8;
 
-/// Whose turn it should be.
+/// Order of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// That of the key that has waited longest.
+    /// The key that has waited longest.
     Plain,
-    /// That of the key with the highest priority, and now and then that of one that has waited long.
+    /// The key with the highest priority, and periodically an aged key.
     Priorities,
-    /// That of one tenant and then the other.
+    /// Tenants in turn.
     Tenants,
 }
 
-/// How long a key waits before it may claim a turn.
+/// Time until a waiting key counts as aged.
 const AGED: Duration = Duration::from_secs(10);
-/// How many turns an aged key may have to wait for: every eighth is one of the aged, and a few keys may be before it.
+/// Maximum number of other keys that can be dequeued before an aged key: every eighth is an aged key, and a few keys
+/// can precede it.
 const TURNS: u64 = 64;
 
-/// The keys, as they should be.
+/// Expected state of all keys.
 #[derive(Debug)]
 pub(super) struct Model {
     order: Order,
     keys: BTreeMap<Key, State>,
     shut_down: bool,
-    /// The tenant of the last turns, and how many in a row it had while the other waited.
+    /// Last tenant, and the number of its consecutive keys while the other tenant waited.
     turns: (&'static str, u32),
 }
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Since when it waits to be handed out.
+    /// Time since which it is ready.
     waits: Option<Instant>,
-    /// How urgently it waits, or will wait when who holds it lets go.
+    /// Priority with which it waits, or will wait when its holder releases it.
     priority: Option<Priority>,
-    /// When it was raised last: then it went behind keys that may be younger, and age no faster.
+    /// Last increase of the priority: it moved the key behind keys that can be younger, and does not speed up aging.
     raised: Option<Instant>,
-    /// How many turns others had since it has aged.
+    /// Number of other keys that were dequeued since it aged.
     passed_over: u64,
     held: bool,
     /// Whether it was added while it was held.
     again: bool,
-    /// When it comes due, and whether that is an appointment.
+    /// Due time, and whether it is an appointment.
     delayed: Option<(Instant, bool)>,
 }
 
-/// Whose key it is.
+/// Returns the tenant of a key.
 pub(super) fn tenant(key: Key) -> &'static str {
     if key < 5 { "many" } else { "few" }
 }
@@ -71,7 +72,7 @@ impl Model {
             return;
         }
         let state = self.keys.entry(key).or_default();
-        // The run that a retry was for is brought forward, and is as urgent as the retry was.
+        // The reconcile of a pending retry is moved forward, with the priority of the retry.
         let retry = state.delayed.take_if(|(_, appointment)| !*appointment);
         self.enqueue(now, key, priority.max(retry.map_or(priority, |_| Priority::NORMAL)));
     }
@@ -103,7 +104,7 @@ impl Model {
         self.keys.values_mut().for_each(|state| state.delayed = None);
     }
 
-    /// A worker was handed this key: whether that is to be objected to.
+    /// Records that a worker dequeued this key. Returns a violation of the order.
     pub(super) fn taken(&mut self, now: Instant, key: Key) -> Option<String> {
         self.promote(now);
         let state = self.keys.entry(key).or_default();
@@ -111,8 +112,8 @@ impl Model {
         let waits = state.waits.take();
         (state.passed_over, state.priority, state.raised) = (0, None, None);
         match (held, waits) {
-            (true, _) => Some(format!("{key} is in the hands of two workers")),
-            (_, None) => Some(format!("nobody asked for {key}, or not for now")),
+            (true, _) => Some(format!("{key} is held by two workers")),
+            (_, None) => Some(format!("{key} was dequeued without being due")),
             (_, Some(since)) => match self.order {
                 Order::Plain => self.came_before_another(key, since),
                 Order::Priorities => self.passes_over(now),
@@ -124,10 +125,10 @@ impl Model {
     fn came_before_another(&self, key: Key, since: Instant) -> Option<String> {
         let first = self.keys.values().filter_map(|state| state.waits).min();
         let before = first.is_some_and(|first| first < since);
-        before.then(|| format!("{key} came before one that has waited longer"))
+        before.then(|| format!("{key} was dequeued before a key that waited longer"))
     }
 
-    /// Nobody starves.
+    /// Checks that no key starves.
     fn passes_over(&mut self, now: Instant) -> Option<String> {
         for state in self.keys.values_mut() {
             let ages = state.raised.max(state.waits).filter(|_| state.waits.is_some());
@@ -159,20 +160,20 @@ impl Model {
         }
     }
 
-    /// How many keys are ready to be handed out.
+    /// Returns the number of keys that are ready.
     pub(super) fn ready(&mut self, now: Instant) -> usize {
         self.promote(now);
         self.keys.values().filter(|state| state.waits.is_some()).count()
     }
 
-    /// How long the key that has waited longest has done so.
+    /// Returns the longest waiting time of a ready key.
     pub(super) fn waits(&mut self, now: Instant) -> Duration {
         self.promote(now);
         let first = self.keys.values().filter_map(|state| state.waits).min();
         first.map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// The keys that are queued, delayed or held.
+    /// Returns the keys that are queued, delayed or held.
     pub(super) fn left(&self) -> Vec<Key> {
         let busy = |state: &State| state.held || state.waits.is_some() || state.delayed.is_some();
         self.keys.iter().filter(|(_, state)| busy(state)).map(|(key, _)| *key).collect()
