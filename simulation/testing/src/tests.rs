@@ -299,7 +299,7 @@ fn process_that_faults_prevent_from_stopping_is_not_reported() {
     let lost = lost.from(Duration::from_millis(29_990)).for_resource("leases");
     let cases = [
         (Habit::Sound, 1, vec![], "ends"),
-        (Habit::Sound, 1, vec![delayed], "gave up after 2"),
+        (Habit::Sound, 1, vec![delayed], "did not stop within 2"),
         (Habit::Sound, 1, vec![lost], "the lease could not be released"),
         (Habit::Slow, 2, vec![], "aborted by a second signal"),
     ];
@@ -320,7 +320,7 @@ fn process_that_does_not_stop_without_faults_is_reported() {
         let Err(Violation::Ended { error, .. }) = terminated(Habit::Slow, 1, faults) else {
             panic!("not found")
         };
-        assert!(error.contains("gave up after"), "{error}");
+        assert!(error.contains("did not stop within"), "{error}");
     }
 }
 

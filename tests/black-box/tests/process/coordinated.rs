@@ -171,7 +171,7 @@ async fn process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_a
         let status = asked.ask_during(handed_over(&mut older, &one)).await?;
         ensure!(status.code() == Some(1), "it ended with {status}");
         let log = std::fs::read_to_string(one.log())?;
-        let said = "kube-system/windlass was handed over to older, whom the API server's coordinator prefers";
+        let said = "kube-system/windlass was handed off to older, which the API server's coordinator prefers";
         ensure!(log.contains(said), "the log does not say why:\n{log}");
         ensure!(two.exited().is_none(), "who stands by is not concerned");
 

@@ -209,7 +209,7 @@ async fn over_tls_a_token_is_shown_and_whoever_lacks_one_or_a_right_is_told_what
         ensure!(told.starts_with("never seen: no cache of this controller"), "{told}");
         let table: [(&[&str], &str); 4] = [
             (&[&https, &reader], "--certificate-authority"),
-            (&[&https, skip], "does not know who asks (401)"),
+            (&[&https, skip], "(401): the token is missing or unknown"),
             (&[&https, skip, &stranger], "nonResourceURLs: [\"/debug/*\"]"),
             (&[&http, &reader], "no token is sent"),
         ];
