@@ -1,15 +1,15 @@
-//! The Endpoints controller: for each Service, the addresses of the pods it selects.
+//! The Endpoints controller: maintains the addresses of the pods that each Service selects.
 //!
-//! Watches Services, pods and Endpoints; writes Endpoints. A Service without a selector, or with an external name, is
-//! left to whoever writes its Endpoints. Without a Service there are no Endpoints: they are deleted, whoever made
-//! them, also those left over from a time when nobody watched.
+//! Watches Services, pods and Endpoints; writes Endpoints. The controller ignores Services without a selector or with
+//! an external name, because other clients write their Endpoints. It deletes Endpoints without a Service, regardless of
+//! their creator. At its start it also deletes those that remained while no controller was running.
 //!
-//! Of Endpoints only deletions are acted on, so what somebody else writes into them stays until the Service or one of
-//! its pods changes. A key that fails 15 times in a row is dropped until then as well.
+//! Of the events of Endpoints it processes only deletions, so a change by another client stays until the Service or one
+//! of its pods changes. A key that fails 15 times in a row is also dropped until then.
 //!
-//! Refuses to write what changes nothing: both sides are packed and sorted before they are compared. Refuses to act on
-//! not knowing: the runtime withholds keys whose Service or Endpoints cannot be decoded, and the addresses of such pods
-//! stay as they are.
+//! It sends no write without a change: both sides are packed and sorted before they are compared. It does not act on
+//! incomplete data: the runtime withholds keys whose Service or Endpoints are undecodable, and the addresses of
+//! undecodable pods are kept.
 
 mod addresses;
 mod apply;
@@ -41,10 +41,10 @@ use crate::ControllerOptions;
 use crate::shared::LOOK_AGAIN;
 use crate::shared::pods;
 
-/// After how many failures in a row a Service is dropped until its next change: the last pause is 82 s.
+/// Consecutive failures after which a Service is dropped until its next change: the last backoff is 82 s.
 const MAX_RETRIES: u32 = 15;
 
-/// The annotation on Endpoints that old leader elections used as their lock. No Service goes with those.
+/// Annotation on Endpoints that old leader elections used as their lock. They have no Service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// The Endpoints controller.
@@ -65,7 +65,7 @@ impl EndpointsController {
         api: &EndpointsApi<'_>,
     ) -> Result<Outcome, ReconcileError> {
         let Some(selector) = plan::selector(service) else { return Ok(Outcome::Done) };
-        // In this order a pod that cannot be decoded any more is in one of the two at least.
+        // In this order, a pod that becomes undecodable is in at least one of the two lists.
         let pods = self.pods.select(key.namespace(), &LabelSelector::from_map(selector));
         let unreadable = self.pods.undecodable();
         let trigger_time = self.trigger_times().observe(key, service, &pods);
@@ -73,7 +73,7 @@ impl EndpointsController {
         let kept = undecodable_pods::kept(current.as_deref(), &unreadable);
         api.apply(service, plan::plan(service, &pods, &kept, current.as_deref(), trigger_time)).await?;
         self.trigger_times().carried_out(key);
-        // Nobody is told when such a pod goes, or turns out to be selected no more.
+        // No event reports that such a pod was deleted or is no longer selected.
         Ok(if kept.is_empty() { Outcome::Done } else { Outcome::RequeueAfter(LOOK_AGAIN) })
     }
 
@@ -84,7 +84,7 @@ impl EndpointsController {
     }
 
     fn trigger_times(&self) -> MutexGuard<'_, TriggerTimes> {
-        // A panic while it was held left it whole: every change is a single insertion or removal.
+        // The map is consistent after a panic, because each change is one insertion or removal.
         self.trigger_times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,7 +100,7 @@ impl Controller for EndpointsController {
     fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {
         setup.workers(options.concurrent_endpoint_syncs);
         setup.max_retries(Some(MAX_RETRIES));
-        // Pods decide the addresses, so some may lie outside the cluster's own range.
+        // Addresses are IPs of pods, so they can be outside of the cluster's own range.
         let writer = setup.writer::<Endpoints>().create().update().delete();
         let writer = writer.subresource("restricted", Verb::Create).build();
 
@@ -126,7 +126,7 @@ impl Controller for EndpointsController {
         }
     }
 
-    /// Endpoints whose Service was deleted while nobody watched bring no event of their own.
+    /// Enqueues Endpoints whose Service was deleted while no controller was running: there is no event for them.
     fn started(&self, queue: &Enqueuer) {
         self.endpoints.list().iter().filter(|endpoints| !is_lock(endpoints)).for_each(|endpoints| {
             queue.add(ObjectKey::of(&endpoints.metadata));
@@ -138,7 +138,7 @@ fn is_lock(endpoints: &Endpoints) -> bool {
     endpoints.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(LEADER))
 }
 
-/// Enqueues the Services a change of a pod concerns, after the period in which several such changes become one write.
+/// Enqueues the Services that an event of a pod affects, after the batch period.
 fn enqueue_services(
     event: &Event<Arc<Pod>>,
     services: &Lister<Service>,
@@ -155,8 +155,8 @@ fn enqueue_services(
     }
 }
 
-/// Deleted Endpoints are made again if their Service is still there. If it is not there yet, its own arrival will see
-/// to them; if it is no more, they were meant to go.
+/// Enqueues deleted Endpoints if their Service exists, to create them again. If the Service is not in the cache yet,
+/// its own event enqueues it. If it was deleted, its Endpoints must be deleted too.
 fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &Lister<Service>, queue: &Enqueuer) {
     if let Event::Deleted { last, .. } = event {
         let key = ObjectKey::of(&last.metadata);

@@ -1,4 +1,4 @@
-//! The built-in controllers: one folder each; siblings never import each other.
+//! The built-in controllers. Each has its own folder, and controllers do not import each other.
 //!
 //! | controller | keeps | reads | writes |
 //! |---|---|---|---|
@@ -6,11 +6,11 @@
 //! | [`ReplicationControllerController`] | the same for ReplicationControllers | ReplicationControllers, pods | pods, status of ReplicationControllers |
 //! | [`EndpointsController`] | the addresses of a Service's pods | Services, pods, Endpoints | Endpoints |
 //!
-//! Each controller's file opens with what it watches, writes and promises. What it decides is pure and apart from the
-//! requests that follow from it; what several of them need is in `shared`.
+//! The module documentation of each controller lists its watches, its writes and its guarantees. Decisions are pure
+//! functions, separate from the requests. Code that several controllers need is in `shared`.
 //!
-//! Names, texts and numbers are those of kube-controller-manager, so that either can take over from the other without
-//! a write.
+//! Names, messages and numbers are those of kube-controller-manager, so that either program can take over from the
+//! other without a write.
 
 mod endpoints;
 mod replicaset;
@@ -27,26 +27,27 @@ pub use crate::endpoints::EndpointsController;
 pub use crate::replicaset::ReplicaSetController;
 pub use crate::replication::ReplicationControllerController;
 
-/// What users may set about the controllers.
+/// Settings of the controllers.
 ///
-/// Five syncs of a kind at once keep a client of 20 requests a second busy; more of them mostly wait for it.
+/// Five concurrent syncs of a kind saturate a client with 20 requests per second; more would mostly wait for the rate
+/// limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
-    /// How many ReplicaSets are synced at the same time. Default 5.
+    /// Number of ReplicaSets that are synced concurrently. Default 5.
     pub concurrent_replicaset_syncs: usize,
-    /// How many ReplicationControllers are synced at the same time. Default 5.
+    /// Number of ReplicationControllers that are synced concurrently. Default 5.
     pub concurrent_rc_syncs: usize,
-    /// How many Services have their Endpoints synced at the same time. Default 5.
+    /// Number of Services whose Endpoints are synced concurrently. Default 5.
     pub concurrent_endpoint_syncs: usize,
-    /// How long to wait after a change of a pod, so that several become one write of Endpoints. Default zero: the
-    /// network learns of every change at once, at the price of more writes.
+    /// Delay after a change of a pod, which merges several changes into one write of Endpoints. Default zero: each
+    /// change is written immediately, at the cost of more writes.
     pub endpoint_updates_batch_period: Duration,
-    /// Whether the status of a ReplicaSet says how many of its pods are on their way out
-    /// (`DeploymentReplicaSetTerminatingReplicas` upstream). Default true, as there: Deployments may wait for them. When
-    /// false, a number written before is taken away.
+    /// Whether the status of a ReplicaSet contains the number of terminating pods
+    /// (`DeploymentReplicaSetTerminatingReplicas` upstream). Default true, as upstream: Deployments can wait for them.
+    /// If false, an earlier number is removed.
     pub terminating_replicas: bool,
-    /// Whether pods with a lower `controller.kubernetes.io/pod-deletion-cost` are given up first (`PodDeletionCost`
-    /// upstream). Default true, as there.
+    /// Whether pods with a lower `controller.kubernetes.io/pod-deletion-cost` are deleted first (`PodDeletionCost`
+    /// upstream). Default true, as upstream.
     pub pod_deletion_cost: bool,
 }
 
@@ -63,7 +64,7 @@ impl Default for ControllerOptions {
     }
 }
 
-/// Every controller, to be registered with a manager. Whether one runs is the manager's to say.
+/// Returns the registrations of all controllers. The manager decides which of them run.
 pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
     vec![
         Registration::with::<ReplicaSetController>(options.clone()),

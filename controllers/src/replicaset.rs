@@ -1,11 +1,11 @@
-//! The ReplicaSet controller: as many pods as a ReplicaSet wants.
+//! The ReplicaSet controller: maintains the desired number of pods.
 //!
-//! Watches ReplicaSets and pods. Writes pods (created from the template, deleted, adopted, released) and the status
-//! of ReplicaSets. A sync creates or deletes 500 pods at most, and none while the cache has yet to show what the
-//! previous one did. Which pods go first is [`crate::shared::deletion_ranking`]; all else that a ReplicaSet shares with a
-//! ReplicationController is [`crate::shared::replica_sync`].
+//! Watches ReplicaSets and pods. Writes pods (creates from the template, deletes, adopts, releases) and the status of
+//! ReplicaSets. A sync creates or deletes at most 500 pods, and none until the cache reflects the writes of the
+//! previous sync. [`crate::shared::deletion_ranking`] chooses the pods to delete. [`crate::shared::replica_sync`]
+//! contains the code that ReplicaSets and ReplicationControllers share.
 //!
-//! Refuses to touch pods controlled by anybody else, and any pod while its ReplicaSet is being deleted.
+//! It never changes pods of another controller, nor any pod while its ReplicaSet is being deleted.
 
 mod status;
 #[cfg(test)]
@@ -74,7 +74,7 @@ impl ReplicaOwner for ReplicaSet {
         self.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or_default()
     }
 
-    /// The ReplicaSets of one Deployment are the steps of its rollout.
+    /// The ReplicaSets of one Deployment are a group.
     fn sibling_group(&self) -> Option<String> {
         controller_of(&self.metadata).map(|controller| controller.uid.clone())
     }

@@ -1,8 +1,9 @@
-//! The ReplicationController controller: ReplicaSets as they were before they had expressions in their selector.
+//! The ReplicationController controller. Its selectors have no expressions; otherwise it equals the ReplicaSet
+//! controller.
 //!
-//! Watches ReplicationControllers and pods, and writes as the ReplicaSet controller does: both are
-//! [`crate::shared::replica_sync`]. The status has no field for pods on their way out, and no two
-//! ReplicationControllers stand in for each other.
+//! Watches ReplicationControllers and pods, and writes like the ReplicaSet controller: both use
+//! [`crate::shared::replica_sync`]. The status has no field for terminating pods, and ReplicationControllers have no
+//! sibling groups.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -54,7 +55,7 @@ impl ReplicaOwner for ReplicationController {
         self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
     }
 
-    /// A missing selector selects nothing. API servers fill it in from the template.
+    /// A missing selector selects nothing. API servers set it from the template.
     fn selector(&self) -> Result<LabelSelector, SelectorError> {
         let selector = self.spec.as_ref().and_then(|spec| spec.selector.as_ref());
         Ok(selector.map_or_else(LabelSelector::nothing, LabelSelector::from_map))

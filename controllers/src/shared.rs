@@ -1,4 +1,4 @@
-//! What several controllers need. A module here knows no controller; controllers know it.
+//! Code that several controllers need. These modules do not depend on a controller.
 
 pub(crate) mod adoption;
 pub(crate) mod api_errors;
@@ -19,6 +19,6 @@ pub(crate) mod withheld;
 #[cfg(test)]
 pub(crate) mod fixtures;
 
-/// How often a controller looks for an object that cannot be decoded: no event says that such an object is gone. A look
-/// reads memory only, and the object waits for a person, so seconds do not count.
+/// Interval for checking an undecodable object, because its deletion causes no event. A check reads only memory, and
+/// the object needs a manual fix, so a delay of seconds is acceptable.
 pub(crate) const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Whole controllers against an API server in the process, in virtual time.
+//! Tests of whole controllers with an API server in the process, in virtual time.
 
 mod declarations;
 mod endpoints;

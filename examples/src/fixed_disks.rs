@@ -1,16 +1,16 @@
-//! Gives a disk to every Service that asks for one: the controller of [`leaky_disks`](crate::leaky_disks), repaired.
+//! The fixed version of [`leaky_disks`](crate::leaky_disks): provides a disk for each Service that requests one.
 //!
-//! The name of the disk follows from the name of the Service, and the disk is applied instead of created. Whoever comes
-//! after a crash does the same writes again, and they change nothing.
+//! The controller derives the name of the disk from the name of the Service, and applies the disk instead of creating
+//! it. The next process after a crash repeats the same writes, and they change nothing.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::ResourceExt;
 use serde_json::json;
 use windlass::prelude::*;
 
-/// The annotation by which a Service asks for a disk of some size.
+/// Annotation with which a Service requests a disk; its value is the size.
 pub const WANTED: &str = "example.com/disk";
-/// The annotation that tells the name of the disk.
+/// Annotation that the controller sets to the name of the disk.
 pub const GIVEN: &str = "example.com/disk-name";
 
 /// The controller.
@@ -40,10 +40,10 @@ impl Controller for DiskController {
             return Ok(Outcome::Done);
         }
         self.disk.apply(cx, &disk_for(key, size)?).await?;
-        let tell = |service: &mut Service| {
+        let record_name = |service: &mut Service| {
             service.annotations_mut().insert(GIVEN.to_owned(), key.name().to_owned());
         };
-        self.service.patch(cx, &service, tell).await?;
+        self.service.patch(cx, &service, record_name).await?;
         Ok(Outcome::Done)
     }
 }
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// What users do: every minute a Service asks for a disk, three times.
+    /// Script: creates three Services that request disks, one per minute.
     async fn three_ask_for_disks(cluster: Cluster) {
         cluster.run([Registration::of::<DiskController>()]);
         for name in ["web", "shop", "mail"] {

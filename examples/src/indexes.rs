@@ -1,8 +1,8 @@
-//! Indexes: restarts Deployments when settings change that they use.
+//! Indexes: restarts Deployments when a ConfigMap that they use changes.
 //!
-//! A Deployment names the ConfigMaps that its pods read. Which Deployments read a given one is the question the other
-//! way round, and an index answers it without looking at every Deployment: it is kept up to date as objects change, and
-//! reading it waits for nobody. A Deployment that reads no ConfigMap keeps its pods: it gets no annotation.
+//! A Deployment names the ConfigMaps that its pods read. An index finds the Deployments that read a given ConfigMap
+//! without a scan of all Deployments. The informer updates the index when objects change, and reads do not block. A
+//! Deployment that reads no ConfigMap gets no annotation, and its pods are not restarted.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -11,7 +11,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use windlass::prelude::*;
 
-/// The annotation of a pod template that changes with the settings, and so restarts the pods.
+/// Pod template annotation with a hash of the settings. A changed value restarts the pods.
 pub const SETTINGS: &str = "example.com/settings";
 
 /// The controller.
@@ -43,18 +43,18 @@ impl Controller for Restarter {
         for map in &used {
             settings.extend(self.settings.get(map)?);
         }
-        let wanted = fingerprint(settings.iter().map(|map| map.data.clone().unwrap_or_default()));
+        let hash = fingerprint(settings.iter().map(|map| map.data.clone().unwrap_or_default()));
         let restart = |deployment: &mut Deployment| {
             let template = &mut deployment.spec.get_or_insert_default().template;
             let annotations = &mut template.metadata.get_or_insert_default().annotations;
-            annotations.get_or_insert_default().insert(SETTINGS.to_owned(), wanted);
+            annotations.get_or_insert_default().insert(SETTINGS.to_owned(), hash);
         };
         self.deployment.patch(cx, &deployment, restart).await?;
         Ok(Outcome::Done)
     }
 }
 
-/// The keys of the ConfigMaps that a Deployment's pods read: in whole as variables, or as files.
+/// Returns the keys of the ConfigMaps that a Deployment's pods read with `envFrom` or as volumes.
 fn settings_of(deployment: &Deployment) -> Vec<ObjectKey> {
     let namespace = deployment.metadata.namespace.as_deref();
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
@@ -68,7 +68,7 @@ fn settings_of(deployment: &Deployment) -> Vec<ObjectKey> {
     names.into_iter().map(|name| ObjectKey::new(namespace, name)).collect()
 }
 
-/// A number that changes with what it is made of.
+/// Returns a hash of all parts in hexadecimal.
 fn fingerprint(parts: impl Iterator<Item: Hash>) -> String {
     let mut hasher = DefaultHasher::new();
     parts.for_each(|part| part.hash(&mut hasher));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn deployment_is_found_by_every_configmap_it_reads_and_once_by_each() {
+    fn deployment_is_indexed_once_by_each_configmap() {
         let of = |reads: &[&str]| settings_of(&deployment("web", reads));
         assert_eq!(of(&[]), []);
         assert_eq!(
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[windlass::simulation(crashes = all, caches = [Deployment, ConfigMap])]
-    async fn who_uses_the_settings_is_restarted_when_they_change_and_nobody_else(cluster: Cluster) {
+    async fn deployment_restarts_only_when_its_settings_change(cluster: Cluster) {
         cluster.run([Registration::of::<Restarter>()]);
         for map in [settings("colors", "red"), settings("sizes", "-")] {
             cluster.create(&map).await;
@@ -136,13 +136,13 @@ mod tests {
             cluster.create(&deployment).await;
         }
         let both = |now: &Snapshot| ["web", "mail"].iter().all(|name| restarted_for(now, name).is_some());
-        cluster.eventually("both know their settings", both).await;
+        cluster.eventually("both have the annotation", both).await;
         cluster.settle().await;
         let before = cluster.snapshot();
 
         let maps = cluster.api::<ConfigMap>();
         let blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
-        maps.patch("colors", &PatchParams::default(), &blue).await.expect("it is there");
+        maps.patch("colors", &PatchParams::default(), &blue).await.expect("the ConfigMap exists");
         let web = restarted_for(&before, "web");
         cluster.eventually("web is restarted", |now| restarted_for(now, "web") != web).await;
         assert_eq!(restarted_for(&cluster.snapshot(), "mail"), restarted_for(&before, "mail"));
@@ -158,7 +158,7 @@ mod tests {
 
         let maps = cluster.api::<ConfigMap>();
         let to_blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
-        maps.patch("colors", &PatchParams::default(), &to_blue).await.expect("it is there");
+        maps.patch("colors", &PatchParams::default(), &to_blue).await.expect("the ConfigMap exists");
         let blue = fingerprint([settings("colors", "blue").data].into_iter().flatten());
         cluster.eventually("web runs in blue", |now| restarted_for(now, "web") == Some(blue.clone())).await;
     }

@@ -1,17 +1,18 @@
-//! Gives a disk to every Service that asks for one, and has a bug.
+//! Provides a disk for each Service that requests one, and has a bug.
 //!
-//! A Service asks by an annotation, `example.com/disk: 1Gi`, and is told the name of its disk by another. That takes
-//! two writes. A process that dies between them has made a disk that nobody knows of: the next one makes another, and
-//! the first is never used, never deleted, and paid for. No test that runs the controller on a healthy cluster shows it.
+//! A Service requests a disk with the annotation `example.com/disk: 1Gi`. The controller records the name of the disk
+//! in a second annotation. That takes two writes. If the process dies between them, no object refers to the new disk:
+//! the next process creates another disk, and the first one is never used and never deleted. No test on a healthy
+//! cluster finds this bug.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::ResourceExt;
 use serde_json::json;
 use windlass::prelude::*;
 
-/// The annotation by which a Service asks for a disk of some size.
+/// Annotation with which a Service requests a disk; its value is the size.
 pub const WANTED: &str = "example.com/disk";
-/// The annotation that tells the name of the disk.
+/// Annotation that the controller sets to the name of the disk.
 pub const GIVEN: &str = "example.com/disk-name";
 
 /// The controller.
@@ -42,12 +43,12 @@ impl Controller for DiskKeeper {
         }
         let disk = self.disk.create(cx, &disk_for(key, size)?).await?;
 
-        // The bug: of a process that dies here, nobody learns the disk's name.
+        // The bug: if the process dies here, the name of the disk is lost.
 
-        let tell = |service: &mut Service| {
+        let record_name = |service: &mut Service| {
             service.annotations_mut().insert(GIVEN.to_owned(), disk.name_any());
         };
-        self.service.patch(cx, &service, tell).await?;
+        self.service.patch(cx, &service, record_name).await?;
         Ok(Outcome::Done)
     }
 }
@@ -70,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// What users do: every minute a Service asks for a disk, three times.
+    /// Script: creates three Services that request disks, one per minute.
     async fn three_ask_for_disks(cluster: Cluster) {
         cluster.run([Registration::of::<DiskKeeper>()]);
         for name in ["web", "shop", "mail"] {
@@ -87,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn without_faults_nothing_seems_wrong() {
-        let report = Simulation::of(1).run(three_ask_for_disks).expect("no oracle objects");
+    fn run_without_faults_finds_no_violation() {
+        let report = Simulation::of(1).run(three_ask_for_disks).expect("no check reports a violation");
         assert_eq!(report.writes, 6);
     }
 
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn random_faults_find_it_too_and_are_reduced_to_those_that_matter() {
+    fn random_faults_find_leak_and_plan_is_reduced() {
         let simulation = Simulation::of(1).minutes(3).faults(Faults::all());
         let failure = random_plans(&simulation, 200, three_ask_for_disks).expect_err("the bug is found");
         assert!(matches!(failure.flaw, Violation::CreatedTwice { .. }), "{failure}");
@@ -111,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn plan_that_was_printed_shows_it_again() {
-        // Pasted from what a run above printed. Once the bug is fixed, this demands that it stays so.
+    fn printed_plan_reproduces_failure() {
+        // Pasted from the output of a failed run. After a fix the assertion is inverted, to prevent a regression.
         let plan = FaultPlan::from_json(
             r##"{"seed": 1, "faults": [
     {"from_ms":0,"until_ms":0,"what":{"CrashAtWrite":{"write":1,"after_effect":true}}}

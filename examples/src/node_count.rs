@@ -1,4 +1,4 @@
-//! A runnable: counts the Nodes on every replica, leading or not.
+//! A runnable that counts the Nodes on every replica, whether or not the replica leads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

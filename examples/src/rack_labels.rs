@@ -1,7 +1,8 @@
-//! Polling: labels Nodes with the rack that they stand in, which only an inventory knows.
+//! Polling: labels each Node with its rack, which an external inventory reports.
 //!
-//! No API server tells when a machine moves, so the controller asks the inventory every minute. The answer is a cache like
-//! any other: workers wait for the first one, and a key is queued when its value appears, changes or vanishes.
+//! The API server sends no event when a machine moves, so the controller polls the inventory every minute. The result
+//! is a cache like any other: workers wait for the first result, and a key is enqueued when its value appears, changes
+//! or disappears.
 
 use std::collections::BTreeMap;
 use std::future::{Ready, ready};
@@ -48,7 +49,7 @@ impl Controller for RackLabels {
     }
 }
 
-/// The inventory of a data center. A real one is asked over the network.
+/// Inventory of a data center, in memory. A real inventory is queried over the network.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     state: Arc<Mutex<State>>,
@@ -61,7 +62,7 @@ struct State {
 }
 
 impl Inventory {
-    /// Puts the machine of a Node into a rack, or out of all.
+    /// Moves the machine of a Node to a rack, or removes it from all racks.
     pub fn place(&self, node: &str, rack: Option<&str>) {
         self.change(|state| match rack {
             Some(rack) => drop(state.racks.insert(ObjectKey::cluster(node), rack.to_owned())),
@@ -69,12 +70,12 @@ impl Inventory {
         });
     }
 
-    /// Has it answer with an error, or not any more.
+    /// Makes [`racks`](Self::racks) fail while `is_down` is true.
     pub fn fail(&self, is_down: bool) {
         self.change(|state| state.is_down = is_down);
     }
 
-    /// The rack of each Node.
+    /// Returns the rack of each Node.
     pub fn racks(self) -> Ready<Result<BTreeMap<ObjectKey, String>, io::Error>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         ready(match state.is_down {
@@ -95,12 +96,12 @@ mod tests {
 
     use super::*;
 
-    fn labelled(now: &Snapshot, name: &str) -> Option<String> {
+    fn rack_of(now: &Snapshot, name: &str) -> Option<String> {
         now.get::<Node>(name)?.labels().get(RACK).cloned()
     }
 
-    /// What the data center does: it sets machines up, moves and removes them, while the cluster runs.
-    async fn machines_come_and_move_and_go(cluster: Cluster) {
+    /// Script: adds, moves and removes machines while the cluster runs.
+    async fn machines_are_added_moved_and_removed(cluster: Cluster) {
         let inventory = Inventory::default();
         inventory.place("n1", Some("r1"));
         cluster.run([Registration::with::<RackLabels>(inventory.clone())]);
@@ -108,7 +109,7 @@ mod tests {
             cluster.create(&object::<Node>(json!({ "metadata": { "name": name } }))).await;
         }
         let is_in = |name: &'static str, rack: &'static str| {
-            move |now: &Snapshot| labelled(now, name).as_deref() == Some(rack)
+            move |now: &Snapshot| rack_of(now, name).as_deref() == Some(rack)
         };
         cluster.eventually("n1 is in its rack", is_in("n1", "r1")).await;
 
@@ -122,16 +123,16 @@ mod tests {
         cluster.eventually("n2 is in its rack", is_in("n2", "r1")).await;
 
         inventory.place("n2", None);
-        cluster.eventually("n2 is in no rack", |now| labelled(now, "n2").is_none()).await;
+        cluster.eventually("n2 is in no rack", |now| rack_of(now, "n2").is_none()).await;
     }
 
     #[windlass::simulation(crashes = all)]
     async fn labels_are_right_after_a_crash_at_any_write(cluster: Cluster) {
-        machines_come_and_move_and_go(cluster).await;
+        machines_are_added_moved_and_removed(cluster).await;
     }
 
     #[windlass::simulation(minutes = 10, faults = all, plans = 5, resources = ["nodes"], caches = [Node])]
     async fn labels_are_right_after_random_faults(cluster: Cluster) {
-        machines_come_and_move_and_go(cluster).await;
+        machines_are_added_moved_and_removed(cluster).await;
     }
 }

@@ -1,11 +1,12 @@
 //! Several kinds: a `Site` is a Deployment, a Service and an entry in a directory that all namespaces share.
 //!
-//! What it owns is found by owner references, and deleted with it by the cluster. The directory lies in another
-//! namespace, where no owner reference reaches, so a finalizer holds the Site until its entry is taken out. What became
-//! of it all is told in the Site's status, and changes of the status alone wake nobody.
+//! The controller finds the Deployment and the Service by owner reference, and the cluster deletes them with their
+//! owner. The directory is in another namespace, which owner references cannot cross, so a finalizer blocks the
+//! deletion of the Site until its entry is removed. The status of the Site reports the result. A predicate drops events
+//! that change only the status.
 //!
-//! `desired` describes what there is to be, as functions of the Site, which are tested without a cluster. The rest of this
-//! file sends requests.
+//! `desired` computes the desired objects from the Site in pure functions, which are tested without a cluster. The rest
+//! of this file sends requests.
 
 mod desired;
 
@@ -17,23 +18,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::prelude::*;
 
-/// What is wanted of a site.
+/// Desired state of a site.
 #[derive(Clone, Debug, PartialEq, Eq, CustomResource, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Site", namespaced, status = "SiteStatus")]
 pub struct SiteSpec {
-    /// What serves the site.
+    /// Container image that serves the site.
     pub image: String,
-    /// How often.
+    /// Number of replicas.
     pub replicas: i32,
 }
 
-/// What became of it.
+/// Observed state of a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SiteStatus {
-    /// How many replicas answer.
+    /// Number of ready replicas.
     pub ready_replicas: i32,
-    /// Which generation of the spec this is about.
+    /// Generation of the spec that this status describes.
     pub observed_generation: i64,
 }
 
@@ -41,9 +42,9 @@ pub struct SiteStatus {
 pub const DIRECTORY_NAMESPACE: &str = "kube-public";
 /// The name of the directory, a ConfigMap with one line for each site.
 pub const DIRECTORY: &str = "sites";
-/// The annotation that pauses a Site: what stands stays, and so does a Site that is deleted meanwhile, until it goes.
+/// Annotation that pauses a Site. Its children stay unchanged, and its deletion waits until the annotation is removed.
 pub const PAUSED: &str = "example.com/paused";
-/// What holds a Site until its line is taken out.
+/// Finalizer that blocks the deletion of a Site until its entry in the directory is removed.
 pub const FINALIZER: &str = "example.com/directory";
 
 /// The controller.
@@ -104,7 +105,7 @@ impl SiteController {
         if present.and_then(|present| present.data.as_ref()?.get(&line).cloned()) == address {
             return Ok(());
         }
-        // Every site manages its own line, so that none removes the line of another.
+        // A field manager per site, so that an apply cannot remove the line of another site.
         let manager = PatchParams::apply(&format!("site-{}", site.uid().unwrap_or_default())).force();
         let entry = Patch::Apply(desired::entry(line, address));
         cx.api::<ConfigMap>(&directory).patch(DIRECTORY, &manager, &entry).await?;

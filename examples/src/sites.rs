@@ -1,7 +1,8 @@
-//! Its own kind: a `Site` is a Deployment, a Service and an entry in the DNS.
+//! Custom resource: a `Site` is a Deployment, a Service and a DNS entry.
 //!
-//! Deployment and Service are owned: applied, found by their owner, and deleted with it by the cluster. The entry in the
-//! DNS is outside the cluster, so a finalizer holds the Site until it is removed. Conditions tell how far the site is.
+//! The Site owns the Deployment and the Service: the controller applies them and finds them by owner reference, and the
+//! cluster deletes them with the Site. The DNS entry is outside of the cluster, so a finalizer blocks the deletion of
+//! the Site until the entry is removed. The conditions report the progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Ready, ready};
@@ -18,32 +19,32 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use windlass::prelude::*;
 
-/// What is wanted of a site.
+/// Desired state of a site.
 #[derive(Clone, Debug, PartialEq, CustomResource, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Site", namespaced, status = "SiteStatus")]
 pub struct SiteSpec {
-    /// Under what name it is reached.
+    /// DNS name of the site.
     pub domain: String,
-    /// What serves it.
+    /// Container image that serves the site.
     pub image: String,
-    /// How often.
+    /// Number of replicas.
     pub replicas: i32,
 }
 
-/// How far it is.
+/// Observed state of a site.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SiteStatus {
-    /// How many replicas answer.
+    /// Number of ready replicas.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// `Ready`: whether all replicas answer.
+    /// Condition `Ready`: true if all replicas are ready.
     #[serde(default)]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// Conditions as the API server merges them: by type.
+/// Returns the schema of the conditions, a list map with the key `type`.
 fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -133,29 +134,29 @@ fn service_for(site: &Site) -> Service {
 }
 
 fn child<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).expect("the children of this file are well-formed")
+    serde_json::from_value(value).expect("the JSON literals in this file are valid objects")
 }
 
-/// A DNS. A real one is asked over the network.
+/// DNS provider, in memory. A real provider is called over the network.
 #[derive(Clone, Debug, Default)]
 pub struct Dns {
     domains: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 impl Dns {
-    /// Has a domain point at this cluster.
+    /// Creates or updates the entry of a domain, so that it points at this cluster.
     pub fn point(&self, domain: &str) -> Ready<Result<(), io::Error>> {
         *self.lock().entry(domain.to_owned()).or_default() += 1;
         ready(Ok(()))
     }
 
-    /// Removes a domain, when the returned future is polled.
+    /// Removes the entry of a domain when the returned future is polled.
     pub async fn remove(&self, domain: &str) -> Result<(), io::Error> {
         self.lock().remove(domain);
         Ok(())
     }
 
-    /// The domains that point at this cluster.
+    /// Returns the domains that point at this cluster.
     pub fn domains(&self) -> BTreeSet<String> {
         self.lock().keys().cloned().collect()
     }
@@ -178,7 +179,7 @@ mod tests {
         status.is_some_and(|it| it.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
     }
 
-    /// A site comes, gets ready, loses a child, and goes.
+    /// Script: a site is created, becomes ready, loses a child, and is deleted.
     async fn life_of_a_site(cluster: Cluster) {
         let dns = Dns::default();
         cluster.create(&Site::crd()).await;
@@ -197,13 +198,13 @@ mod tests {
         assert_eq!(dns.domains(), BTreeSet::from(["web.example.com".to_owned()]));
 
         deployments.delete("web", &DeleteParams::default()).await.expect("it exists");
-        let is_mended = |now: &Snapshot| now.get::<Deployment>("web").is_some() && !is_ready(now);
-        cluster.eventually("the Deployment is there again, and not ready", is_mended).await;
+        let is_recreated = |now: &Snapshot| now.get::<Deployment>("web").is_some() && !is_ready(now);
+        cluster.eventually("the Deployment exists again and is not ready", is_recreated).await;
 
         let sites = cluster.api::<Site>();
         sites.delete("web", &DeleteParams::default()).await.expect("it exists");
         cluster.eventually("the site is gone", |now| now.get::<Site>("web").is_none()).await;
-        assert!(dns.domains().is_empty(), "the finalizer saw to it");
+        assert!(dns.domains().is_empty(), "the finalizer removed the entry");
     }
 
     #[windlass::simulation(crashes = all)]

@@ -1,4 +1,4 @@
-//! One reconcile at a time: what a controller returns and sends, step by step.
+//! Reconciles one key at a time, and checks the result and the requests.
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
@@ -18,10 +18,10 @@ async fn disk_is_applied_before_the_service_names_it() {
     let web = ObjectKey::namespaced("default", "web");
     let first = bench.reconcile(&web).await;
     assert_eq!(first.result.expect("both writes succeed"), Outcome::Done);
-    let [disk, note] = &first.requests[..] else { panic!("{:?}", first.requests) };
+    let [disk, record] = &first.requests[..] else { panic!("{:?}", first.requests) };
     assert_eq!(disk.to_string(), "PATCH /api/v1/namespaces/default/persistentvolumeclaims/web");
-    assert_eq!(note.body["metadata"]["annotations"][GIVEN], "web");
+    assert_eq!(record.body["metadata"]["annotations"][GIVEN], "web");
 
     let second = bench.reconcile(&web).await;
-    assert!(second.requests.is_empty(), "nothing is left to do: {:?}", second.requests);
+    assert!(second.requests.is_empty(), "the second reconcile sends no request: {:?}", second.requests);
 }

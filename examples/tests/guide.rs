@@ -1,6 +1,6 @@
-//! Keeps the guides in step with the code: what they show is what is compiled and run here.
+//! Compares the Rust code blocks of the guides with the examples, which are compiled and run.
 
-/// Every page that shows Rust, with its name.
+/// Pages with Rust code blocks: name and text.
 const GUIDES: &[(&str, &str)] = &[
     ("README.md", include_str!("../../README.md")),
     ("docs/quick-start.md", include_str!("../../docs/quick-start.md")),
@@ -18,7 +18,7 @@ const SOURCES: &[&str] = &[
     include_str!("rights.rs"),
 ];
 
-/// The lines of every fenced block of Rust, those apart that documentation hides.
+/// Returns the lines of each fenced Rust block, without lines that rustdoc hides.
 fn blocks(text: &str) -> Vec<Vec<&str>> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().map(|line| line.trim_start().trim_start_matches("//!").trim());
@@ -26,7 +26,7 @@ fn blocks(text: &str) -> Vec<Vec<&str>> {
         let Some(language) = line.strip_prefix("```") else { continue };
         let block = lines.by_ref().take_while(|line| *line != "```");
         let shown = block.filter(|line| *line != "#" && !line.starts_with("# ")).collect();
-        // In documentation of Rust, a block without a language is Rust.
+        // In rustdoc, a block without a language is Rust.
         if language == "rust" || language == "no_run" || (language.is_empty() && text.starts_with("//!")) {
             blocks.push(shown);
         }
@@ -34,21 +34,21 @@ fn blocks(text: &str) -> Vec<Vec<&str>> {
     blocks
 }
 
-/// Whether the lines stand one after the other in `source`, however deeply indented. Blank lines do not count.
-fn stands_in(block: &[&str], source: &str) -> bool {
+/// Returns whether `source` contains the lines consecutively, regardless of indentation and blank lines.
+fn is_in(block: &[&str], source: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let block: Vec<&str> = block.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
     lines.windows(block.len()).any(|window| window == block)
 }
 
 #[test]
-fn every_block_of_the_guides_stands_in_an_example_that_is_run() {
+fn guide_code_blocks_match_tested_examples() {
     for (name, guide) in GUIDES {
         let blocks = blocks(guide);
-        assert!(blocks.len() >= 2, "{name} shows code: {}", blocks.len());
+        assert!(blocks.len() >= 2, "{name} has too few code blocks: {}", blocks.len());
         for block in blocks {
-            let found = SOURCES.iter().any(|source| stands_in(&block, source));
-            assert!(found, "{name}: in no example, change either:\n{}", block.join("\n"));
+            let found = SOURCES.iter().any(|source| is_in(&block, source));
+            assert!(found, "{name}: block is in no example; change either:\n{}", block.join("\n"));
         }
     }
 }

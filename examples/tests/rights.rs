@@ -1,4 +1,4 @@
-//! What a controller declares, held against what it does on a healthy cluster.
+//! Compares the declared permissions of a controller with its requests on a healthy cluster.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use windlass::testing::{check_permissions, client_of, object, server, unused_per
 use windlass_examples::fixed_disks::{DiskController, GIVEN, WANTED};
 
 #[tokio::test(start_paused = true)]
-async fn controller_does_what_it_declares_and_declares_what_it_does() {
+async fn declared_rules_match_sent_requests() {
     let env = Env::virtual_time(1);
     let server = server(&env);
     let services: Api<Service> = Api::default_namespaced(client_of(&server));
-    let keeper = Registration::of::<DiskController>();
+    let controller = Registration::of::<DiskController>();
     let script = async {
         let web = json!({
             "metadata": { "name": "web", "annotations": { WANTED: "1Gi" } },
             "spec": { "ports": [{ "port": 80 }] },
         });
         services.create(&PostParams::default(), &object(web)).await.expect("the name is free");
-        while !services.get("web").await.expect("it is there").annotations().contains_key(GIVEN) {
+        while !services.get("web").await.expect("the Service exists").annotations().contains_key(GIVEN) {
             env.sleep(Duration::from_secs(1)).await;
         }
     };
-    with_controllers(&env, &server, "disk-keeper", [keeper.clone()], script)
+    with_controllers(&env, &server, "disk-keeper", [controller.clone()], script)
         .await
-        .expect("it stops in order");
+        .expect("the controllers stop gracefully");
 
-    let declared = keeper.declaration(&env).expect("it can be set up").rules;
+    let declared = controller.declaration(&env).expect("setup succeeds").rules;
     check_permissions(&server, "disk-keeper", &declared).unwrap_or_else(|missing| panic!("{missing}"));
-    // Nothing happened that is worth an event; and this server sends a list as a stream, which is a watch.
+    // No event was recorded, and this server streams the initial list over a watch, so `list` was not used.
     let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
     let lists = Rule::new("", "services", [Verb::List]);
     assert_eq!(unused_permissions(&server, "disk-keeper", &declared), [events, lists]);

@@ -1,11 +1,11 @@
-//! `cargo xtask ci`: what a change must pass, in the order in which it is cheap to fail.
+//! `cargo xtask ci`: the checks that a change must pass, fastest first.
 
 use anyhow::Result;
 
 use crate::steps::Steps;
 use crate::{lint, test};
 
-/// Runs both halves, whatever the first says.
+/// Runs `lint` and `test`, even if the first fails.
 ///
 /// # Errors
 /// If either fails.

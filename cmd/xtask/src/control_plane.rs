@@ -1,8 +1,8 @@
-//! A real Kubernetes control plane to try things on: built, started, ended.
+//! Builds, starts and stops a real Kubernetes control plane for manual tests.
 //!
-//! `up` leaves one process behind, the keeper, which owns the plane as a test would; everything else
-//! hangs on it. `down` ends that process and no other: it is known by its id, its start time and the
-//! boot it belongs to, so an id that was given to a stranger since is never signalled.
+//! `up` leaves one process running, the keeper, which owns the control plane and all its processes. `down` stops only
+//! this process: the state file identifies it by process id, start time and boot, so a reused id of another process is
+//! never signalled.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader, Write};
@@ -18,13 +18,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use windlass_harness::{Assets, Binary, ControlPlane, ControlPlaneOptions, SUPPORTING_CONTROLLERS};
 
-/// What `up` tells the keeper once the plane is on record and the keeper may outlive it.
+/// Command from `up` that lets the keeper outlive it, after the state file is written.
 const STAY: &str = "stay";
 
-/// How long the keeper may take to end everything.
+/// Time limit for the keeper to stop all processes.
 const ENDING: Duration = Duration::from_secs(30);
 
-/// The arguments of `cargo xtask control-plane`.
+/// Arguments of `cargo xtask control-plane`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -33,36 +33,36 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Step {
-    /// Build the binaries that are missing, and say where they are.
+    /// Builds the missing binaries and prints their paths.
     Build,
-    /// Start a plane that stays, and print the path of its kubeconfig.
+    /// Starts a control plane in the background and prints the path of its kubeconfig.
     Up(UpOptions),
-    /// End the plane that `up` started.
+    /// Stops the control plane that `up` started.
     Down,
-    /// What stays: owns the plane until it is told to end.
+    /// Runs the keeper, which owns the control plane until it is stopped.
     #[command(hide = true)]
     Keep(UpOptions),
 }
 
 #[derive(Debug, Args)]
 struct UpOptions {
-    /// How many nodes kwok plays.
+    /// Number of nodes that kwok simulates.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
 
-    /// Which of upstream's own controllers run; `*` for all that upstream enables by default.
+    /// Names of the upstream controllers to run; `*` for all that upstream enables by default.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = SUPPORTING_CONTROLLERS.map(String::from))]
     upstream_controllers: Vec<String>,
 }
 
-/// The plane that is up, as the state file has it.
+/// The running control plane, as stored in the state file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     keeper: ProcessIdentity,
     kubeconfig: PathBuf,
 }
 
-/// A process that no other will ever be mistaken for.
+/// Unambiguous identity of a process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ProcessIdentity {
     pid: u32,
@@ -71,10 +71,10 @@ struct ProcessIdentity {
     boot: String,
 }
 
-/// Does what `arguments` ask for.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// When a binary cannot be built, a plane is up already, or one does not start or end.
+/// If a binary cannot be built, a control plane is already running, or one does not start or stop.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.step {
         Step::Build => build(),
@@ -98,17 +98,17 @@ fn up(wanted: &UpOptions) -> anyhow::Result<()> {
         && record.keeper.is_alive()
     {
         bail!(
-            "a control plane is up already, its kubeconfig is {}; end it with `cargo xtask control-plane down`",
+            "a control plane is already running with the kubeconfig {}; stop it with `cargo xtask control-plane down`",
             record.kubeconfig.display()
         );
     }
-    // Here, where its progress is seen.
+    // Built in this process, so that its progress is visible.
     let assets = Assets::ensure()?;
     let mut keeper = start_keeper(wanted, &state.keeper_log())?;
     let outcome = take_over(&mut keeper, &state);
     let kubeconfig = outcome.with_context(|| format!("see {}", state.keeper_log().display()))?;
     eprintln!("kubectl is {}", assets.path(Binary::Kubectl).display());
-    eprintln!("end the plane with `cargo xtask control-plane down`");
+    eprintln!("stop the control plane with `cargo xtask control-plane down`");
     println!("{}", kubeconfig.display());
     Ok(())
 }
@@ -124,7 +124,7 @@ fn start_keeper(wanted: &UpOptions, log: &Path) -> anyhow::Result<Child> {
     command.spawn().context("starting the keeper")
 }
 
-/// Waits for the keeper's plane and puts it on record; only then may the keeper stay.
+/// Waits until the keeper's control plane is running, writes the state file, and lets the keeper stay.
 fn take_over(keeper: &mut Child, state: &State) -> anyhow::Result<PathBuf> {
     let mut orders = keeper.stdin.take().context("the keeper has a pipe for orders")?;
     let reports = keeper.stdout.take().context("the keeper has a pipe for reports")?;
@@ -140,15 +140,15 @@ fn take_over(keeper: &mut Child, state: &State) -> anyhow::Result<PathBuf> {
 fn down() -> anyhow::Result<()> {
     let state = State::open()?;
     match state.read()? {
-        Some(record) if record.keeper.end()? => eprintln!("the control plane has ended"),
-        _ => eprintln!("no control plane is up"),
+        Some(record) if record.keeper.end()? => eprintln!("control plane stopped"),
+        _ => eprintln!("no control plane is running"),
     }
     state.remove()
 }
 
 #[tokio::main]
 async fn keep(wanted: UpOptions) -> anyhow::Result<()> {
-    // Away from the terminal, whose end must not be the plane's.
+    // A new session, so that closing the terminal does not stop the control plane.
     setsid().context("leaving the terminal's session")?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut orders = read_orders();
@@ -156,7 +156,7 @@ async fn keep(wanted: UpOptions) -> anyhow::Result<()> {
         ControlPlaneOptions::default().nodes(wanted.nodes).upstream_controllers(wanted.upstream_controllers);
     let plane = tokio::select! {
         biased;
-        // Whoever wanted it is gone; a start that is dropped leaves nothing behind.
+        // The `up` process has exited. Dropping a partial start removes its processes.
         _ = orders.recv() => return Ok(()),
         plane = ControlPlane::start(options) => plane?,
     };
@@ -167,19 +167,19 @@ async fn keep(wanted: UpOptions) -> anyhow::Result<()> {
     plane.stop().await
 }
 
-/// The lines of standard input. A thread reads them, and not the runtime, which would wait for a read
-/// that never ends before it lets the process go.
+/// Reads the lines of standard input. Uses a thread, because the runtime would wait for a blocked read when the process
+/// exits.
 fn read_orders() -> mpsc::UnboundedReceiver<String> {
     let (sender, orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let lines = std::io::stdin().lines().map_while(Result::ok);
-        // Nobody listens any more once the keeper stays.
+        // The receiver is dropped once the keeper stays.
         lines.for_each(|line| drop(sender.send(line)));
     });
     orders
 }
 
-/// The user's folder of state, held by one command at a time.
+/// The user's state folder, locked for one command at a time.
 struct State {
     folder: PathBuf,
     _lock: File,
@@ -190,13 +190,13 @@ impl State {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = set("XDG_STATE_HOME")
             .or_else(|| set("HOME").map(|home| home.join(".local/state")))
-            .context("neither XDG_STATE_HOME nor HOME says where the state folder is")?
+            .context("neither XDG_STATE_HOME nor HOME is set")?
             .join("windlass");
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let lock = File::create(folder.join("control-plane.lock"))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { folder, _lock: lock }),
-            Err(TryLockError::WouldBlock) => bail!("another `cargo xtask control-plane` is at work"),
+            Err(TryLockError::WouldBlock) => bail!("another `cargo xtask control-plane` is running"),
             Err(TryLockError::Error(error)) => Err(error.into()),
         }
     }
@@ -233,7 +233,7 @@ impl State {
 }
 
 impl ProcessIdentity {
-    /// The process that has the id `pid` now.
+    /// Returns the identity of the process with this id.
     fn of(pid: u32) -> anyhow::Result<Self> {
         let start_time = start_time(pid).with_context(|| format!("process {pid} has ended"))?;
         Ok(Self { pid, start_time, boot: boot()? })
@@ -243,10 +243,10 @@ impl ProcessIdentity {
         Self::of(self.pid).is_ok_and(|found| found == *self)
     }
 
-    /// Asks the process to end and waits until it has; `false` when it had ended already.
+    /// Stops the process and waits until it has exited. Returns `false` if it had exited before.
     fn end(&self) -> anyhow::Result<bool> {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).context("not a process id")?;
-        // The handle is taken before the look: if the process is the right one then, so is the handle.
+        // The handle is opened before the check: if the process is the right one then, so is the handle.
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(handle) => handle,
             Err(rustix::io::Errno::SRCH) => return Ok(false),
@@ -256,9 +256,9 @@ impl ProcessIdentity {
             return Ok(false);
         }
         pidfd_send_signal(&handle, Signal::TERM)?;
-        let asked = Instant::now();
+        let stopping_since = Instant::now();
         while self.is_alive() {
-            ensure!(asked.elapsed() < ENDING, "process {} still runs after {ENDING:?}", self.pid);
+            ensure!(stopping_since.elapsed() < ENDING, "process {} did not stop within {ENDING:?}", self.pid);
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(true)
@@ -269,14 +269,14 @@ fn boot() -> anyhow::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// When a process started, in clock ticks since boot; `None` when it has ended, reaped or not.
+/// Returns the start time of a process in clock ticks since boot; `None` if it has exited, reaped or not.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name comes in parentheses and may hold anything; the state is what follows it.
+    // The name is in parentheses and can contain any character. The state follows it.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
-    // The start time is the 22nd field of all, the 20th from the state on.
+    // The start time is field 22, and the 20th field from the state on.
     let start_time = fields.nth(18)?.parse().ok()?;
     (state != "Z").then_some(start_time)
 }
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ended_process_is_neither_alive_nor_signalled() {
+    fn exited_process_is_not_signalled() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let identity = ProcessIdentity::of(child.id()).unwrap();
         assert!(identity.is_alive());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn process_with_a_reused_id_is_left_alone() {
+    fn process_with_reused_id_is_not_signalled() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let stranger = ProcessIdentity::of(child.id()).unwrap();
         let recorded = ProcessIdentity { start_time: stranger.start_time - 1, ..stranger };
@@ -305,13 +305,13 @@ mod tests {
         let other_boot =
             ProcessIdentity { boot: "another".into(), ..ProcessIdentity::of(child.id()).unwrap() };
         assert!(!other_boot.end().unwrap());
-        assert!(child.try_wait().unwrap().is_none(), "a stranger was ended");
+        assert!(child.try_wait().unwrap().is_none(), "another process was stopped");
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     #[test]
-    fn right_process_is_ended_and_waited_for() {
+    fn matching_process_is_stopped_and_awaited() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         assert!(ProcessIdentity::of(child.id()).unwrap().end().unwrap());
         assert!(!child.wait().unwrap().success());

@@ -1,7 +1,7 @@
-//! cargo-deny: licences, sources, duplicates and known weaknesses of what we depend on.
+//! Runs cargo-deny: licenses, sources, duplicates and known vulnerabilities of the dependencies.
 //!
-//! The tool is compiled once, at a pinned version, into the user's cache. The database of advisories comes over the
-//! network; where there is none, everything else is still checked and the output says what was not.
+//! The tool is compiled once, at a pinned version, into the user's cache. The advisory database is fetched from the
+//! network; without a network the other checks still run, and the output names the missing one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,13 +10,13 @@ use anyhow::{Context as _, Result};
 
 use crate::workspace::{cache, cargo, must, root};
 
-/// The version that `deny.toml` is written for.
+/// Version for which `deny.toml` is written.
 const VERSION: &str = "0.20.2";
 
 /// Checks the dependency graph.
 ///
 /// # Errors
-/// If the tool cannot be had, or objects to something.
+/// If the tool cannot be installed, or reports a violation.
 pub(crate) fn check() -> Result<()> {
     let tool = tool()?;
     must(deny(&tool).args(["check", "bans", "licenses", "sources"]))?;
@@ -34,7 +34,7 @@ fn deny(tool: &Path) -> Command {
     command
 }
 
-/// The tool's path; compiled now if it is not there in this version.
+/// Returns the path of the tool. Compiles it first if this version is missing.
 fn tool() -> Result<PathBuf> {
     let folder = cache()?.join("tools").join(format!("cargo-deny-{VERSION}"));
     let path = folder.join("bin").join("cargo-deny");
@@ -42,7 +42,7 @@ fn tool() -> Result<PathBuf> {
         return Ok(path);
     }
     println!("compiling cargo-deny {VERSION}, once for this user (about a minute)");
-    // Unoptimised and without what only its own network access needs: it runs for two seconds.
+    // Unoptimized and without most network features: it runs for two seconds.
     let mut install = cargo();
     install.args([
         "install",
@@ -54,7 +54,7 @@ fn tool() -> Result<PathBuf> {
         "--no-default-features",
     ]);
     install.args(["--config", "profile.dev.debug=false", "--root"]).arg(&folder);
-    // Its own folder, so that the workspace's build output stays the workspace's.
+    // A separate folder, so that the build output of the workspace is not replaced.
     install.env_remove("CARGO_TARGET_DIR");
     must(&mut install)?;
     Ok(path)

@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: what reads bytes from outside, under libFuzzer.
+//! `cargo xtask fuzz`: fuzzes the parsers of external input with libFuzzer.
 //!
-//! Guarantees: the properties are those that `cargo test` holds against `tests/fuzz/corpus`; what they fail for is
-//! named as a file and told as a line that can be added there; nothing is written into the checkout.
+//! Guarantees: checks the same properties as `cargo test` with `tests/fuzz/corpus`. A failing input is stored in a file
+//! and printed as a line for the corpus. The checkout is not changed.
 //!
-//! It needs a nightly toolchain (`rustup toolchain install nightly`) and a C++ compiler, and nothing else.
+//! Needs only a nightly toolchain (`rustup toolchain install nightly`) and a C++ compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,26 +15,26 @@ use anyhow::{Context as _, Result, bail};
 use crate::measure::executable;
 use crate::workspace::{cache, must, nightly, root};
 
-/// How the compiler is told to leave marks for libFuzzer: which code was reached, and what was compared with what.
+/// Compiler flags for the coverage instrumentation of libFuzzer: reached code and compared values.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// What to fuzz, and for how long.
+/// Targets and duration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The properties, by the names of the files in `tests/fuzz/corpus`; all of them if none is named.
+    /// Names of the properties, which are the files in `tests/fuzz/corpus`; all if empty.
     targets: Vec<String>,
 
-    /// For how many seconds each.
+    /// Seconds per property.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
 }
 
-/// Builds the fuzzer and runs one property after the other.
+/// Builds the fuzzer and runs the properties one after the other.
 ///
 /// # Errors
-/// When the fuzzer cannot be built, or a property does not hold for some input.
+/// If the fuzzer cannot be built, or a property fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let targets = if arguments.targets.is_empty() { all()? } else { arguments.targets.clone() };
     let folder = cache()?.join("fuzz");
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Every property has a corpus.
+/// Returns all properties. Each has a corpus.
 fn all() -> Result<Vec<String>> {
     let corpus = root().join("tests/fuzz/corpus");
     let files = fs::read_dir(&corpus).with_context(|| format!("cannot read {}", corpus.display()))?;
@@ -64,7 +64,7 @@ fn all() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The target is named although it is the host's, so that build scripts are spared the marks.
+/// Builds the fuzzer. The host target is named explicitly, so that build scripts are not instrumented.
 fn build(target_folder: &Path) -> Result<PathBuf> {
     let mut build = nightly();
     build

@@ -1,8 +1,8 @@
-//! `cargo xtask describe`: the tables in `simulation/schema/src/tables`, made from upstream's own material.
+//! `cargo xtask describe`: generates the tables in `simulation/schema/src/tables` from upstream sources.
 //!
-//! Upstream's published descriptions say which resources and types there are; a small Go program that links upstream's
-//! scheme says what they do not: defaults, enumerations, and which fields are written when they are empty. What comes
-//! out is a function of the Kubernetes version that `tests/control-plane/go.mod` names, and of nothing else.
+//! Upstream's published OpenAPI and discovery documents contain the resources and types. A small Go program that links
+//! upstream's scheme adds defaults, enumerations, and the fields that are written when empty. The result depends only
+//! on the Kubernetes version in `tests/control-plane/go.mod`.
 
 mod resources;
 mod scheme;
@@ -18,26 +18,26 @@ use serde_json::Value;
 
 use crate::workspace::root;
 
-/// The arguments of `cargo xtask describe`.
+/// Arguments of `cargo xtask describe`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Write nothing; fail if the committed tables are not what would be written.
+    /// Writes nothing, and fails if the committed tables are outdated.
     #[arg(long)]
     check: bool,
 }
 
-/// A file of the tables, with its text.
+/// A file of the tables.
 struct Table {
-    /// Its path from the folder of the schemas' tables.
+    /// Path in the folder of the tables.
     name: &'static str,
     text: String,
 }
 
-/// Makes the tables, or looks whether they are current.
+/// Generates the tables, or checks that they are current.
 ///
 /// # Errors
-/// If Go or upstream's material cannot be had, if either says something that the tables have no words for, or if the
-/// committed tables turn out to be stale.
+/// If Go or the upstream sources are missing, if they contain an unknown construct, or if the committed tables are
+/// outdated.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let folder = root().join("simulation/schema/src/tables");
     for table in tables()? {
@@ -67,7 +67,7 @@ fn tables() -> Result<Vec<Table>> {
         Table { name: "types.txt", text: upstream.origin() + &types },
         Table { name: "discovery.json", text: resources::answers(&upstream, &resources)? },
         Table { name: "conditional.txt", text: upstream.origin() + &scheme::render(&facts) },
-        // Who reads it is no part of the schemas.
+        // For readers only; the schemas do not use it.
         Table {
             name: "../../../api_server/src/http/protobuf.txt",
             text: upstream.origin() + &wire::read(&upstream, &resources)?,
@@ -75,11 +75,11 @@ fn tables() -> Result<Vec<Table>> {
     ])
 }
 
-/// Upstream's material, as the Go module that builds the control plane pins it.
+/// Upstream sources of the version that the Go module of the control plane pins.
 struct Upstream {
-    /// The Go module of ours that requires it.
+    /// The Go module in this workspace that requires it.
     module: PathBuf,
-    /// The folder of `k8s.io/kubernetes`.
+    /// Folder of `k8s.io/kubernetes`.
     kubernetes: PathBuf,
     version: String,
 }
@@ -87,12 +87,12 @@ struct Upstream {
 impl Upstream {
     fn find() -> Result<Self> {
         let module = root().join("tests/control-plane");
-        let said = go(
+        let printed = go(
             &module,
             &["list", "-mod=readonly", "-m", "-f", "{{.Version}} {{.Dir}}", "k8s.io/kubernetes"],
         )?;
         let (version, folder) =
-            said.trim().split_once(' ').context("`go list -m` did not say where k8s.io/kubernetes lies")?;
+            printed.trim().split_once(' ').context("`go list -m` printed no folder of k8s.io/kubernetes")?;
         ensure!(
             !folder.is_empty(),
             "k8s.io/kubernetes is not downloaded: run `go mod download` in {}",
@@ -101,7 +101,7 @@ impl Upstream {
         Ok(Self { kubernetes: PathBuf::from(folder), version: version.to_owned(), module })
     }
 
-    /// What stands at the head of every table.
+    /// Returns the header of the tables.
     fn origin(&self) -> String {
         format!(
             "# Made by `cargo xtask describe`; do not edit. Derived from Kubernetes {}, which is\n\
@@ -117,11 +117,11 @@ impl Upstream {
     }
 }
 
-/// What `go` prints, called with those arguments in our module.
+/// Returns the output of `go` with these arguments, run in the module.
 fn go(module: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("go");
     command.args(arguments).current_dir(module);
-    // As the harness builds, so that what it has compiled is not compiled again.
+    // The same settings as in the harness, to reuse its build cache.
     command.env("CGO_ENABLED", "0").env("GOWORK", "off").env_remove("GOFLAGS");
     let output = command.output().context("cannot start go")?;
     ensure!(
@@ -133,12 +133,12 @@ fn go(module: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The member of `value` at `name`, which must be text.
+/// Returns the text member `name` of `value`.
 fn text<'a>(value: &'a Value, name: &str) -> Result<&'a str> {
     value.get(name).and_then(Value::as_str).with_context(|| format!("no {name} in {value}"))
 }
 
-/// The member of `value` at `name` as a list of text; empty if it is not there.
+/// Returns the member `name` of `value` as a list of text; empty if it is missing.
 fn texts(value: &Value, name: &str) -> Vec<String> {
     let items = value.get(name).and_then(Value::as_array).into_iter().flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()

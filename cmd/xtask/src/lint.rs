@@ -1,6 +1,6 @@
-//! `cargo xtask lint`: everything that can be said about the code without running it.
+//! `cargo xtask lint`: runs all static checks.
 //!
-//! Cheap steps come first. All of them run, whatever the others say.
+//! Fast steps come first. All steps run, even after a failure.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::steps::Steps;
 use crate::workspace::{cargo, must, root};
 use crate::{build_times, dependencies, tidy};
 
-/// Runs every check.
+/// Runs all checks.
 ///
 /// # Errors
 /// If any check fails.
@@ -29,7 +29,7 @@ fn clippy() -> Result<()> {
     must(clippy.args(["--", "--deny", "warnings"]))
 }
 
-/// Documentation that warns is wrong: a link that is broken, or leads to what readers cannot see.
+/// Builds the documentation and rejects warnings, such as broken or private links.
 fn documentation() -> Result<()> {
     let mut rustdoc = cargo();
     rustdoc.args(["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "--deny warnings");

@@ -1,6 +1,6 @@
-//! Every chore of this workspace as one command: one variant and one module per chore.
+//! Development tasks of this workspace, one subcommand and one module per task.
 
-// A chore's result is what it prints.
+// The output of a task is its result.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod build_times;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Every chore of this workspace, the same for people and for CI.
+/// Development tasks of this workspace, the same on developer machines and in CI.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -33,29 +33,29 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// A real Kubernetes control plane on this machine.
+    /// Builds, starts and stops a real Kubernetes control plane on this machine.
     ControlPlane(control_plane::Arguments),
-    /// Every test, on a real control plane where one is needed; builds what is missing first.
+    /// Runs all tests. Builds the control plane and the binary first if necessary.
     Test(test::Arguments),
-    /// Windlass and kube-controller-manager side by side: time, CPU and memory of scaling to 1,000 pods and back.
+    /// Compares windlass with kube-controller-manager: time, CPU and memory to scale to 1,000 pods and back.
     Measure(measure::Arguments),
-    /// One process under churn and faults on a real control plane, and whether what it holds grows.
+    /// Runs one process under churn and faults on a real control plane, and fails if its resource usage grows.
     Soak(soak::Arguments),
-    /// Crates and machine code in the production binary, its build time, and a check for growth.
+    /// Reports crates and machine code of the production binary and its build time, and checks for growth.
     BuildTimes(build_times::Arguments),
-    /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation, build size.
+    /// Runs all static checks: formatting, tidy, dependencies, clippy, documentation, build size.
     Lint,
-    /// The tables of built-in kinds in `simulation/schema`, made again from upstream's material.
+    /// Generates the tables of built-in kinds in `simulation/schema` from upstream sources.
     Describe(generate_schema::Arguments),
-    /// What reads bytes from outside, under libFuzzer; needs a nightly toolchain and a C++ compiler.
+    /// Fuzzes the parsers of external input with libFuzzer; needs a nightly toolchain and a C++ compiler.
     Fuzz(fuzz::Arguments),
-    /// What threads share, under an interpreter that objects to undefined behavior; needs a nightly toolchain.
+    /// Runs the tests of shared data structures under Miri; needs a nightly toolchain.
     Miri(miri::Arguments),
-    /// Defects in a copy of the workspace, and the tests that must find each of them.
+    /// Applies defects to a copy of the workspace and runs the tests that must find them.
     Mutants(mutants::Arguments),
-    /// The rules that clippy cannot express: module cycles, determinism, links, language.
+    /// Checks the rules that clippy cannot express: module cycles, determinism, links, language.
     Tidy(tidy::Arguments),
-    /// What a change must pass: `lint`, then `test`.
+    /// Runs `lint`, then `test`: the checks that a change must pass.
     Ci,
 }
 

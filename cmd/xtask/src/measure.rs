@@ -1,8 +1,8 @@
-//! `cargo xtask measure`: both controller managers side by side on planes of the same kind, both API servers, or a
-//! part of the runtime next to its peers.
+//! `cargo xtask measure`: compares the controller managers, the API servers, or a part of the runtime with their
+//! upstream counterparts.
 //!
-//! Guarantees: what is measured is built in release and from this checkout; builds are over before
-//! the first measurement begins.
+//! Guarantees: the measured programs are release builds of this checkout. All builds finish before the first
+//! measurement starts.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,38 +13,38 @@ use windlass_harness::Assets;
 
 use crate::workspace::{cargo, must};
 
-/// The package of the programs that measure.
+/// Package of the measurement programs.
 const PACKAGE: [&str; 4] = ["--locked", "--release", "--package", "windlass-black-box"];
 
-/// What to measure, and how often.
+/// Subject and number of rounds.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many rounds, each measuring both sides in turn.
+    /// Number of rounds; each measures both sides in turn.
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
 
-    /// What is compared with its counterpart upstream.
+    /// Component to compare with its upstream counterpart.
     #[arg(long, value_enum, default_value_t = What::Managers)]
     what: What,
 }
 
-/// What is compared with its counterpart upstream.
+/// Component to compare with its upstream counterpart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
-    /// The controller managers: times, CPU seconds and memory of one ReplicaSet's rise and fall.
+    /// The controller managers: times, CPU seconds and memory while one ReplicaSet is scaled up and down.
     Managers,
     /// The API servers: requests per second.
     Servers,
     /// The work queues: nanoseconds and allocations per key.
     Queue,
-    /// The shared informers: nanoseconds per event, and how long readers keep the writer waiting.
+    /// The shared informers: nanoseconds per event, and the time for which readers block the writer.
     Informer,
 }
 
-/// Builds everything, then prints what each side takes.
+/// Builds all programs, then prints the measurements.
 ///
 /// # Errors
-/// When something cannot be built, or a measurement fails.
+/// If a build or a measurement fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let rounds = arguments.rounds.to_string();
     match arguments.what {
@@ -64,43 +64,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// A part of the runtime next to its peers: needs Go, and no control plane.
+/// Compares a part of the runtime with its counterparts. Needs Go, but no control plane.
 fn beside_peers(name: &str, rounds: &str) -> Result<()> {
     let package = ["--locked", "--release", "--package", "windlass-benchmarks", "--bin", name];
     must(cargo().arg("run").args(package).args(["--", rounds]))
 }
 
-/// What cargo is told to do with one of the programs that measure, or soak.
+/// Returns the cargo command for a measurement or soak program.
 pub(crate) fn program(chore: &str, name: &str) -> Command {
     let mut command = cargo();
     command.arg(chore).args(PACKAGE).args(["--bin", name]);
     command
 }
 
-/// Builds windlass in release and returns where cargo has put it.
+/// Builds windlass in release mode and returns the path of the binary.
 ///
 /// # Errors
-/// When the build fails.
+/// If the build fails.
 pub(crate) fn build_windlass() -> Result<PathBuf> {
     let mut build = cargo();
     build.args(["build", "--locked", "--release", "--package", "windlass-controller-manager"]);
     executable(build.arg("--message-format=json-render-diagnostics"))
 }
 
-/// Builds and returns where cargo has put the last program.
+/// Runs a build and returns the path of the last program.
 ///
 /// # Errors
-/// When the build fails.
+/// If the build fails.
 pub(crate) fn executable(build: &mut Command) -> Result<PathBuf> {
     let output = build.stderr(Stdio::inherit()).output().context("cannot start cargo build")?;
     if !output.status.success() {
         bail!("cargo build failed ({})", output.status);
     }
-    let messages = String::from_utf8(output.stdout).context("cargo does not write UTF-8")?;
-    last_executable(&messages).context("cargo has built no program")
+    let messages = String::from_utf8(output.stdout).context("output of cargo build is not UTF-8")?;
+    last_executable(&messages).context("cargo build has built no program")
 }
 
-/// What is read of cargo's messages, one JSON object per line.
+/// Fields of cargo's messages, one JSON object per line.
 #[derive(Debug, Deserialize)]
 struct Message {
     executable: Option<PathBuf>,

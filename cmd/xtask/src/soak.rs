@@ -1,7 +1,7 @@
-//! `cargo xtask soak`: one process under churn and faults on a real control plane, and what it holds.
+//! `cargo xtask soak`: runs one process under churn and faults on a real control plane, and checks its resource usage.
 //!
-//! Guarantees: what runs is built in release and from this checkout, before the clock starts; it fails when memory,
-//! threads, open files or tasks grow.
+//! Guarantees: the process is a release build of this checkout, and is built before the clock starts. The command fails
+//! if memory, threads, open files or tasks grow.
 
 use anyhow::Result;
 use windlass_harness::Assets;
@@ -9,19 +9,19 @@ use windlass_harness::Assets;
 use crate::measure::{build_windlass, program};
 use crate::workspace::must;
 
-/// For how long.
+/// Duration of the run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many minutes of churn; it tells what grew in bytes for each object that was made. A quarter of an hour, several
-    /// thousand objects, shows a leak of a kilobyte for each.
+    /// Minutes of churn. Growth is reported in bytes per created object: in 15 minutes, with several thousand objects,
+    /// a leak of 1 KiB per object is detected.
     #[arg(long, default_value_t = 15, value_name = "MINUTES", value_parser = clap::value_parser!(u16).range(1..))]
     minutes: u16,
 }
 
-/// Builds everything, then churns.
+/// Builds all programs, then runs the churn.
 ///
 /// # Errors
-/// When something cannot be built or started, or grows.
+/// If a build or a start fails, or if the resource usage grows.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Assets::ensure()?;
     let windlass = build_windlass()?;

@@ -1,10 +1,10 @@
-//! A chore made of steps: each is announced, timed and reported, and one failure does not hide the next.
+//! A task of several steps. Each step is announced, timed and reported, and the next steps run after a failure.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Steps and how they ended, in order.
+/// Steps and their results, in order.
 #[derive(Debug)]
 pub(crate) struct Steps {
     chore: &'static str,
@@ -23,7 +23,7 @@ impl Steps {
         Self { chore, done: Vec::new() }
     }
 
-    /// Takes one step; a failure is printed now and counted in [`Steps::finish`].
+    /// Runs one step and returns whether it succeeded. A failure is printed and counted in [`Steps::finish`].
     pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) -> bool {
         println!("\n=== {}: {name}", self.chore);
         let started = Instant::now();
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_failure_does_not_hide_the_next_step() {
+    fn later_steps_run_after_failure() {
         let mut steps = Steps::of("chore");
         assert!(!steps.step("first", || bail!("broken")));
         assert!(steps.step("second", || Ok(())));

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: everything that can be run, set-up included.
+//! `cargo xtask test`: runs all tests, including their setup.
 //!
-//! Guarantees: builds what the tests need (the control plane, if it is not in the user's cache, and the binary under
-//! test) before the first of them starts; runs every test of the workspace, a failure notwithstanding, and without
-//! arguments the hunts of the mutated copy; a test that is ignored counts as a failure, since it proves nothing.
+//! Guarantees: builds the requirements of the tests (the control plane, if it is not in the user's cache, and the
+//! binary under test) before the first test starts. Runs all tests of the workspace even if some fail, and without
+//! arguments the hunts of the mutated copy. An ignored test counts as a failure.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
@@ -15,22 +15,22 @@ use crate::mutants;
 use crate::steps::Steps;
 use crate::workspace::{cargo, must};
 
-/// What to run.
+/// Selection of the tests.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to `cargo test`: packages (`-p windlass-env`), names of tests, `-- --nocapture`.
+    /// Arguments for `cargo test`: packages (`-p windlass-env`), names of tests, `-- --nocapture`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     rest: Vec<String>,
 }
 
-/// Sets up, tests, sums up.
+/// Builds the requirements, runs the tests, and prints a summary.
 ///
 /// # Errors
 /// If anything cannot be built, or a test fails or is ignored.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut steps = Steps::of("test");
     let mut ready = steps.step("control plane", || Assets::ensure().map(drop));
-    // A run of the whole workspace builds the binary next to its tests, with the same features, before any test starts.
+    // A run of the whole workspace builds the binary with the same features as its tests, before any test starts.
     if ready && names_packages(&arguments.rest) {
         ready = steps.step("binary", || {
             must(cargo().args(["build", "--locked", "-p", "windlass-controller-manager"]))
@@ -57,7 +57,7 @@ fn tests(arguments: &Arguments, tally: &mut TestTotals) -> Result<()> {
         command.args(&arguments.rest).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
     let output = child.stdout.take().context("cargo test has no output")?;
     for line in BufReader::new(output).lines() {
-        let line = line.context("cannot read what cargo test says")?;
+        let line = line.context("cannot read the output of cargo test")?;
         tally.read(&line);
         println!("{line}");
     }
@@ -74,7 +74,7 @@ fn names_packages(arguments: &[String]) -> bool {
     own.clone().any(|word| word.starts_with("-p") || word == "--package" || word.starts_with("--package="))
 }
 
-/// The sum of the result lines of all test programs.
+/// Sum of the result lines of all test programs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct TestTotals {
     programs: usize,
@@ -97,7 +97,7 @@ impl TestTotals {
     }
 }
 
-/// The number before a word, as in `12 passed`.
+/// Returns the number before a word, as in `12 passed`.
 fn count(counts: &str, word: &str) -> usize {
     let before = counts.split(word).next().unwrap_or_default();
     before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! What clippy cannot say about this workspace, said by a table of small rules.
+//! Rules about this workspace that clippy cannot express.
 //!
-//! Guarantees: every rule is a pure function of the files (and, for one, of what cargo says about the manifests) and
-//! is tested on a workspace that breaks it; findings come in one order, each with a path, a line and a remedy.
+//! Guarantees: each rule is a pure function of the files (one also of cargo's metadata) and is tested on a workspace
+//! that violates it. Findings are sorted, each with a path, a line and a remedy.
 
 mod code;
 mod diagram;
@@ -21,31 +21,31 @@ use anyhow::{Context as _, Result, bail};
 use graph::Graph;
 use tree::{Finding, Tree};
 
-/// A rule about files, with what it keeps.
+/// A rule about files, with its name.
 type Rule = (&'static str, fn(&Tree) -> Vec<Finding>);
 
-/// Every rule about files. `ARCHITECTURE.md` says which invariant each one keeps.
+/// All rules about files. `ARCHITECTURE.md` describes their invariants.
 const RULES: &[Rule] = &[
-    ("every select! is biased", code::selects_are_biased),
-    ("nothing wakes in a random order", code::no_random_wakers),
-    ("time passes through env", code::time_only_through_env),
-    ("nothing is left undone", code::no_todo_markers),
-    ("anyhow stays at the edge", code::no_anyhow_in_libraries),
-    ("libraries install nothing global", code::libraries_install_nothing_global),
-    ("functions fit a screen", code::max_function_length),
-    ("a crate states its guarantees", layout::crates_state_their_guarantees),
+    ("select! is biased", code::selects_are_biased),
+    ("wakeup order is deterministic", code::no_random_wakers),
+    ("time comes from env", code::time_only_through_env),
+    ("no unfinished code", code::no_todo_markers),
+    ("libraries do not use anyhow", code::no_anyhow_in_libraries),
+    ("libraries set no global state", code::libraries_install_nothing_global),
+    ("functions are short", code::max_function_length),
+    ("crates state their guarantees", layout::crates_state_their_guarantees),
     ("controllers do not import each other", layout::controllers_stand_alone),
-    ("modules form no cycle", modules::modules_form_no_cycle),
-    ("paths named in documents exist", prose::named_paths_exist),
-    ("links lead somewhere", prose::links_resolve),
-    ("no machine's own paths", prose::no_machine_paths),
+    ("modules have no cycles", modules::modules_form_no_cycle),
+    ("paths in documents exist", prose::named_paths_exist),
+    ("links resolve", prose::links_resolve),
+    ("no machine-specific paths", prose::no_machine_paths),
     ("plain language", language::language_is_plain),
 ];
 
 /// Options of `cargo xtask tidy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Prints the language findings below these paths only, pending folders included.
+    /// Prints only the language findings below these paths, pending folders included.
     #[arg(long, value_name = "PATH")]
     language: Vec<String>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn run_with(arguments: &Arguments, root: &Path) -> Result<()> {
     report(language::findings_below(&tree, &arguments.language))
 }
 
-/// Prints findings in order.
+/// Prints the sorted findings.
 ///
 /// # Errors
 /// If there is one.
@@ -77,10 +77,10 @@ fn report(mut findings: Vec<Finding>) -> Result<()> {
     Ok(())
 }
 
-/// Checks the workspace at `root` and prints what is wrong with it.
+/// Checks the workspace at `root` and prints the findings.
 ///
 /// # Errors
-/// If anything is wrong, or cannot be read.
+/// If there is a finding, or if a file cannot be read.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let started = Instant::now();
     let tree = Tree::read(root).context("cannot read the workspace")?;

@@ -1,4 +1,4 @@
-//! Where the workspace lies, and how cargo is called in it.
+//! Paths of the workspace, and commands that run cargo in it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -6,31 +6,31 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-/// The root of the workspace. `cargo xtask` runs this crate from the checkout it belongs to.
+/// Returns the root of the workspace, which is the checkout of this crate.
 pub(crate) fn root() -> PathBuf {
     let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     // cmd/xtask is two levels below the root.
     Path::new(&own).ancestors().nth(2).map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// The cargo that started this process, so that one toolchain does everything.
+/// Returns the cargo that started this process, so that one toolchain does all work.
 pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(root());
-    // `cargo run` describes this package to us in variables that some build scripts watch, ring's
-    // among them: handed on, they would have half of all dependencies compiled again at every turn.
+    // `cargo run` sets variables about this package. Some build scripts, such as ring's, watch these variables, and
+    // would recompile half of all dependencies each time.
     std::env::vars_os().filter(|(name, _)| describes_a_package(name)).for_each(|(name, _)| {
         command.env_remove(name);
     });
     command
 }
 
-/// The cargo of the nightly toolchain, for what the pinned one cannot do: fuzzing and interpreting.
+/// Returns the cargo of the nightly toolchain, for fuzzing and Miri.
 pub(crate) fn nightly() -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", "cargo"]).current_dir(root());
-    // What the pinned cargo says about itself would lead the other one astray.
+    // Variables of the pinned cargo would select the wrong toolchain.
     let led_astray =
         |name: &OsStr| describes_a_package(name) || name == "CARGO" || name == "RUSTUP_TOOLCHAIN";
     std::env::vars_os().filter(|(name, _)| led_astray(name)).for_each(|(name, _)| {
@@ -44,7 +44,7 @@ fn describes_a_package(variable: &OsStr) -> bool {
     name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
-/// The user's cache folder for what outlives a checkout.
+/// Returns the user's cache folder for data that outlives a checkout.
 ///
 /// # Errors
 /// If neither `XDG_CACHE_HOME` nor `HOME` is set.
@@ -54,7 +54,7 @@ pub(crate) fn cache() -> Result<PathBuf> {
     Ok(base.context("neither XDG_CACHE_HOME nor HOME is set")?.join("windlass"))
 }
 
-/// The target directory that cargo uses for the workspace.
+/// Returns the target directory of the workspace.
 ///
 /// # Errors
 /// If cargo fails.
@@ -66,7 +66,7 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
     Ok(PathBuf::from(directory.context("cargo metadata printed no target directory")?))
 }
 
-/// Returns what a command prints.
+/// Returns the output of a command.
 ///
 /// # Errors
 /// If it cannot be started, does not succeed, or prints text that is not UTF-8.
@@ -79,7 +79,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{name} printed text that is not UTF-8"))
 }
 
-/// Runs a command to its end, its output going where ours goes.
+/// Runs a command and waits for its success. Its output is inherited.
 ///
 /// # Errors
 /// If it cannot be started or does not succeed.

@@ -1,4 +1,4 @@
-//! The address under which a pod serves a Service: which of its IPs, and with what attached.
+//! The address of a pod in a Service: its IP and the attached fields.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,28 +6,28 @@ use k8s_openapi::api::core::v1::{EndpointAddress, ObjectReference, Pod, Service,
 
 use crate::shared::pods;
 
-/// What a headless Service has for a cluster IP.
+/// Cluster IP of a headless Service.
 const NO_CLUSTER_IP: &str = "None";
 
-/// Whether clients are to find the pods themselves, through DNS: the Service asked for no cluster IP.
+/// Returns whether the Service has no cluster IP by request, so that clients find the pods through DNS.
 pub(super) fn is_headless(spec: &ServiceSpec) -> bool {
     spec.cluster_ip.as_deref() == Some(NO_CLUSTER_IP)
 }
 
-/// Whether the Service has a cluster IP. One that was not given any yet has none.
+/// Returns whether the Service has a cluster IP that is assigned.
 pub(super) fn has_cluster_ip(spec: &ServiceSpec) -> bool {
     spec.cluster_ip.as_deref().is_some_and(|ip| !ip.is_empty() && ip != NO_CLUSTER_IP)
 }
 
-/// Whether the pod is listed at all, ready or not.
+/// Returns whether the pod is listed, ready or not.
 ///
-/// Pods that have ended or have no IP yet are not. Those on their way out are only with `leaving_too`.
+/// Pods that have terminated or have no IP are not listed. Terminating pods are listed only with `leaving_too`.
 pub(super) fn is_listed(pod: &Pod, leaving_too: bool) -> bool {
     !pods::is_terminal(pod) && has_ip(pod) && (leaving_too || !pods::is_being_deleted(pod))
 }
 
-/// The pod's address for a Service; `None` when it has no IP of the family the Service speaks, as happens while a
-/// cluster is being moved to dual stack.
+/// Returns the pod's address for a Service; `None` if the pod has no IP of the Service's family, as during a migration
+/// to dual stack.
 pub(super) fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
     let spec = service.spec.as_ref()?;
     let family = Family::of(spec, pod);
@@ -47,7 +47,7 @@ pub(super) fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
     })
 }
 
-/// A pod that names a Service as its subdomain gets its own DNS name under it.
+/// Returns the host name of a pod whose subdomain is the Service. The pod has its own DNS name there.
 fn hostname(service: &Service, pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let belongs = spec.subdomain.as_deref().unwrap_or_default() == pods::name(&service.metadata)
@@ -68,7 +68,7 @@ fn pod_ips(pod: &Pod) -> impl Iterator<Item = &str> {
     ips.iter().map(|ip| ip.ip.as_str())
 }
 
-/// A version of the internet protocol.
+/// IP family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     V4,
@@ -76,8 +76,8 @@ enum Family {
 }
 
 impl Family {
-    /// The family of a Service's endpoints: the first it lists. One that lists none (API servers fill that in, but
-    /// old objects may lack it) speaks what its cluster IP is, and if it has none, what the pod's own IP is.
+    /// Returns the family of a Service's endpoints: the first in its list. Without a list (API servers set it, but old
+    /// objects can lack it) it is the family of the cluster IP or, without a cluster IP, of the pod's IP.
     fn of(spec: &ServiceSpec, pod: &Pod) -> Self {
         let first = spec.ip_families.as_ref().and_then(|families| families.first());
         if let Some(first) = first {
@@ -95,8 +95,8 @@ impl Family {
     }
 }
 
-/// Reads an IP as leniently as old nodes wrote them: leading zeros are decimal, and an IPv4 address in IPv6 clothes
-/// is an IPv4 address. Writing it again yields the canonical form.
+/// Parses an IP as leniently as old nodes wrote it: leading zeros are decimal, and an IPv4-mapped IPv6 address is an
+/// IPv4 address. Formatting the result yields the canonical form.
 fn parse(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         let ip: Ipv6Addr = text.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Requests for Endpoints, and what users are told when one fails.
+//! Requests for Endpoints, and the events for failures.
 
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
@@ -8,7 +8,7 @@ use windlass_object::ObjectKey;
 use super::plan::Action;
 use crate::shared::api_errors::{describe, is_kept_back, is_namespace_terminating, is_not_found};
 
-/// What one reconcile sends about Endpoints.
+/// Requests of one reconcile for Endpoints.
 #[derive(Debug)]
 pub(super) struct EndpointsApi<'a> {
     writer: &'a Writer<Endpoints>,
@@ -16,16 +16,16 @@ pub(super) struct EndpointsApi<'a> {
 }
 
 impl<'a> EndpointsApi<'a> {
-    /// Through this writer, which creates, updates and deletes.
+    /// Returns the requests of this writer, which creates, updates and deletes.
     pub(super) fn new(writer: &'a Writer<Endpoints>, cx: &'a Context) -> Self {
         Self { writer, cx }
     }
 
-    /// Carries out what is planned for a Service.
+    /// Sends the request for the planned action.
     ///
     /// # Errors
-    /// When the request failed; users are told. A namespace on its way out takes no Endpoints and needs none: that
-    /// is no failure.
+    /// If the request fails; an event is recorded. A terminating namespace is not a failure, because it needs no
+    /// Endpoints.
     pub(super) async fn apply(&self, service: &Service, action: Action<'_>) -> Result<(), ReconcileError> {
         let key = ObjectKey::of(&service.metadata);
         match action {
@@ -50,11 +50,11 @@ impl<'a> EndpointsApi<'a> {
         }
     }
 
-    /// Deletes the Endpoints of a Service that is gone: exactly those known, or whatever is there if none are. The
-    /// cache may not show yet what another process has made a moment ago, and nobody would look again.
+    /// Deletes the Endpoints of a deleted Service: the cached object, or any object of the name if none is cached. The
+    /// cache might not contain Endpoints that another process has just created, and no event would follow.
     ///
     /// # Errors
-    /// When the request failed otherwise than by there being none.
+    /// If the request fails, except if there are no Endpoints.
     pub(super) async fn delete(
         &self,
         key: &ObjectKey,
@@ -62,7 +62,7 @@ impl<'a> EndpointsApi<'a> {
     ) -> Result<(), ReconcileError> {
         let uid = known.and_then(|known| known.metadata.uid.clone());
         let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
-        // Not by the writer, which needs a UID and takes Endpoints of another UID for deleted.
+        // Not through the writer, which requires a UID and treats Endpoints with another UID as deleted.
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
         match self.cx.api::<PartialObjectMeta<Endpoints>>(key).delete(key.name(), &params).await {
             Ok(_) => Ok(()),

@@ -1,6 +1,6 @@
-//! What the Endpoints object of a Service should be, and whether that takes a request.
+//! Computes the desired Endpoints of a Service and the action that is required.
 //!
-//! Pure: the Service, its pods, the object as it is and a date go in, an action comes out.
+//! Pure: the inputs are the Service, its pods, the current object and the trigger time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,38 +18,39 @@ use super::subsets::{equivalent, repack, some};
 use super::truncate::truncate;
 use crate::shared::pods;
 
-/// The label that says which controller writes the object.
+/// Label with the name of the controller that manages the object.
 pub(super) const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
-/// Its value for objects written here: the name under which this controller has always been known.
+/// Value of the label for objects of this controller; its historical name.
 pub(super) const MANAGER: &str = "endpoint-controller";
-/// The label on the Endpoints of a Service without a cluster IP.
+/// Label on the Endpoints of a Service without a cluster IP.
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The annotation that dates the change an update answers to.
+/// Annotation with the time of the change that caused the update.
 pub(super) const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// The annotation on an object that could not hold all addresses.
+/// Annotation on an object that does not contain all addresses.
 pub(super) const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
-/// Its value.
+/// Value of that annotation.
 pub(super) const TRUNCATED: &str = "truncated";
 
-/// What to do about the Endpoints of a Service.
+/// Action for the Endpoints of a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action<'a> {
-    /// They are as they should be.
+    /// No change.
     Nothing,
-    /// There are none yet.
+    /// The Endpoints do not exist.
     Create(Box<Endpoints>),
-    /// They should be others instead.
+    /// The Endpoints differ.
     Update {
-        /// These are there.
+        /// The current object.
         current: &'a Endpoints,
-        /// These should be.
+        /// The desired object.
         desired: Box<Endpoints>,
     },
 }
 
-/// The selector by which a Service finds its endpoints, if it leaves that to this controller.
+/// Returns the selector of a Service if this controller manages its endpoints.
 ///
-/// A Service with an external name has none, and one without a selector gets its Endpoints from somebody else.
+/// A Service with an external name has no endpoints. Another client writes the Endpoints of a Service without a
+/// selector.
 pub(super) fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
@@ -58,8 +59,8 @@ pub(super) fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
     spec.selector.as_ref()
 }
 
-/// Compares the Endpoints a Service should have, given the pods it selects, with those it has, of which `kept` is to
-/// stay.
+/// Compares the current with the desired Endpoints of a Service that selects these pods. `kept` are the current subsets
+/// that must stay.
 pub(super) fn plan<'a>(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -81,7 +82,7 @@ pub(super) fn plan<'a>(
     }
 }
 
-/// The packed subsets of all addresses, however many.
+/// Returns the packed subsets of all addresses, without a limit.
 pub(super) fn desired_subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let leaving_too = publishes_unready(spec);
@@ -93,11 +94,11 @@ pub(super) fn desired_subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<Endpo
     repack(&subsets)
 }
 
-/// One subset for each port of the Service that the pod has.
+/// Returns one subset for each port of the Service that the pod has.
 fn pod_subsets(spec: &ServiceSpec, pod: &Pod, address: &EndpointAddress) -> Vec<EndpointSubset> {
     let serves = publishes_unready(spec) || pods::is_ready(pod);
     match spec.ports.as_deref().unwrap_or_default() {
-        // DNS needs no ports, so a headless Service may do without.
+        // DNS needs no ports, so a headless Service can have none.
         [] if is_headless(spec) => vec![single_subset(address, None, serves)],
         ports => ports
             .iter()
@@ -120,7 +121,7 @@ fn publishes_unready(spec: &ServiceSpec) -> bool {
     spec.publish_not_ready_addresses.unwrap_or_default()
 }
 
-/// Whether writing would change nothing that counts. The trigger time does not: it dates a change and is none.
+/// Returns whether an update would change nothing relevant. The trigger time is not relevant on its own.
 fn is_current(current: &Endpoints, service: &Service, subsets: &[EndpointSubset], truncated: bool) -> bool {
     let annotations = current.metadata.annotations.as_ref();
     let over_capacity =
@@ -130,8 +131,8 @@ fn is_current(current: &Endpoints, service: &Service, subsets: &[EndpointSubset]
         && equivalent(current.subsets.as_deref().unwrap_or_default(), subsets)
 }
 
-/// Whether the labels follow from the Service's. The two labels set here are compared on neither side, or a Service
-/// that carries one of them would have its Endpoints written again and again.
+/// Returns whether the labels equal those of the Service. The two labels of this controller are excluded on both sides;
+/// otherwise a Service with one of them would cause endless updates.
 fn has_labels_of(endpoints: &ObjectMeta, service: &ObjectMeta) -> bool {
     let manager = endpoints.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY));
     manager.is_some_and(|manager| manager == MANAGER) && given_labels(endpoints).eq(given_labels(service))
@@ -141,7 +142,7 @@ fn given_labels(meta: &ObjectMeta) -> impl Iterator<Item = (&String, &String)> {
     meta.labels.iter().flatten().filter(|(key, _)| *key != HEADLESS && *key != MANAGED_BY)
 }
 
-/// The object to write. What is not decided here, other people's annotations above all, stays as it is.
+/// Returns the object to write. Other fields, such as foreign annotations, are kept.
 fn endpoints(
     service: &Service,
     subsets: Vec<EndpointSubset>,
@@ -173,7 +174,7 @@ fn labels(service: &Service) -> BTreeMap<String, String> {
     labels
 }
 
-/// Sets an entry, or takes it away.
+/// Sets an entry, or removes it.
 fn set(map: &mut BTreeMap<String, String>, key: &str, value: Option<String>) {
     match value {
         Some(value) => map.insert(key.to_owned(), value),

@@ -1,14 +1,14 @@
-//! Which port of a pod a port of a Service leads to.
+//! Finds the pod port of a Service port.
 
 use k8s_openapi::api::core::v1::{Container, EndpointPort, Pod, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::shared::pods;
 
-/// The protocol of a port that names none.
+/// Default protocol.
 const DEFAULT_PROTOCOL: &str = "TCP";
 
-/// The port as it stands in an Endpoints object.
+/// Returns the port of an Endpoints object.
 pub(super) fn endpoint_port(port: &ServicePort, number: i32) -> EndpointPort {
     EndpointPort {
         name: port.name.clone().filter(|name| !name.is_empty()),
@@ -18,10 +18,10 @@ pub(super) fn endpoint_port(port: &ServicePort, number: i32) -> EndpointPort {
     }
 }
 
-/// The number of the pod's port that `port` means.
+/// Returns the number of the target port in the pod.
 ///
-/// A number means itself, and no target means the Service's own number. A name is looked up, with the protocol, in
-/// the containers and then in the sidecars; `None` when the pod has no such port.
+/// A number is used as is. Without a target, the number of the Service port is used. A name is looked up with the
+/// protocol, first in the containers and then in the sidecars; `None` if the pod has no such port.
 pub(super) fn find_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
     match &port.target_port {
         None => Some(port.port),
@@ -30,7 +30,7 @@ pub(super) fn find_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
     }
 }
 
-/// The protocol with its default filled in.
+/// Returns the protocol or its default.
 pub(super) fn protocol(protocol: Option<&str>) -> &str {
     protocol.filter(|protocol| !protocol.is_empty()).unwrap_or(DEFAULT_PROTOCOL)
 }

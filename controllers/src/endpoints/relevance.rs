@@ -1,7 +1,7 @@
-//! Which Services a change of a pod concerns.
+//! Finds the Services that an event of a pod affects.
 //!
-//! Pods change often, mostly in ways no endpoint shows. What counts: labels, readiness, IPs, and everything about a
-//! pod on its way out.
+//! Pods change often, and most changes affect no endpoints. Relevant are labels, readiness, IPs, and all changes of
+//! terminating pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::shared::pods;
 
 type Labels = BTreeMap<String, String>;
 
-/// The labels by which concerned Services are found.
+/// Labels that select the affected Services.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AffectedServices<'a> {
-    /// None.
+    /// No Service.
     Nobody,
-    /// Those that select the pod.
+    /// Services that select the pod.
     Selecting(Option<&'a Labels>),
-    /// Those that select it by its old or its new labels.
+    /// Services that select the pod by its old or its new labels.
     EitherOf(Option<&'a Labels>, Option<&'a Labels>),
-    /// Those that select it by one of the two only: for the others nothing has changed.
+    /// Services that select the pod by exactly one of the two label sets.
     OneOf(Option<&'a Labels>, Option<&'a Labels>),
 }
 
-/// What a change of a pod concerns.
+/// Returns the Services that an event of a pod affects.
 pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
     match event {
-        // Every Service is enqueued for itself when the controller starts; each pod on top would only cost time.
+        // At the start all Services are enqueued; enqueueing them for each pod is unnecessary.
         Event::Added { cause: Cause::InitialList, .. } => AffectedServices::Nobody,
         Event::Added { object, .. } => AffectedServices::Selecting(object.metadata.labels.as_ref()),
-        // Services see to themselves then. Equal versions would prove nothing: a server restored from a backup gives
-        // them again.
+        // Services have their own resyncs. The versions are not compared, because a server that was restored from a
+        // backup reuses versions.
         Event::Updated { cause: Cause::Resync, .. } => AffectedServices::Nobody,
         Event::Updated { old, new, .. } => concerned_by_update(old, new),
         Event::Deleted { last, .. } => AffectedServices::Selecting(last.metadata.labels.as_ref()),
@@ -51,7 +51,8 @@ fn concerned_by_update<'a>(old: &'a Pod, new: &'a Pod) -> AffectedServices<'a> {
     }
 }
 
-/// The Services among those of the pod's namespace that are meant. One without a selector selects nothing.
+/// Returns the keys of the affected `services`, which are those of the pod's namespace. A Service without a selector
+/// selects nothing.
 pub(super) fn among(concerned: &AffectedServices<'_>, services: &[Arc<Service>]) -> BTreeSet<ObjectKey> {
     let meant = |service: &&Arc<Service>| match concerned {
         AffectedServices::Nobody => false,
@@ -62,9 +63,9 @@ pub(super) fn among(concerned: &AffectedServices<'_>, services: &[Arc<Service>])
     services.iter().filter(meant).map(|service| ObjectKey::of(&service.metadata)).collect()
 }
 
-/// Whether the pod's address moves, appears or vanishes.
+/// Returns whether the pod's address changes, appears or disappears.
 fn endpoint_changed(old: &Pod, new: &Pod) -> bool {
-    // A pod on its way out may end at any update, which matters to Services that publish such pods.
+    // A terminating pod can stop at any update, which affects Services that publish such pods.
     pods::is_being_deleted(old)
         || pods::is_being_deleted(new)
         || pods::is_ready(old) != pods::is_ready(new)
@@ -80,8 +81,8 @@ fn same_labels(old: Option<&Labels>, new: Option<&Labels>) -> bool {
     old.into_iter().flatten().eq(new.into_iter().flatten())
 }
 
-/// Whether the labels have all the Service asks for. Compared in place: this runs for every Service of a namespace
-/// whenever one of its pods changes.
+/// Returns whether the labels match the selector of the Service. Compared in place, because this runs for each Service
+/// of a namespace after each change of a pod.
 fn selects(service: &Service, labels: Option<&Labels>) -> bool {
     let has = |key: &String, value: &String| labels.and_then(|labels| labels.get(key)) == Some(value);
     let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());

@@ -1,11 +1,11 @@
-//! The one form in which the subsets of an Endpoints object are written and compared.
+//! Canonical form of the subsets of an Endpoints object.
 //!
-//! The same endpoints can be written in many ways: a subset per pod and port, or ports and addresses merged. Packed
-//! subsets are as few as possible: each address stands once per port, ports with the same addresses share a subset,
-//! and everything is sorted. An address that some pod reports as both ready and not ready is not ready.
+//! The same endpoints can be written in many ways: one subset per pod and port, or merged by ports and addresses.
+//! Packing minimizes the number of subsets: each address occurs once per port, ports with the same addresses share a
+//! subset, and all lists are sorted. An address that is both ready and not ready counts as not ready.
 //!
-//! Other controllers sort differently. [`equivalent`] therefore packs both sides before it compares, so taking an
-//! object over from one of them is no reason to write it.
+//! Other controllers sort differently. [`equivalent`] therefore packs both sides before it compares them, so that
+//! taking over an object causes no write.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
 
 use super::ports::protocol;
 
-/// Packs subsets. Those without addresses vanish; an address without ports keeps a subset without ports.
+/// Packs subsets. Subsets without addresses are removed; an address without ports keeps a subset without ports.
 ///
-/// Of an address listed twice the first is kept, with whatever is attached to it.
+/// If an address occurs twice, the first occurrence is kept, with its attached fields.
 pub(super) fn repack(subsets: &[EndpointSubset]) -> Vec<EndpointSubset> {
     let mut known = BTreeMap::new();
     let mut by_port: BTreeMap<PortKey<'_>, Readiness<'_>> = BTreeMap::new();
@@ -41,17 +41,17 @@ pub(super) fn repack(subsets: &[EndpointSubset]) -> Vec<EndpointSubset> {
     packed.into_iter().map(|(addresses, ports)| subset(&addresses, &ports, &known)).collect()
 }
 
-/// Whether two lists of subsets mean the same endpoints. The version of a pod they refer to does not matter.
+/// Returns whether two lists of subsets contain the same endpoints. Versions of referenced pods are ignored.
 pub(super) fn equivalent(left: &[EndpointSubset], right: &[EndpointSubset]) -> bool {
     repack(&normalize(left)) == repack(&normalize(right))
 }
 
-/// How many addresses the subsets hold, as the limit on their number counts them: once per subset.
+/// Returns the number of addresses for the limit: an address counts once per subset.
 pub(super) fn address_count(subsets: &[EndpointSubset]) -> usize {
     subsets.iter().map(|subset| addresses_of(subset).count()).sum()
 }
 
-/// Identifies an address. Pods on the network of their host share its IP, so the pod's UID belongs to it.
+/// Identity of an address. Pods on the host network share their IP, so it includes the pod's UID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct AddressKey<'a> {
     ip: &'a str,
@@ -65,14 +65,14 @@ impl<'a> AddressKey<'a> {
     }
 }
 
-/// Identifies a port, and says where it is sorted. `None` stands for an address without ports.
+/// Identity and sort key of a port. `None` is an address without ports.
 type PortKey<'a> = Option<(Option<&'a str>, i32, Option<&'a str>, Option<&'a str>)>;
 
-/// The addresses behind a port, and whether each is ready.
+/// Addresses of a port, and whether each is ready.
 type Readiness<'a> = BTreeMap<AddressKey<'a>, bool>;
 
 fn ports_of(subset: &EndpointSubset) -> Vec<PortKey<'_>> {
-    // A port number that is none counts as no port.
+    // An invalid port number counts as no port.
     let ports = subset.ports.iter().flatten().filter(|port| port.port > 0);
     let mut keys: Vec<_> = ports.map(port_key).collect();
     if keys.is_empty() {
@@ -81,7 +81,7 @@ fn ports_of(subset: &EndpointSubset) -> Vec<PortKey<'_>> {
     keys
 }
 
-/// Addresses that have ports as well need no subset without.
+/// Removes the entry without a port from an address that also has ports.
 fn real(ports: Vec<PortKey<'_>>) -> Vec<PortKey<'_>> {
     if ports.iter().any(Option::is_some) {
         ports.into_iter().filter(Option::is_some).collect()
@@ -117,12 +117,12 @@ fn subset(
     EndpointSubset { addresses: those(true), not_ready_addresses: those(false), ports: some(ports.collect()) }
 }
 
-/// A list as the wire has it: absent rather than empty.
+/// Returns `None` instead of an empty list, as in the API.
 pub(super) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Fills in what servers fill in, and drops what does not matter.
+/// Sets defaults like the server, and removes irrelevant fields.
 fn normalize(subsets: &[EndpointSubset]) -> Vec<EndpointSubset> {
     let mut subsets = subsets.to_vec();
     for subset in &mut subsets {

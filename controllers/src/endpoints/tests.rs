@@ -1,4 +1,4 @@
-//! Endpoints, decision by decision: one file of cases each.
+//! Decisions about Endpoints, one file of cases each.
 
 mod addresses;
 mod packing;
@@ -24,7 +24,7 @@ pub(super) const V6: &[&str] = &["IPv6"];
 pub(super) const V4_V6: &[&str] = &["IPv4", "IPv6"];
 pub(super) const V6_V4: &[&str] = &["IPv6", "IPv4"];
 
-/// Pod `id` with an IP per family and a port 8080.
+/// Returns pod `id` with an IP per family and a port 8080.
 pub(super) fn pod(id: usize, ready: bool, families: &[&str]) -> Pod {
     let ip = |family: &&str| match *family {
         "IPv4" => format!("1.2.{}.{}", 3 + (4 + id) / 256, (4 + id) % 256),
@@ -51,12 +51,12 @@ pub(super) fn with_container_ports(mut pod: Pod, ports: &[(&str, i32, &str)]) ->
     pod
 }
 
-/// Ready pods first, then others that are not.
+/// Returns ready pods, followed by pods that are not ready.
 pub(super) fn pods(ready: usize, unready: usize) -> Vec<Arc<Pod>> {
     (0..ready + unready).map(|id| Arc::new(pod(id, id < ready, V4))).collect()
 }
 
-/// A port `port` of a Service that leads to a target.
+/// Returns a Service port `port` with this target.
 pub(super) fn service_port(protocol: &str, target: IntOrString) -> ServicePort {
     ServicePort {
         port: 80,
@@ -66,7 +66,7 @@ pub(super) fn service_port(protocol: &str, target: IntOrString) -> ServicePort {
     }
 }
 
-/// Service `foo` with a cluster IP, which selects the pods above and leads to their port 8080.
+/// Returns Service `foo` with a cluster IP, which selects the pods above and has the target port 8080.
 pub(super) fn service() -> Service {
     Service {
         metadata: ObjectMeta {
@@ -85,7 +85,7 @@ pub(super) fn service() -> Service {
     }
 }
 
-/// The Service with its spec changed.
+/// Returns the Service with a changed spec.
 pub(super) fn service_with(change: impl FnOnce(&mut ServiceSpec)) -> Service {
     let mut service = service();
     change(service.spec.get_or_insert_default());
@@ -96,13 +96,13 @@ pub(super) fn address(ip: &str) -> EndpointAddress {
     EndpointAddress { ip: ip.into(), ..EndpointAddress::default() }
 }
 
-/// An address of a pod known by its UID.
+/// Returns the address of a pod with this UID.
 pub(super) fn address_of(ip: &str, uid: &str) -> EndpointAddress {
     let target = ObjectReference { uid: Some(uid.into()), ..ObjectReference::default() };
     EndpointAddress { target_ref: Some(target), ..address(ip) }
 }
 
-/// The address [`pod`] `id` has under [`service`].
+/// Returns the address of [`pod`] `id` in [`service`].
 pub(super) fn pod_address(id: usize) -> EndpointAddress {
     EndpointAddress {
         node_name: Some(String::new()),
@@ -121,7 +121,7 @@ pub(super) fn port(number: i32, protocol: &str) -> EndpointPort {
     EndpointPort { port: number, protocol: Some(protocol.into()), ..EndpointPort::default() }
 }
 
-/// A subset of ready addresses, others, and ports.
+/// Returns a subset of ready addresses, other addresses, and ports.
 pub(super) fn subset(
     ready: impl IntoIterator<Item = EndpointAddress>,
     unready: impl IntoIterator<Item = EndpointAddress>,

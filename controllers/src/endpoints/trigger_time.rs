@@ -1,13 +1,13 @@
-//! What the change that an update of Endpoints answers to is dated.
+//! Computes the trigger time of updates of Endpoints.
 //!
-//! Consumers subtract that date from their own clock to measure how long a change in a pod takes to reach the
-//! network. It is the earliest change since the last sync that was carried out: of the creation of the Service, or of the last
-//! transition of a pod's readiness. The first sync of a Service a process sees is dated by its creation, since what
-//! came before is not known.
+//! Consumers subtract it from their own time to measure the delay until a change of a pod reaches the network. It is
+//! the earliest relevant change since the last successful sync: the creation of the Service, or the last readiness
+//! transition of a pod. For the first sync of a Service in a process it is the creation time, because earlier syncs are
+//! not known.
 //!
-//! A date stays due until what it dates is written, so an attempt that fails costs it nothing.
+//! A time is kept until it is written, so failed attempts do not lose it.
 //!
-//! Several changes of one pod between two syncs count as the last of them. That is an approximation.
+//! If a pod changes several times between two syncs, only the last change counts. This is an approximation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use windlass_object::ObjectKey;
 
 use crate::shared::pods;
 
-/// The dates seen at the previous sync of every Service.
+/// Observed times at the last sync of each Service.
 #[derive(Debug, Default)]
 pub(super) struct TriggerTimes {
     services: BTreeMap<ObjectKey, ObservedSite>,
 }
 
-/// The dates seen at one sync. A pod is known by its name; one created again under it has later dates.
+/// Observed times at one sync. Pods are identified by name; a pod that was created again has later times.
 #[derive(Debug)]
 struct ObservedSite {
-    /// The date that has not been written yet.
+    /// Time that was not written yet.
     due: Option<Timestamp>,
     service: Option<Timestamp>,
     pods: BTreeMap<String, Timestamp>,
 }
 
 impl TriggerTimes {
-    /// The date for a sync that finds these pods, all that are selected, listed or not. `None` when nothing has
-    /// changed since the previous one. To be asked at every sync, whether or not it writes.
+    /// Returns the trigger time of a sync. `pods` are all selected pods, listed or not. `None` if nothing has changed
+    /// since the previous sync. Must be called at each sync, even if it writes nothing.
     pub(super) fn observe(
         &mut self,
         key: &ObjectKey,
@@ -53,14 +53,14 @@ impl TriggerTimes {
         due
     }
 
-    /// The sync that was given the last date has been carried out: it was written, or nothing was to be.
+    /// Records that the last sync was successful, with or without a write.
     pub(super) fn carried_out(&mut self, key: &ObjectKey) {
         if let Some(seen) = self.services.get_mut(key) {
             seen.due = None;
         }
     }
 
-    /// The Service is gone.
+    /// Removes a deleted Service.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.services.remove(key);
     }
@@ -76,7 +76,7 @@ impl ObservedSite {
     }
 }
 
-/// When the readiness of each pod last changed, to whatever it is now.
+/// Returns the last readiness transition of each pod.
 fn ready_changes(pods: &[Arc<Pod>]) -> BTreeMap<String, Timestamp> {
     let change = |pod: &Arc<Pod>| {
         let time = pods::transition(pods::ready_condition(pod)?)?;

@@ -1,18 +1,18 @@
-//! Keeping an Endpoints object small enough to be stored and watched.
+//! Limits the size of an Endpoints object.
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset};
 
 use super::subsets::{address_count, some};
 
-/// The most addresses an Endpoints object holds. Beyond it one object would be too large to send to every node on
-/// every change; EndpointSlices have no such limit.
+/// Maximum number of addresses in an Endpoints object. A larger object would be too large to send to each node after
+/// each change; EndpointSlices have no such limit.
 pub(super) const MAX_ADDRESSES: usize = 1000;
 
-/// The subsets cut down to [`MAX_ADDRESSES`], and whether that was necessary.
+/// Returns the subsets limited to [`MAX_ADDRESSES`], and whether addresses were removed.
 ///
-/// Ready addresses come first: only when they alone exceed the limit are some left out, and then all others are.
-/// Each subset keeps its share, rounded up, until the limit is used up. A subset left without addresses goes too:
-/// API servers refuse such a one.
+/// Ready addresses have precedence: they are truncated only if they alone exceed the limit, and then all other
+/// addresses are removed. Each subset keeps its share, rounded up, until the limit is reached. Empty subsets are
+/// removed, because API servers reject them.
 pub(super) fn truncate(subsets: Vec<EndpointSubset>) -> (Vec<EndpointSubset>, bool) {
     let total = address_count(&subsets);
     if total <= MAX_ADDRESSES {
@@ -27,16 +27,16 @@ pub(super) fn truncate(subsets: Vec<EndpointSubset>) -> (Vec<EndpointSubset>, bo
     (cut, true)
 }
 
-/// Which addresses are cut down.
+/// Addresses that are truncated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// Some of the ready ones, and all others.
+    /// Some of the ready addresses, and all others.
     Ready,
-    /// Some of those that are not ready.
+    /// Some of the addresses that are not ready.
     NotReady,
 }
 
-/// Leaves `allowed` of `total` addresses.
+/// Keeps `allowed` of `total` addresses.
 fn cut(subsets: Vec<EndpointSubset>, total: usize, allowed: usize, which: Cut) -> Vec<EndpointSubset> {
     let mut left = allowed;
     let shorten = |mut subset: EndpointSubset| {
@@ -54,10 +54,10 @@ fn cut(subsets: Vec<EndpointSubset>, total: usize, allowed: usize, which: Cut) -
     subsets.into_iter().map(shorten).filter(holds_any).collect()
 }
 
-/// A part's share of what is allowed, rounded up.
+/// Returns the share of a part, rounded up.
 ///
-/// In floating point, because other controllers do it so, and a share that differs by one would make us undo each
-/// other's work.
+/// Uses floating point like other controllers: with a share that differs by one, the controllers would undo each
+/// other's writes.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

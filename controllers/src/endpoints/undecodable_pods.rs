@@ -1,15 +1,14 @@
-//! Pods that exist but cannot be decoded: their addresses stay as they were last written.
+//! Keeps the addresses of undecodable pods as they were last written.
 //!
-//! Such a pod may serve as before, and most often does: what cannot be read is seldom about its network. Taking its
-//! address away would cut off every client on the strength of not knowing; keeping it is as wrong as the network
-//! already was.
+//! Such a pod usually still serves, because the undecodable part rarely concerns its network. Removing its address
+//! could disconnect all clients without a reason; keeping it changes nothing.
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints};
 use windlass_informer::UndecodableObject;
 
 use super::subsets::{address_count, some};
 
-/// What of the subsets is about pods that cannot be decoded.
+/// Returns the subsets of the current Endpoints with addresses of undecodable pods.
 pub(super) fn kept(current: Option<&Endpoints>, unreadable: &[UndecodableObject]) -> Vec<EndpointSubset> {
     let Some(current) = current.filter(|_| !unreadable.is_empty()) else { return Vec::new() };
     let namespace = current.metadata.namespace.as_deref();
@@ -25,7 +24,7 @@ pub(super) fn kept(current: Option<&Endpoints>, unreadable: &[UndecodableObject]
     subsets.filter(|subset| address_count(std::slice::from_ref(subset)) > 0).collect()
 }
 
-/// Whether the address is that of the pod. An identity that is not told is no evidence against it.
+/// Returns whether the address belongs to the pod. A missing UID counts as a match.
 fn is_of(address: &EndpointAddress, pod: &UndecodableObject, namespace: Option<&str>) -> bool {
     let Some(target) = &address.target_ref else { return false };
     let uids = (target.uid.as_deref(), pod.uid.as_ref().map(|uid| uid.as_str()));

@@ -1,10 +1,10 @@
-//! The status of a ReplicaSet as the API writes it.
+//! Conversion of the status of a ReplicaSet.
 
 use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
 
 use crate::shared::replicated::ReplicaStatus;
 
-/// What the API wrote. An absent status is one in which nothing was counted yet.
+/// Converts from the API type. A missing status has zero counts.
 pub(super) fn read(status: Option<&ReplicaSetStatus>) -> ReplicaStatus<ReplicaSetCondition> {
     let status = status.cloned().unwrap_or_default();
     ReplicaStatus {
@@ -18,7 +18,7 @@ pub(super) fn read(status: Option<&ReplicaSetStatus>) -> ReplicaStatus<ReplicaSe
     }
 }
 
-/// What the API is to write.
+/// Converts to the API type.
 pub(super) fn written(status: ReplicaStatus<ReplicaSetCondition>) -> ReplicaSetStatus {
     ReplicaSetStatus {
         replicas: status.replicas,

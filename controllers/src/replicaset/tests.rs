@@ -1,4 +1,4 @@
-//! The status of ReplicaSets: counts, conditions, and the way to the API and back.
+//! The status of ReplicaSets: counts, conditions, and the conversion.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 const NAME: &[(&str, &str)] = &[("name", "foo")];
 const FULL: &[(&str, &str)] = &[("name", "foo"), ("type", "production")];
 
-/// A ReplicaSet whose template carries all labels and whose selector asks for the first.
+/// Returns a ReplicaSet whose template has all labels and whose selector uses the first.
 fn replica_set(replicas: i32) -> ReplicaSet {
     let metadata = Some(ObjectMeta { labels: Some(labels(FULL)), ..ObjectMeta::default() });
     let spec = ReplicaSetSpec {
@@ -58,7 +58,7 @@ fn shared(pods: &[Pod]) -> Vec<Arc<Pod>> {
     pods.iter().cloned().map(Arc::new).collect()
 }
 
-/// Expects counts: all, fully labeled, ready, available, on their way out.
+/// Checks the counts: all, fully labeled, ready, available, terminating.
 fn counts(owner: &ReplicaSet, active: &[Pod], terminating: &[Pod], expected: [i32; 5]) {
     let (active, terminating) = (shared(active), shared(terminating));
     let status =
@@ -85,14 +85,14 @@ fn pods_are_counted_by_labels_readiness_and_age() {
 }
 
 #[test]
-fn pod_is_available_once_it_has_been_ready_for_the_minimum_and_at_that_very_moment() {
+fn pod_is_available_exactly_at_its_minimum_ready_time() {
     counts(&patient(3600), &[ready(FULL, at(0))], &[], [1, 1, 1, 0, 0]);
     counts(&patient(3600), &[ready(FULL, at(-3599))], &[], [1, 1, 1, 0, 0]);
     counts(&patient(3600), &[ready(FULL, at(-3600))], &[], [1, 1, 1, 1, 0]);
     counts(&patient(3600), &[ready(FULL, at(-7200))], &[], [1, 1, 1, 1, 0]);
 }
 
-/// Expects the conditions after a sync with so many pods that failed or not.
+/// Checks the conditions after a sync with this number of pods and this failure.
 fn conditions(owner: &ReplicaSet, active: usize, failed: Option<&str>, expected: &[ReplicaSetCondition]) {
     let active = shared(&vec![ready(FULL, at(0)); active]);
     let status = calculate(owner, OwnedPods { active: &active, terminating: None }, failed, at(0));
@@ -101,16 +101,16 @@ fn conditions(owner: &ReplicaSet, active: usize, failed: Option<&str>, expected:
 
 #[test]
 fn failure_is_reported_with_its_first_reason_until_a_sync_succeeds() {
-    let told = condition("EarlierFailure", "told before");
+    let earlier = condition("EarlierFailure", "told before");
     conditions(&replica_set(2), 1, Some("no room"), &[condition("FailedCreate", "no room")]);
     conditions(&replica_set(2), 3, Some("held"), &[condition("FailedDelete", "held")]);
     conditions(&failing(replica_set(10)), 1, None, &[]);
-    conditions(&failing(replica_set(10)), 1, Some("no room"), &[told]);
+    conditions(&failing(replica_set(10)), 1, Some("no room"), &[earlier]);
     conditions(&replica_set(2), 1, None, &[]);
 }
 
 #[test]
-fn conditions_of_others_are_left_alone() {
+fn foreign_conditions_are_kept() {
     let mut owner = replica_set(2);
     let theirs =
         ReplicaSetCondition { type_: "ImagePullBackOff".into(), ..condition("NonExistentImage", "") };
@@ -123,7 +123,7 @@ fn conditions_of_others_are_left_alone() {
 }
 
 #[test]
-fn status_comes_back_as_it_was_written() {
+fn status_round_trips() {
     let status = ReplicaStatus {
         replicas: 5,
         fully_labeled: 4,

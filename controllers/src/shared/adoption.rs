@@ -1,12 +1,12 @@
-//! Which pods an owner keeps, takes in or lets go.
+//! Decides which pods an owner keeps, adopts or releases.
 //!
-//! The controller reference of a pod decides who manages it; the owner's selector decides who should. Where the two
-//! differ the reference is mended: an orphan that the selector wants is adopted, a pod of ours that it no longer
-//! wants is released. Pods of another owner are never touched, whatever their labels, so two owners with
-//! overlapping selectors cannot fight; neither are pods of another namespace, whatever their references say. An owner that is being deleted changes no reference: the garbage collector
-//! works on them.
+//! The controller reference of a pod names the owner that manages it. The selector of an owner selects the pods that it
+//! should manage. If the two differ, the reference is corrected: the owner adopts a selected orphan, and releases an
+//! owned pod that it no longer selects. Pods of another owner are never changed, regardless of their labels, so two
+//! owners with overlapping selectors do not conflict. The same holds for pods of another namespace, regardless of their
+//! references. An owner that is being deleted changes no references, because the garbage collector processes them.
 //!
-//! Everything here is pure; [`super::pod_control`] sends the patches.
+//! All code here is pure; [`super::pod_control`] sends the patches.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use windlass_object::owner::controller_of;
 
 use super::pods;
 
-/// What becomes of one pod.
+/// Action for one pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Ours, and wanted.
+    /// Owned and selected.
     Keep,
-    /// Nobody's, and wanted: to be adopted.
+    /// Orphaned and selected: adopt.
     Adopt,
-    /// Ours, and no longer wanted: to be released.
+    /// Owned and no longer selected: release.
     Release,
-    /// None of our business.
+    /// Owned by another owner, or not selected.
     Ignore,
 }
 
-/// Decides about one pod.
+/// Returns the action for one pod.
 pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &Pod) -> Claim {
     if !may_own(owner, pod) {
         return Claim::Ignore;
@@ -40,24 +40,24 @@ pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &Pod) -> 
     let leaving = owner.deletion_timestamp.is_some();
     match controller_of(&pod.metadata) {
         Some(controller) if controller.uid != pods::uid(owner) => Claim::Ignore,
-        // Keeping what is ours takes no action, so a leaving owner may do it.
+        // Keeping a pod takes no action, so an owner that is being deleted can keep it.
         Some(_) if wanted => Claim::Keep,
         Some(_) if leaving => Claim::Ignore,
         Some(_) => Claim::Release,
-        // An orphan on its way out is not worth adopting.
+        // A terminating orphan is not adopted.
         None if wanted && !leaving && !pods::is_being_deleted(pod) => Claim::Adopt,
         None => Claim::Ignore,
     }
 }
 
-/// Whether the owner can own the pod at all. An owner in a namespace owns nothing in another, whatever a pod there
-/// says: references carry no namespace, and anybody may write any UID into one.
+/// Returns whether the owner can own the pod. An owner in a namespace cannot own pods of another namespace, regardless
+/// of their references: references contain no namespace, and any client can write any UID.
 fn may_own(owner: &ObjectMeta, pod: &Pod) -> bool {
     let namespace = pods::namespace(owner);
     namespace.is_empty() || namespace == pods::namespace(&pod.metadata)
 }
 
-/// Those of `candidates` that are managed by the owner already and match its selector.
+/// Returns the `candidates` that the owner manages and that match its selector.
 pub(crate) fn claimed<'a>(
     owner: &ObjectMeta,
     selector: &LabelSelector,
@@ -67,12 +67,13 @@ pub(crate) fn claimed<'a>(
     candidates.into_iter().filter(ours).map(Arc::clone).collect()
 }
 
-/// The strategic merge patch that puts `owner` in charge of a pod. The UID makes it fail on a namesake of the pod.
+/// Returns the strategic merge patch that makes `owner` the controller of a pod. The UID makes the patch fail for
+/// another pod with the same name.
 pub(crate) fn adopt_patch(pod: &ObjectMeta, owner: &OwnerReference) -> Value {
     json!({ "metadata": { "uid": pods::uid(pod), "ownerReferences": [owner] } })
 }
 
-/// The strategic merge patch that takes `owner` out of a pod's references, with the same safeguard.
+/// Returns the strategic merge patch that removes `owner` from the references of a pod, with the same precondition.
 pub(crate) fn release_patch(pod: &ObjectMeta, owner: &ObjectMeta) -> Value {
     let removal = json!({ "$patch": "delete", "uid": pods::uid(owner) });
     json!({ "metadata": { "uid": pods::uid(pod), "ownerReferences": [removal] } })
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_are_adopted_exactly_if_the_selector_wants_them() {
+    fn orphan_is_adopted_only_if_selected() {
         check(&owner(), production("pod"), Claim::Adopt);
         check(&owner(), testing("pod"), Claim::Ignore);
         check(&owner(), being_deleted(production("pod")), Claim::Ignore);
@@ -128,21 +129,21 @@ mod tests {
     }
 
     #[test]
-    fn our_pods_are_kept_or_released_by_selector() {
+    fn owned_pods_are_kept_or_released_by_selector() {
         check(&owner(), ours(production("pod")), Claim::Keep);
         check(&owner(), ours(being_deleted(production("pod"))), Claim::Keep);
         check(&owner(), ours(testing("pod")), Claim::Release);
     }
 
     #[test]
-    fn leaving_owner_keeps_what_it_has_and_changes_nothing() {
+    fn deleted_owner_keeps_its_pods_and_changes_nothing() {
         check(&leaving(), production("pod"), Claim::Ignore);
         check(&leaving(), ours(production("pod")), Claim::Keep);
         check(&leaving(), ours(testing("pod")), Claim::Ignore);
     }
 
     #[test]
-    fn namespaces_are_kept_apart_unless_the_owner_has_none() {
+    fn owner_matches_its_namespace_unless_cluster_scoped() {
         let mut elsewhere = production("pod");
         elsewhere.metadata.namespace = Some("elsewhere".into());
         check(&owner(), elsewhere.clone(), Claim::Ignore);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_name_the_uid_of_the_pod_they_are_meant_for() {
+    fn patches_contain_the_uid_of_their_pod() {
         let pod = ObjectMeta { uid: Some("ss2\"hello".into()), ..ObjectMeta::default() };
         let reference = OwnerReference {
             api_version: "apps/v1".into(),

@@ -1,46 +1,46 @@
-//! What a controller has to know about a refused request, and how it tells users about it.
+//! Classification and description of failed requests.
 
 use std::error::Error;
 
 use kube::core::Status;
 use windlass_client::IdentityError;
 
-/// The cause an API server gives when it creates nothing more in a namespace.
+/// Cause with which an API server rejects creates in a terminating namespace.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
-/// The words of the API server, where it has spoken; otherwise the client's.
+/// Returns the message of the API server if there is one, otherwise the error of the client.
 ///
-/// Users search for these words, so they stand alone, without the client's own framing.
+/// Users search for the message of the server, so it has no prefix.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let status = status(error).filter(|status| !status.message.is_empty());
     status.map_or_else(|| error.to_string(), |status| status.message.clone())
 }
 
-/// The request never left this process: it shuts down, leads no longer, or has no credentials for it.
+/// Returns whether the request was not sent: the process shuts down, no longer leads, or has no credentials for it.
 ///
-/// That says nothing of the object, so users are told nothing, and nothing is written down. The next leader will see.
+/// The cause is not the object, so no event and no condition is written. The next leader retries.
 pub(crate) fn is_kept_back(error: &(dyn Error + 'static)) -> bool {
     let is_refused = |error| windlass_client::draining(error) || windlass_client::refusal(error).is_some();
     request(error).is_some_and(is_refused) || IdentityError::among(error).is_some()
 }
 
-/// The object is not there.
+/// Returns whether the object does not exist.
 pub(crate) fn is_not_found(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 404)
 }
 
-/// The server understood the request and found the object unacceptable.
+/// Returns whether the server rejected the object as invalid.
 pub(crate) fn is_invalid(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 422)
 }
 
-/// The namespace is going away, so everything created in it is refused.
+/// Returns whether the namespace is terminating, so that the server rejects all creates in it.
 pub(crate) fn is_namespace_terminating(error: &(dyn Error + 'static)) -> bool {
     let details = status(error).and_then(|status| status.details.as_ref());
     details.is_some_and(|details| details.causes.iter().any(|cause| cause.reason == NAMESPACE_TERMINATING))
 }
 
-/// Several failures as one text, each said once.
+/// Returns several error messages as one text, without duplicates.
 pub(crate) fn aggregate(messages: Vec<String>) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for message in messages {
@@ -61,7 +61,7 @@ fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
     }
 }
 
-/// The failed request, which a writer wraps.
+/// Returns the failed request in the error of a writer.
 fn request<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kube::Error> {
     std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn users_read_the_words_of_the_server() {
+    fn description_is_the_message_of_the_server() {
         let quota = refused(Status { code: 403, message: "exceeded quota".into(), ..Status::default() });
         assert_eq!(describe(&quota), "exceeded quota");
         assert!(!is_not_found(&quota));
     }
 
     #[test]
-    fn terminating_namespace_is_known_by_its_cause() {
+    fn terminating_namespace_is_detected_by_its_cause() {
         let details = json!({ "causes": [{ "reason": "NamespaceTerminating" }] });
         let terminating =
             serde_json::from_value(json!({ "code": 403, "details": details })).expect("a status");
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn several_failures_are_told_together_and_once_each() {
+    fn several_errors_are_joined_without_duplicates() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         assert_eq!(aggregate(texts(&["a"])), "a");
         assert_eq!(aggregate(texts(&["a", "a"])), "a");

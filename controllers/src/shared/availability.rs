@@ -1,4 +1,4 @@
-//! When to look again at pods that are ready but have not been ready for long enough.
+//! Time at which pods that are ready become available.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::pods;
 
-/// How long after `now` the next of `pods` becomes available, judged by the same moment `evaluated_at` at which
-/// the status was computed.
+/// Returns the time from `now` until the next of `pods` becomes available. `evaluated_at` is the time for which the
+/// status was computed.
 ///
-/// Both moments matter: between computing a status and asking this question a pod may have become available, and
-/// nobody would look again. Such a pod yields zero. `None` means no pod is waiting.
+/// Both times are needed: a pod that becomes available between the two would not be checked again. For such a pod the
+/// result is zero. `None` means that no pod is waiting.
 pub(crate) fn next_check(
     pods: &[Arc<Pod>],
     min_ready_seconds: i32,
@@ -32,7 +32,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Pods named by how long ago they became ready; `None` is not ready.
+    /// Describes pods by the time since they became ready; `None` is not ready.
     fn check(ready_for: &[Option<i64>], min_ready_seconds: i32, delay: i64, expected: Option<u64>) {
         let pods: Vec<_> = ready_for
             .iter()
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn time_spent_since_the_status_was_computed_is_taken_off() {
+    fn time_since_status_computation_is_subtracted() {
         let mixed = [None, Some(2), Some(0), Some(4), None];
         check(&mixed, 10, 2, Some(4));
         check(&mixed, 10, 7, Some(0));

@@ -1,6 +1,6 @@
-//! Which pods to give up first when there are too many.
+//! Order in which surplus pods are deleted.
 //!
-//! The rules, in order; the first that tells two pods apart decides:
+//! The rules, in order; the first rule that distinguishes two pods decides:
 //!
 //! 1. not bound to a node before bound;
 //! 2. pending before unknown before running;
@@ -11,17 +11,17 @@
 //! 7. more restarts first, of ordinary containers, then of sidecars;
 //! 8. created later first, on a logarithmic scale.
 //!
-//! In 6 and 8 an unknown time comes first, and times that differ but fall into one power of two are told apart
-//! by UID, so that pods of about the same age go in a random but stable order.
+//! In 6 and 8 an unknown time is first. Times within the same power of two are ordered by UID, so that pods of about
+//! the same age have a random but stable order.
 //!
 //! # The order is total
 //!
-//! Taken literally these rules contradict themselves: pods that became ready in the same second are compared by
-//! restarts, their neighbors in the same power of two by UID, and so three pods can each come before the next
-//! in a circle. A sort fed with such a comparison may do anything. Here every pod is instead placed by how many
-//! of its peers come before it under the rules. Where the rules are free of contradiction that *is* their order;
-//! pods in a circle stay together, behind everything that comes before all of them. Ties fall to UID and name,
-//! so the result does not depend on the order in which pods were listed.
+//! Applied pairwise, these rules contradict each other: pods that became ready in the same second are compared by
+//! restarts, and other pods within the same power of two by UID. Three pods can therefore form a cycle, and the result
+//! of a sort with such a comparison is undefined. This module ranks each pod by the number of its peers that precede it
+//! under the rules. Without a contradiction this *is* the order of the rules. Pods of a cycle stay together, after all
+//! pods that precede the whole cycle. Ties are ordered by UID and name, so the result does not depend on the order of
+//! the list.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,21 +32,22 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::pods::{self, PodPhase};
 
-/// The annotation by which a user says how much losing a pod would hurt.
+/// Annotation with the cost that a user assigns to the deletion of a pod.
 pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Whether rule 4 applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionCostMode {
-    /// A pod costs what its annotation says.
+    /// The annotation of a pod states its cost.
     Honoured,
-    /// All pods cost the same.
+    /// All pods have the same cost.
     Ignored,
 }
 
-/// The first `count` of `pods` to give up. `related` are the pods whose crowding of a node counts in rule 5.
+/// Returns the first `count` of `pods` to delete. `related` are the pods that count for the crowding of a node in rule
+/// 5.
 ///
-/// All of them, as listed, when `count` is not less than their number.
+/// Returns all pods in their original order if `count` is not less than their number.
 pub(crate) fn choose(
     pods: &[Arc<Pod>],
     related: &[Arc<Pod>],
@@ -62,9 +63,9 @@ pub(crate) fn choose(
     ordered
 }
 
-/// For each ready victim, its age as a whole multiple of the age of the youngest ready pod among `pods`.
+/// Returns the age of each ready victim as a whole multiple of the age of the youngest ready pod in `pods`.
 ///
-/// Empty when that youngest pod has no age yet; nothing can be divided by it.
+/// Empty if the age of the youngest pod is zero.
 pub(crate) fn age_ratios(pods: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp) -> Vec<f64> {
     let age = |pod: &Arc<Pod>| Some(now.duration_since(pods::created(&pod.metadata)?).as_millis());
     let ready =
@@ -74,7 +75,7 @@ pub(crate) fn age_ratios(pods: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp
     ready(victims).into_iter().map(|age| (age / youngest) as f64).collect()
 }
 
-/// All of `pods`, those to give up first in front.
+/// Returns all `pods` in the order of deletion.
 fn ordered(
     pods: &[Arc<Pod>],
     related: &[Arc<Pod>],
@@ -91,7 +92,7 @@ fn ordered(
     candidates.into_iter().map(|candidate| Arc::clone(candidate.pod)).collect()
 }
 
-/// How many active pods each node holds.
+/// Returns the number of active pods of each node.
 fn crowding(related: &[Arc<Pod>]) -> BTreeMap<&str, usize> {
     let mut crowding = BTreeMap::new();
     for pod in related.iter().filter(|pod| pods::is_active(pod)) {
@@ -100,10 +101,10 @@ fn crowding(related: &[Arc<Pod>]) -> BTreeMap<&str, usize> {
     crowding
 }
 
-/// Orders pods that rules 1 to 6 hold for equal up to the power of two of their ready time.
+/// Orders pods that are equal under rules 1 to 6, up to the power of two of their ready time.
 ///
-/// Pods ready since the very same moment are compared by rules 7 and 8, all others by identity. `before` counts,
-/// for each pod, the peers that come before it under that rule.
+/// Pods with the same ready time are compared by rules 7 and 8, all others by UID. `before` counts for each pod the
+/// peers that precede it.
 fn settle(peers: &mut [RankedPod<'_>]) {
     peers.sort_by_key(RankedPod::identity);
     for (place, candidate) in peers.iter_mut().enumerate() {
@@ -122,13 +123,13 @@ fn settle(peers: &mut [RankedPod<'_>]) {
     peers.sort_by_key(|candidate| (candidate.before, candidate.identity()));
 }
 
-/// A pod next to all that decides about it.
+/// A pod and its attributes in the rules.
 struct RankedPod<'a> {
     pod: &'a Arc<Pod>,
     standing: DeletionRank,
     ready_since: Option<Timestamp>,
     wear: RestartRank,
-    /// How many of its peers come before it; counted by [`settle`].
+    /// Number of its peers that precede it; counted by [`settle`].
     before: usize,
 }
 
@@ -145,7 +146,7 @@ impl<'a> RankedPod<'a> {
     }
 }
 
-/// Rules 1 to 6: the fields are in the order of the rules, and smaller goes first.
+/// Rules 1 to 6: the fields are in the order of the rules, and smaller values are deleted first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DeletionRank {
     bound: bool,
@@ -158,7 +159,7 @@ struct DeletionRank {
 
 impl DeletionRank {
     fn of(pod: &Pod, cost: i32, on_node: usize, ready_since: Option<Timestamp>, now: Timestamp) -> Self {
-        // Pods that have ended are never candidates; were one passed in, it would run as little as a pending one.
+        // Completed pods are never candidates; such a pod would count as pending.
         let phase = if pods::is_terminal(pod) { PodPhase::Pending } else { pods::phase(pod) };
         Self {
             bound: !pods::node(pod).is_empty(),
@@ -171,7 +172,7 @@ impl DeletionRank {
     }
 }
 
-/// Rules 7 and 8, in the same manner.
+/// Rules 7 and 8, with the same ordering.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct RestartRank {
     restarts: Reverse<i32>,
@@ -190,14 +191,14 @@ impl RestartRank {
     }
 }
 
-/// An age on a logarithmic scale, the unknown first.
+/// Age on a logarithmic scale, with the unknown age first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum LogAge {
-    /// Nobody wrote down the time.
+    /// The time is missing.
     Unknown,
-    /// The time lies ahead of us: clocks differ.
+    /// The time is in the future, because of clock differences.
     None,
-    /// The binary logarithm of the nanoseconds passed, rounded down.
+    /// Binary logarithm of the elapsed nanoseconds, rounded down.
     Scale(u32),
 }
 
@@ -211,9 +212,9 @@ impl LogAge {
     }
 }
 
-/// The cost a user put on losing the pod; zero when there is none or it does not read as one.
+/// Returns the deletion cost of the pod; zero if the annotation is missing or invalid.
 ///
-/// A sign of plus, leading zeros and numbers beyond 32 bits do not count.
+/// A plus sign, leading zeros and numbers beyond 32 bits are invalid.
 fn deletion_cost(pod: &Pod) -> i32 {
     let annotation = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(DELETION_COST));
     annotation.filter(|cost| is_canonical(cost)).and_then(|cost| cost.parse().ok()).unwrap_or_default()
@@ -223,7 +224,7 @@ fn is_canonical(number: &str) -> bool {
     number == "0" || number.starts_with(|first: char| first == '-' || ('1'..='9').contains(&first))
 }
 
-/// The most restarts of any ordinary container, and of any sidecar.
+/// Returns the maximum number of restarts of an ordinary container and of a sidecar.
 fn restarts(pod: &Pod) -> (i32, i32) {
     let Some(status) = &pod.status else { return (0, 0) };
     let init = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Which owners a change of a pod concerns.
+//! Maps events of pods to owners.
 //!
-//! A pod's controller reference, checked by kind, name and UID, says whose it is. Orphans concern every owner whose
-//! selector wants them, for one of them may adopt. A pod that is asked to go counts as gone at once: its owner is to
-//! replace it now, not when its node has ended it.
+//! A pod's controller reference, checked by kind, name and UID, identifies its owner. An orphan is mapped to each owner
+//! that selects it, because one of them can adopt it. A pod with a deletion timestamp counts as deleted: its owner must
+//! replace it immediately, before the node has stopped it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use windlass_object::owner::controller_of;
 use super::pods;
 use super::replicated::ReplicaOwner;
 
-/// The owners of one kind, as far as pods concern them.
+/// Lookup of the owners of one kind.
 pub(crate) trait Owners<R> {
-    /// The owner a reference means, if it still exists.
+    /// Returns the owner that a reference names, if it exists.
     fn by_reference(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>>;
-    /// The owners that would adopt the pod.
+    /// Returns the owners that would adopt the pod.
     fn by_selector(&self, pod: &Pod) -> Vec<Arc<R>>;
 }
 
@@ -37,23 +37,23 @@ impl<R: ReplicaOwner> Owners<R> for Lister<R> {
         let Some(labels) = pod.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else {
             return Vec::new();
         };
-        let wants = |owner: &Arc<R>| {
+        let selects = |owner: &Arc<R>| {
             owner.selector().is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
         };
-        self.namespace(pods::namespace(&pod.metadata)).into_iter().filter(wants).collect()
+        self.namespace(pods::namespace(&pod.metadata)).into_iter().filter(selects).collect()
     }
 }
 
-/// An owner to be looked at.
+/// Requeue of an owner.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OwnerRequeue {
-    /// At once.
+    /// Immediately.
     Now(ObjectKey),
-    /// When a pod that has just become ready has been so for long enough.
+    /// When a ready pod becomes available.
     After(ObjectKey, Duration),
 }
 
-/// The owners to look at after a change of a pod.
+/// Returns the owners to requeue after an event of a pod.
 pub(crate) fn pod_changed<R: ReplicaOwner>(
     event: &Event<Arc<Pod>>,
     owners: &impl Owners<R>,
@@ -62,8 +62,8 @@ pub(crate) fn pod_changed<R: ReplicaOwner>(
     match event {
         Event::Added { object, .. } if pods::is_being_deleted(object) => notice.of_owner(object),
         Event::Added { object, .. } => notice.added(object),
-        // Owners have resyncs of their own. Equal versions would prove nothing: a server restored from a backup
-        // gives them again.
+        // Owners have their own resyncs. The versions are not compared, because a server that was restored from a
+        // backup reuses versions.
         Event::Updated { cause: Cause::Resync, .. } => Vec::new(),
         Event::Updated { old, new, .. } if pods::is_being_deleted(new) => notice.updated_leaving(old, new),
         Event::Updated { old, new, .. } => notice.updated(old, new),
@@ -71,7 +71,7 @@ pub(crate) fn pod_changed<R: ReplicaOwner>(
     }
 }
 
-/// What the cases share.
+/// Shared arguments of the event handling.
 struct PodEventContext<'a, R, O> {
     owners: &'a O,
     kind: std::marker::PhantomData<fn() -> R>,

@@ -1,10 +1,10 @@
-//! Creating, deleting and patching the pods of one owner, and telling users about it on the owner.
+//! Creates, deletes and patches the pods of one owner, and records events for the owner.
 //!
-//! A create is never repeated here: the name is left to the server, so a second attempt makes a second pod. Deletes
-//! and patches carry the UID of the pod they are meant for; a namesake is left alone.
+//! Creates are not retried here: the server generates the name, so a second attempt creates a second pod. Deletes and
+//! patches contain the UID of their pod, so that another pod with the same name is not changed.
 //!
-//! Creates and patches are what kube-controller-manager sends: a pod without a namespace, and strategic merge patches
-//! without a version. A [`Writer`] sends neither, so they use its grants only.
+//! Creates and patches are the same as in kube-controller-manager: a pod without a namespace, and strategic merge
+//! patches without a version. A [`Writer`] supports neither, so this code uses only its grants.
 
 use std::error::Error;
 
@@ -20,7 +20,7 @@ use windlass_object::ObjectKey;
 use super::api_errors::{describe, is_kept_back, is_namespace_terminating};
 use super::pods;
 
-/// The pods of one owner's namespace, with the owner as the one whom events concern.
+/// Pods in the namespace of one owner. The owner is the subject of the events.
 #[derive(Debug)]
 pub(crate) struct PodControl<'a> {
     cx: &'a Context,
@@ -29,13 +29,13 @@ pub(crate) struct PodControl<'a> {
     owner: ObjectReference,
 }
 
-/// Why a pod was not created.
+/// Failure to create a pod.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
     /// The template has no labels, so no selector could find the pod.
     #[error("unable to create pods, no labels")]
     NoLabels,
-    /// The namespace is going away: no pod can be created in it any more, and nobody needs one.
+    /// The namespace is terminating: the server rejects all creates in it, and no pod is needed.
     #[error("{}", describe(.0))]
     NamespaceTerminating(#[source] kube::Error),
     /// The request failed.
@@ -43,27 +43,27 @@ pub(crate) enum CreateError {
     Request(#[source] kube::Error),
 }
 
-/// Why a pod was not deleted.
+/// Failure to delete a pod.
 #[derive(Debug, thiserror::Error)]
 #[error("unable to delete pods: {}", describe(.0))]
 pub(crate) struct DeleteError(#[source] WriteError);
 
 impl CreateError {
-    /// Whether the request never left this process.
+    /// Returns whether the request was not sent.
     pub(crate) fn is_kept_back(&self) -> bool {
         matches!(self, CreateError::Request(error) if is_kept_back(error))
     }
 }
 
 impl DeleteError {
-    /// Whether the request never left this process.
+    /// Returns whether the request was not sent.
     pub(crate) fn is_kept_back(&self) -> bool {
         is_kept_back(&self.0)
     }
 }
 
 impl<'a> PodControl<'a> {
-    /// The pods next to the owner of that key, on behalf of `owner`. The `writer` creates, patches and deletes.
+    /// Returns access to the pods in the namespace of `owner`. The `writer` creates, patches and deletes.
     pub(crate) fn new(
         cx: &'a Context,
         key: &'a ObjectKey,
@@ -76,7 +76,7 @@ impl<'a> PodControl<'a> {
     /// Creates a pod.
     ///
     /// # Errors
-    /// [`CreateError`]; users are told, except of a template without labels and of a namespace going away.
+    /// [`CreateError`]. Records an event, except for a template without labels and a terminating namespace.
     pub(crate) async fn create(&self, pod: &Pod) -> Result<(), CreateError> {
         if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
             return Err(CreateError::NoLabels);
@@ -94,10 +94,10 @@ impl<'a> PodControl<'a> {
         }
     }
 
-    /// Asks for a pod to be deleted, with the grace it was given.
+    /// Deletes a pod with its own grace period.
     ///
     /// # Errors
-    /// When the request failed otherwise than by the pod being gone; users are told.
+    /// If the request fails, except if the pod no longer exists. Records an event.
     pub(crate) async fn delete(&self, pod: &Pod) -> Result<(), DeleteError> {
         match self.writer.delete(self.cx, pod, &DeleteParams::default()).await {
             Ok(Deletion::Accepted) => {
@@ -112,16 +112,16 @@ impl<'a> PodControl<'a> {
         }
     }
 
-    /// Applies a strategic merge patch, which is to name the pod's UID.
+    /// Applies a strategic merge patch, which must contain the pod's UID.
     ///
     /// # Errors
-    /// Whatever the request failed with.
+    /// If the request fails.
     pub(crate) async fn patch(&self, pod: &ObjectMeta, patch: &Value) -> Result<(), kube::Error> {
         let api = self.cx.api::<PartialObjectMeta<Pod>>(self.key);
         api.patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
     }
 
-    /// Decodes the metadata of the answer alone.
+    /// Creates a pod. Decodes only the metadata of the response.
     async fn post(&self, pod: &Pod) -> Result<PartialObjectMeta<Pod>, kube::Error> {
         let body = serde_json::to_vec(pod).map_err(kube::Error::SerdeError)?;
         let request = Request::new(Pod::url_path(&(), self.key.namespace()));

@@ -1,13 +1,13 @@
-//! The pod that a template and an owner describe.
+//! Builds a pod from a template and its owner.
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-/// The longest name an API object can have, in bytes.
+/// Maximum length of the name of an API object, in bytes.
 const MAX_NAME: usize = 253;
 
-/// A pod to be created: its labels, annotations, finalizers and spec are the template's, its name is left to the
-/// server, which appends a few random characters to a prefix made from the owner's name.
+/// Returns a pod to create, with the labels, annotations, finalizers and spec of the template. The server appends a few
+/// random characters to a prefix made from the owner's name.
 pub(crate) fn pod_from_template(template: &PodTemplateSpec, owner: &OwnerReference) -> Pod {
     let given = template.metadata.clone().unwrap_or_default();
     let metadata = ObjectMeta {
@@ -21,15 +21,14 @@ pub(crate) fn pod_from_template(template: &PodTemplateSpec, owner: &OwnerReferen
     Pod { metadata, spec: Some(template.spec.clone().unwrap_or_default()), status: None }
 }
 
-/// What the server is asked to begin the names of an owner's pods with. A dash sets the random part off, where that still
-/// makes a name.
+/// Returns the name prefix of an owner's pods. It ends with a dash if that can begin a valid name.
 pub(crate) fn name_prefix(owner: &str) -> String {
     let prefix = format!("{owner}-");
     if makes_a_name(&prefix) { prefix } else { owner.to_owned() }
 }
 
-/// Whether a prefix can be completed to the name of a pod: it is a DNS subdomain, where a dash at its end stands
-/// for what is yet to come.
+/// Returns whether a prefix can begin the name of a pod: it must be a DNS subdomain, in which a dash at the end is
+/// replaced by the generated suffix.
 fn makes_a_name(prefix: &str) -> bool {
     let completed = prefix.strip_suffix('-').map_or_else(
         || prefix.to_owned(),
@@ -54,7 +53,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
     #[test]
-    fn pod_takes_from_its_template_what_describes_it_and_nothing_that_identifies_it() {
+    fn pod_inherits_description_but_not_identity_of_template() {
         let owner = OwnerReference {
             kind: "ReplicaSet".into(),
             name: "web".into(),
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_ends_in_a_dash_where_a_name_can_follow() {
+    fn prefix_ends_in_dash_if_name_stays_valid() {
         let long = "a".repeat(253);
         for (owner, prefix) in
             [("web", "web-"), ("web.v1", "web.v1-"), ("a", "a-"), (long.as_str(), &format!("{long}-"))]

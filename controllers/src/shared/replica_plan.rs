@@ -1,4 +1,4 @@
-//! How to get from the pods an owner has to the number it wants.
+//! Computes the pods to create or delete for an owner.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::deletion_ranking::{self, DeletionCostMode};
 
-/// The most pods created or deleted in one sync. What remains is done by the syncs these pods bring about, so one
-/// huge owner cannot keep a worker for itself.
+/// Maximum number of pods that one sync creates or deletes. The events of these pods cause the next syncs, so one large
+/// owner does not occupy a worker.
 pub(crate) const BURST: usize = 500;
 
-/// What to do about the number of pods.
+/// Pods to create or delete.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scaling {
-    /// There are as many as wanted.
+    /// The number of pods is as desired.
     Enough,
-    /// There are too few: create so many.
+    /// Too few pods: create this number.
     Create(usize),
-    /// There are too many: delete these.
+    /// Too many pods: delete these.
     Delete {
-        /// The pods to delete, those to give up first in front.
+        /// Pods to delete, in the order of deletion.
         victims: Vec<Arc<Pod>>,
-        /// For the histogram of how well old pods were spared; empty when there was no choice.
+        /// Age ratios for a histogram; empty if all pods are deleted.
         age_ratios: Vec<f64>,
     },
 }
 
-/// Compares what is there with what is wanted. `related` is asked for the pods whose crowding of nodes counts, and
-/// only when pods have to be chosen.
+/// Compares the observed with the desired number of pods. `related` returns the pods that count for the crowding of
+/// nodes. It is called only if pods have to be chosen.
 pub(crate) fn scale(
     active: &[Arc<Pod>],
     desired: i32,
@@ -94,15 +94,15 @@ mod tests {
     }
 
     #[test]
-    fn related_pods_are_not_looked_up_when_all_have_to_go() {
+    fn related_pods_are_not_read_if_all_pods_are_deleted() {
         let active = pods(3);
         let scaling =
-            scale(&active, 0, || unreachable!("nothing is to be chosen"), DeletionCostMode::Honoured, at(0));
+            scale(&active, 0, || unreachable!("no pod has to be chosen"), DeletionCostMode::Honoured, at(0));
         assert_eq!(scaling, Scaling::Delete { victims: active, age_ratios: Vec::new() });
     }
 
     #[test]
-    fn pod_that_does_not_serve_goes_first() {
+    fn unready_pod_is_deleted_first() {
         let (serving, idle) = (Arc::new(ready_pod("serving", at(-60))), Arc::new(unready_pod("idle")));
         let scaling = scaled(&[serving, Arc::clone(&idle)], 1);
         assert_eq!(scaling, Scaling::Delete { victims: vec![idle], age_ratios: Vec::new() });

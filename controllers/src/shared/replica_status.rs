@@ -1,7 +1,7 @@
-//! The status of an owner, computed from the pods it has.
+//! Computes the status of an owner from its pods.
 //!
-//! The counts are of the pods claimed at the start of a sync, before it created or deleted any, so a status is
-//! always one step behind; the next sync, which those very pods bring about, corrects it.
+//! The counts describe the pods at the start of a sync, before it creates or deletes pods. The status is therefore one
+//! sync behind; the events of the pods cause the next sync, which corrects it.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use windlass_object::condition;
 use super::pods;
 use super::replicated::{ReplicaOwner, ReplicaStatus};
 
-/// The type of the condition that says pods could not be created or deleted.
+/// Type of the condition for failed creates or deletes of pods.
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// The pods an owner has, at the start of a sync.
+/// Pods of an owner at the start of a sync.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnedPods<'a> {
     /// Claimed pods that count as replicas.
     pub(crate) active: &'a [Arc<Pod>],
-    /// Those on their way out that still hold their resources; `None` where they are not reported.
+    /// Terminating pods that still use their resources; `None` if they are not reported.
     pub(crate) terminating: Option<&'a [Arc<Pod>]>,
 }
 
-/// The status for an owner with these pods, when creating or deleting pods has `failed` or not.
+/// Returns the status of an owner with these pods. `failed` is the failure of a create or delete, if there was one.
 ///
-/// The generation is the owner's, and everything the pods do not decide is left as it was.
+/// The generation is that of the owner. Fields that do not depend on the pods are not changed.
 pub(crate) fn calculate<R: ReplicaOwner>(
     owner: &R,
     pods: OwnedPods<'_>,
@@ -51,8 +51,8 @@ pub(crate) fn calculate<R: ReplicaOwner>(
     }
 }
 
-/// `ReplicaFailure` comes with the first failure, keeps its first reason, and goes with the first sync that does
-/// not fail.
+/// Updates the condition `ReplicaFailure`: it is added with the first failure, keeps its first reason, and is removed
+/// after a sync without failures.
 fn conditions<R: ReplicaOwner>(
     owner: &R,
     active: usize,
@@ -73,7 +73,7 @@ fn conditions<R: ReplicaOwner>(
     conditions
 }
 
-/// Numbers on the wire have 32 bits; no cluster holds more pods.
+/// Converts a count to the 32 bits of the API; no cluster has more pods.
 fn count(pods: usize) -> i32 {
     i32::try_from(pods).unwrap_or(i32::MAX)
 }

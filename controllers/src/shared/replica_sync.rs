@@ -1,17 +1,18 @@
-//! Keeping the number of pods of a ReplicaSet or ReplicationController, start to end.
+//! Maintains the number of pods of a ReplicaSet or ReplicationController.
 //!
 //! One sync of one owner:
 //!
-//! 1. List the owner's pods and the namespace's orphans; adopt and release. If that fails, stop: the count is wrong.
-//! 2. If the owner is not being deleted: create what is missing or delete what is too much.
-//! 3. Write the status, also if step 2 failed.
-//! 4. Ask to be called again when a ready pod becomes available, and soon while something is unknown.
+//! 1. List the owner's pods and the namespace's orphans; adopt and release pods. Stop after a failure, because the
+//!    count would be wrong.
+//! 2. If the owner is not being deleted, create missing pods or delete surplus pods.
+//! 3. Write the status, even if step 2 failed.
+//! 4. Requeue when a ready pod becomes available, and periodically while a pod is undecodable.
 //!
-//! The runtime begins a sync only once the cache of pods reflects every create and delete of the last one
-//! (read-your-writes), so none is counted too few or too many.
+//! The runtime starts a sync only when the cache of pods reflects all creates and deletes of the previous sync
+//! (read-your-writes), so no sync creates or deletes too many pods.
 //!
-//! Pods that cannot be decoded are not in any list. An owner that may have such pods neither creates nor deletes:
-//! counting too few, it would create them forever.
+//! Undecodable pods are in no list. An owner that might have such pods neither creates nor deletes pods: with a count
+//! that is too low it would create pods indefinitely.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,18 +42,18 @@ use super::replicated::{ReplicaOwner, ReplicaStatus};
 use super::slow_start::slow_start;
 use super::withheld::Withheld;
 
-/// What is set about one replicated kind.
+/// Settings of one replicated kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplicaSyncOptions {
-    /// How many owners are synced at the same time.
+    /// Number of owners that are synced concurrently.
     pub(crate) workers: usize,
-    /// Whether the status says how many pods are on their way out.
+    /// Whether the status contains the number of terminating pods.
     pub(crate) reports_terminating: bool,
-    /// What the annotation about the cost of losing a pod is worth.
+    /// Whether the deletion cost annotation is used.
     pub(crate) costs: DeletionCostMode,
 }
 
-/// The controller of one replicated kind.
+/// Controller of one replicated kind.
 #[derive(Debug)]
 pub(crate) struct ReplicaSync<R: ReplicaOwner> {
     settings: ReplicaSyncOptions,
@@ -65,7 +66,7 @@ pub(crate) struct ReplicaSync<R: ReplicaOwner> {
     metrics: ReplicaSetMetrics,
 }
 
-/// Why the number of pods could not be mended.
+/// Failure to correct the number of pods.
 #[derive(Debug, thiserror::Error)]
 enum ScaleError {
     #[error(transparent)]
@@ -75,7 +76,7 @@ enum ScaleError {
 }
 
 impl ScaleError {
-    /// Whether what failed is this process and not the object.
+    /// Returns whether the request was not sent.
     fn is_kept_back(&self) -> bool {
         match self {
             ScaleError::Create(error) => error.is_kept_back(),
@@ -85,7 +86,7 @@ impl ScaleError {
 }
 
 impl<R: ReplicaOwner> ReplicaSync<R> {
-    /// Declares what keeping replicas takes: watches, requests, handlers and workers.
+    /// Declares the watches, requests, handlers and workers.
     pub(crate) fn declare(setup: &mut Setup, settings: ReplicaSyncOptions) -> Self {
         setup.workers(settings.workers);
         let writers = Writers::declare(setup);
@@ -112,10 +113,10 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         }
     }
 
-    /// One sync of one owner.
+    /// Syncs one owner.
     ///
     /// # Errors
-    /// The first thing that failed. Where both the number of pods and the status could not be mended, the status.
+    /// The first failure. If both the number of pods and the status failed, the failure of the status.
     pub(crate) async fn sync(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(owner) = self.owners.get(key)? else {
             self.withheld.forget(key);
@@ -125,13 +126,13 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let selector = match owner.selector() {
             Ok(selector) => selector,
             Err(error) => {
-                // No retry mends a selector; its owner's next change comes back here.
-                tracing::error!(%key, kind = %R::kind(&()), %error, "the selector cannot be read");
+                // A retry cannot fix the selector; the next change of the owner requeues it.
+                tracing::error!(%key, kind = %R::kind(&()), %error, "invalid selector");
                 return Ok(Outcome::Done);
             }
         };
         let work = SyncContext::new(key, &*owner, &selector, cx, &self.writers);
-        // Asked on both sides of the read: an object may become readable or unreadable meanwhile.
+        // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all_pods(&work, &selector);
         let pods = self.pods_of(&owner);
         let knows_all = knew_all && self.knows_all_pods(&work, &selector);
@@ -153,14 +154,15 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
-    /// The pods that have this owner, and the orphans it might adopt.
+    /// Returns the pods of this owner, and the orphans that it might adopt.
     ///
-    /// Orphans are listed first: a pod adopted between the two looks is then in both, instead of in neither.
+    /// Orphans are listed first: a pod that is adopted between the two reads is then in both lists instead of in
+    /// neither.
     fn pods_of(&self, owner: &R) -> Vec<Arc<Pod>> {
         let namespace = pods::namespace(owner.meta());
         let orphans = self.pods_by_controller.get(&namespace.to_owned());
         let mut owned = self.pods_by_controller.get(&controlled(namespace, &controller_reference(owner)));
-        // Both are sorted by key, and in one namespace that is by name.
+        // Both lists are sorted by key, which is the order by name within one namespace.
         let adopted = |orphan: &Arc<Pod>| {
             owned.binary_search_by(|pod| pods::name(&pod.metadata).cmp(pods::name(&orphan.metadata))).is_ok()
         };
@@ -169,8 +171,8 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         owned
     }
 
-    /// Whether every pod of the owner can be decoded, and every orphan that it would adopt. A pod on its way out counts
-    /// for nothing.
+    /// Returns whether all pods of the owner, and all orphans that it would adopt, can be decoded. Pods that are being
+    /// deleted do not matter.
     fn knows_all_pods(&self, work: &SyncContext<'_, R>, selector: &LabelSelector) -> bool {
         let uid = pods::uid(work.owner.meta());
         let may_be_ours = |pod: &ObjectMeta| {
@@ -180,7 +182,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         };
         let unreadable = self.pods.all_readable(work.key.namespace(), may_be_ours).err();
         if let Some(unreadable) = &unreadable {
-            tracing::warn!(key = %work.key, %unreadable, "not scaling: a pod that may belong here cannot be decoded");
+            tracing::warn!(key = %work.key, %unreadable, "not scaling: undecodable pod might belong to the owner");
         }
         unreadable.is_none()
     }
@@ -199,7 +201,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         }
     }
 
-    /// The pods wanted by the owner and its siblings, by selector. None for an owner on its own.
+    /// Returns the pods that the owner and its siblings select. `None` for an owner without siblings.
     fn related_pods(&self, owner: &R) -> Vec<Arc<Pod>> {
         let Some(group) = siblings_of(owner) else { return Vec::new() };
         let mut related = BTreeMap::new();
@@ -212,7 +214,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     }
 
     async fn create(&self, work: &SyncContext<'_, R>, count: usize) -> Result<(), CreateError> {
-        tracing::debug!(key = %work.key, count, "too few pods: creating");
+        tracing::debug!(key = %work.key, count, "creating pods");
         let template = work.owner.template().cloned().unwrap_or_default();
         let pod = pod_from_template(&template, &controller_reference(work.owner));
         match slow_start(count, || work.control.create(&pod)).await.stopped_by {
@@ -226,15 +228,14 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         }
     }
 
-    /// Deletes all at once: none depends on another. Of several failures the first is told, the others have been
-    /// told as events.
+    /// Deletes all victims concurrently. Returns the first failure; each failure is recorded as an event.
     async fn delete(&self, work: &SyncContext<'_, R>, victims: &[Arc<Pod>]) -> Result<(), DeleteError> {
-        tracing::debug!(key = %work.key, count = victims.len(), "too many pods: deleting");
+        tracing::debug!(key = %work.key, count = victims.len(), "deleting pods");
         let results = join_all(victims.iter().map(|pod| work.control.delete(pod))).await;
         results.into_iter().collect()
     }
 
-    /// Writes the status, and says when a ready pod becomes available.
+    /// Writes the status, and returns the time until a ready pod becomes available.
     async fn report(
         &self,
         work: &SyncContext<'_, R>,
@@ -266,21 +267,21 @@ fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
     }
 }
 
-/// Pods with a controller are found by all that identifies it, its namespace included, since a reference names none;
-/// those without by their namespace alone.
+/// Returns the index key of a pod. A pod with a controller is indexed by the complete identity of the controller and
+/// the namespace, because references contain no namespace. Orphans are indexed by namespace only.
 fn by_controller(pod: &Pod) -> [String; 1] {
     let namespace = pods::namespace(&pod.metadata);
     let value = controller_of(&pod.metadata).map(|controller| controlled(namespace, controller));
     [value.unwrap_or_else(|| namespace.to_owned())]
 }
 
-/// What pods of a namespace with this controller are found by. The namespace itself holds no slash.
+/// Returns the index key of pods with this controller. The namespace contains no slash.
 fn controlled(namespace: &str, controller: &OwnerReference) -> String {
     let OwnerReference { kind, name, uid, .. } = controller;
     format!("{namespace}/{kind}/{name}/{uid}")
 }
 
-/// The group of siblings an owner belongs to. A group does not extend over namespaces.
+/// Returns the sibling group of an owner. A group is within one namespace.
 fn siblings_of<R: ReplicaOwner>(owner: &R) -> Option<String> {
     owner.sibling_group().map(|group| format!("{}/{group}", pods::namespace(owner.meta())))
 }

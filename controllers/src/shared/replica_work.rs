@@ -1,7 +1,7 @@
-//! One owner while it is being synced: the requests about its references and its status.
+//! Requests about one owner during its sync: references of pods, and the status.
 //!
-//! Adopting asks the server first, once per sync. Every request that changes a pod or the owner is meant for one UID;
-//! a namesake is left alone.
+//! An adoption first reads the owner from the server, once per sync. Each request that changes a pod or the owner
+//! contains a UID, so that another object with the same name is not changed.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use super::pod_control::PodControl;
 use super::pods;
 use super::replicated::{ReplicaOwner, ReplicaStatus};
 
-/// What is written for one replicated kind.
+/// Writers of one replicated kind.
 #[derive(Debug)]
 pub(crate) struct Writers<R> {
     owner: Writer<R>,
     pod: Writer<Pod>,
 }
 
-/// One owner, while it is being synced.
+/// One owner during its sync.
 pub(crate) struct SyncContext<'a, R: ReplicaOwner> {
     pub(crate) key: &'a ObjectKey,
     pub(crate) owner: &'a R,
@@ -36,11 +36,11 @@ pub(crate) struct SyncContext<'a, R: ReplicaOwner> {
 }
 
 impl<R: ReplicaOwner> Writers<R> {
-    /// Declares the writers, and what they and the reads of a [`SyncContext`] ask of the API server.
+    /// Declares the writers, and the requests that they and the reads of a [`SyncContext`] send.
     pub(crate) fn declare(setup: &mut Setup) -> Self {
-        // An uncached read, before the first adoption and after a status was refused.
+        // An uncached read, before the first adoption and after a failed status write.
         setup.uses::<R>([Verb::Get]);
-        // Pods refer to their owner as blocking its deletion, which takes the right to set finalizers on it.
+        // References with `blockOwnerDeletion` require the permission to set finalizers on the owner.
         let owner = setup.writer::<R>().status_update().subresource("finalizers", Verb::Update).build();
         let pod = setup.writer::<Pod>().create().patch().delete().build();
         Self { owner, pod }
@@ -48,7 +48,7 @@ impl<R: ReplicaOwner> Writers<R> {
 }
 
 impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
-    /// The owner of that key, and the means to make requests about it.
+    /// Returns the context of an owner.
     pub(crate) fn new(
         key: &'a ObjectKey,
         owner: &'a R,
@@ -56,17 +56,17 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
         cx: &'a Context,
         writers: &'a Writers<R>,
     ) -> Self {
-        // Events refer to the version that was read, as those of kube-controller-manager do.
+        // Events refer to the version that was read, as in kube-controller-manager.
         let resource_version = owner.meta().resource_version.clone();
         let regarding = ObjectReference { resource_version, ..owner.object_ref(&()) };
         let control = PodControl::new(cx, key, &writers.pod, regarding);
         Self { key, owner, selector, cx, writer: &writers.owner, control }
     }
 
-    /// Adopts and releases, and returns the pods that count.
+    /// Adopts and releases pods, and returns the owned pods.
     ///
     /// # Errors
-    /// What went wrong with any of them, each thing said once.
+    /// The failures of all requests, without duplicates.
     pub(crate) async fn claim(
         &self,
         candidates: impl Iterator<Item = &Arc<Pod>>,
@@ -93,7 +93,7 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
         if failed.is_empty() { Ok(kept) } else { Err(retry(aggregate(failed))) }
     }
 
-    /// Adopts a pod and returns it, unless it is gone.
+    /// Adopts a pod and returns it, unless it no longer exists.
     async fn adopt(
         &self,
         pod: &Arc<Pod>,
@@ -111,17 +111,18 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
         }
     }
 
-    /// A pod that is gone needs no release. One the server finds unacceptable has no reference left, or is a namesake.
+    /// Releases a pod. Not found and invalid are no failures: the pod was deleted, has no reference to the owner, or is
+    /// another pod with the same name.
     async fn release(&self, pod: &Pod) -> Result<(), String> {
-        tracing::debug!(key = %self.key, pod = pods::name(&pod.metadata), "releasing a pod the selector no longer wants");
+        tracing::debug!(key = %self.key, pod = pods::name(&pod.metadata), "releasing pod that is no longer selected");
         match self.control.patch(&pod.metadata, &release_patch(&pod.metadata, self.owner.meta())).await {
             Err(error) if !is_not_found(&error) && !is_invalid(&error) => Err(describe(&error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Asks the server, not the cache, whether the owner is still there and stays: an orphan adopted by an owner on
-    /// its way out would be deleted with it.
+    /// Reads the owner from the server instead of the cache: an orphan that a terminating owner adopts would be deleted
+    /// with it.
     async fn recheck(&self) -> Result<(), String> {
         let recheck = |reason: String| format!("can't recheck DeletionTimestamp: {reason}");
         let fresh = self.cx.api::<PartialObjectMeta<R>>(self.key).get(self.key.name()).await;
@@ -143,10 +144,10 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
         }
     }
 
-    /// Writes the status unless it stands already, and returns the owner as it is then.
+    /// Writes the status if it changed, and returns the new owner.
     ///
-    /// A refused write is tried once more on a fresh copy, with the generation the status was computed from: a newer
-    /// spec has not been looked at.
+    /// A failed write is retried once on a fresh copy, with the generation for which the status was computed, because a
+    /// newer spec was not processed.
     pub(crate) async fn write_status(
         &self,
         status: ReplicaStatus<R::Condition>,
@@ -159,7 +160,7 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
             Err(refused) => refused,
         };
         let fresh = self.cx.get_live::<R>(self.key).await.map_err(WriteError::Request)?;
-        // A namesake has its own status.
+        // Another owner with the same name has its own status.
         match fresh.filter(|fresh| fresh.meta().uid == self.owner.meta().uid) {
             Some(fresh) => self.put_status(&fresh, status).await,
             None => Err(refused),

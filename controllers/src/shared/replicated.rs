@@ -1,4 +1,4 @@
-//! What a ReplicaSet and a ReplicationController have in common: a number of pods wanted, and a status about them.
+//! The trait that ReplicaSets and ReplicationControllers share: a desired number of pods, and a status.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use windlass_object::condition::Condition;
 use windlass_object::{LabelSelector, SelectorError};
 
-/// An owner that keeps a number of equal pods.
+/// An owner with a number of equal pods.
 pub(crate) trait ReplicaOwner:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -22,53 +22,53 @@ pub(crate) trait ReplicaOwner:
     + Sync
     + 'static
 {
-    /// The type of the conditions in the status.
+    /// Type of the conditions in the status.
     type Condition: Condition + Debug + Send + Sync;
 
-    /// How many pods are wanted. API servers always fill this in; where it is missing, one.
+    /// Returns the desired number of pods. API servers always set it; the default is one.
     fn desired(&self) -> i32;
 
-    /// Which pods count.
+    /// Returns the selector of the pods.
     ///
     /// # Errors
-    /// When the selector in the object is not one.
+    /// If the selector of the object is invalid.
     fn selector(&self) -> Result<LabelSelector, SelectorError>;
 
-    /// What new pods look like.
+    /// Returns the template of new pods.
     fn template(&self) -> Option<&PodTemplateSpec>;
 
-    /// For how long a pod has to be ready to count as available.
+    /// Returns the time for which a pod must be ready to be available.
     fn min_ready_seconds(&self) -> i32;
 
-    /// A name shared by owners of one namespace that stand in for each other, such as the ReplicaSets of one rollout: when pods have to
-    /// go, those on nodes crowded by any of them go first. `None` for an owner on its own.
+    /// Returns the name of a group of owners in one namespace, such as the ReplicaSets of one rollout. When pods are
+    /// deleted, pods on nodes with many pods of the group are deleted first. `None` for an owner without siblings.
     fn sibling_group(&self) -> Option<String>;
 
-    /// The status as last written.
+    /// Returns the last written status.
     fn status(&self) -> ReplicaStatus<Self::Condition>;
 
     /// Replaces the status.
     fn set_status(&mut self, status: ReplicaStatus<Self::Condition>);
 
-    /// A `ReplicaFailure` condition that has just become true.
+    /// Returns a `ReplicaFailure` condition that has just become true.
     fn failure(reason: &str, message: String, at: Timestamp) -> Self::Condition;
 }
 
-/// What the statuses of all replicated kinds hold; fields absent on the wire are zero.
+/// Status fields of all replicated kinds; missing fields are zero.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ReplicaStatus<C> {
-    /// All active pods.
+    /// Number of active pods.
     pub(crate) replicas: i32,
-    /// Those that carry every label of the template.
+    /// Number of active pods with all labels of the template.
     pub(crate) fully_labeled: i32,
-    /// Those that are ready.
+    /// Number of ready pods.
     pub(crate) ready: i32,
-    /// Those that have been ready for long enough.
+    /// Number of available pods.
     pub(crate) available: i32,
-    /// Pods on their way out, where they are reported.
+    /// Number of terminating pods, if it is reported.
     pub(crate) terminating: Option<i32>,
-    /// The generation of the spec this was computed from.
+    /// Generation of the spec for which the status was computed.
     pub(crate) observed_generation: i64,
-    /// What else there is to say.
+    /// Conditions.
     pub(crate) conditions: Vec<C>,
 }

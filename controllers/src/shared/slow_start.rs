@@ -1,25 +1,25 @@
-//! Many calls that are likely to share one fate: a few first, then more and more.
+//! Calls in growing batches.
 //!
-//! When pods cannot be created, usually none can: a quota is used up, a webhook is down. Batches of 1, 2, 4, ...
-//! find that out at the price of one request. Within a batch all calls run at once.
+//! If one pod cannot be created, usually none can: a quota is exhausted, or a webhook is unavailable. With batches of
+//! 1, 2, 4, ... the first failure costs one request. The calls of a batch run concurrently.
 
 use std::future::Future;
 
 use futures_util::future::join_all;
 
-/// The size of the first batch: the number of requests wasted when none can succeed.
+/// Size of the first batch: the number of failed requests if none can succeed.
 const FIRST_BATCH: usize = 1;
 
-/// What a run of batches has come to.
+/// Result of the batches.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batches<T, E> {
-    /// The results of calls that succeeded, in the order in which they were made.
+    /// Results of successful calls, in the order of the calls.
     pub(crate) done: Vec<T>,
-    /// The first failure of the batch that was the last one; `None` when all calls were made and succeeded.
+    /// First failure of the last batch; `None` if all calls succeeded.
     pub(crate) stopped_by: Option<E>,
 }
 
-/// Makes `count` calls in growing batches, and stops after a batch in which one failed.
+/// Makes `count` calls in growing batches, and stops after a batch with a failure.
 pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn() -> F) -> Batches<T, E>
 where
     F: Future<Output = Result<T, E>>,
@@ -45,7 +45,7 @@ mod tests {
     use super::slow_start;
     use std::cell::{Cell, RefCell};
 
-    /// Runs against a call that succeeds `limit` times; expects so many successes and so many calls.
+    /// Runs a call that succeeds `limit` times, and checks the numbers of successes and calls.
     async fn check(count: usize, limit: usize, successes: usize, calls: usize) {
         let made = Cell::new(0);
         let batches = slow_start(count, || {
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(
             batches.stopped_by,
             (successes < count).then_some(limit + 1),
-            "the first failure is the one told"
+            "the first failure is returned"
         );
         assert_eq!(made.get(), calls);
     }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_of_one_batch_run_at_once() {
+    async fn calls_of_one_batch_run_concurrently() {
         let (running, most) = (Cell::new(0), RefCell::new(Vec::new()));
         slow_start(10, || async {
             running.set(running.get() + 1);

@@ -1,4 +1,4 @@
-//! Owners in a namespace that is being deleted: every create would be refused, so none is attempted for a while.
+//! Owners in a terminating namespace: the server would reject all creates, so none is sent for some minutes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,20 +7,20 @@ use std::time::Duration;
 use windlass_env::Instant;
 use windlass_object::{ObjectKey, Uid};
 
-/// How long no create is attempted. Upstream's expectations expire after this time.
+/// Time without creates, the same as the expiry of expectations upstream.
 const EXPIRY: Duration = Duration::from_secs(5 * 60);
 
-/// The owners of one kind that create nothing for now, by UID: a namesake starts clean.
+/// Owners that currently create no pods, by UID: a new owner with the same name is not affected.
 #[derive(Debug, Default)]
 pub(crate) struct Withheld(Mutex<BTreeMap<ObjectKey, (Uid, Instant)>>);
 
 impl Withheld {
-    /// The server refused to create a pod of this owner, because its namespace is being deleted.
+    /// Records that the server rejected a pod of this owner because its namespace is terminating.
     pub(crate) fn withhold(&self, owner: &ObjectKey, uid: &str, now: Instant) {
         self.lock().insert(owner.clone(), (Uid::from(uid), now + EXPIRY));
     }
 
-    /// Whether the owner with this UID creates nothing for now.
+    /// Returns whether the owner with this UID currently creates no pods.
     pub(crate) fn contains(&self, owner: &ObjectKey, uid: &str, now: Instant) -> bool {
         let mut owners = self.lock();
         let Some((withheld, until)) = owners.get(owner) else { return false };
@@ -31,12 +31,12 @@ impl Withheld {
         holds
     }
 
-    /// There is no owner of that name.
+    /// Removes an owner that no longer exists.
     pub(crate) fn forget(&self, owner: &ObjectKey) {
         self.lock().remove(owner);
     }
 
-    /// A panic elsewhere leaves the map whole: every change is one insertion or removal.
+    /// Locks the map. It is consistent after a panic, because each change is one insertion or removal.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (Uid, Instant)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What each controller says it is called and asks for: roles are made from it, so it is pinned word for word.
+//! Names and permissions of each controller. Roles are generated from them, so the test compares them literally.
 
 use windlass_controller::Registration;
 use windlass_controller::host::Host;
@@ -21,7 +21,7 @@ fn declared(registration: &Registration) -> (String, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_controller_asks_for_what_it_uses_and_no_more() {
+async fn declared_names_and_rules_are_exact() {
     let declarations: Vec<_> = registrations(&ControllerOptions::default()).iter().map(declared).collect();
     let expected = [
         (

@@ -1,4 +1,4 @@
-//! Endpoints, from the API server and back.
+//! The Endpoints controller with an API server.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn started(options: &ControllerOptions, prepare: impl FnOnce(&World)) -> W
     world
 }
 
-/// A Service with two ready pods and its Endpoints.
+/// Returns a world with a Service, two ready pods and Endpoints.
 async fn settled(options: &ControllerOptions) -> World {
     let world = started(options, |world| {
         world.api.upsert(&service_path("web"), service());
@@ -54,7 +54,7 @@ async fn settled(options: &ControllerOptions) -> World {
 }
 
 impl World {
-    /// The IPs of the only subset: ready ones, then others.
+    /// Returns the IPs of the only subset: ready IPs, then others.
     fn ips(&self) -> (Vec<String>, Vec<String>) {
         let endpoints = self.api.object(&endpoints_path("web")).expect("the Endpoints");
         let list = |field: &str| {
@@ -71,7 +71,7 @@ fn ips(ready: &[&str], unready: &[&str]) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_service_are_listed_as_they_come_and_go() {
+async fn created_and_deleted_pods_update_endpoints() {
     let world = settled(&ControllerOptions::default()).await;
     let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
     let pod_a = world.api.object(&pod_path("a")).expect("the pod");
@@ -106,7 +106,7 @@ async fn pods_of_a_service_are_listed_as_they_come_and_go() {
 
 // parity: create-or-update
 #[tokio::test(start_paused = true)]
-async fn changes_that_no_endpoint_shows_cause_no_request() {
+async fn irrelevant_changes_cause_no_request() {
     let world = settled(&ControllerOptions::default()).await;
     world.api.upsert(&pod_path("a"), json!({ "metadata": { "annotations": { "note": "new" } } }));
     world.api.upsert(&service_path("web"), json!({ "spec": { "sessionAffinity": "ClientIP" } }));
@@ -139,8 +139,8 @@ async fn endpoints_go_with_their_service() {
     let world = settled(&ControllerOptions::default()).await;
     world.api.remove(&service_path("web"));
     world.pass(60).await;
-    // The server deletes both, and two watches tell of it: whoever hears of the Endpoints first makes them again, as
-    // upstream does, until it hears of the Service.
+    // The server deletes both objects, and two watches report it. If the event of the Endpoints arrives first, the
+    // controller creates them again, as upstream, until it receives the event of the Service.
     let requests = world.requests();
     assert_eq!(requests.last(), Some(&format!("DELETE {}", endpoints_path("web"))), "{requests:?}");
     assert!(requests.len() <= 2, "{requests:?}");
@@ -148,7 +148,7 @@ async fn endpoints_go_with_their_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoints_left_over_from_before_are_cleared_away_and_those_of_others_are_not() {
+async fn leftover_endpoints_are_deleted_except_leader_locks() {
     let world = started(&ControllerOptions::default(), |world| {
         let lock =
             json!({ "metadata": { "annotations": { "control-plane.alpha.kubernetes.io/leader": "{}" } } });
@@ -164,7 +164,7 @@ async fn endpoints_left_over_from_before_are_cleared_away_and_those_of_others_ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_endpoints_are_made_anew_and_edited_ones_stay() {
+async fn deleted_endpoints_are_recreated_and_edited_ones_stay() {
     let world = settled(&ControllerOptions::default()).await;
     world.api.upsert(&endpoints_path("web"), json!({ "subsets": [] }));
     world.pass(60).await;
@@ -196,7 +196,7 @@ async fn changes_of_pods_within_the_batch_period_become_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_that_fails_is_told_and_given_up_after_fifteen_retries() {
+async fn failing_write_is_reported_and_dropped_after_15_retries() {
     let refuse = |world: &World| {
         world.refuse("POST ", usize::MAX, FaultAction::QuotaExceeded);
         world.api.upsert(&service_path("web"), service());
@@ -212,11 +212,11 @@ async fn write_that_fails_is_told_and_given_up_after_fifteen_retries() {
     world.relent();
     world.api.upsert(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
     world.pass(1).await;
-    assert!(world.api.object(&endpoints_path("web")).is_some(), "a change revives it");
+    assert!(world.api.object(&endpoints_path("web")).is_some(), "a change retries the key");
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_race_is_told_and_run_again() {
+async fn conflict_is_reported_and_retried() {
     let world = settled(&ControllerOptions::default()).await;
     world.refuse("PUT ", 1, FaultAction::Conflict);
     world.api.remove(&pod_path("a"));
@@ -244,7 +244,7 @@ async fn write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
+async fn terminating_namespace_gets_one_request_and_no_event() {
     let world = started(&ControllerOptions::default(), |world| {
         world.refuse("POST ", usize::MAX, FaultAction::NamespaceTerminating);
         world.api.upsert(&service_path("web"), service());
@@ -266,7 +266,7 @@ async fn endpoints_of_a_service_that_cannot_be_decoded_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
+async fn endpoints_of_deleted_undecodable_service_are_deleted() {
     let world = settled(&ControllerOptions::default()).await;
     world
         .api
@@ -278,7 +278,7 @@ async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone() {
+async fn address_of_undecodable_pod_is_kept_until_its_deletion() {
     let world = settled(&ControllerOptions::default()).await;
     world.spoil_pod("a");
     world.pass(60).await;
@@ -292,7 +292,7 @@ async fn address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_lags_never_makes_a_write_too_many() {
+async fn outdated_cache_causes_no_surplus_write() {
     let world = settled(&ControllerOptions::default()).await;
     world.lag();
     world.api.upsert(&pod_path("c"), pod("1.1.1.3", true));
@@ -303,5 +303,5 @@ async fn cache_that_lags_never_makes_a_write_too_many() {
         world.requests(),
         [format!("PUT {0}", endpoints_path("web")), format!("PUT {0}", endpoints_path("web"))]
     );
-    assert_eq!(world.events(), [], "and none that is lost");
+    assert_eq!(world.events(), [], "no conflict is reported");
 }

@@ -1,4 +1,4 @@
-//! ReplicaSets and ReplicationControllers, from the API server and back.
+//! The ReplicaSet and ReplicationController controllers with an API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn replica_set(replicas: u32) -> Value {
     })
 }
 
-/// An orphan that the ReplicaSet wants.
+/// Returns an orphan that the ReplicaSet selects.
 fn orphan() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "labels": { "app": "web" } },
@@ -38,14 +38,14 @@ fn orphan() -> Value {
     })
 }
 
-/// A ReplicaSet that stays when it is deleted, on its way out.
+/// Returns a ReplicaSet with a finalizer, which is terminating when it is deleted.
 fn held(replicas: u32) -> Value {
     let mut held = replica_set(replicas);
     held["metadata"] = json!({ "finalizers": ["windlass.test/hold"] });
     held
 }
 
-/// A world with the controller running and a ReplicaSet that has got its pods.
+/// Returns a world with a running controller and a ReplicaSet with all its pods.
 async fn settled(replicas: u32) -> World {
     let world = started(|world| drop(world.api.upsert(&web(), replica_set(replicas)))).await;
     world.pass(1).await;
@@ -54,7 +54,7 @@ async fn settled(replicas: u32) -> World {
     world
 }
 
-/// A world with the controller running on what `prepare` puts there.
+/// Returns a world with a running controller and the objects of `prepare`.
 async fn started(prepare: impl FnOnce(&World)) -> World {
     let mut world = World::new();
     prepare(&world);
@@ -79,7 +79,7 @@ impl World {
         self.replica_set()["status"].clone()
     }
 
-    /// One of the status's numbers; one that is not there is none.
+    /// Returns a number of the status; zero if it is missing.
     fn counted(&self, field: &str) -> u64 {
         self.status()[field].as_u64().unwrap_or_default()
     }
@@ -117,7 +117,7 @@ async fn missing_pods_are_created_from_the_template_and_counted() {
 
 // parity: create-or-update
 #[tokio::test(start_paused = true)]
-async fn what_is_settled_causes_no_request() {
+async fn settled_replica_set_causes_no_request() {
     let world = settled(3).await;
     world.pass(3600).await;
     assert_eq!(world.requests(), Vec::<String>::new());
@@ -137,7 +137,7 @@ async fn cache_that_lags_never_makes_a_pod_too_many() {
     assert_eq!(count(&world.requests(), "DELETE "), 3);
     assert_eq!((world.pods().len(), world.status()["replicas"].clone()), (2, json!(2)));
     let skips = world.metrics.reconcile("replicaset-controller").stale_skips.get();
-    assert!(skips > 0, "the cache was in fact behind");
+    assert!(skips > 0, "the cache was outdated");
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +149,7 @@ async fn more_than_a_burst_is_created_in_several_syncs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphans_are_adopted_after_asking_the_server_once() {
+async fn adoption_reads_the_owner_once() {
     let world = started(|world| {
         world.api.upsert(&web(), replica_set(2));
         world.api.upsert(&pod_path("one"), orphan());
@@ -172,7 +172,7 @@ async fn orphans_are_adopted_after_asking_the_server_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
+async fn owner_terminating_on_server_adopts_and_creates_nothing() {
     let world = started(|world| drop(world.api.upsert(&web(), held(0)))).await;
     world.pass(1).await;
     world.requests();
@@ -181,12 +181,12 @@ async fn owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
     world.api.upsert(&pod_path("one"), orphan());
     world.pass(1).await;
     let requests = world.requests();
-    assert!(count(&requests, "GET ") > 1, "it keeps asking: {requests:?}");
+    assert!(count(&requests, "GET ") > 1, "the controller retries: {requests:?}");
     assert_eq!(count(&requests, "PATCH ") + count(&requests, "POST ") + count(&requests, "PUT "), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn owner_that_is_leaving_changes_no_pod_and_still_reports() {
+async fn terminating_owner_changes_no_pod_and_updates_status() {
     let world = started(|world| {
         world.api.upsert(&web(), held(2));
         world.api.delete(&web());
@@ -199,7 +199,7 @@ async fn owner_that_is_leaving_changes_no_pod_and_still_reports() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_the_selector_no_longer_wants_is_released_and_replaced() {
+async fn unselected_pod_is_released_and_replaced() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
     world.api.upsert(&pod_path(&name), json!({ "metadata": { "labels": { "app": "debug" } } }));
@@ -211,7 +211,7 @@ async fn pod_the_selector_no_longer_wants_is_released_and_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_somebody_else_are_neither_counted_nor_touched() {
+async fn pods_of_other_owners_are_not_counted_or_changed() {
     let world = started(|world| {
         let mut taken = orphan();
         taken["metadata"]["ownerReferences"] =
@@ -226,7 +226,7 @@ async fn pods_of_somebody_else_are_neither_counted_nor_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_another_namespace_are_no_replicas_whatever_their_owner() {
+async fn pods_of_another_namespace_are_not_replicas() {
     let world = started(|world| {
         let owner = world.api.upsert(&web(), replica_set(2));
         let mut foreign = orphan();
@@ -249,7 +249,7 @@ async fn pods_of_another_namespace_are_no_replicas_whatever_their_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifted() {
+async fn quota_failure_is_reported_until_it_is_resolved() {
     let quota =
         "pods \"new\" is forbidden: exceeded quota: quota, requested: pods=1, used: pods=1, limited: pods=1";
     let world = started(|world| {
@@ -259,9 +259,9 @@ async fn quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifted(
     .await;
     world.pass(1).await;
     let (attempts, events) = (count(&world.requests(), POST_POD), world.events());
-    assert!((2..12).contains(&attempts), "backed off, and one pod each time: {attempts}");
-    let told = ("FailedCreate".to_owned(), format!("Error creating: {quota}"));
-    assert_eq!(events, vec![told; attempts]);
+    assert!((2..12).contains(&attempts), "backoff, and one pod per attempt: {attempts}");
+    let expected = ("FailedCreate".to_owned(), format!("Error creating: {quota}"));
+    assert_eq!(events, vec![expected; attempts]);
     let condition = world.status()["conditions"][0].clone();
     assert_eq!((&condition["type"], &condition["status"]), (&json!("ReplicaFailure"), &json!("True")));
     assert_eq!((&condition["reason"], &condition["message"]), (&json!("FailedCreate"), &json!(quota)));
@@ -271,7 +271,7 @@ async fn quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifted(
     assert_eq!(world.status().get("conditions"), None);
 }
 
-/// The fence of a process that leads no longer.
+/// Fence of a process that no longer leads.
 #[derive(Debug)]
 struct Closed;
 
@@ -286,18 +286,18 @@ impl Fence for Closed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_this_process_may_not_send_alarms_nobody() {
+async fn unsent_request_records_no_event() {
     let mut world = World::new();
     world.fence = Arc::new(Closed);
     world.api.upsert(&web(), replica_set(10));
     world.start("replicaset-controller", &ControllerOptions::default()).await;
     world.pass(60).await;
-    assert_eq!(world.events(), [], "it is no fault of the owner's");
+    assert_eq!(world.events(), [], "the owner is not the cause");
     assert!(world.requests().iter().all(|request| request.starts_with("GET")), "nothing was written");
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
+async fn terminating_namespace_gets_one_request_and_no_event() {
     let world = started(|world| {
         world.refuse(POST_POD, usize::MAX, FaultAction::NamespaceTerminating);
         world.api.upsert(&web(), replica_set(10));
@@ -310,7 +310,7 @@ async fn namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn template_without_labels_is_reported_and_sends_nothing() {
+async fn template_without_labels_is_reported_without_requests() {
     let world = started(|world| {
         world.api.upsert(&web(), replica_set(1));
         world.api.overwrite_unchecked(&web(), |set| set["spec"]["template"]["metadata"] = json!({}));
@@ -323,7 +323,7 @@ async fn template_without_labels_is_reported_and_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scaling_down_takes_the_pods_that_serve_least_and_counts_them_until_they_are_gone() {
+async fn scale_down_deletes_least_useful_pods_and_counts_them() {
     let world = settled(3).await;
     let names = world.pod_names();
     world.run_pod(&names[0], true);
@@ -345,7 +345,7 @@ async fn scaling_down_takes_the_pods_that_serve_least_and_counts_them_until_they
 }
 
 #[tokio::test(start_paused = true)]
-async fn number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
+async fn disabled_terminating_replicas_are_removed_from_status() {
     let mut world = World::new();
     let mut reported = replica_set(0);
     reported["status"] = json!({ "replicas": 0, "terminatingReplicas": 2, "observedGeneration": 1 });
@@ -358,7 +358,7 @@ async fn number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_costs_choose_victims_only_where_they_are_honoured() {
+async fn deletion_costs_choose_victims_only_if_enabled() {
     let spared = async |pod_deletion_cost: bool| {
         let mut world = World::new();
         world.api.upsert(&web(), replica_set(1));
@@ -377,11 +377,11 @@ async fn deletion_costs_choose_victims_only_where_they_are_honoured() {
     let (left, [dear, _]) = spared(true).await;
     assert_eq!(left, [dear]);
     let (left, [_, last]) = spared(false).await;
-    assert_eq!(left, [last], "what is left is the UID");
+    assert_eq!(left, [last], "the UID decides");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
+async fn terminating_pod_is_replaced_immediately() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
     world.run_pod(&name, true);
@@ -394,7 +394,7 @@ async fn pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_pod_is_replaced_and_left_for_others_to_clear_away() {
+async fn failed_pod_is_replaced_and_not_deleted() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
     world.api.upsert(&pod_path(&name), json!({ "status": { "phase": "Failed" } }));
@@ -404,7 +404,7 @@ async fn failed_pod_is_replaced_and_left_for_others_to_clear_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_that_fail_are_told_and_tried_again() {
+async fn failed_deletions_are_reported_and_retried() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
     world.refuse("DELETE ", 1, FaultAction::Forbidden);
@@ -412,14 +412,14 @@ async fn deletions_that_fail_are_told_and_tried_again() {
     world.pass(1).await;
     let reasons: Vec<_> =
         world.events().into_iter().map(|(reason, note)| format!("{reason}: {note}")).collect();
-    let told = format!("FailedDelete: Error deleting: pods \"{name}\" is forbidden: denied by a webhook");
-    assert_eq!(reasons[0], told);
+    let expected = format!("FailedDelete: Error deleting: pods \"{name}\" is forbidden: denied by a webhook");
+    assert_eq!(reasons[0], expected);
     assert!(reasons[1].starts_with("SuccessfulDelete: "), "{reasons:?}");
     assert_eq!(world.pods().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_has_become_another_counts_as_gone() {
+async fn recreated_pod_with_same_name_counts_as_deleted() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
     world.hide("pods");
@@ -433,18 +433,18 @@ async fn pod_that_has_become_another_counts_as_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflict_about_anything_else_is_a_deletion_that_failed() {
+async fn other_delete_conflicts_are_failures() {
     let world = settled(1).await;
     world.refuse("DELETE ", 1, FaultAction::Conflict);
     world.scale(0);
     world.pass(1).await;
     let (reason, note) = world.events().remove(0);
     assert!(reason == "FailedDelete" && note.contains("the object has been modified"), "{reason}: {note}");
-    assert_eq!(world.pods().len(), 0, "it was tried again");
+    assert_eq!(world.pods().len(), 0, "the delete was retried");
 }
 
 #[tokio::test(start_paused = true)]
-async fn availability_comes_with_time_alone() {
+async fn pod_becomes_available_without_further_events() {
     let world = started(|world| {
         let mut patient = replica_set(1);
         patient["spec"]["minReadySeconds"] = json!(30);
@@ -460,7 +460,7 @@ async fn availability_comes_with_time_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_status_is_tried_once_more_on_a_fresh_copy() {
+async fn failed_status_write_is_retried_on_a_fresh_copy() {
     let world = settled(1).await;
     world.refuse(&format!("PUT {}/status", web()), 1, FaultAction::Conflict);
     world.run_pod(&world.pod_names()[0], true);
@@ -471,17 +471,17 @@ async fn refused_status_is_tried_once_more_on_a_fresh_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_set_created_anew_has_pods_of_its_own() {
+async fn recreated_replica_set_creates_new_pods() {
     let world = settled(2).await;
     world.api.remove(&web());
     world.api.upsert(&web(), replica_set(1));
     world.pass(1).await;
     assert_eq!(count(&world.requests(), POST_POD), 1);
-    assert_eq!(world.pods().len(), 3, "those of its namesake are the garbage collector's");
+    assert_eq!(world.pods().len(), 3, "the garbage collector deletes the pods of the old owner");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
+async fn undecodable_pod_is_not_replaced() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
     world.spoil_pod(&name);
@@ -490,7 +490,7 @@ async fn pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_owners_name() {
+async fn undecodable_pod_is_matched_by_truncated_owner_name() {
     let long = path("apis/apps/v1", "replicasets", &"a".repeat(60));
     let world = started(|world| drop(world.api.upsert(&long, replica_set(1)))).await;
     world.pass(1).await;
@@ -502,7 +502,7 @@ async fn pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_owne
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_could_not_be_decoded_is_replaced_soon_after_it_has_gone() {
+async fn deleted_undecodable_pod_is_replaced() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
     world.spoil_pod(&name);
@@ -513,7 +513,7 @@ async fn pod_that_could_not_be_decoded_is_replaced_soon_after_it_has_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
+async fn undecodable_pod_of_another_owner_blocks_no_sync() {
     let world = settled(2).await;
     let mut foreign = orphan();
     foreign["metadata"] = json!({});
@@ -526,7 +526,7 @@ async fn pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_selector_sends_nothing() {
+async fn invalid_selector_sends_no_request() {
     let world = started(|world| {
         world.api.upsert(&web(), replica_set(1));
         let near = json!({ "matchExpressions": [{ "key": "app", "operator": "Near" }] });
@@ -570,7 +570,7 @@ async fn pods_on_nodes_crowded_by_the_rollout_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replication_controllers_are_kept_alike_without_counting_pods_that_leave() {
+async fn replication_controller_omits_terminating_replicas() {
     let mut world = World::new();
     let counter = path("api/v1", "replicationcontrollers", "web");
     let mut controller = replica_set(2);

@@ -1,4 +1,4 @@
-//! A world with an API server and one controller in it.
+//! A world with an API server and one controller.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ pub(super) struct World {
     pub(super) env: Env,
     pub(super) api: FaultyServer,
     pub(super) metrics: Metrics,
-    /// What every write has to pass. Open unless a test closes it.
+    /// Fence of all writes. Open unless a test closes it.
     pub(super) fence: Arc<dyn Fence>,
     events: Option<CapturedEvents>,
     workers: Option<Workers>,
-    /// How many requests were looked at.
+    /// Number of inspected requests.
     seen: Cell<usize>,
 }
 
-/// The path of an object in namespace `shop`, by group, plural and name.
+/// Returns the path of an object in the namespace `shop`.
 pub(super) fn path(group: &str, plural: &str, name: &str) -> String {
     format!("/{group}/namespaces/shop/{plural}/{name}")
 }
@@ -50,7 +50,7 @@ impl World {
         Self { env, api, metrics, fence, events: None, workers: None, seen: Cell::new(0) }
     }
 
-    /// Starts the controller of that name.
+    /// Starts the controller with this name.
     pub(super) async fn start(&mut self, name: &str, options: &ControllerOptions) {
         let registration = registrations(options).into_iter().find(|it| it.descriptor().name == name);
         let prepared = self.prepare(&registration.expect("a controller of that name")).await;
@@ -75,12 +75,12 @@ impl World {
         prepared.start(ControllerDeps { clients, reader, events }).await.expect("started")
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub(super) async fn pass(&self, seconds: u64) {
         self.env.sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// The events recorded since this was last asked: reason and note, in order.
+    /// Returns the reasons and messages of the events since the last call, in order.
     pub(super) fn events(&self) -> Vec<(String, String)> {
         let log = self.events.as_ref().expect("a controller runs");
         log.take().into_iter().map(|recorded| (recorded.event.reason, recorded.event.note)).collect()
@@ -97,40 +97,40 @@ impl World {
             .collect()
     }
 
-    /// The requests since this was last asked, as `METHOD path`, except lists and watches.
+    /// Returns the requests since the last call as `METHOD path`, except lists and watches.
     pub(super) fn requests(&self) -> Vec<String> {
         let sent = self.api.sent_requests();
         let new = sent.iter().skip(self.seen.replace(sent.len()));
-        let counted = new.filter(|asked| !matches!(asked.verb, Some(Verb::List | Verb::Watch)));
-        counted.map(|asked| asked.line()).collect()
+        let counted = new.filter(|call| !matches!(call.verb, Some(Verb::List | Verb::Watch)));
+        counted.map(|call| call.line()).collect()
     }
 
-    /// Lets that go wrong with the next so many requests whose `METHOD path` begins so.
+    /// Makes the next requests fail whose `METHOD path` starts with `request`.
     pub(super) fn refuse(&self, request: &str, mut times: usize, what: FaultAction) {
         let request = request.to_owned();
-        self.api.meddle(move |asked| {
-            let hit = times > 0 && asked.line().starts_with(&request);
+        self.api.meddle(move |call| {
+            let hit = times > 0 && call.line().starts_with(&request);
             times -= usize::from(hit);
             hit.then(|| what.clone())
         });
     }
 
-    /// Nothing goes wrong any more, but for watches that have stalled.
+    /// Removes all faults, except from stalled watches.
     pub(super) fn relent(&self) {
         self.api.meddle(|_| None);
     }
 
-    /// Watches show everything seven seconds late.
+    /// Delays all watch events by seven seconds.
     pub(super) fn lag(&self) {
         self.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 7000 }));
     }
 
-    /// Whoever watches that resource learns nothing of what happens from now on.
+    /// Stalls the watches of this resource.
     pub(super) fn hide(&self, resource: &'static str) {
-        self.api.meddle(move |asked| (asked.resource == resource).then_some(FaultAction::WatchStalled));
+        self.api.meddle(move |call| (call.resource == resource).then_some(FaultAction::WatchStalled));
     }
 
-    /// Makes a pod run on a node, ready or not, since now.
+    /// Makes a pod run on a node, ready or not, from now on.
     pub(super) fn run_pod(&self, name: &str, ready: bool) {
         let since = self.env.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = json!({ "type": "Ready", "status": if ready { "True" } else { "False" }, "lastTransitionTime": since });
@@ -142,13 +142,13 @@ impl World {
             .upsert(&pod_path(name), json!({ "status": { "phase": "Running", "conditions": [condition] } }));
     }
 
-    /// Makes a pod one that nobody can decode.
+    /// Makes a pod undecodable.
     pub(super) fn spoil_pod(&self, name: &str) {
         self.api.overwrite_unchecked(&pod_path(name), |pod| pod["spec"]["containers"] = json!("not a list"));
     }
 }
 
-/// The UID of an object.
+/// Returns the UID of an object.
 pub(super) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().expect("a UID")
 }

@@ -1,5 +1,5 @@
-//! Hello: mirrors the labels of every Service onto a ConfigMap of the same name, which it creates and owns. A
-//! ConfigMap of that name that somebody else made stays as it is.
+//! Hello: copies the labels of each Service to a ConfigMap of the same name, which it creates and owns. It does not
+//! change a ConfigMap of that name that another client created.
 //!
 //! ```sh
 //! cargo run -p windlass-examples --bin hello -- --kubeconfig ~/.kube/config
@@ -24,25 +24,25 @@ impl Controller for LabelMirror {
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         Ok(Self {
             services: setup.primary::<Service>().lister(),
-            // By name and not by owner: one that somebody else made may be in the way, and go.
+            // Map by name, not by owner: another client's ConfigMap can occupy the name and be deleted later.
             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
             mirrors: setup.writer::<ConfigMap>().create().update().build(),
         })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        // A Service that is gone takes its ConfigMap with it, by the owner reference.
+        // The owner reference deletes the ConfigMap together with its Service.
         let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
-        let wanted = mirror_of(&service);
+        let desired = mirror_of(&service);
         match self.config_maps.get(key)? {
-            None => drop(self.mirrors.create(cx, &wanted).await?),
-            // What others made is theirs, whatever its name: it may hold what nobody could bring back.
+            None => drop(self.mirrors.create(cx, &desired).await?),
+            // Never overwrite a ConfigMap of another owner: its data could not be restored.
             Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
-                return Err(terminal(format!("the ConfigMap {key} is not the Service's: rename either")));
+                return Err(terminal(format!("ConfigMap {key} has another owner; rename one of them")));
             }
             Some(mirror) => {
-                // Sends nothing if nothing differs, and fails if somebody else wrote since it was read.
-                let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = wanted.metadata.labels;
+                // Sends no request if nothing differs. Fails with a conflict if the cached object is outdated.
+                let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = desired.metadata.labels;
                 self.mirrors.update(cx, &mirror, relabel).await?;
             }
         }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[windlass::simulation(hours = 1, faults = all)]
-    async fn labels_are_mirrored_whatever_happens(cluster: Cluster) {
+    async fn labels_are_mirrored_despite_faults(cluster: Cluster) {
         cluster.run([Registration::of::<LabelMirror>()]);
         let web = json!({
             "metadata": { "name": "web", "labels": { "tier": "front" } },
@@ -93,21 +93,22 @@ mod tests {
     }
 
     #[windlass::simulation(crashes = all)]
-    async fn mirror_that_somebody_changes_is_mended(cluster: Cluster) {
+    async fn changed_mirror_is_restored(cluster: Cluster) {
         cluster.run([Registration::of::<LabelMirror>()]);
         let web = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
         cluster.create(&object::<Service>(web)).await;
-        cluster.eventually("there is a mirror", |now| now.get::<ConfigMap>("web").is_some()).await;
+        cluster.eventually("the mirror exists", |now| now.get::<ConfigMap>("web").is_some()).await;
 
         let mirrors = cluster.api::<ConfigMap>();
         let scribble = Patch::Merge(json!({ "metadata": { "labels": { "tier": "back" } } }));
-        mirrors.patch("web", &PatchParams::default(), &scribble).await.expect("the mirror is there");
-        let mended = |now: &Snapshot| now.get::<ConfigMap>("web").is_some_and(|map| map.labels().is_empty());
-        cluster.eventually("the mirror is mended", mended).await;
+        mirrors.patch("web", &PatchParams::default(), &scribble).await.expect("the mirror exists");
+        let is_restored =
+            |now: &Snapshot| now.get::<ConfigMap>("web").is_some_and(|map| map.labels().is_empty());
+        cluster.eventually("the labels are restored", is_restored).await;
     }
 
     #[windlass::simulation(hours = 1, faults = all)]
-    async fn map_that_somebody_else_made_is_left_alone_until_it_makes_way(cluster: Cluster) {
+    async fn foreign_configmap_is_not_overwritten(cluster: Cluster) {
         cluster.run([Registration::of::<LabelMirror>()]);
         let precious = json!({ "metadata": { "name": "web" }, "data": { "precious": "yes" } });
         let precious = cluster.create(&object::<ConfigMap>(precious)).await;
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(cluster.snapshot().get::<ConfigMap>("web"), Some(precious));
 
         let maps = cluster.api::<ConfigMap>();
-        maps.delete("web", &DeleteParams::default()).await.expect("it is there");
+        maps.delete("web", &DeleteParams::default()).await.expect("the ConfigMap exists");
         cluster.eventually("the labels are mirrored", is_mirrored).await;
     }
 }

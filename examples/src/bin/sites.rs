@@ -1,12 +1,12 @@
-//! Sites: the controller of `several_kinds` as an operator, with health, metrics and an answer to `windlass explain` for
-//! whoever is on the same machine.
+//! Sites: the controller of `several_kinds` as an operator. On a loopback address it serves health checks, metrics and
+//! `windlass explain` without authentication.
 //!
 //! ```sh
 //! cargo run -p windlass-examples --bin sites -- --kubeconfig ~/.kube/config --address 127.0.0.1:10357
 //! cargo run -- explain site-keeper shop/web --server=http://127.0.0.1:10357
 //! ```
 //!
-//! It may be started before its kind is installed: it waits, and says so.
+//! The program can start before its CRD is installed: it waits and logs the reason.
 
 use windlass::prelude::*;
 use windlass_examples::several_kinds::SiteController;

@@ -1,4 +1,4 @@
-//! What is to be of a Site. No clock, no client, no await.
+//! Desired objects of a Site, as pure functions: no clock, no client, no await.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
@@ -10,17 +10,17 @@ use kube::api::ObjectMeta;
 
 use super::{DIRECTORY, DIRECTORY_NAMESPACE, Site, SiteStatus};
 
-/// The key of the Site's line in the directory.
+/// Returns the key of the Site's line in the directory.
 pub(super) fn line(site: &Site) -> String {
     format!("{}.{}", site.namespace().unwrap_or_default(), site.name_any())
 }
 
-/// What that line says while the Site lives.
+/// Returns the value of that line while the Site exists.
 pub(super) fn address(site: &Site) -> String {
     format!("{}.{}.svc", site.name_any(), site.namespace().unwrap_or_default())
 }
 
-/// The status, given the Deployment as it is.
+/// Returns the status for the observed Deployment.
 pub(super) fn status(site: &Site, deployment: &Deployment) -> SiteStatus {
     SiteStatus {
         ready_replicas: deployment.status.as_ref().and_then(|it| it.ready_replicas).unwrap_or_default(),
@@ -28,7 +28,7 @@ pub(super) fn status(site: &Site, deployment: &Deployment) -> SiteStatus {
     }
 }
 
-/// The Deployment. Its name, namespace and owner are the Site's.
+/// Returns the Deployment. The caller sets its name, namespace and owner.
 pub(super) fn deployment(site: &Site) -> Deployment {
     let container =
         Container { name: "site".into(), image: Some(site.spec.image.clone()), ..Container::default() };
@@ -48,7 +48,7 @@ pub(super) fn deployment(site: &Site) -> Deployment {
     Deployment { spec: Some(spec), ..Deployment::default() }
 }
 
-/// The Service, likewise.
+/// Returns the Service. The caller sets its name, namespace and owner.
 pub(super) fn service(site: &Site) -> Service {
     let spec = ServiceSpec {
         selector: Some([("site".to_owned(), site.name_any())].into()),
@@ -58,7 +58,7 @@ pub(super) fn service(site: &Site) -> Service {
     Service { spec: Some(spec), ..Service::default() }
 }
 
-/// One line of the directory, as one field manager applies it. Without an address its line is removed.
+/// Returns the apply configuration of one directory line. The apply removes the line if `address` is `None`.
 pub(super) fn entry(line: String, address: Option<String>) -> ConfigMap {
     let metadata = ObjectMeta {
         name: Some(DIRECTORY.into()),

@@ -23,7 +23,7 @@ fn status_reports_the_replicas_and_the_generation() {
 }
 
 #[test]
-fn entry_without_address_removes_its_line_alone() {
+fn entry_without_address_removes_only_its_line() {
     let mut web = site("web");
     web.metadata.namespace = Some("default".into());
     let line = desired::line(&web);
@@ -32,8 +32,8 @@ fn entry_without_address_removes_its_line_alone() {
     assert_eq!(desired::entry(line, None).data, None);
 }
 
-/// What users and the cluster do: a definition, two sites, of which one becomes ready and the other goes.
-async fn two_sites_of_which_one_goes(cluster: Cluster) {
+/// Script: installs the CRD and creates two sites. One becomes ready, the other is deleted.
+async fn create_two_sites_and_delete_one(cluster: Cluster) {
     cluster.create(&Site::crd()).await;
     cluster.run([Registration::of::<SiteController>()]);
     for name in ["web", "shop"] {
@@ -49,15 +49,15 @@ async fn two_sites_of_which_one_goes(cluster: Cluster) {
 
     let deployments = cluster.api::<Deployment>();
     let ready = Patch::Merge(json!({ "status": { "replicas": 2, "readyReplicas": 2 } }));
-    deployments.patch_status("web", &PatchParams::default(), &ready).await.expect("it is deployed");
+    deployments.patch_status("web", &PatchParams::default(), &ready).await.expect("the Deployment exists");
     let reported = |now: &Snapshot| {
         let status = now.get::<Site>("web").and_then(|site| site.status);
         status.is_some_and(|status| status.ready_replicas == 2)
     };
-    cluster.eventually("web tells that it is ready", reported).await;
+    cluster.eventually("web reports its replicas", reported).await;
 
     let sites = cluster.api::<Site>();
-    sites.delete("shop", &DeleteParams::default()).await.expect("it is there");
+    sites.delete("shop", &DeleteParams::default()).await.expect("the site exists");
     cluster.eventually("shop is gone", |now| now.get::<Site>("shop").is_none()).await;
     let left = BTreeMap::from([("default.web".to_owned(), "web.default.svc".to_owned())]);
     assert_eq!(directory(&cluster.snapshot()), Some(left));
@@ -70,10 +70,10 @@ fn directory(now: &Snapshot) -> Option<BTreeMap<String, String>> {
 // parity: controllerutil-references
 #[windlass::simulation(crashes = all)]
 async fn crash_at_any_write_changes_nothing(cluster: Cluster) {
-    two_sites_of_which_one_goes(cluster).await;
+    create_two_sites_and_delete_one(cluster).await;
 }
 
 #[windlass::simulation(minutes = 10, faults = all, plans = 5, resources = ["sites", "deployments"], caches = [Site])]
 async fn random_faults_change_nothing(cluster: Cluster) {
-    two_sites_of_which_one_goes(cluster).await;
+    create_two_sites_and_delete_one(cluster).await;
 }

@@ -1,9 +1,8 @@
-//! Detects time that passed while the clock stood still.
+//! Detects time during which the monotonic clock did not advance.
 //!
-//! `CLOCK_BOOTTIME` does not run while a hypervisor has the machine paused; afterwards the wall clock is set forward. A
-//! wall clock that runs ahead of the clock by more than a standby waits beyond the fence's end (lease duration minus
-//! renew deadline) may thus stand for a lease that has expired. An operator who sets the wall clock forward looks the
-//! same, and costs one renewal.
+//! `CLOCK_BOOTTIME` does not advance while a hypervisor pauses the machine; afterwards the wall clock is set forward.
+//! If the wall clock runs ahead by more than the margin of a standby (lease duration minus renew deadline), the lease
+//! might have expired. If an operator sets the wall clock forward, the effect is the same and costs one renewal.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use windlass_env::{Env, Instant};
 
-/// Compares the wall clock with the clock.
+/// Compares the wall clock with the monotonic clock.
 #[derive(Debug)]
 pub struct Clocks {
     env: Env,
@@ -21,26 +20,27 @@ pub struct Clocks {
 
 #[derive(Debug)]
 struct State {
-    /// Wall time minus clock time: the least since the last jump, so that a step back hides no later jump.
+    /// Wall time minus monotonic time: the minimum since the last jump, so that a step back cannot hide a later jump.
     offset: SignedDuration,
     jumped_at: Option<Instant>,
 }
 
 impl Clocks {
-    /// Clocks that may differ by `allowance` more than now.
+    /// Returns clocks whose difference can change by `allowance`.
     pub fn new(env: Env, allowance: Duration) -> Self {
         let state = State { offset: offset(&env, env.now()), jumped_at: None };
         let allowance = SignedDuration::try_from(allowance).unwrap_or(SignedDuration::MAX);
         Self { env, allowance, state: Mutex::new(state) }
     }
 
-    /// Returns whether a jump was detected later than `sent`. A request that is sent at or after the detection proves
-    /// by its answer what held after the jump.
+    /// Returns whether a jump was detected after `sent`. The response to a request that was sent at or after the
+    /// detection reflects the state after the jump.
     pub(crate) fn have_jumped_since(&self, sent: Instant) -> bool {
         self.compare().is_some_and(|jumped_at| jumped_at > sent)
     }
 
-    /// Compares the clocks. Call it before a request is sent that is to count, lest a jump is detected after that.
+    /// Compares the clocks. Call it before a request that renews the lease, so that its jump is detected before the
+    /// request.
     pub fn compare(&self) -> Option<Instant> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.env.now();

@@ -1,14 +1,15 @@
-//! Which Lease, under what name, and the three durations whose relation keeps the promise.
+//! Configuration of an election: Lease, identity and the three durations.
 //!
-//! A configuration that passes [`validate`](ElectionConfig::validate) can be elected with; nothing later checks again.
+//! A configuration that passes [`validate`](ElectionConfig::validate) is valid for an election; it is not checked
+//! again.
 
 use std::time::Duration;
 
 use windlass_object::ObjectKey;
 
-/// What a renewal must leave of the renew deadline when the next one is due. A write is sent only while at least 1 s is
-/// left of it, and the renewal that moves it is granted another to be answered: with less than both, the fence would
-/// hold back every write of a replica that leads.
+/// Minimum time between the due time of a renewal and the renew deadline. A write needs at least 1 s before the
+/// deadline, and the renewal needs another second for its response. With less than both, the fence would block each
+/// write of a leader.
 const MIN_FOR_WRITES: Duration = Duration::from_secs(2);
 
 /// Settings of one election.
@@ -19,26 +20,26 @@ pub struct ElectionConfig {
     /// Namespace of the Lease. Default `None`: the default namespace of the cluster's configuration, which is the Pod's
     /// namespace in a cluster and the context's outside.
     pub lease_namespace: Option<String>,
-    /// What this replica writes as the holder. It must be unique per *incarnation*: a restarted process that reuses
-    /// its predecessor's identity would take the predecessor's lease for its own.
+    /// Holder identity of this replica. It must be unique per *incarnation*: a restarted process that reuses the
+    /// identity of its predecessor would treat the predecessor's lease as its own.
     pub identity: String,
-    /// How long a standby waits after the last renewal it saw. Default 15 s; written to the Lease in whole seconds.
+    /// Waiting time of a standby after the last observed renewal. Default 15 s; written to the Lease in whole seconds.
     pub lease_duration: Duration,
-    /// How long after its last successful renewal was *sent* the holder continues acting. Default 10 s. The gap to
-    /// `lease_duration` pays for clocks of different rates and for requests already on the wire. At least 2 s longer
-    /// than `retry_period`, or no write would ever find enough time to be answered in.
+    /// Time for which the holder acts after its last successful renewal was *sent*. Default 10 s. The difference to
+    /// `lease_duration` covers different clock rates and requests in flight. Must exceed `retry_period` by at least 2
+    /// s, so that writes have time for a response.
     pub renew_deadline: Duration,
-    /// Pause between renewals, and the least pause between polls where the watch does not work. Default 2 s.
+    /// Pause between renewals, and minimum pause between polls if the watch fails. Default 2 s.
     pub retry_period: Duration,
-    /// Whether [`Elector::release`](crate::Elector::release) gives the lease back, so that a standby takes over at
-    /// once. Default true. It is safe here because release comes after the work has ended.
+    /// Whether [`Elector::release`](crate::Elector::release) releases the Lease, so that a standby takes over
+    /// immediately. Default true. This is safe because the release follows the end of the work.
     pub release_on_exit: bool,
-    /// Who decides. Default `None`: the replicas among themselves. Otherwise the API server's coordinator does, which
-    /// chooses among candidates.
+    /// Settings for an election by the API server's coordinator, which chooses among candidates. Default `None`: the
+    /// replicas elect among themselves.
     pub coordinated: Option<CoordinatedConfig>,
 }
 
-/// An election whose namespace is known: the input of electors.
+/// Election with a resolved namespace: the input of electors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Election {
     /// Namespace of the Lease.
@@ -54,29 +55,30 @@ impl Election {
     }
 }
 
-/// What a replica tells the API server's coordinator of itself. The API server must have the feature gate
-/// `CoordinatedLeaderElection` on and serve `coordination.k8s.io/v1beta1`.
+/// Version information for the API server's coordinator. The API server must enable the feature gate
+/// `CoordinatedLeaderElection` and serve `coordination.k8s.io/v1beta1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoordinatedConfig {
     /// The version of this binary, `major.minor.patch`.
     pub binary_version: String,
-    /// The version it behaves as, `major.minor.patch`; not above that of the binary. Among candidates the oldest leads.
+    /// Version that the binary emulates, `major.minor.patch`; not above the binary version. The candidate with the
+    /// oldest version leads.
     pub emulation_version: String,
-    /// By what rule the coordinator chooses.
+    /// Rule by which the coordinator chooses.
     pub strategy: CoordinatedStrategy,
 }
 
-/// A rule by which the API server's coordinator chooses.
+/// Rule by which the API server's coordinator chooses.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CoordinatedStrategy {
-    /// The candidate with the oldest emulation version, then the oldest binary, then the one created first. The only
-    /// rule that Kubernetes 1.36 has.
+    /// The candidate with the oldest emulation version, then the oldest binary version, then the oldest creation time.
+    /// The only rule in Kubernetes 1.36.
     #[default]
     OldestEmulationVersion,
 }
 
 impl CoordinatedStrategy {
-    /// As it stands in a Lease and in a LeaseCandidate.
+    /// Returns the name of the rule in a Lease and a LeaseCandidate.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OldestEmulationVersion => "OldestEmulationVersion",
@@ -85,7 +87,7 @@ impl CoordinatedStrategy {
 }
 
 impl CoordinatedConfig {
-    /// This version as both, by the only strategy there is.
+    /// Returns settings with this version for binary and emulation, and the only strategy.
     pub fn new(version: impl Into<String>) -> Self {
         let version = version.into();
         Self {
@@ -97,7 +99,7 @@ impl CoordinatedConfig {
 }
 
 impl ElectionConfig {
-    /// The defaults under this identity. The durations are upstream's.
+    /// Returns the defaults with this identity. The durations are those of kube-controller-manager.
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
             lease_name: "windlass".to_owned(),
@@ -111,8 +113,8 @@ impl ElectionConfig {
         }
     }
 
-    /// Returns the election in the configured namespace, or in `default_namespace`, which is that of the cluster's
-    /// configuration. An empty one means `default`, as other clients read it.
+    /// Returns the election in the configured namespace, or in `default_namespace`, the namespace of the cluster's
+    /// configuration. As in other clients, an empty namespace means `default`.
     pub fn resolve(self, default_namespace: &str) -> Election {
         let default_namespace = if default_namespace.is_empty() { "default" } else { default_namespace };
         let namespace = self.lease_namespace.as_deref().unwrap_or(default_namespace);
@@ -123,7 +125,7 @@ impl ElectionConfig {
     ///
     /// # Errors
     ///
-    /// The first rule broken, naming both values where two contradict each other.
+    /// The first violated rule, with both values if two contradict each other.
     pub fn validate(&self) -> Result<(), ElectionConfigError> {
         self.validate_names()?;
         self.validate_lease_duration()?;
@@ -169,72 +171,73 @@ impl ElectionConfig {
         Ok(())
     }
 
-    /// Returns how long a standby waits at least between the end of this replica's fence and its own first write: lease
-    /// duration minus renew deadline. What the holder sends before the fence ends must not arrive later than that.
+    /// Returns the minimum time between the end of this replica's fence and the first write of a standby: lease
+    /// duration minus renew deadline. Requests that the holder sends before the end of its fence must arrive within
+    /// this time.
     pub fn allowance(&self) -> Duration {
         self.lease_duration.saturating_sub(self.renew_deadline)
     }
 
-    /// The lease duration as the Lease states it.
+    /// Returns the lease duration as the Lease states it.
     pub(crate) fn lease_seconds(&self) -> i32 {
         i32::try_from(self.lease_duration.as_secs()).unwrap_or(i32::MAX)
     }
 
-    /// How long one request may take. Half of the renew deadline, as upstream's election client: a slow server is
-    /// borne with, and yet a hung one leaves time for a second try.
+    /// Returns the timeout of one request: half of the renew deadline, as in client-go. This tolerates a slow server
+    /// and leaves time for a second attempt.
     pub(crate) fn attempt(&self) -> Duration {
         self.renew_deadline / 2
     }
 
-    /// The widest random delay that spreads standbys which wake at the same moment: a twentieth of the retry period.
+    /// Returns the maximum random delay of standbys that wake at the same time: a twentieth of the retry period.
     pub(crate) fn spread(&self) -> Duration {
         self.retry_period / 20
     }
 }
 
-/// Why an [`ElectionConfig`] cannot be elected with.
+/// Violated rule of an [`ElectionConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElectionConfigError {
     /// A name is missing.
-    #[error("leader election needs a {what}, and it is empty")]
+    #[error("the {what} of the leader election must not be empty")]
     Empty {
-        /// Which one.
+        /// Name of the empty field.
         what: &'static str,
     },
-    /// The Lease states its duration as a whole, positive number of seconds.
+    /// The lease duration is not a positive number of whole seconds.
     #[error("the lease duration must be a whole number of seconds and at least 1s, but is {lease:?}")]
     LeaseNotWholeSeconds {
-        /// The lease duration given.
+        /// Configured lease duration.
         lease: Duration,
     },
     /// A standby would take over while the holder still acts.
     #[error("the lease duration ({lease:?}) must be longer than the renew deadline ({renew:?})")]
     LeaseNotLonger {
-        /// The lease duration given.
+        /// Configured lease duration.
         lease: Duration,
-        /// The renew deadline given.
+        /// Configured renew deadline.
         renew: Duration,
     },
-    /// The holder would give up before its second try.
+    /// The lease would be lost before the second attempt of a renewal.
     #[error("the renew deadline ({renew:?}) must be longer than 1.2 times the retry period ({retry:?})")]
     RenewNotLonger {
-        /// The renew deadline given.
+        /// Configured renew deadline.
         renew: Duration,
-        /// The retry period given.
+        /// Configured retry period.
         retry: Duration,
     },
-    /// The holder would lead and never write: a write leaves only while there is time for its answer.
+    /// The holder would lead and never write: a write requires time for its response.
     #[error(
         "the renew deadline ({renew:?}) must be at least {MIN_FOR_WRITES:?} longer than the retry period ({retry:?}), \
          to leave time for writes"
     )]
     NoTimeForWrites {
-        /// The renew deadline given.
+        /// Configured renew deadline.
         renew: Duration,
-        /// The retry period given.
+        /// Configured retry period.
         retry: Duration,
     },
-    /// Renewals would follow each other without a pause.
+    /// Renewals would have no pause between them.
     #[error("the retry period must be longer than zero")]
     RetryZero,
 }
@@ -259,7 +262,7 @@ mod tests {
 
     // parity: test-leader-election-config-validation, defaults-renew-deadline-parameters
     #[test]
-    fn contradictory_durations_are_refused_naming_both_values() {
+    fn contradictory_durations_are_rejected_with_both_values() {
         let message = with(10_000, 10_000, 2_000).validate().unwrap_err().to_string();
         assert!(
             message.contains("lease duration (10s)") && message.contains("renew deadline (10s)"),
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn renew_deadline_that_leaves_no_time_for_writes_is_refused_naming_both_values() {
+    fn renew_deadline_without_time_for_writes_is_rejected() {
         let message = with(2_000, 1_000, 200).validate().unwrap_err().to_string();
         assert!(
             message.contains("renew deadline (1s)")
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_duration_the_lease_cannot_state_is_refused() {
+    fn fractional_lease_duration_is_rejected() {
         for lease in [500, 15_500] {
             let lease = Duration::from_millis(lease);
             let config = ElectionConfig { lease_duration: lease, ..with(0, 300, 100) };
@@ -299,7 +302,7 @@ mod tests {
 
     // parity: test-leader-election-config-validation
     #[test]
-    fn retry_period_of_zero_and_empty_names_are_refused() {
+    fn zero_retry_period_and_empty_names_are_rejected() {
         assert_eq!(with(15_000, 10_000, 0).validate(), Err(ElectionConfigError::RetryZero));
         assert_eq!(ElectionConfig::new("").validate(), Err(ElectionConfigError::Empty { what: "identity" }));
         let unnamed = ElectionConfig { lease_namespace: Some(String::new()), ..ElectionConfig::new("me") };

@@ -1,25 +1,25 @@
-//! Standing as a candidate where the API server's coordinator chooses who leads.
+//! Candidates for elections in which the API server's coordinator chooses the leader.
 //!
-//! The coordinator reads `LeaseCandidate` objects, asks them from time to time whether their replicas still live (a
-//! *ping*), and writes the one that it chooses into the Lease. A candidate says what version it is, answers pings, and
-//! renews itself every few minutes. It is named after the replica's identity, which is what the coordinator writes.
+//! The coordinator reads `LeaseCandidate` objects, periodically checks whether their replicas are alive (a *ping*), and
+//! writes the chosen one into the Lease. A candidate states its version, answers pings, and renews itself every few
+//! minutes. Its name is the replica's identity, which the coordinator writes as the holder.
 //!
-//! The object is fetched once per retry period, or second where that is shorter: the coordinator waits 5 s for an answer.
-//! It is not watched, on purpose: a watch that has stalled looks like one on which nothing happens, for minutes, and a
-//! candidate that does not answer is passed over. The price is one small request a second, and an answer that comes up to a
-//! second later than it could.
-//! When it was renewed is compared by the coordinator with times of its own, so an answer never states an earlier time
-//! than the question.
+//! The candidate fetches its object once per retry period, or once per second if that is shorter, because the
+//! coordinator waits 5 s for an answer. It does not watch the object: a stalled watch cannot be distinguished from an
+//! idle one for minutes, and the coordinator skips a candidate that does not answer. The cost is one small request per
+//! second, and an answer that is up to a second late. The coordinator compares the renew time with its own times, so an
+//! answer never states an earlier time than the ping.
 //!
-//! The coordinator may also forget about a Lease: it gives it to a candidate that died a moment ago, say, and then waits for
-//! news of candidates which do not come. So a candidate that sees nobody lead renews itself once per lease duration.
+//! The coordinator can also lose track of a Lease. For example, it can assign the Lease to a candidate that has just
+//! died, and then wait for changes of candidates that never occur. A candidate that observes no leader therefore renews
+//! itself once per lease duration.
 //!
-//! An expired Lease is not written again when the coordinator chooses the same holder as before, and a preferred holder
-//! that has died since is never removed from it. So a candidate releases a Lease that names it and that it could not use,
-//! one lease duration after it saw that.
+//! The coordinator does not write an expired Lease again when it chooses the same holder, and does not remove a
+//! preferred holder that has died. A candidate therefore releases a Lease that names it and that it could not use, one
+//! lease duration after it observed this.
 //!
-//! The coordinator judges expiry by its own wall clock. If that clock is ahead of a holder's, a candidate that has not
-//! observed this holder can lead before the holder's fence closes.
+//! The coordinator checks expiry by its own wall clock. If that clock is ahead of a holder's clock, a candidate that
+//! has not observed this holder can lead before the holder's fence closes.
 
 use std::time::Duration;
 
@@ -34,14 +34,14 @@ use crate::config::{CoordinatedConfig, Election};
 use crate::error::{ElectionError, LeaseError};
 use crate::record::strictly_after;
 
-/// How long a candidate that is not asked goes without renewing itself. Upstream's; one that has not been renewed for
-/// half an hour is collected.
+/// Interval at which an idle candidate renews itself, the same as in client-go. A candidate that was not renewed for
+/// half an hour is garbage collected.
 const RENEWED_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The longest pause between two looks.
+/// Maximum pause between two fetches.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a candidate does next.
+/// Next action of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ElectionAction {
     Create,
@@ -58,7 +58,7 @@ pub(crate) struct Candidate {
     lease: String,
     namespace: String,
     config: CoordinatedConfig,
-    /// Since when nobody leads, as far as its elector sees. Clones share it.
+    /// Time since which no replica leads, as observed by the elector. Clones share it.
     unled_since: Sender<Option<Instant>>,
     lease_duration: Duration,
     pause: Duration,
@@ -66,7 +66,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The candidate of this configuration, if it is one of a coordinated election.
+    /// Returns the candidate of this configuration; `None` without a coordinated election.
     pub(crate) fn of(env: &Env, client: &kube::Client, election: &Election) -> Option<Self> {
         let Election { namespace, config } = election;
         Some(Self {
@@ -83,7 +83,7 @@ impl Candidate {
         })
     }
 
-    /// Its elector sees that somebody leads, or nobody.
+    /// Records whether the elector observes a leader.
     pub(crate) fn note(&self, led: bool) {
         let since = if led { None } else { self.unled_since.get().or_else(|| Some(self.env.now())) };
         if self.unled_since.get() != since {
@@ -91,23 +91,24 @@ impl Candidate {
         }
     }
 
-    /// Stands until the API server says that it knows no candidates. Other failures are logged once each and tried again.
+    /// Runs the candidate. Returns only if the API server does not support candidates. Other failures are logged once
+    /// and retried.
     ///
     /// # Cancel safety
-    /// Safe: whoever stands again looks first.
+    /// Safe: another call starts with a fetch.
     pub(crate) async fn stand(self) -> ElectionError {
         let (mut renewed, mut complaint) = (None, None);
         loop {
             match self.look_after(&mut renewed).await {
                 Ok(()) => complaint = None,
-                // Only a creation ends so, and for no other reason once the namespace exists.
+                // Only a create returns this, and only if the API is missing, because the namespace exists.
                 Err(LeaseError::NotFound(message)) => return ElectionError::NotCoordinated { message },
                 Err(LeaseError::Conflict) => {}
                 Err(failure) => {
-                    let told = failure.to_string();
-                    if complaint.as_ref() != Some(&told) {
-                        tracing::warn!(candidate = %self.name, error = %told, "cannot stand as a candidate");
-                        complaint = Some(told);
+                    let text = failure.to_string();
+                    if complaint.as_ref() != Some(&text) {
+                        tracing::warn!(candidate = %self.name, error = %text, "candidate request failed");
+                        complaint = Some(text);
                     }
                 }
             }
@@ -131,7 +132,7 @@ impl Candidate {
                 found.spec.renew_time = Some(self.stamp(found.spec.ping_time.as_ref()));
                 let replaced =
                     self.bounded(self.api.replace(&self.name, &PostParams::default(), &found)).await;
-                // It was deleted since it was fetched, which says nothing of the server.
+                // The object was deleted after the fetch, so this does not concern the API.
                 replaced.map_err(|failure| match failure {
                     LeaseError::NotFound(_) => LeaseError::Conflict,
                     failure => failure,
@@ -174,16 +175,16 @@ impl Candidate {
     }
 }
 
-/// `renewed` is when this replica last wrote it, by the local clock.
+/// Returns the next action. `renewed` is the local time of this replica's last write.
 fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: Instant) -> ElectionAction {
     let Some(found) = found else { return ElectionAction::Create };
-    let asked = match (&found.ping_time, &found.renew_time) {
+    let is_pinged = match (&found.ping_time, &found.renew_time) {
         (Some(ping), Some(answer)) => ping.0 > answer.0,
         (Some(_), None) => true,
         (None, _) => false,
     };
     let due = renewed.is_none_or(|renewed| now >= renewed + RENEWED_INTERVAL);
-    if asked || due { ElectionAction::Renew } else { ElectionAction::Rest }
+    if is_pinged || due { ElectionAction::Renew } else { ElectionAction::Rest }
 }
 
 #[cfg(test)]
@@ -207,7 +208,7 @@ mod tests {
 
     // parity: test-lease-candidate-creation, coordinated-election-lease-candidate
     #[tokio::test(start_paused = true)]
-    async fn candidate_is_created_renewed_every_five_minutes_and_at_once_when_it_is_asked() {
+    async fn candidate_is_created_renewed_and_answers_pings() {
         let now = Env::virtual_time(1).now() + Duration::from_secs(1_000);
         let recently = Some(now - Duration::from_secs(299));
         assert_eq!(next_step(None, recently, now), ElectionAction::Create);
@@ -227,23 +228,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn candidate_deleted_between_its_look_and_its_renewal_is_created_anew() {
+    async fn candidate_deleted_before_its_renewal_is_recreated() {
         let env = Env::virtual_time(1);
         let methods = Arc::new(Mutex::new(Vec::new()));
-        let heard = methods.clone();
+        let recorded = methods.clone();
         let service = service_fn(move |request: http::Request<Body>| {
-            let mut heard = heard.lock().expect("not poisoned");
-            heard.push(request.method().to_string());
+            let mut recorded = recorded.lock().expect("not poisoned");
+            recorded.push(request.method().to_string());
             let mut candidate = json!({
                 "apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate",
                 "metadata": { "name": "me", "namespace": "kube-system", "resourceVersion": "1" },
                 "spec": { "leaseName": "windlass", "strategy": "OldestEmulationVersion", "binaryVersion": "1.0.0" },
             });
             let missing = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" });
-            // It is there for the first look only, until it is created.
-            let created = heard.iter().any(|method| method == "POST");
+            // Present for the first fetch only, until it is created.
+            let created = recorded.iter().any(|method| method == "POST");
             candidate["spec"]["renewTime"] = json!("2026-01-01T00:00:00.000000Z");
-            let found = created || heard.len() == 1;
+            let found = created || recorded.len() == 1;
             std::future::ready(Ok::<_, BoxError>(if found {
                 answer(200, &candidate)
             } else {
@@ -254,18 +255,21 @@ mod tests {
         config.coordinated = Some(CoordinatedConfig::new("1.0.0"));
         let client = kube::Client::new(service, "default");
         let candidate = Candidate::of(&env, &client, &config.resolve("kube-system")).expect("coordinated");
-        assert!(env.timeout(Duration::from_secs(10), candidate.stand()).await.is_err(), "it stands");
+        assert!(
+            env.timeout(Duration::from_secs(10), candidate.stand()).await.is_err(),
+            "the candidate keeps running"
+        );
         assert_eq!(methods.lock().expect("not poisoned")[..4].join(" "), "GET PUT GET POST");
     }
 
     // parity: test-lease-candidate-creation
     #[tokio::test(start_paused = true)]
-    async fn candidate_that_sees_nobody_lead_reminds_the_coordinator_once_per_lease_duration() {
+    async fn candidate_without_leader_renews_once_per_lease_duration() {
         let env = Env::virtual_time(1);
         let renewals = Arc::new(Mutex::new(0));
-        let heard = renewals.clone();
+        let recorded = renewals.clone();
         let service = service_fn(move |request: http::Request<Body>| {
-            *heard.lock().expect("not poisoned") += u32::from(request.method() == http::Method::PUT);
+            *recorded.lock().expect("not poisoned") += u32::from(request.method() == http::Method::PUT);
             let candidate = json!({
                 "apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate",
                 "metadata": { "name": "me", "namespace": "kube-system", "resourceVersion": "1" },
@@ -279,12 +283,15 @@ mod tests {
         let candidate = Candidate::of(&env, &client, &config.resolve("kube-system")).expect("coordinated");
         let stands = async || {
             let stand = candidate.clone().stand();
-            assert!(env.timeout(Duration::from_secs(100), stand).await.is_err(), "it stands");
+            assert!(
+                env.timeout(Duration::from_secs(100), stand).await.is_err(),
+                "the candidate keeps running"
+            );
             std::mem::take(&mut *renewals.lock().expect("not poisoned"))
         };
-        assert_eq!(stands().await, 1, "as it begins to stand");
+        assert_eq!(stands().await, 1, "at the start");
         candidate.note(false);
-        assert_eq!(stands().await, 1 + 6, "nobody leads");
+        assert_eq!(stands().await, 1 + 6, "no replica leads");
         candidate.note(true);
         assert_eq!(stands().await, 1);
     }

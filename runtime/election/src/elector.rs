@@ -1,8 +1,8 @@
-//! Acquire, hold, release: what is decided elsewhere, done here.
+//! The elector: acquires, holds and releases the Lease, following the decisions of [`LeaseState`].
 //!
-//! The three verbs take `&mut self`, so that at most one of them runs, and keep all they know in the elector, so that
-//! any of them may be dropped at any await and called again. A write that was cut off this way may or may not have
-//! taken effect: until the Lease has been fetched again, what is known of it is *stale* and no write builds on it.
+//! The three methods take `&mut self`, so that only one of them runs at a time. All state is in the elector, so each of
+//! them can be dropped at any await and called again. A write that was interrupted this way might have taken effect:
+//! the state is *stale*, and no write builds on it, until the Lease is fetched.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,56 +26,56 @@ use crate::lease_watch::{LeaseEvent, LeaseWatch};
 use crate::observed_lease::ElectionAction;
 use crate::written_versions::{PreviousHolder, WrittenVersions};
 
-/// How much longer than the retry period a pause may be, drawn again each time: upstream's factor. It keeps standbys
-/// that failed together from trying again together.
+/// Maximum random extension of a pause, relative to the retry period; the factor of client-go. It prevents standbys
+/// that failed together from retrying together.
 const JITTER: f64 = 1.2;
 
-/// One replica's part in an election.
+/// One replica's participant in an election.
 pub struct Elector {
     env: Env,
     lease: ObjectKey,
     config: ElectionConfig,
     api: LeaseApi,
     watch: LeaseWatch,
-    /// What stands for election next to this, where the API server's coordinator elects.
+    /// Candidate of this replica, if the API server's coordinator elects.
     candidate: Option<Candidate>,
     fence: Arc<LeaderFence>,
     clocks: Arc<Clocks>,
     leadership: Sender<Leadership>,
-    /// Whom a coordinator wants to hold the lease that this replica holds.
+    /// Identity that the coordinator prefers while this replica holds the lease.
     preferred: Sender<Option<String>>,
     last_renewal: LastRenewal,
     metrics: ElectionMetrics,
     rng: Rng,
     role: Role,
-    /// What is known of the Lease, and what is written next.
+    /// Observed Lease and next write.
     lease_state: LeaseState,
-    /// The failure told of last; the same one is not told again.
+    /// Last logged failure, to log each failure once.
     complaint: Option<String>,
 }
 
-/// Leading or not. The deadline of a term lives in the fence, where those who write look.
+/// Role of this replica. The deadline of a term is in the fence, which the client checks.
 #[derive(Copy, Clone, Debug)]
 enum Role {
     Standby,
     Leading {
         renew_at: Instant,
-        /// Until when the lease is renewed though a coordinator wants another to hold it.
+        /// Time until which the lease is renewed although the coordinator prefers another replica.
         yield_by: Option<Instant>,
     },
 }
 
 impl Elector {
-    /// An elector that has not begun. `client` should have its own connection and no rate limit, `watch` may be
-    /// shared; the fence is closed until [`acquire`](Self::acquire) returns.
+    /// Returns an idle elector. `client` should have its own connection and no rate limit; `watch` can be shared. The
+    /// fence is closed until [`acquire`](Self::acquire) returns.
     ///
     /// # Errors
     ///
-    /// A configuration that does not [validate](ElectionConfig::validate).
+    /// If the configuration does not [validate](ElectionConfig::validate).
     ///
     /// # Panics
     ///
-    /// If one `env` is given to two electors of the same Lease, whose random pauses would be the same.
+    /// If two electors of the same Lease use the same `env`: their random pauses would be equal.
     pub fn new(
         env: Env,
         election: Election,
@@ -113,49 +113,51 @@ impl Elector {
         })
     }
 
-    /// The fence this elector opens and closes.
+    /// Returns the fence that this elector opens and closes.
     pub fn fence(&self) -> Arc<LeaderFence> {
         self.fence.clone()
     }
 
-    /// This replica's place in the election, as it changes.
+    /// Returns a receiver for this replica's role in the election.
     pub fn leadership(&self) -> Receiver<Leadership> {
         self.leadership.subscribe()
     }
 
-    /// Whom the API server's coordinator wants to lead, once that is not this replica, which does; nothing otherwise.
+    /// Returns a receiver for the identity that the coordinator prefers over this leader. The value is `None` while
+    /// there is no such identity.
     ///
-    /// Whoever sees a name should bring the work to its end and release the lease. It is renewed for one more lease
-    /// duration, so that no work is cut off; then it counts as lost, for [`LossReason::Preferred`].
+    /// When the value is set, the caller should stop the work and release the lease. The elector renews the lease for
+    /// one more lease duration, so that the work can finish. After that the lease is lost, with
+    /// [`LossReason::Preferred`].
     pub fn preferred(&self) -> Receiver<Option<String>> {
         self.preferred.subscribe()
     }
 
-    /// What is known of the writes of whoever led before this replica. It holds for the term that
-    /// [`acquire`](Self::acquire) began; work starts once caches show these writes.
+    /// Returns the reported writes of the previous leader. The value is valid for the term that
+    /// [`acquire`](Self::acquire) started. Start the work when the caches contain these writes.
     pub fn predecessor(&self) -> &PreviousHolder {
         self.lease_state.predecessor()
     }
 
-    /// A check that fails once the lease is held here, has not been renewed for its duration and 20 s more, and
-    /// nobody has stepped down: the task that holds it is stuck.
+    /// Returns a check that fails if the lease is held but was not renewed for its duration and 20 s more: the task
+    /// that holds it is stuck.
     pub fn health(&self) -> HealthCheck {
         self.last_renewal.health(self.env.clone(), self.lease.to_string(), self.config.lease_duration)
     }
 
-    /// Stands by until this replica leads, then returns with the fence open. Returns at once while it leads.
+    /// Waits until this replica leads, and returns with the fence open. Returns immediately if it already leads.
     ///
-    /// A server that cannot be reached or refuses is tried again after a pause of 1 to 2.2 retry periods, without
-    /// end; each change of the failure is logged once.
+    /// If the server is unreachable or returns an error, the elector retries after 1 to 2.2 retry periods,
+    /// indefinitely. It logs each change of the failure once.
     ///
     /// # Errors
     ///
-    /// [`ElectionError::Refused`] if the server calls the Lease invalid, which no repetition can cure;
-    /// [`ElectionError::NotCoordinated`] if it is to elect and does not.
+    /// [`ElectionError::Refused`] if the server rejects the Lease as invalid, which a retry cannot fix;
+    /// [`ElectionError::NotCoordinated`] if the server must elect and does not.
     ///
     /// # Cancel safety
     ///
-    /// Safe. A write in flight may still win the lease; the next call, or a release, finds out.
+    /// Safe. A write in flight can still win the lease; the next call, or a release, detects this.
     pub async fn acquire(&mut self) -> Result<(), ElectionError> {
         let candidate = self.candidate.clone();
         tokio::select! {
@@ -179,21 +181,21 @@ impl Elector {
         Ok(())
     }
 
-    /// Renews until the lease is lost; then the fence is closed. Run it next to the work, and stop the work when it
-    /// returns.
+    /// Renews the lease until it is lost. The fence is then closed. Run this concurrently with the work, and stop the
+    /// work when it returns.
     ///
-    /// A renewal that fails is tried again each retry period, as long as the fence is open. Where a coordinator wants
-    /// another to lead, [`preferred`](Self::preferred) says so, and there is a lease duration left to end the work.
+    /// A failed renewal is retried each retry period while the fence is open. If the coordinator prefers another
+    /// replica, [`preferred`](Self::preferred) reports it, and one lease duration remains to stop the work.
     ///
     /// # Cancel safety
     ///
-    /// Safe: calling it again continues where it was. While nobody calls it, nobody renews, and the fence closes by
-    /// itself.
+    /// Safe: another call continues. Without a running call the lease is not renewed, and the fence closes at its
+    /// deadline.
     pub async fn hold(&mut self) -> LeaseLost {
         let candidate = self.candidate.clone();
         tokio::select! {
             biased;
-            // Whether there are candidates matters for the next term, not for this one.
+            // The result of the candidate matters for the next term only.
             lost = self.renew_until_lost() => lost,
             lost = stand_in_vain(candidate) => lost,
         }
@@ -217,22 +219,22 @@ impl Elector {
         }
     }
 
-    /// Closes the fence, then gives the lease back if the configuration says so and the Lease, fetched again, still
-    /// names this replica. Call it after the work has ended: the next leader may start while this runs.
+    /// Closes the fence. Then releases the Lease if the configuration requires it and the Lease, fetched again, still
+    /// names this replica. Call it after the work has stopped: the next leader can start while this runs.
     ///
-    /// `written` is what this term wrote, for the successor to wait for. `None` says nothing, as after a crash: the
-    /// successor must expect anything. A term that did nothing, and did not wait for the writes of its own
-    /// [predecessor](Self::predecessor), hands these on.
+    /// `written` contains the versions written in this term, for the successor to wait for. `None` reports nothing, as
+    /// after a crash: the successor must expect any write. A term without writes that did not wait for the writes of
+    /// the [predecessor](Self::predecessor) passes these on.
     ///
-    /// Conflicts are tried again; the whole is bounded by the renew deadline.
+    /// Conflicts are retried. The renew deadline limits the whole call.
     ///
     /// # Errors
     ///
-    /// The lease could not be given back, and a standby takes over when it expires.
+    /// If the Lease could not be released. A standby takes over when it expires.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the fence is closed before the first await, and calling it again continues.
+    /// Safe: the fence is closed before the first await, and another call continues.
     pub async fn release(&mut self, written: Option<&WrittenVersions>) -> Result<(), ElectionError> {
         self.step_down(Leadership::Following { holder: None });
         self.watch.stop();
@@ -247,9 +249,9 @@ impl Elector {
     }
 }
 
-/// Standing by.
+/// Standby.
 impl Elector {
-    /// Takes one step towards leading.
+    /// Performs the next step towards leading.
     async fn stand_by(&mut self) -> Result<(), LeaseError> {
         self.note_whether_led();
         match self.lease_state.next_action(self.env.now()) {
@@ -275,12 +277,12 @@ impl Elector {
         }
     }
 
-    /// Decides what a failed step means, and pauses before the next.
+    /// Returns an error if the failed step is permanent, and pauses otherwise.
     async fn recover(&mut self, failure: LeaseError) -> Result<(), ElectionError> {
-        // The next look is newer than what a running watch has yet to tell, or tells nothing at all any more.
+        // The next fetch returns a newer state than the pending events of a running watch.
         self.watch.stop();
         let pause = match failure {
-            // Whoever wrote first is seen by the next look. The pause only keeps losers apart.
+            // The next fetch returns the winner's write. The pause only separates the losers.
             LeaseError::Conflict => self.spread(),
             LeaseError::Invalid(message) => return Err(ElectionError::Refused { message }),
             failure => {
@@ -292,8 +294,8 @@ impl Elector {
         Ok(())
     }
 
-    /// Waits until the lease expires or something is learned of it. The watch is opened next to the wait, so that one
-    /// which hangs delays nothing.
+    /// Waits until the lease expires or the Lease changes. The watch is opened concurrently, so that a hanging request
+    /// does not delay the expiry.
     async fn follow(&mut self, expiry: Instant) {
         self.complaint = None;
         let wake = expiry + self.spread();
@@ -311,8 +313,7 @@ impl Elector {
         self.publish_holder();
     }
 
-    /// Waits until something is learned of the Lease, and looks if that takes long: a watch may be silent because it
-    /// has stopped.
+    /// Waits until the Lease changes, and fetches it after some time: a watch without events might be stuck.
     async fn listen(&mut self) {
         let patience = (self.config.retry_period * 2).min(self.config.lease_duration);
         let until = self.env.now() + patience;
@@ -323,7 +324,7 @@ impl Elector {
         }
     }
 
-    /// Writes ourselves into the Lease and, if that succeeds, leads from the moment it was sent.
+    /// Writes this replica into the Lease. If that succeeds, the replica leads from the time of sending.
     async fn claim(&mut self, purpose: WritePurpose) -> Result<(), LeaseError> {
         let sent = self.write(purpose, None).await?;
         if !self.fence.open(sent, sent + self.config.renew_deadline) {
@@ -343,20 +344,20 @@ impl Elector {
 
 /// Leading.
 impl Elector {
-    /// One attempt to renew, over before the deadline whatever happens.
+    /// Sends one renewal, which ends before the deadline.
     async fn renew_before(&mut self, deadline: Instant) -> Result<(), LeaseError> {
         let env = self.env.clone();
         let begun = env.now();
         let budget = self.config.attempt().min(deadline.saturating_duration_since(begun));
         let outcome = env.timeout(budget, self.renew()).await.unwrap_or(Err(LeaseError::Timeout(budget)));
-        // Only an attempt that came to its end is followed by a pause: one that was cut off is repeated at once.
+        // Pauses only after a completed attempt. An interrupted attempt is repeated immediately.
         if let Role::Leading { renew_at, .. } = &mut self.role {
             *renew_at = begun + self.config.retry_period;
         }
         outcome
     }
 
-    /// Renews over the state last seen; if that is stale, or turns out to be, over what the server says now.
+    /// Renews on top of the last observed Lease. If that is stale or conflicts, fetches the Lease first.
     async fn renew(&mut self) -> Result<(), LeaseError> {
         let mut looked = false;
         loop {
@@ -378,13 +379,14 @@ impl Elector {
         }
     }
 
-    /// Tells whom the coordinator prefers. True once the work has had a lease duration to end since that was seen first.
+    /// Publishes the identity that the coordinator prefers. Returns true after the lease duration that the work had to
+    /// stop.
     fn has_yielded_long_enough(&mut self, preferred: &str) -> bool {
         let now = self.env.now();
         let Role::Leading { yield_by, .. } = &mut self.role else { return true };
         let until = *yield_by.get_or_insert(now + self.config.lease_duration);
         if self.preferred.get().as_deref() != Some(preferred) {
-            tracing::info!(lease = %self.lease, preferred, "the coordinator wants another replica to lead");
+            tracing::info!(lease = %self.lease, preferred, "coordinator prefers another replica");
             self.preferred.set(Some(preferred.to_owned()));
         }
         now >= until
@@ -405,7 +407,7 @@ impl Elector {
     fn missed_deadline(&self) -> LossReason {
         LossReason::Deadline {
             within: self.config.renew_deadline,
-            last_error: self.complaint.clone().unwrap_or_else(|| "nobody renewed".to_owned()),
+            last_error: self.complaint.clone().unwrap_or_else(|| "no renewal was attempted".to_owned()),
         }
     }
 
@@ -435,10 +437,10 @@ impl Elector {
             }
             match self.write(WritePurpose::Release, written).await {
                 Ok(_) => {
-                    tracing::info!(lease = %self.lease, identity = %self.config.identity, "released the lease");
+                    tracing::info!(lease = %self.lease, identity = %self.config.identity, "lease released");
                     return Ok(());
                 }
-                // Somebody touched the Lease in between: whether it is still ours is for the next look to say.
+                // Another client wrote the Lease in between: fetch it again to check the holder.
                 Err(LeaseError::Conflict | LeaseError::NotFound(_)) => {
                     let pause = self.spread();
                     self.env.sleep(pause).await;
@@ -449,7 +451,7 @@ impl Elector {
     }
 }
 
-/// Reading and writing, and what is kept of it.
+/// Requests, and the state that they update.
 impl Elector {
     /// Fetches the Lease.
     async fn fetch(&mut self) -> Result<(), LeaseError> {
@@ -459,7 +461,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Writes over the state last seen, and says when the request was sent.
+    /// Writes on top of the last observed Lease, and returns the time of sending.
     async fn write(
         &mut self,
         purpose: WritePurpose,
@@ -472,19 +474,19 @@ impl Elector {
         Ok(write.context.sent)
     }
 
-    /// Tells observers whom this replica follows, if that changed. A leader follows nobody, and a replica that
-    /// releases has said so already.
+    /// Publishes the observed holder if it changed. Does nothing while this replica leads or after it has released the
+    /// lease.
     fn publish_holder(&self) {
         let view = self.lease_state.view();
         let holder = view.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
         let following = Leadership::Following { holder };
         if matches!(self.role, Role::Standby) && self.leadership.get() != following {
-            tracing::info!(lease = %self.lease, holder = view.holder(), "the lease is held");
+            tracing::info!(lease = %self.lease, holder = view.holder(), "lease is held");
             self.leadership.set(following);
         }
     }
 
-    /// Logs a failure, unless it is the one logged last.
+    /// Logs a failure, unless it equals the last logged failure.
     fn complain(&mut self, what: &str, failure: &LeaseError) {
         let complaint = failure.to_string();
         if self.complaint.as_ref() != Some(&complaint) {
@@ -502,7 +504,7 @@ impl Elector {
     }
 }
 
-/// Stands for election where there is a candidate; ends only if the API server knows none.
+/// Runs the candidate, if there is one. Returns only if the API server does not support candidates.
 async fn stand(candidate: Option<Candidate>) -> ElectionError {
     match candidate {
         Some(candidate) => candidate.stand().await,
@@ -510,10 +512,10 @@ async fn stand(candidate: Option<Candidate>) -> ElectionError {
     }
 }
 
-/// The same, never ending: for whoever leads already.
+/// Runs the candidate of a leader. Never returns.
 async fn stand_in_vain<T>(candidate: Option<Candidate>) -> T {
     let refused = stand(candidate).await;
-    tracing::warn!(error = %refused, "no candidate any more");
+    tracing::warn!(error = %refused, "candidate stopped");
     std::future::pending().await
 }
 

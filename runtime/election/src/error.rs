@@ -1,109 +1,109 @@
-//! How an election can fail, and how a lease is lost.
+//! Errors of an election, and the reasons for which a lease is lost.
 
 use std::time::Duration;
 
 use windlass_client::one_line;
 
-/// Why the lease is no longer held.
+/// Error for a lease that is no longer held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lease is lost: {reason}")]
 pub struct LeaseLost {
-    /// What happened.
+    /// Reason of the loss.
     pub reason: LossReason,
 }
 
-/// What ended a term.
+/// Reason for which a term ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The Lease names somebody else. Work may already continue there.
+    /// The Lease names another holder, which might already work.
     #[error("{holder} holds it")]
     Taken {
-        /// Who.
+        /// Identity of the other holder.
         holder: String,
     },
-    /// The API server's coordinator wants another replica to hold it, and the work did not end within the lease duration
-    /// that it was given. Its time runs out by itself.
+    /// The API server's coordinator prefers another replica, and the work did not stop within one lease duration. The
+    /// lease expires.
     #[error("{preferred} is preferred by the API server's coordinator")]
     Preferred {
-        /// Whom it prefers.
+        /// Identity that the coordinator prefers.
         preferred: String,
     },
-    /// The Lease names nobody, though this replica did not release it; the next standby takes it any moment.
-    #[error("somebody else released it")]
+    /// The Lease has no holder, although this replica did not release it. A standby can take it at any time.
+    #[error("another client released it")]
     Blanked,
     /// No renewal succeeded in time.
     #[error("no renewal succeeded within {within:?}, last: {last_error}")]
     Deadline {
-        /// The renew deadline.
+        /// Renew deadline.
         within: Duration,
-        /// The last failure, in words.
+        /// Text of the last failure.
         last_error: String,
     },
-    /// It was not held in the first place.
+    /// The lease was not held.
     #[error("it was not held")]
     NotHeld,
 }
 
-/// What ends an attempt to acquire or to release for good.
+/// Permanent failure to acquire or release the lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
-    /// The API server calls the Lease invalid; the same Lease will be invalid the next time too.
-    #[error("the API server refuses the lease as invalid: {message}")]
+    /// The API server rejects the Lease as invalid, which a retry cannot fix.
+    #[error("the API server rejects the lease as invalid: {message}")]
     Refused {
-        /// The server's words.
+        /// Message of the server.
         message: String,
     },
-    /// The API server knows no candidates, so nobody would ever be elected.
+    /// The API server has no LeaseCandidate API, so no replica would ever be elected.
     #[error(
-        "the API server does not take part in coordinated leader election ({message}): turn on its feature gate \
+        "the API server does not take part in coordinated leader election ({message}): enable the feature gate \
          CoordinatedLeaderElection and --runtime-config=coordination.k8s.io/v1beta1=true, or elect without it"
     )]
     NotCoordinated {
-        /// The server's words.
+        /// Message of the server.
         message: String,
     },
-    /// The lease could not be given back. A standby takes over when it expires.
+    /// The Lease could not be released. A standby takes over when it expires.
     #[error("the lease could not be released: {message}")]
     Release {
-        /// What went wrong last.
+        /// Text of the last failure.
         message: String,
     },
-    /// The lease was not given back in time. A standby takes over when it expires.
+    /// The Lease was not released in time. A standby takes over when it expires.
     #[error("the lease could not be released within {within:?}")]
     ReleaseTimedOut {
-        /// The bound, which is the renew deadline.
+        /// Time limit, which is the renew deadline.
         within: Duration,
     },
 }
 
-/// Why one request about the Lease failed.
+/// Failure of one request for the Lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
     /// The Lease, or its namespace, does not exist.
     #[error("not found: {0}")]
     NotFound(String),
-    /// Somebody else wrote first.
-    #[error("somebody else wrote the lease first")]
+    /// Another client wrote the Lease first.
+    #[error("another client wrote the lease first")]
     Conflict,
-    /// The server calls the object invalid.
+    /// The server rejects the object as invalid.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// The server refused for another reason, or could not be reached. The write may have taken effect.
+    /// The server returned another error or was unreachable. The write might have taken effect.
     #[error("{0}")]
     Request(String),
-    /// No answer in time. The write may have taken effect.
-    #[error("no answer within {0:?}")]
+    /// No response in time. The write might have taken effect.
+    #[error("no response within {0:?}")]
     Timeout(Duration),
-    /// The answer carries the version the Lease had before, so others saw no renewal.
+    /// The response has the previous version of the Lease, so standbys observed no renewal.
     #[error("the write changed nothing: the lease is still at version {0}")]
     Unchanged(String),
-    /// The answer came when the time it could have granted was over.
-    #[error("the answer came too late to count")]
+    /// The response arrived after the deadline that the write would have set.
+    #[error("the response arrived after its deadline")]
     TooLate,
-    /// Another holder was seen.
+    /// The Lease names another holder.
     #[error("{0}")]
     Lost(LossReason),
 }
@@ -111,7 +111,7 @@ pub enum LeaseError {
 impl From<kube::Error> for LeaseError {
     fn from(error: kube::Error) -> Self {
         let kube::Error::Api(status) = error else { return Self::Request(one_line(&error)) };
-        // The code is asked where kube would ask the reason alone: not everything between here and the server gives one.
+        // Checks the code instead of the reason, because some proxies return no reason.
         match status.code {
             404 => Self::NotFound(status.message),
             409 => Self::Conflict,
@@ -128,11 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_to_connect_is_told_with_its_cause() {
+    fn connection_error_contains_its_cause() {
         let cause = io::Error::new(io::ErrorKind::ConnectionRefused, "10.0.0.1:6443: connection refused");
         let outer = io::Error::other(ConnectFailure(cause));
-        let told = LeaseError::from(kube::Error::Service(Box::new(outer))).to_string();
-        assert!(told.contains("client error (Connect)") && told.contains("10.0.0.1:6443"), "{told}");
+        let text = LeaseError::from(kube::Error::Service(Box::new(outer))).to_string();
+        assert!(text.contains("client error (Connect)") && text.contains("10.0.0.1:6443"), "{text}");
     }
 
     #[derive(Debug, thiserror::Error)]

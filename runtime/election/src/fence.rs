@@ -1,11 +1,10 @@
-//! Whether this replica may write, as a deadline on its own monotonic clock.
+//! The fence of a leader: a deadline on the replica's monotonic clock.
 //!
-//! The fence is made before anything that needs it, and closed. The elector opens it, moves its deadline forward with
-//! each renewal, and closes it. It also closes by itself: when the deadline passes there is nobody who would have to
-//! act, or could forget to.
+//! The fence is created closed, before all code that needs it. The elector opens it, extends its deadline with each
+//! renewal, and closes it. It also closes when the deadline passes, without an action of any task.
 //!
-//! It is closed too, until the next renewal succeeds, once the wall clock has run ahead of the monotonic clock by more
-//! than lease duration minus renew deadline: then the machine may have been paused for longer than the lease.
+//! If the wall clock runs ahead of the monotonic clock by more than lease duration minus renew deadline, the fence is
+//! closed until the next renewal succeeds: the machine might have been paused for longer than the lease.
 
 use std::fmt;
 use std::future::ready;
@@ -18,42 +17,43 @@ use windlass_env::{Env, Instant};
 
 use crate::clocks::Clocks;
 
-/// The leader's fence: open until the *send* time of the last successful renewal plus the renew deadline.
+/// The leader's fence. Open until the *send* time of the last successful renewal plus the renew deadline.
 pub struct LeaderFence {
     env: Env,
     term: Sender<Term>,
-    /// Set by the elector, whose configuration says how far the clocks can be apart.
+    /// Set by the elector, whose configuration contains the allowed clock difference.
     clocks: OnceLock<Arc<Clocks>>,
 }
 
-/// One stretch of being open. A term that has ended does not come back: the next has another number, so that whoever
-/// waits for the end of this one cannot mistake the next for it.
+/// One period in which the fence is open. Each term has a new number, so that code that waits for the end of this term
+/// cannot confuse it with the next.
 #[derive(Copy, Clone, Debug)]
 struct Term {
     number: u64,
     deadline: Option<Instant>,
-    /// When the renewal was sent to which the deadline belongs.
+    /// Time of sending of the renewal that set the deadline.
     renewed: Instant,
 }
 
 impl LeaderFence {
-    /// A closed fence.
+    /// Returns a closed fence.
     pub fn new(env: Env) -> Arc<Self> {
         let closed = Term { number: 0, deadline: None, renewed: Instant::ORIGIN };
         Arc::new(Self { env, term: watch_channel::channel(closed).0, clocks: OnceLock::new() })
     }
 
-    /// Closes the fence when these clocks jump. Only the first call counts: a fence has one elector.
+    /// Closes the fence when these clocks jump. Only the first call has an effect: a fence has one elector.
     pub fn watch(&self, clocks: Arc<Clocks>) {
         let _ = self.clocks.set(clocks);
     }
 
-    /// Until when the fence is open; `None` if it is closed.
+    /// Returns the time until which the fence is open; `None` if it is closed.
     pub fn open_until(&self) -> Option<Instant> {
         self.held_until().filter(|_| !self.is_suspended())
     }
 
-    /// Until when the lease is held, whether the fence is open or waits for a renewal after a jump of the clocks.
+    /// Returns the time until which the lease is held, including the time in which the fence waits for a renewal after
+    /// a jump of the clocks.
     pub(crate) fn held_until(&self) -> Option<Instant> {
         let deadline = self.term.get().deadline?;
         (self.env.now() < deadline).then_some(deadline)
@@ -64,8 +64,8 @@ impl LeaderFence {
         self.clocks.get().is_some_and(|clocks| clocks.have_jumped_since(renewed))
     }
 
-    /// Starts a term for a write of the Lease sent at `renewed`. False, and nothing is opened, if its deadline has
-    /// passed already.
+    /// Starts a term for a write of the Lease sent at `renewed`. Returns false and opens nothing if its deadline has
+    /// passed.
     pub fn open(&self, renewed: Instant, deadline: Instant) -> bool {
         if deadline <= self.env.now() {
             return false;
@@ -75,10 +75,10 @@ impl LeaderFence {
         true
     }
 
-    /// Moves the deadline of the running term forward, for a renewal sent at `renewed`. False if the lease is not held
-    /// any more: what was closed in the meantime, even for an instant, may have been acted on, and stays closed.
+    /// Extends the deadline of the current term, for a renewal sent at `renewed`. Returns false if the lease is no
+    /// longer held: other code might have acted on a closed fence, so it stays closed.
     ///
-    /// After a jump of the clocks the fence opens again with a new term, if the renewal was sent after the jump.
+    /// After a jump of the clocks, a renewal sent after the jump opens the fence with a new term.
     pub fn extend(&self, renewed: Instant, deadline: Instant) -> bool {
         let Some(current) = self.held_until() else { return false };
         let was_suspended = self.is_suspended();
@@ -111,7 +111,7 @@ impl Fence for LeaderFence {
     }
 }
 
-/// Resolves when the term that is running now has ended, at once if none is.
+/// Waits until the current term has ended. Returns immediately if there is none.
 async fn term_ended(env: Env, mut term: Receiver<Term>) {
     let number = term.get().number;
     loop {
@@ -123,7 +123,7 @@ async fn term_ended(env: Env, mut term: Receiver<Term>) {
         tokio::select! {
             biased;
             changed = term.changed() => if changed.is_err() {
-                // Nobody is left who could prolong the term.
+                // The sender is dropped, so the term can no longer be extended.
                 return env.sleep_until(deadline).await;
             },
             () = env.sleep_until(deadline) => {}
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fence_is_closed_before_it_was_opened_and_after_its_deadline() {
+    async fn fence_is_closed_initially_and_after_its_deadline() {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
         assert!(matches!(fence.state(), FenceState::Closed));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_for_the_end_follows_a_deadline_that_moves() {
+    async fn wait_for_close_follows_extended_deadline() {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
         let start = env.now();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn term_that_ended_is_not_extended_and_the_next_is_not_mistaken_for_it() {
+    async fn closed_term_is_not_extended_by_later_renewal() {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
         let start = env.now();
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn term_whose_deadline_has_passed_never_begins() {
+    async fn term_with_expired_deadline_does_not_start() {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
         assert!(!fence.open(env.now(), env.now()));
         assert!(matches!(fence.state(), FenceState::Closed));
     }
 
-    /// A fence that was opened for ten seconds, with clocks that may differ by five.
+    /// Returns a fence that is open for ten seconds, with clocks whose difference can change by five.
     fn watched() -> (Env, Arc<LeaderFence>) {
         let env = Env::virtual_time(1);
         let fence = LeaderFence::new(env.clone());
@@ -212,12 +212,12 @@ mod tests {
         let (env, fence) = watched();
         let (sent_before, closed) = (env.now(), env.spawn("waiter", fence.closed()));
         env.sleep(seconds(1)).await;
-        // The clock stood still for a minute, and the wall clock is corrected afterwards.
+        // The monotonic clock did not advance for a minute, and then the wall clock is set forward.
         env.step_wall(SignedDuration::from_secs(60));
         assert!(matches!(fence.state(), FenceState::Closed));
         fence.closed().await;
-        assert!(fence.extend(sent_before, sent_before + seconds(11)), "the lease is held as far as is known");
-        assert!(matches!(fence.state(), FenceState::Closed), "the renewal may be as old as the pause");
+        assert!(fence.extend(sent_before, sent_before + seconds(11)), "the lease is held");
+        assert!(matches!(fence.state(), FenceState::Closed), "the renewal can be older than the pause");
         closed.await.expect("the waiter ends");
         env.sleep(seconds(1)).await;
         let deadline = env.now() + seconds(10);
@@ -233,7 +233,7 @@ mod tests {
         env.step_wall(SignedDuration::from_secs(-3600));
         assert!(matches!(fence.state(), FenceState::Until(_)));
         env.step_wall(SignedDuration::from_secs(5));
-        assert!(matches!(fence.state(), FenceState::Until(_)), "not more than allowed");
+        assert!(matches!(fence.state(), FenceState::Until(_)), "the difference is allowed");
         env.step_wall(SignedDuration::from_millis(1));
         assert!(matches!(fence.state(), FenceState::Closed));
     }

@@ -1,4 +1,4 @@
-//! The requests for Leases, each with a timeout. No decisions.
+//! Requests for Leases, each with a timeout. Makes no decisions.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::config::Election;
 use crate::error::LeaseError;
 use crate::lease_state::LeaseWrite;
 
-/// How long the server keeps a watch open. Its end costs one fetch and one new watch.
+/// Time for which the server keeps a watch open. Its end costs one fetch and one new watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// Access to the Leases of one namespace.
@@ -44,14 +44,15 @@ impl LeaseApi {
         Self { env, client, raw, namespace: election.namespace.clone(), attempt: election.config.attempt() }
     }
 
-    /// The Lease, or `None` if there is none. Never served from a cache, since no version is given.
+    /// Returns the Lease, or `None` if it does not exist. The request has no version, so the server does not answer
+    /// from its cache.
     pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
         let answer = self.answer(self.requests().get(name, &GetParams::default())).await?;
         found(answer)?.map(|lease| decode(&lease)).transpose()
     }
 
-    /// Creates or replaces a Lease. Of one that exists, exactly the state on which the write builds is replaced;
-    /// [`LeaseError::Conflict`] otherwise. A success means that the Lease has a new version.
+    /// Creates or replaces a Lease and returns it with its new version. Replaces only the state on which the write
+    /// builds, and returns [`LeaseError::Conflict`] if another write came first.
     pub async fn write(&self, write: &LeaseWrite) -> Result<Lease, LeaseError> {
         let (lease, params) = (&write.lease, PostParams::default());
         let body = serde_json::to_vec(lease).map_err(kube::Error::SerdeError)?;
@@ -66,7 +67,7 @@ impl LeaseApi {
         Ok(written)
     }
 
-    /// Deletes exactly this state of a Lease. One that is gone already is gone.
+    /// Deletes exactly this state of a Lease. Succeeds if the Lease no longer exists.
     pub async fn delete(&self, lease: &Lease) -> Result<(), LeaseError> {
         let preconditions = Preconditions {
             uid: lease.metadata.uid.clone(),
@@ -80,7 +81,8 @@ impl LeaseApi {
         }
     }
 
-    /// All Leases with this label and the version of the list. Never served from a cache, since no version is given.
+    /// Returns all Leases with this label, and the version of the list. The request has no version, so the server does
+    /// not answer from its cache.
     pub async fn list(&self, label: &str) -> Result<(Option<ResourceVersion>, Vec<Lease>), LeaseError> {
         let query = ListQuery { labels: Some(label.to_owned()), ..ListQuery::default() };
         let kind = ResourceKind::of::<Lease>();
@@ -93,7 +95,8 @@ impl LeaseApi {
         Ok((raw.version, leases))
     }
 
-    /// Starts a watch. [`RequestError::Deadline`] if it is not granted as fast as other requests.
+    /// Starts a watch. Returns [`RequestError::Deadline`] if the server does not start it within the timeout of other
+    /// requests.
     pub async fn watch(&self, watched: WatchScope<'_>, version: &str) -> Result<FrameStream, RequestError> {
         let (fields, labels) = match watched {
             WatchScope::Name(name) => (Some(format!("metadata.name={name}")), None),
@@ -115,7 +118,7 @@ impl LeaseApi {
         request::Request::new(ResourceKind::of::<Lease>().url_path(Some(&self.namespace)))
     }
 
-    /// Sends a request; returns the body of the answer.
+    /// Sends a request and returns the body of the response.
     async fn answer(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
@@ -134,11 +137,11 @@ impl fmt::Debug for LeaseApi {
     }
 }
 
-/// Decodes a Lease: the one place, because each instance of the decoder is machine code.
+/// Decodes a Lease. The only caller of this decoder, because each instance adds machine code.
 ///
 /// # Errors
-/// [`LeaseError::Request`] if it is no Lease.
+/// [`LeaseError::Request`] if the bytes are not a Lease.
 pub fn decode(lease: &[u8]) -> Result<Lease, LeaseError> {
     serde_json::from_slice(lease)
-        .map_err(|error| LeaseError::Request(format!("a lease cannot be decoded: {error}")))
+        .map_err(|error| LeaseError::Request(format!("cannot decode lease: {error}")))
 }

@@ -1,6 +1,6 @@
-//! The state of one Lease on one replica: its last observed record, whether it is held, and the next write. Pure.
+//! State of one Lease on one replica: last observed record, held or not, and the next write. Pure.
 //!
-//! An election over one Lease has one [`LeaseState`], sharding has one for each shard. The caller passes in the time and
+//! An election over one Lease has one [`LeaseState`], sharding has one for each shard. The caller provides the time and
 //! the responses, and sends the writes. Guarantees:
 //!
 //! - A write counts from the time at which it was sent, and only if its response arrives before its deadline.
@@ -142,7 +142,7 @@ pub struct LeaseState {
     may_hold: bool,
     deadline: Option<Instant>,
     predecessor: PreviousHolder,
-    /// Until when a holder can act whose name was overwritten with another one.
+    /// Time until which a holder can act whose name was overwritten.
     displaced_until: Option<Instant>,
     /// The last time written, so that the next is later.
     stamped: Option<MicroTime>,
@@ -234,7 +234,7 @@ impl LeaseState {
     pub fn apparent(&self, now: Instant) -> ElectionAction {
         let decide = if self.params.coordinated { decide_coordinated } else { decide };
         let step = decide(&self.view, &self.params.identity, self.params.lease_duration, now);
-        // A coordinator judges by wall clocks whose time is up; here that is believed once the local clock agrees.
+        // The coordinator checks expiry by wall clocks. Its decision is used when the local clock agrees.
         match self.displaced_until {
             Some(until) if self.params.coordinated && now < until => match step {
                 ElectionAction::Reclaim | ElectionAction::Release => ElectionAction::WaitUntil(until),
@@ -286,13 +286,13 @@ impl LeaseState {
         self.stale = false;
     }
 
-    /// Records a state of the Lease that a watch has shown. A stale state stays stale: a watch can lag behind a write of
+    /// Records a state of the Lease from a watch event. A stale state stays stale: a watch can lag behind a write of
     /// this replica.
     pub fn on_watch_event(&mut self, lease: Lease, now: Instant) {
         self.take_in(|view| view.observe_newer(lease, now));
     }
 
-    /// Keeps until when a holder may act whose name another's was written over.
+    /// Records the time until which the previous holder can act if its name is overwritten.
     fn take_in(&mut self, news: impl FnOnce(&mut ObservedLease)) {
         let before = match &self.view {
             ObservedLease::Seen(last) | ObservedLease::Gone(last) => {
@@ -336,7 +336,8 @@ impl LeaseState {
     ) -> LeaseWrite {
         match purpose {
             WritePurpose::First => self.predecessor = PreviousHolder::Unreported,
-            // Kept before the write, whose answer may be lost: a lease that is reclaimed was taken from the same.
+            // Stored before the write, because the response can be lost: a reclaimed lease has the same previous
+            // holder.
             WritePurpose::TakeOver => self.predecessor = self.view.predecessor(),
             WritePurpose::Reclaim
             | WritePurpose::Renew
@@ -432,7 +433,8 @@ impl LeaseState {
         }
     }
 
-    /// A time for the record: the wall's, but later than any we wrote, and than any the Lease has under our name.
+    /// Returns a time for the record: the wall time, but later than any time that this replica wrote or the Lease
+    /// contains.
     fn stamp(&mut self, wall: &MicroTime) -> MicroTime {
         let ours = self.view.record().filter(|record| record.is_held_by(&self.params.identity));
         let seen = ours.and_then(|record| record.renewed.clone());
@@ -441,7 +443,7 @@ impl LeaseState {
         stamp
     }
 
-    /// What stands there stays, save what is ours to say.
+    /// Returns the metadata of the next write. Keeps the fields of other clients.
     fn metadata(&self, purpose: WritePurpose, written: Option<&WrittenVersions>) -> ObjectMeta {
         let current = match self.view.seen() {
             Some(seen) => seen.lease.metadata.clone(),
@@ -459,7 +461,7 @@ impl LeaseState {
             }
         };
         add(&mut metadata.labels, &self.labels);
-        // What a silent holder left there is still true of it.
+        // The annotation of an expired holder is still valid.
         if purpose != WritePurpose::ClearHolder {
             add(&mut metadata.annotations, &self.annotations);
         }
@@ -496,21 +498,15 @@ mod tests {
 
     // parity: test-try-acquire-or-renew-leases-no, test-try-acquire-or-renew-leases-others
     #[test]
-    fn each_state_of_a_lease_is_created_taken_over_reclaimed_or_left_alone() {
+    fn next_action_matches_observed_lease() {
         let wait = |second| ElectionAction::WaitUntil(Instant::ORIGIN + Duration::from_secs(second));
-        // What was seen at second 10, when, what is done, and how often the lease has then changed hands.
+        // Columns: case, observed Lease, time of the check, action, transitions after the write.
         let cases = [
             ("no object", None, 10, ElectionAction::Create, Some(0)),
             ("an object without a record", Some(Lease::default()), 10, ElectionAction::TakeOver, Some(1)),
             ("led, as it states for 3 s", lease(Some("bing"), Some(3)), 12, wait(13), None),
-            (
-                "the same when these are over",
-                lease(Some("bing"), Some(3)),
-                13,
-                ElectionAction::TakeOver,
-                Some(1),
-            ),
-            ("nobody's", lease(None, None), 10, ElectionAction::TakeOver, Some(1)),
+            ("the same after 3 s", lease(Some("bing"), Some(3)), 13, ElectionAction::TakeOver, Some(1)),
+            ("without holder", lease(None, None), 10, ElectionAction::TakeOver, Some(1)),
             ("released", lease(Some(""), Some(1)), 10, ElectionAction::TakeOver, Some(1)),
             ("led, and seen long ago", lease(Some("bing"), None), 999, ElectionAction::TakeOver, Some(1)),
             ("led, and just seen", lease(Some("bing"), None), 10, wait(25), None),
@@ -543,7 +539,7 @@ mod tests {
 
     // parity: test-try-coordinated-renew
     #[test]
-    fn lease_that_a_coordinator_gave_is_renewed_with_its_strategy_until_another_is_preferred() {
+    fn coordinated_lease_is_renewed_until_another_is_preferred() {
         let given = |preferred: Option<&str>| {
             let mut lease = lease(Some("baz"), Some(5)).expect("a lease");
             let spec = lease.spec.get_or_insert_default();
@@ -564,14 +560,18 @@ mod tests {
         assert_eq!(tenure.renew_action(), RenewAction::Yield { preferred: "bing".to_owned() });
         let write = tenure.begin(WritePurpose::Renew, None, &at(3));
         let spec = write.lease.spec.clone().expect("a record");
-        assert_eq!(spec.preferred_holder.as_deref(), Some("bing"), "who waits for it goes on waiting");
+        assert_eq!(spec.preferred_holder.as_deref(), Some("bing"), "the preferred holder is kept");
         tenure.on_response(write.context, write.lease, at(3).now).expect("in time");
         tenure.on_fetched(None, at(4).now);
-        assert_eq!(tenure.renew_action(), RenewAction::Lost(LossReason::Blanked), "it is not created here");
+        assert_eq!(
+            tenure.renew_action(),
+            RenewAction::Lost(LossReason::Blanked),
+            "only the coordinator creates it"
+        );
     }
 
     #[test]
-    fn answer_counts_only_before_the_time_that_it_grants_is_over() {
+    fn response_after_its_deadline_does_not_count() {
         let mut tenure = tenure(false);
         tenure.on_fetched(None, at(1).now);
         let write = tenure.begin(WritePurpose::First, None, &at(1));
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_that_was_deleted_and_holds_no_write_of_ours_is_nothing_to_give_back() {
+    fn deleted_lease_needs_no_release() {
         let mut tenure = tenure(false);
         tenure.on_fetched(lease(Some("baz"), None), at(1).now);
         assert!(tenure.may_hold());
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_coordinator_took_from_another_is_used_once_that_one_is_out_of_time_by_our_clock() {
+    fn coordinated_lease_is_used_after_previous_holder_expires() {
         let wait = |second| ElectionAction::WaitUntil(Instant::ORIGIN + Duration::from_secs(second));
         let mut tenure = tenure(true);
         tenure.on_fetched(lease(Some("bing"), Some(15)), at(1).now);
@@ -600,12 +600,12 @@ mod tests {
         assert_eq!(
             tenure.next_action(at(15).now),
             wait(16),
-            "its first holder may act, whoever came between"
+            "its first holder can act, regardless of later holders"
         );
         assert_eq!(tenure.next_action(at(16).now), ElectionAction::Reclaim);
         let mut displaced = tenure.clone();
         displaced.on_watch_event(lease(Some("baz"), Some(1)).expect("a lease"), at(14).now);
-        assert_eq!(displaced.next_action(at(16).now), wait(29), "nor is it given to another before");
+        assert_eq!(displaced.next_action(at(16).now), wait(29), "it is not released earlier either");
         assert_eq!(displaced.next_action(at(29).now), ElectionAction::Release);
         tenure.on_watch_event(lease(Some("bing"), Some(15)).expect("a lease"), at(20).now);
         tenure.on_watch_event(lease(None, None).expect("a lease"), at(21).now);

@@ -1,7 +1,7 @@
-//! Hearing of changes of the Lease: a watch, and a pause wherever it fails.
+//! Watch of the Lease, with a pause after each failure.
 //!
-//! A standby that watches learns of a release at once. A watch that fails is not insisted on: after a jittered pause
-//! the Lease is fetched, and the watch tried again, so that the worst case is polling.
+//! A standby with a watch observes a release immediately. After a failure, the elector waits for a jittered pause,
+//! fetches the Lease and opens the watch again. The worst case is therefore polling.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use windlass_object::wire::Frame;
 use crate::error::LeaseError;
 use crate::lease_api::{LeaseApi, WatchScope, decode};
 
-/// What a standby learned.
+/// Event for a standby.
 #[derive(Debug)]
 pub(crate) enum LeaseEvent {
-    /// The Lease is now like this.
+    /// The Lease changed to this state.
     Changed(Box<Lease>),
     /// The Lease was deleted.
     Deleted,
-    /// The watch cannot tell what happened since: fetch.
+    /// The watch might have missed events: fetch the Lease.
     Lost,
 }
 
-/// The watch, in whatever state it is.
+/// The watch and its state.
 pub(crate) struct LeaseWatch {
     env: Env,
     name: String,
@@ -34,15 +34,15 @@ pub(crate) struct LeaseWatch {
 }
 
 enum State {
-    /// To be opened.
+    /// Not open.
     Idle,
-    /// Running, since then.
+    /// Open since this time.
     Open { stream: FrameStream, since: Instant },
-    /// Not to be opened before then.
+    /// Must not be opened before this time.
     Resting(Instant),
 }
 
-/// Why a watch ended.
+/// Reason for the end of a watch.
 #[derive(Debug, thiserror::Error)]
 enum WatchEndReason {
     #[error("the watch ended")]
@@ -60,13 +60,11 @@ impl LeaseWatch {
         Self { env, name: name.to_owned(), state: State::Idle, complaint: None }
     }
 
-    /// The next thing learned. `version` is where a watch that has to be opened continues, `pause` how long to rest
-    /// if that fails.
+    /// Waits for the next event. A new watch continues from `version`; after a failure it pauses for `pause`.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost: a watch that was being opened is opened again, and a frame that was not returned is still in
-    /// the stream.
+    /// No event is lost: an interrupted open is repeated, and a frame that was not returned stays in the stream.
     pub(crate) async fn next(&mut self, api: &LeaseApi, version: &str, pause: Duration) -> LeaseEvent {
         loop {
             match &mut self.state {
@@ -81,7 +79,7 @@ impl LeaseWatch {
                     }
                     Ok(None) => {}
                     Err(end) => {
-                        // A watch that ran for a while is reopened at once; one that ended at birth is not.
+                        // Reopens a long watch immediately, and a watch that ended at once only after a pause.
                         let until = *since + pause;
                         self.rest(until, &end);
                     }
@@ -95,7 +93,7 @@ impl LeaseWatch {
         }
     }
 
-    /// Ends the watch, if one is running. The next one starts from what is then known.
+    /// Closes the watch. The next one continues from the latest version.
     pub(crate) fn stop(&mut self) {
         self.state = State::Idle;
     }
@@ -104,18 +102,18 @@ impl LeaseWatch {
         self.state = State::Resting(until);
         let complaint = end.to_string();
         match end {
-            WatchEndReason::Stream => tracing::debug!("the watch of the lease ended"),
+            WatchEndReason::Stream => tracing::debug!("watch of the lease ended"),
             WatchEndReason::Request(_) | WatchEndReason::Server(_) | WatchEndReason::Lease(_)
                 if self.complaint.as_ref() == Some(&complaint) => {}
             WatchEndReason::Request(_) | WatchEndReason::Server(_) | WatchEndReason::Lease(_) => {
-                tracing::warn!(error = %complaint, "cannot watch the lease, polling it");
+                tracing::warn!(error = %complaint, "cannot watch the lease; polling");
                 self.complaint = Some(complaint);
             }
         }
     }
 }
 
-/// What a frame tells; nothing if it is about something else.
+/// Returns the event of a frame; `None` if it concerns another Lease.
 fn sighting(
     frame: Option<Result<Frame, RequestError>>,
     name: &str,
@@ -134,7 +132,7 @@ fn sighting(
     }
 }
 
-/// Whether this is the Lease in question, for servers that do not know the field selector.
+/// Returns whether this is the requested Lease, for servers that ignore the field selector.
 fn is_named(lease: &Lease, name: &str) -> bool {
     lease.metadata.name.as_deref() == Some(name)
 }

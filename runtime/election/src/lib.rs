@@ -1,49 +1,50 @@
-//! One active replica: a Lease, a monotonic clock and a fence.
+//! Leader election with a Lease, a monotonic clock and a fence.
 //!
-//! Several replicas of a process run; one of them acts. They agree on which through one `Lease` object. This crate
-//! keeps that agreement and says, at any moment, whether *this* replica may write.
+//! Of several replicas of a process one acts. They agree on the replica through one `Lease` object. This crate
+//! maintains the agreement and reports at any time whether *this* replica can write.
 //!
 //! # Guarantees
 //!
-//! - **At most one replica acts**, as long as the clocks of any two replicas run at rates whose ratio stays within
-//!   `lease_duration / renew_deadline` (1.5 by default: twenty per cent fast here and twenty per cent slow there).
-//!   Where the clocks *stand* does not matter: every deadline is counted on this replica's monotonic clock, and the
-//!   times written in the Lease are never compared with it.
-//! - **The holder counts from when it sent**, a standby from when it received. Whatever the wire delays, the holder's
-//!   [fence](LeaderFence) is closed before a standby may take over, because the renew deadline is the shorter one.
-//! - **A paused machine does not write**: a wall clock that runs ahead of the monotonic clock by more than lease duration
-//!   minus renew deadline closes the fence until the next renewal succeeds. The machine may have been paused for longer
-//!   than its lease; if somebody set the clock instead, that costs one renewal.
-//! - **Every renewal changes the record**, and counts only if the server gave the object a new resource version. A
-//!   renewal that changes nothing is invisible to standbys, and so must not prolong anything.
-//! - **A release is taken over at once and an expiry on time**: standbys watch the Lease, and sleep until the very
-//!   moment at which it expires. Where the watch fails they poll.
-//! - **A release never takes the Lease from another**: it writes only over a record, just fetched, that names this
-//!   replica.
-//! - **A release tells what was written**: it annotates the Lease with the highest version of each resource, so that a
-//!   successor which takes over within milliseconds can wait for caches that show it ([`Elector::predecessor`]).
-//! - A Lease that is deleted while held is not up for grabs: standbys that saw it wait until it would have expired.
+//! - **At most one replica acts**, while the ratio of the clock rates of any two replicas stays within `lease_duration
+//!   / renew_deadline` (1.5 by default: 20 % fast on one machine and 20 % slow on the other). The clock *readings* do
+//!   not matter: each deadline uses this replica's monotonic clock, and the times in the Lease are never compared with
+//!   it.
+//! - **The holder counts from the time of sending**, a standby from the time of receipt. Whatever the network delay,
+//!   the holder's [fence](LeaderFence) closes before a standby can take over, because the renew deadline is shorter
+//!   than the lease duration.
+//! - **A paused machine does not write.** If the wall clock runs ahead of the monotonic clock by more than lease
+//!   duration minus renew deadline, the fence closes until the next renewal succeeds, because the machine might have
+//!   been paused for longer than its lease. If an operator set the clock instead, the cost is one renewal.
+//! - **Each renewal changes the record**, and counts only if the server returns a new resource version. Standbys cannot
+//!   observe a renewal without a change, so it must not extend the deadline.
+//! - **Takeover is immediate after a release and on time after an expiry.** Standbys watch the Lease, and sleep until
+//!   it expires. If the watch fails, they poll.
+//! - **A release never overwrites another holder**: it replaces only a record that it has just fetched and that names
+//!   this replica.
+//! - **A release reports the writes.** It annotates the Lease with the highest version of each resource, so that a
+//!   successor that takes over within milliseconds can wait until its caches contain these versions
+//!   ([`Elector::predecessor`]).
+//! - A Lease that is deleted while held is not free: standbys that observed it wait until it would have expired.
+//! - If the API server's coordinator decides ([`ElectionConfig::coordinated`]), the elector uses the Lease only if the
+//!   coordinator assigned it, and stops renewing when the coordinator prefers another replica. The coordinator checks
+//!   expiry by wall clocks. If it takes the Lease from a holder that did not release it, this replica also waits until
+//!   that holder's lease has expired by the local clock. This covers only observed holders: a replica relies on the
+//!   coordinator if its *first* observation of the Lease names itself, or if it missed a holder between two others.
 //!
-//! - Where the API server's coordinator decides ([`ElectionConfig::coordinated`]), nothing is taken that it did not give,
-//!   and nothing is renewed once it prefers another. The coordinator judges by wall clocks whether a holder's time is up;
-//!   what it took from another is used here only once that one's lease has run out by the local clock, unless it was
-//!   given back. This covers the holders that were seen: a replica whose *first* sight of the Lease names itself, or
-//!   which saw nothing of a holder between two others, believes the coordinator.
+//! # Limits
 //!
-//! # What it refuses
-//!
-//! It starts nothing by itself, has no destructor that writes, and does not fence anything: it only answers
-//! [`windlass_client::Fence`], which the client asks before each write. It does not record events either; whoever
-//! wants to tell of a change of leadership observes [`Elector::leadership`].
+//! The crate starts no tasks, has no destructor that writes, and does not block writes itself: it implements
+//! [`windlass_client::Fence`], which the client checks before each write. It records no events; observe
+//! [`Elector::leadership`] to report changes.
 //!
 //! # Use
 //!
 //! ```text
 //! let fence = LeaderFence::new(env.clone());            // closed
 //! let mut elector = Elector::new(env, config, client, watch, fence, &metrics)?;
-//! elector.acquire().await?;                             // the fence is open from here on
-//! let lost = elector.hold().await;                      // beside the work, until the lease is lost
-//! elector.release(Some(&written)).await?;               // or, after the work has ended: give it back
+//! elector.acquire().await?;                             // the fence is now open
+//! let lost = elector.hold().await;                      // concurrent with the work, until the lease is lost
+//! elector.release(Some(&written)).await?;               // or, after the work has stopped
 //! ```
 
 mod clocks;
@@ -62,8 +63,8 @@ mod record;
 mod tests;
 mod written_versions;
 
-/// The parts of an election: the state of one Lease, the next action of a candidate, and the requests. For crates that elect
-/// over many Leases; a program uses [`Elector`].
+/// Building blocks of an election: the state of one Lease, the next action of a candidate, and the requests. For crates
+/// with elections over many Leases; a program uses [`Elector`].
 pub mod lease {
     pub use crate::clocks::Clocks;
     pub use crate::error::LeaseError;

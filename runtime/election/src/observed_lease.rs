@@ -1,4 +1,4 @@
-//! What a replica that does not lead does next: observed lease and local time in, step out. Pure.
+//! The next action of a replica that does not lead, from the observed Lease and the local time. Pure.
 
 use std::time::Duration;
 
@@ -9,53 +9,53 @@ use windlass_object::ResourceVersion;
 use crate::record::LeaseRecord;
 use crate::written_versions::PreviousHolder;
 
-/// A Lease as last received.
+/// Lease as last received.
 #[derive(Clone, Debug)]
 pub struct LeaseObservation {
-    /// The object itself: its version is the precondition of the next write.
+    /// The object. Its version is the precondition of the next write.
     pub lease: Lease,
-    /// What it says.
+    /// Election record of the Lease.
     pub record: LeaseRecord,
-    /// When, by the local clock, a *change* of the record was last received. Never later than the latest receipt, and
-    /// never earlier than the change: so counting from here errs on the side of waiting.
+    /// Local time of receipt of the last *change* of the record. Never earlier than the change, so counting from this
+    /// time can only lengthen the wait.
     pub changed_at: Instant,
 }
 
-/// What is known of the Lease.
+/// Observed state of the Lease.
 #[derive(Clone, Debug)]
 pub enum ObservedLease {
-    /// Nothing yet.
+    /// Not fetched yet.
     Unknown,
-    /// It does not exist, and was not held when it ceased to.
+    /// The Lease does not exist, and had no holder when it was deleted.
     Absent,
-    /// It exists.
+    /// The Lease exists.
     Seen(LeaseObservation),
-    /// It was deleted while held. Its holder may not have noticed, and acts until its own deadline.
+    /// The Lease was deleted while held. Its holder might not have noticed, and acts until its own deadline.
     Gone(LeaseObservation),
 }
 
-/// The next thing to do.
+/// Next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElectionAction {
     /// Fetch the Lease.
     Fetch,
-    /// Create it, naming ourselves.
+    /// Create the Lease with this replica as the holder.
     Create,
-    /// Write ourselves over a holder whose time is up, or over nobody.
+    /// Replace an expired holder, or an empty one.
     TakeOver,
-    /// Renew it: it names us although we do not lead, because the response to our own write was lost.
+    /// Renew the Lease: it names this replica, which does not lead, because the response to its own write was lost.
     Reclaim,
-    /// Give it back: it names us, we do not lead, and we can no longer use it. The coordinator does not write the holder
-    /// of an expired Lease again when it chooses the same replica, so no replica would lead otherwise.
+    /// Release the Lease: it names this replica, which does not lead and can no longer use it. The coordinator does not
+    /// write the holder of an expired Lease again when it chooses the same replica, so no replica would lead otherwise.
     Release,
-    /// It is not to be written before then, unless it changes.
+    /// Do not write before this time, unless the Lease changes.
     WaitUntil(Instant),
-    /// It is for somebody else to decide who holds it: wait until it changes.
+    /// Wait for a change: the coordinator chooses the holder.
     Follow,
 }
 
 impl ObservedLease {
-    /// Takes in a Lease received at `at`. Only a change of the record moves the moment from which expiry is counted.
+    /// Records a Lease received at `at`. Only a change of the record restarts the expiry.
     pub fn observe(&mut self, lease: Lease, at: Instant) {
         let record = LeaseRecord::from_lease(&lease);
         let changed_at = match self {
@@ -68,13 +68,13 @@ impl ObservedLease {
         *self = ObservedLease::Seen(LeaseObservation { lease, record, changed_at });
     }
 
-    /// Takes in a Lease received at `at`, unless a later state of it is known. Where several sources tell of one Lease,
-    /// what comes last need not be the newest.
+    /// Records a Lease received at `at`, unless a later state was observed. With several sources the last received
+    /// state need not be the newest.
     pub fn observe_newer(&mut self, lease: Lease, at: Instant) {
-        let told = lease.metadata.resource_version.as_deref().map(ResourceVersion::new);
+        let received = lease.metadata.resource_version.as_deref().map(ResourceVersion::new);
         let known = Some(self.version()).filter(|version| !version.is_empty()).map(ResourceVersion::new);
-        let is_older = match (told, known) {
-            (Some(told), Some(known)) => known.reached(&told) == Some(true),
+        let is_older = match (received, known) {
+            (Some(received), Some(known)) => known.reached(&received) == Some(true),
             _ => false,
         };
         if !is_older {
@@ -82,7 +82,7 @@ impl ObservedLease {
         }
     }
 
-    /// Takes in that the Lease does not exist.
+    /// Records that the Lease does not exist.
     pub fn on_deleted(&mut self) {
         *self = match std::mem::replace(self, ObservedLease::Absent) {
             ObservedLease::Seen(last) | ObservedLease::Gone(last) if last.record.holder.is_some() => {
@@ -95,7 +95,7 @@ impl ObservedLease {
         };
     }
 
-    /// The Lease if it exists.
+    /// Returns the Lease if it exists.
     pub fn seen(&self) -> Option<&LeaseObservation> {
         match self {
             ObservedLease::Seen(observation) => Some(observation),
@@ -103,7 +103,7 @@ impl ObservedLease {
         }
     }
 
-    /// The record last seen, whether or not its Lease still exists.
+    /// Returns the last observed record, even if its Lease no longer exists.
     pub fn record(&self) -> Option<&LeaseRecord> {
         match self {
             ObservedLease::Seen(observation) | ObservedLease::Gone(observation) => Some(&observation.record),
@@ -111,13 +111,13 @@ impl ObservedLease {
         }
     }
 
-    /// Who holds the Lease, as far as is known.
+    /// Returns the observed holder.
     pub fn holder(&self) -> Option<&str> {
         self.seen().and_then(|observation| observation.record.holder.as_deref())
     }
 
-    /// What is known of the writes of whoever had the Lease before it is taken in this state. A record that names a
-    /// holder was not released, whatever is annotated next to it.
+    /// Returns the reported writes of the previous holder, if this replica takes the Lease in this state. A record with
+    /// a holder was not released, so its annotation is ignored.
     pub fn predecessor(&self) -> PreviousHolder {
         match self.seen() {
             Some(seen) if seen.record.holder.is_none() => PreviousHolder::from_released(&seen.lease.metadata),
@@ -125,7 +125,7 @@ impl ObservedLease {
         }
     }
 
-    /// The version from which a watch continues; empty if there is none.
+    /// Returns the version from which a watch continues; empty if there is none.
     pub fn version(&self) -> &str {
         match self {
             ObservedLease::Seen(last) | ObservedLease::Gone(last) => {
@@ -136,8 +136,8 @@ impl ObservedLease {
     }
 }
 
-/// What a replica named `me` that does not lead does at `now`. `unstated` is the duration assumed for a record that
-/// states none.
+/// Returns the next action at `now` of a replica `me` that does not lead. `unstated` is the duration for records
+/// without one.
 pub(crate) fn decide(view: &ObservedLease, me: &str, unstated: Duration, now: Instant) -> ElectionAction {
     match view {
         ObservedLease::Unknown => ElectionAction::Fetch,
@@ -150,9 +150,8 @@ pub(crate) fn decide(view: &ObservedLease, me: &str, unstated: Duration, now: In
     }
 }
 
-/// The same where the API server's coordinator decides: nothing is taken, and only what was given is held. A Lease that
-/// names `me` may be used until it expires, unless another replica is preferred. Otherwise it is released, one lease
-/// duration of ours after it was observed.
+/// Returns the next action in a coordinated election. A Lease that names `me` can be used until it expires, unless
+/// another replica is preferred. Otherwise it is released, one lease duration after it was observed.
 pub(crate) fn decide_coordinated(
     view: &ObservedLease,
     me: &str,
@@ -166,8 +165,8 @@ pub(crate) fn decide_coordinated(
                 return ElectionAction::Follow;
             }
             let stated = last.record.duration(unstated);
-            // The coordinator states a shorter duration than replicas do. A write of its previous holder, who may be
-            // ourselves, can take effect for as long as that one stated.
+            // The coordinator states a shorter duration than replicas do. A write of the previous holder, possibly this
+            // replica, can take effect for the duration that this holder stated.
             let release_at = last.changed_at + stated.max(unstated);
             if last.record.preferred.is_none() && now < last.changed_at + stated {
                 ElectionAction::Reclaim
@@ -217,20 +216,20 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A moment to count from; the decision itself never asks a clock.
+    /// Returns a base for relative times; the decision itself reads no clock.
     fn start() -> Instant {
         Env::virtual_time(1).now()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_unknown_is_looked_at_and_what_is_absent_created() {
+    async fn unknown_lease_is_fetched_and_absent_lease_is_created() {
         assert_eq!(decide(&ObservedLease::Unknown, "me", OURS, start()), ElectionAction::Fetch);
         assert_eq!(decide(&ObservedLease::Absent, "me", OURS, start()), ElectionAction::Create);
     }
 
     // parity: test-try-acquire-or-renew-leases-no
     #[tokio::test(start_paused = true)]
-    async fn another_holder_is_waited_for_by_the_duration_it_states() {
+    async fn standby_waits_for_duration_stated_by_holder() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         view.observe(lease("other", 60, 1), t0);
         assert_eq!(decide(&view, "me", OURS, t0 + seconds(59)), ElectionAction::WaitUntil(t0 + seconds(60)));
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn released_lease_is_taken_and_our_own_reclaimed_at_once() {
+    async fn released_lease_is_taken_and_own_lease_reclaimed() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         view.observe(lease("", 15, 1), t0);
         assert_eq!(decide(&view, "me", OURS, t0), ElectionAction::TakeOver);
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lease_deleted_while_held_is_created_only_after_it_would_have_expired() {
+    async fn lease_deleted_while_held_is_recreated_after_expiry() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         view.observe(lease("other", 15, 1), t0);
         view.on_deleted();
@@ -272,38 +271,46 @@ mod tests {
 
     // parity: test-try-coordinated-renew, coordinated-election-lease-candidate
     #[tokio::test(start_paused = true)]
-    async fn where_a_coordinator_decides_nothing_is_taken_and_only_what_was_given_is_held() {
+    async fn coordinated_replica_holds_only_an_assigned_lease() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         let step = |view: &ObservedLease, now| decide_coordinated(view, "me", OURS, now);
         assert_eq!(step(&view, t0), ElectionAction::Fetch);
         assert_eq!(step(&ObservedLease::Absent, t0), ElectionAction::Follow);
         view.observe(lease("", 15, 1), t0);
-        assert_eq!(step(&view, t0), ElectionAction::Follow, "nobody holds it, and it is not ours to take");
+        assert_eq!(
+            step(&view, t0),
+            ElectionAction::Follow,
+            "the Lease has no holder, and only the coordinator assigns it"
+        );
         view.observe(lease("other", 15, 2), t0);
         assert_eq!(
             step(&view, t0 + seconds(99)),
             ElectionAction::Follow,
-            "it has expired, and is not ours to take"
+            "the Lease has expired, and only the coordinator assigns it"
         );
         view.observe(lease("me", 5, 3), t0);
         assert_eq!(step(&view, t0 + seconds(4)), ElectionAction::Reclaim);
         assert_eq!(
             step(&view, t0 + seconds(5)),
             ElectionAction::WaitUntil(t0 + seconds(15)),
-            "its time is up"
+            "the Lease has expired"
         );
         assert_eq!(step(&view, t0 + seconds(15)), ElectionAction::Release);
         let mut ending = lease("me", 5, 4);
         ending.spec.get_or_insert_default().preferred_holder = Some("other".to_owned());
         view.observe(ending, t0);
-        assert_eq!(step(&view, t0), ElectionAction::WaitUntil(t0 + seconds(15)), "another is to have it");
+        assert_eq!(
+            step(&view, t0),
+            ElectionAction::WaitUntil(t0 + seconds(15)),
+            "the coordinator prefers another replica"
+        );
         assert_eq!(step(&view, t0 + seconds(15)), ElectionAction::Release);
         view.on_deleted();
         assert_eq!(step(&view, t0), ElectionAction::Follow);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lease_deleted_while_nobody_held_it_is_created_at_once() {
+    async fn lease_deleted_without_holder_is_created_immediately() {
         let (mut view, t0) = (ObservedLease::Unknown, start());
         view.observe(lease("", 15, 1), t0);
         view.on_deleted();

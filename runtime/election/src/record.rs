@@ -1,7 +1,7 @@
-//! What a Lease says about who leads, and the four ways in which it is rewritten. Pure.
+//! The election record of a Lease, and the four ways to rewrite it. Pure.
 //!
-//! The times in a record are for people and for telling one renewal from the next. Nothing in this crate compares
-//! them with a local clock.
+//! The times in a record are for users, and make renewals distinguishable. This crate never compares them with a local
+//! clock.
 
 use std::time::Duration;
 
@@ -9,39 +9,39 @@ use jiff::ToSpan as _;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-/// The election's part of a Lease.
+/// Election fields of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Who holds it; `None` when nobody does, which a Lease writes as an empty name.
+    /// Holder; `None` if there is none, which a Lease states as an empty name.
     pub holder: Option<String>,
-    /// How long others wait after seeing a change; `None` if the Lease does not say.
+    /// Waiting time of standbys after a change; `None` if the Lease does not state it.
     pub duration_seconds: Option<i32>,
-    /// When the holder took it, by the holder's wall clock.
+    /// Time of the takeover, by the holder's wall clock.
     pub acquired: Option<MicroTime>,
-    /// When the holder last renewed it, by the holder's wall clock.
+    /// Time of the last renewal, by the holder's wall clock.
     pub renewed: Option<MicroTime>,
-    /// How often it has changed hands.
+    /// Number of changes of the holder.
     pub transitions: i32,
-    /// By what rule the API server's coordinator chooses the holder; `None` where it does not choose.
+    /// Rule by which the API server's coordinator chooses the holder; `None` without a coordinator.
     pub strategy: Option<String>,
-    /// To whom the coordinator wants the holder to make room.
+    /// Identity that the coordinator prefers over the holder.
     pub preferred: Option<String>,
 }
 
-/// Who writes a record, and when.
+/// Author and time of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim<'a> {
     pub(crate) identity: &'a str,
     pub(crate) duration_seconds: i32,
     pub(crate) now: MicroTime,
-    /// The strategy to write: that of the record before in a coordinated election, none in any other.
+    /// Strategy to write: the previous one in a coordinated election, and `None` otherwise.
     pub(crate) strategy: Option<String>,
-    /// To whom the coordinator wants this holder to make room: what the record before says, for a holder that is about to.
+    /// Preferred holder to write, copied from the previous record while this holder stops its work.
     pub(crate) preferred: Option<String>,
 }
 
 impl LeaseRecord {
-    /// Reads the record of a Lease; a Lease without a spec is one that nobody holds.
+    /// Reads the record of a Lease. A Lease without a spec has no holder.
     pub fn from_lease(lease: &Lease) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         Self {
@@ -55,7 +55,7 @@ impl LeaseRecord {
         }
     }
 
-    /// The record of a Lease that did not exist.
+    /// Returns the first record of a new Lease.
     pub(crate) fn first(claim: &Claim<'_>) -> Self {
         Self {
             holder: Some(claim.identity.to_owned()),
@@ -68,19 +68,19 @@ impl LeaseRecord {
         }
     }
 
-    /// The record after the claimant took the lease from whoever held it: one transition more, acquired now.
+    /// Returns the record after a takeover: one more transition, acquired now.
     pub(crate) fn taken_over(&self, claim: &Claim<'_>) -> Self {
         Self { transitions: self.transitions.saturating_add(1), ..Self::first(claim) }
     }
 
-    /// The record after the claimant renewed its own lease: transitions and the time of acquisition stay.
+    /// Returns the record after a renewal: transitions and acquire time do not change.
     pub(crate) fn renewed(&self, claim: &Claim<'_>) -> Self {
         let acquired = self.acquired.clone().or_else(|| Some(claim.now.clone()));
         Self { transitions: self.transitions, acquired, ..Self::first(claim) }
     }
 
-    /// The record after its holder gave the lease back. One second is the least duration a Lease may state; nobody
-    /// waits for it, since nobody holds it.
+    /// Returns the record after a release. One second is the minimum duration of a Lease. No replica waits for it,
+    /// because the record has no holder.
     pub(crate) fn released(&self, now: MicroTime) -> Self {
         Self {
             holder: None,
@@ -93,8 +93,8 @@ impl LeaseRecord {
         }
     }
 
-    /// How long others wait after seeing a change of this record. It is the *holder's* duration that counts, since
-    /// the holder's deadline was chosen with it; only a record that states none is given `unstated`.
+    /// Returns the waiting time of standbys after a change. This is the *holder's* duration, because the holder chose
+    /// its deadline with it. `unstated` applies to records without a duration.
     pub fn duration(&self, unstated: Duration) -> Duration {
         match self.duration_seconds {
             Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
@@ -102,12 +102,12 @@ impl LeaseRecord {
         }
     }
 
-    /// Whether the record names this identity.
+    /// Returns whether the record names this identity.
     pub fn is_held_by(&self, identity: &str) -> bool {
         self.holder.as_deref() == Some(identity)
     }
 
-    /// The record as a spec.
+    /// Converts the record to a spec.
     pub(crate) fn into_spec(self) -> LeaseSpec {
         LeaseSpec {
             holder_identity: Some(self.holder.unwrap_or_default()),
@@ -121,8 +121,8 @@ impl LeaseRecord {
     }
 }
 
-/// The time to write next: the wall's, or one microsecond after the last time written if the wall stood still or
-/// stepped back. Thus no renewal ever equals the one before.
+/// Returns the time to write next: the wall time, or one microsecond after the last written time if the wall clock did
+/// not advance. No two renewals are therefore equal.
 pub(crate) fn strictly_after(wall: MicroTime, last: Option<&MicroTime>) -> MicroTime {
     let earliest = last.and_then(|last| last.0.checked_add(1.microsecond()).ok());
     match earliest {
@@ -150,7 +150,7 @@ mod tests {
 
     // parity: test-lease-spec-to-leader-election
     #[test]
-    fn record_survives_the_way_through_a_lease() {
+    fn record_round_trips_through_lease() {
         let record = LeaseRecord::first(&claim("a", 5)).taken_over(&claim("b", 9));
         assert_eq!(LeaseRecord::from_lease(&lease(record.clone())), record);
     }
@@ -169,14 +169,14 @@ mod tests {
 
     // parity: test-release-lease-leases
     #[test]
-    fn released_lease_is_written_with_an_empty_name_and_one_second() {
+    fn released_record_has_empty_holder_and_one_second() {
         let spec = LeaseRecord::first(&claim("a", 5)).released(at(8)).into_spec();
         assert_eq!(spec.holder_identity.as_deref(), Some(""));
         assert_eq!(spec.lease_duration_seconds, Some(1));
     }
 
     #[test]
-    fn time_written_grows_even_if_the_wall_clock_steps_back() {
+    fn written_time_increases_if_wall_clock_steps_back() {
         assert_eq!(strictly_after(at(100), None), at(100));
         assert_eq!(strictly_after(at(100), Some(&at(99))), at(100));
         assert_eq!(strictly_after(at(100), Some(&at(100))), at(101));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_duration_counts_and_ours_only_where_it_states_none() {
+    fn own_duration_applies_only_to_records_without_one() {
         let ours = Duration::from_secs(15);
         let mut record = LeaseRecord::first(&Claim { duration_seconds: 60, ..claim("a", 1) });
         assert_eq!(record.duration(ours), Duration::from_secs(60));

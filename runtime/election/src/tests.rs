@@ -1,4 +1,4 @@
-//! The guarantees of this crate, against a server of one Lease, in virtual time.
+//! The guarantees of this crate, tested against a server with one Lease, in virtual time.
 
 mod lease_server;
 
@@ -22,9 +22,9 @@ use crate::{
 const LEASE: Duration = Duration::from_secs(15);
 const DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
-/// The random delay by which standbys are spread.
+/// Maximum random delay of standbys.
 const SPREAD: Duration = Duration::from_millis(100);
-/// tokio's timers fire on whole milliseconds.
+/// Timers of tokio fire on whole milliseconds.
 const TICK: Duration = Duration::from_millis(2);
 
 fn seconds(seconds: u64) -> Duration {
@@ -35,7 +35,7 @@ fn prompt(_: &Call) -> Fate {
     Fate::Prompt
 }
 
-/// A wire that can be cut.
+/// Network link that can be cut.
 #[derive(Clone, Default)]
 struct Wire(Arc<AtomicBool>);
 
@@ -54,7 +54,7 @@ impl Wire {
     }
 }
 
-/// One replica's elector, and what it shares with the rest of its process.
+/// Elector of one replica, and the handles that it shares with the rest of its process.
 struct Replica {
     env: Env,
     elector: Elector,
@@ -73,7 +73,7 @@ impl Replica {
         Self { env, elector, fence, metrics }
     }
 
-    /// Takes part forever.
+    /// Runs the elector in a task, indefinitely.
     fn run(self) -> Running {
         let Self { env, mut elector, fence, .. } = self;
         let leadership = elector.leadership();
@@ -95,7 +95,7 @@ struct Running {
 
 impl Running {
     async fn leads(&mut self) {
-        self.leadership.wait_for(|now| *now == Leadership::Leading).await.expect("the elector lives");
+        self.leadership.wait_for(|now| *now == Leadership::Leading).await.expect("the elector is running");
     }
 }
 
@@ -103,7 +103,7 @@ fn open(fence: &LeaderFence) -> bool {
     fence.open_until().is_some()
 }
 
-/// For how long more than one of the fences was open, looking every 25 ms.
+/// Returns the time for which more than one of the fences was open, sampled every 25 ms.
 async fn overlap(world: &Env, fences: &[&LeaderFence], during: Duration) -> Duration {
     let (step, end) = (Duration::from_millis(25), world.now() + during);
     let mut overlap = Duration::ZERO;
@@ -116,7 +116,7 @@ async fn overlap(world: &Env, fences: &[&LeaderFence], during: Duration) -> Dura
     overlap
 }
 
-/// Lets a holder and a standby, with clocks of these rates, live through the loss of the holder's wire.
+/// Cuts the link of a holder, and returns the overlap with a standby. Both clocks run at the given rates.
 async fn overlap_after_partition(holder: (u32, u32), standby: (u32, u32)) -> Duration {
     let world = Env::virtual_time(7);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
@@ -134,7 +134,7 @@ async fn overlap_after_partition(holder: (u32, u32), standby: (u32, u32)) -> Dur
 
 // parity: leader-election-durations-local
 #[tokio::test(start_paused = true)]
-async fn fences_never_overlap_as_long_as_the_rates_differ_by_no_more_than_lease_over_deadline() {
+async fn fences_do_not_overlap_within_allowed_clock_rate_ratio() {
     for (holder, standby) in
         [((1, 1), (1, 1)), ((4, 5), (1, 1)), ((1, 1), (5, 4)), ((4, 5), (6, 5)), ((2, 3), (1, 1))]
     {
@@ -146,11 +146,11 @@ async fn fences_never_overlap_as_long_as_the_rates_differ_by_no_more_than_lease_
 #[tokio::test(start_paused = true)]
 async fn check_of_overlap_catches_rates_that_differ_by_more() {
     let overlap = overlap_after_partition((4, 5), (5, 4)).await;
-    // 10 s at four fifths are 12.5 s, 15 s at five fourths are 12 s; a standby spreads its take-over.
+    // 10 s at four fifths are 12.5 s, 15 s at five fourths are 12 s; the takeover has a random delay.
     assert!(overlap > Duration::from_millis(300) && overlap <= Duration::from_millis(520), "{overlap:?}");
 }
 
-/// A wire that works for a while, then answers late, then carries requests later than any deadline, and so on.
+/// Network link that works for some time, then delays responses, then delays requests beyond all deadlines, repeatedly.
 struct FickleWire {
     clock: Env,
     rng: Rng,
@@ -214,11 +214,11 @@ async fn fences_never_overlap_on_wires_that_delay_beyond_every_deadline() {
         standby.env.kill();
         world.kill();
     }
-    assert!(handovers > 0, "the plans were too kind to change the holder");
+    assert!(handovers > 0, "the plans caused no change of the holder");
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal() {
+async fn expired_lease_is_taken_over_one_lease_duration_after_renewal() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt).run();
@@ -235,7 +235,7 @@ async fn expired_lease_is_taken_over_a_lease_duration_after_its_last_renewal() {
 
 // parity: leader-election-durations-local
 #[tokio::test(start_paused = true)]
-async fn released_lease_is_taken_over_at_once() {
+async fn released_lease_is_taken_over_immediately() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
@@ -264,7 +264,7 @@ async fn without_a_watch_a_release_is_found_by_polling_and_an_expiry_on_time() {
         holder.elector.release(None).await.expect("released");
         standby.leads().await;
         let took = world.now() - before;
-        // A watch that is neither granted nor refused is waited for as long as any other request.
+        // A watch without a response is waited for as long as any other request.
         let granted = if matches!(broken, Fate::Lost) { DEADLINE / 2 } else { Duration::ZERO };
         let bound = granted + RETRY.mul_f64(2.2);
         assert!(took <= bound + SPREAD, "{broken:?}: {took:?}");
@@ -272,7 +272,7 @@ async fn without_a_watch_a_release_is_found_by_polling_and_an_expiry_on_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_renewal_changes_the_record_and_keeps_who_took_it_when() {
+async fn renewal_changes_record_and_keeps_acquire_time() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt).run();
@@ -314,14 +314,14 @@ async fn late_answer_does_not_move_the_deadline_which_counts_from_the_sending() 
     holder.elector.acquire().await.expect("acquired");
     assert_eq!(world.now(), sent + seconds(4));
     assert_eq!(holder.fence.open_until(), Some(sent + DEADLINE));
-    // The first renewal is sent at once, since a retry period has passed since the acquisition was sent.
+    // The first renewal is sent immediately, because a retry period has passed since the acquisition.
     let renewal_sent = world.now();
     assert!(world.timeout(seconds(5), holder.elector.hold()).await.is_err());
     assert_eq!(holder.fence.open_until(), Some(renewal_sent + DEADLINE));
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_that_cannot_be_renewed_is_lost_at_the_deadline_and_the_loss_is_told() {
+async fn lease_without_renewal_is_lost_at_the_deadline() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
@@ -334,7 +334,7 @@ async fn lease_that_cannot_be_renewed_is_lost_at_the_deadline_and_the_loss_is_to
     wire.cut();
     let lost = holder.elector.hold().await;
     assert!(matches!(lost.reason, LossReason::Deadline { within: DEADLINE, .. }), "{lost}");
-    closed.await.expect("the fence told");
+    closed.await.expect("the fence is closed");
     assert_eq!(world.now(), deadline);
     assert_eq!(
         (leadership.get(), holder.metrics.election("windlass").master_status.get()),
@@ -358,7 +358,7 @@ async fn failure_within_the_deadline_is_survived() {
 
 // parity: test-leader-election-health-checker
 #[tokio::test(start_paused = true)]
-async fn another_holder_or_none_ends_the_term_at_the_next_renewal() {
+async fn other_or_missing_holder_ends_the_term_at_next_renewal() {
     for (name, reason) in
         [("thief", LossReason::Taken { holder: "thief".to_owned() }), ("", LossReason::Blanked)]
     {
@@ -372,13 +372,13 @@ async fn another_holder_or_none_ends_the_term_at_the_next_renewal() {
         assert_eq!(holder.elector.hold().await.reason, reason);
         assert!(world.now() - before <= RETRY && !open(&holder.fence));
         world.sleep(LEASE * 10).await;
-        assert_eq!(health(), Ok(()), "what is another's is not this one's to renew");
-        assert_eq!(server.holder().as_deref(), Some(name), "what is another's is not written over");
+        assert_eq!(health(), Ok(()), "a lease of another holder needs no renewal");
+        assert_eq!(server.holder().as_deref(), Some(name), "a lease of another holder is not overwritten");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn holding_goes_on_after_being_dropped_at_any_moment() {
+async fn hold_continues_after_drop_at_any_await() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let slow =
@@ -389,18 +389,18 @@ async fn holding_goes_on_after_being_dropped_at_any_moment() {
         assert!(world.timeout(Duration::from_millis(137), holder.elector.hold()).await.is_err());
         assert!(open(&holder.fence));
     }
-    assert!(holder.metrics.election("windlass").slowpath.get() > 0, "some renewals were cut in the middle");
+    assert!(holder.metrics.election("windlass").slowpath.get() > 0, "some renewals were interrupted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_won_by_a_write_whose_answer_was_dropped_is_found_and_used() {
+async fn lease_won_without_response_is_reclaimed() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let slow = |_: &Call| Fate::Delayed { request: Duration::ZERO, response: Duration::from_millis(100) };
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, slow);
     assert!(world.timeout(Duration::from_millis(150), holder.elector.acquire()).await.is_err());
     assert_eq!(server.holder().as_deref(), Some("holder"));
-    assert!(!open(&holder.fence), "nobody acts on a lease that is not known to be won");
+    assert!(!open(&holder.fence), "the fence stays closed until the response");
     holder.elector.acquire().await.expect("acquired");
     assert!(open(&holder.fence));
     assert_eq!(server.spec()["leaseTransitions"], json!(0));
@@ -408,7 +408,7 @@ async fn lease_won_by_a_write_whose_answer_was_dropped_is_found_and_used() {
 
 // parity: test-release-on-cancellation-leases
 #[tokio::test(start_paused = true)]
-async fn lease_won_unawares_is_released_too() {
+async fn lease_won_without_response_is_released() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let slow = |_: &Call| Fate::Delayed { request: Duration::ZERO, response: Duration::from_millis(100) };
@@ -420,7 +420,7 @@ async fn lease_won_unawares_is_released_too() {
 
 // parity: test-release-lease-leases
 #[tokio::test(start_paused = true)]
-async fn release_never_blanks_the_lease_of_another() {
+async fn release_does_not_overwrite_another_holder() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
@@ -436,7 +436,7 @@ async fn release_never_blanks_the_lease_of_another() {
 
 // parity: test-release-retries-on-conflict
 #[tokio::test(start_paused = true)]
-async fn release_outlasts_conflicts_and_is_bounded_by_the_renew_deadline() {
+async fn release_retries_conflicts_until_renew_deadline() {
     let world = Env::virtual_time(1);
     let (server, wire) = (LeaseServer::new(&world), Wire::default());
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, wire.fate());
@@ -471,7 +471,7 @@ async fn lease_deleted_while_held_stays_with_its_holder() {
 
 // parity: test-try-acquire-or-renew-leases-no
 #[tokio::test(start_paused = true)]
-async fn of_many_standbys_exactly_one_takes_over_and_the_others_learn_who() {
+async fn exactly_one_of_many_standbys_takes_over() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut standbys: Vec<_> = (0..5)
@@ -480,7 +480,7 @@ async fn of_many_standbys_exactly_one_takes_over_and_the_others_learn_who() {
         })
         .collect();
     world.sleep(seconds(30)).await;
-    let holder = server.holder().expect("somebody leads");
+    let holder = server.holder().expect("a replica leads");
     for standby in &mut standbys {
         let expected = match standby.env.instance() == holder {
             true => Leadership::Leading,
@@ -508,7 +508,7 @@ async fn server_that_cannot_be_reached_is_tried_until_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_the_server_calls_invalid_ends_the_attempt() {
+async fn acquire_fails_if_server_rejects_lease_as_invalid() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let invalid = |call: &Call| if call.is_write() { Fate::Refused(422) } else { Fate::Prompt };
@@ -530,7 +530,7 @@ async fn leader_that_stopped_renewing_without_noticing_is_unhealthy() {
     world.sleep(Duration::from_millis(1)).await;
     assert!(health().expect_err("stuck").contains("kube-system/windlass"));
     holder.elector.release(None).await.expect("released");
-    assert_eq!(health(), Ok(()), "who does not lead cannot fail to renew");
+    assert_eq!(health(), Ok(()), "a standby is healthy");
 }
 
 fn written(version: &str) -> WrittenVersions {
@@ -538,12 +538,12 @@ fn written(version: &str) -> WrittenVersions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_tells_what_was_written_to_whoever_takes_over_and_a_held_lease_tells_nothing() {
+async fn release_reports_written_versions_to_successor() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     holder.elector.acquire().await.expect("acquired");
-    assert_eq!(holder.elector.predecessor(), &PreviousHolder::Unreported, "nobody was there before");
+    assert_eq!(holder.elector.predecessor(), &PreviousHolder::Unreported, "there is no previous holder");
     holder.elector.release(Some(&written("130"))).await.expect("released");
     assert_eq!(server.annotation(WRITTEN_ANNOTATION), json!("{\"replicasets.apps\":\"130\"}"));
 
@@ -554,7 +554,7 @@ async fn release_tells_what_was_written_to_whoever_takes_over_and_a_held_lease_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn take_over_whose_answer_was_lost_still_knows_its_predecessor() {
+async fn takeover_with_lost_response_keeps_predecessor() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
@@ -569,7 +569,7 @@ async fn take_over_whose_answer_was_lost_still_knows_its_predecessor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_without_versions_tells_the_successor_nothing() {
+async fn release_without_versions_reports_nothing() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     for (name, wrote) in [("first", Some(written("130"))), ("second", None)] {
@@ -599,7 +599,7 @@ async fn annotation_on_a_lease_that_expired_or_of_no_meaning_is_ignored() {
     }
 }
 
-/// A replica of an election in which a coordinator chooses, and its fence; the Lease is there, and nobody holds it.
+/// Returns a replica of a coordinated election, and its fence. The Lease exists and has no holder.
 async fn coordinated(world: &Env, server: &LeaseServer) -> (Elector, Arc<LeaderFence>) {
     let mut first = Replica::new(world.with_incarnation("first", 0), server, prompt);
     first.elector.acquire().await.expect("acquired");
@@ -621,28 +621,28 @@ fn elect_standby(server: &LeaseServer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinator_elected_it() {
+async fn standby_without_watch_events_observes_its_election_in_time() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let (mut standby, fence) = coordinated(&world, &server).await;
-    assert!(world.timeout(seconds(5), standby.acquire()).await.is_err(), "nobody is elected");
+    assert!(world.timeout(seconds(5), standby.acquire()).await.is_err(), "no replica is elected");
     let elected = world.now();
     elect_standby(&server);
     world.timeout(LEASE, standby.acquire()).await.expect("in time").expect("elected");
-    assert!(open(&fence) && world.now() - elected < seconds(5), "before the coordinator elects anew");
+    assert!(open(&fence) && world.now() - elected < seconds(5), "before the coordinator elects again");
 }
 
-/// The coordinator never writes the holder of an expired Lease again when it chooses the same replica again.
+/// The coordinator does not write the holder of an expired Lease again when it chooses the same replica.
 #[tokio::test(start_paused = true)]
-async fn standby_releases_its_expired_lease_when_preferred_replica_never_comes() {
+async fn standby_releases_expired_lease_if_preferred_one_is_absent() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let (mut standby, fence) = coordinated(&world, &server).await;
-    assert!(world.timeout(seconds(1), standby.acquire()).await.is_err(), "nobody is elected");
+    assert!(world.timeout(seconds(1), standby.acquire()).await.is_err(), "no replica is elected");
     elect_standby(&server);
     server.edit(|lease| lease["spec"]["preferredHolder"] = json!("gone"));
     assert!(world.timeout(LEASE - seconds(1), standby.acquire()).await.is_err());
-    assert_eq!(server.holder().as_deref(), Some("standby"), "its previous holder may still write");
+    assert_eq!(server.holder().as_deref(), Some("standby"), "its previous holder can still write");
     assert!(world.timeout(seconds(6), standby.acquire()).await.is_err() && !open(&fence));
     assert_eq!(server.holder().as_deref(), Some(""), "for the coordinator to decide");
     elect_standby(&server);
@@ -652,7 +652,7 @@ async fn standby_releases_its_expired_lease_when_preferred_replica_never_comes()
 
 // parity: test-try-coordinated-renew
 #[tokio::test(start_paused = true)]
-async fn leader_that_a_coordinator_wants_replaced_is_told_and_has_a_lease_duration_to_end_its_work() {
+async fn preferred_replica_is_reported_a_lease_duration_before_loss() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let (mut leader, fence) = coordinated(&world, &server).await;
@@ -662,19 +662,19 @@ async fn leader_that_a_coordinator_wants_replaced_is_told_and_has_a_lease_durati
     assert_eq!(preferred.get(), None);
 
     server.edit(|lease| lease["spec"]["preferredHolder"] = json!("other"));
-    let told = world.now();
-    assert!(world.timeout(RETRY * 2, leader.hold()).await.is_err(), "it is held while the work ends");
+    let preferred_since = world.now();
+    assert!(world.timeout(RETRY * 2, leader.hold()).await.is_err(), "the lease is held while the work stops");
     assert_eq!(preferred.get().as_deref(), Some("other"));
     assert!(world.timeout(LEASE - RETRY * 2, leader.hold()).await.is_err() && open(&fence));
     let lost = world.timeout(LEASE, leader.hold()).await.expect("in time");
     assert_eq!(lost.reason, LossReason::Preferred { preferred: "other".to_owned() });
-    assert!(!open(&fence) && world.now() - told <= LEASE + RETRY * 2, "not without end");
-    assert_eq!(preferred.get(), None, "it leads no more");
+    assert!(!open(&fence) && world.now() - preferred_since <= LEASE + RETRY * 2, "the extra time is limited");
+    assert_eq!(preferred.get(), None, "it no longer leads");
     leader.release(None).await.expect("released");
     assert_eq!(server.holder().as_deref(), Some(""));
 }
 
-/// The methods of the requests that passed a wire, watches aside.
+/// Methods of the requests on a link, except for watches.
 #[derive(Clone, Default)]
 struct Tap(Arc<Mutex<Vec<String>>>);
 
@@ -696,7 +696,7 @@ impl Tap {
 
 // parity: test-fast-path-leader-election, test-try-acquire-or-renew-leases-others
 #[tokio::test(start_paused = true)]
-async fn renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first() {
+async fn renewal_fetches_the_lease_only_after_a_conflict() {
     for (conflicts, expected) in [(0, "GET POST PUT PUT"), (1, "GET POST PUT GET PUT PUT")] {
         let world = Env::virtual_time(1);
         let (server, tap) = (LeaseServer::new(&world), Tap::default());
@@ -714,7 +714,7 @@ async fn renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first()
 
 // parity: test-release-on-cancellation-leases
 #[tokio::test(start_paused = true)]
-async fn renewal_cut_off_in_its_write_or_in_its_look_does_not_keep_the_lease_from_being_released() {
+async fn release_works_after_interrupted_renewal() {
     for conflicts in [0, 1] {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);
@@ -725,7 +725,7 @@ async fn renewal_cut_off_in_its_write_or_in_its_look_does_not_keep_the_lease_fro
         let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, slow);
         holder.elector.acquire().await.expect("acquired");
         server.interfere(conflicts);
-        // The write is answered 200 ms after it is due, and a look that follows it 200 ms later.
+        // The response of the write arrives 200 ms after its due time, and that of the next fetch 200 ms later.
         let until_due = holder.fence.open_until().expect("open") - DEADLINE + RETRY - world.now();
         let cut = until_due
             + Duration::from_millis(150)

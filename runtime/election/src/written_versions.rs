@@ -1,47 +1,47 @@
-//! What a holder tells its successor: up to which versions it has written. Pure.
+//! The versions that a holder wrote, reported to its successor. Pure.
 //!
-//! A standby that takes over within milliseconds of a release may read caches that do not show the last writes yet,
-//! and would make them a second time. The release therefore names the highest version written of each resource, in an
-//! annotation of the Lease; whoever takes the lease from that very record waits for them. A Lease that names a holder
-//! never carries the annotation: each of our own writes removes it, and what others leave there is not read.
+//! A standby that takes over within milliseconds of a release can have caches without the last writes, and would repeat
+//! them. The release therefore states the highest written version of each resource in an annotation of the Lease. A
+//! replica that takes the Lease in this state waits for these versions. A Lease with a holder never has the annotation:
+//! each write of this crate removes it, and annotations next to a holder are ignored.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_object::{GroupResource, ResourceVersion};
 
-/// The annotation: a JSON object from `resource.group` (`pods`, `replicasets.apps`) to a version, in order.
+/// Annotation with a sorted JSON object from `resource.group` (`pods`, `replicasets.apps`) to a version.
 pub const WRITTEN_ANNOTATION: &str = "windlass.dev/written";
 
-/// The highest version written of each resource.
+/// The highest written version of each resource.
 pub type WrittenVersions = BTreeMap<GroupResource, ResourceVersion>;
 
-/// What is known of the writes of whoever held the lease before.
+/// Reported writes of the previous holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PreviousHolder {
-    /// Nothing was said: it crashed, or there was none. Its fence closed well before its lease expired, so it has not
-    /// written for seconds. (Other software may give a lease back and say nothing; what it wrote is not known.)
+    /// No report: the holder crashed, or there was none. Its fence closed seconds before its lease expired, so it has
+    /// not written since. (Other software might release a Lease without a report; its writes are unknown.)
     #[default]
     Unreported,
-    /// It gave the lease back after its work had ended, and had written up to these versions.
+    /// The holder released the Lease after its work had stopped, and had written up to these versions.
     Released(WrittenVersions),
 }
 
 impl PreviousHolder {
-    /// What a Lease that nobody holds says of who released it. An annotation that cannot be read says nothing.
+    /// Reads the report in a Lease without a holder. An invalid annotation counts as no report.
     pub fn from_released(metadata: &ObjectMeta) -> Self {
         let annotation = metadata.annotations.as_ref().and_then(|all| all.get(WRITTEN_ANNOTATION));
         match annotation.map(|text| parse(text)) {
             Some(Ok(written)) => Self::Released(written),
             Some(Err(error)) => {
-                tracing::debug!(%error, "the released lease carries an annotation that cannot be read: ignored");
+                tracing::debug!(%error, "ignoring invalid annotation of the released lease");
                 Self::Unreported
             }
             None => Self::Unreported,
         }
     }
 
-    /// Returns the versions that the previous holder left; `None` if it left none.
+    /// Returns the versions that the previous holder reported; `None` if it reported none.
     pub fn written(&self) -> Option<&WrittenVersions> {
         match self {
             Self::Released(written) => Some(written),
@@ -50,7 +50,7 @@ impl PreviousHolder {
     }
 }
 
-/// `metadata` with this annotation, or without any.
+/// Returns `metadata` with this annotation, or without it.
 pub(crate) fn annotated(metadata: &ObjectMeta, written: Option<&WrittenVersions>) -> ObjectMeta {
     let mut metadata = metadata.clone();
     let annotations = metadata.annotations.get_or_insert_default();
@@ -75,7 +75,7 @@ fn parse(text: &str) -> Result<WrittenVersions, serde_json::Error> {
     Ok(written.iter().map(|(name, version)| (resource(name), ResourceVersion::new(version))).collect())
 }
 
-/// Names of resources hold no dot, so the first one begins the group.
+/// Parses a resource. Resource names contain no dot, so the first dot starts the group.
 fn resource(name: &str) -> GroupResource {
     let (resource, group) = name.split_once('.').unwrap_or((name, ""));
     GroupResource::new(group.to_owned(), resource.to_owned())
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_told_as_sorted_json_and_understood() {
+    fn written_versions_round_trip_as_sorted_json() {
         let metadata = annotated(&ObjectMeta::default(), Some(&written()));
         let text = r#"{"endpointslices.discovery.k8s.io":"7","pods":"123","replicasets.apps":"130"}"#;
         assert_eq!(metadata, with(text));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn annotation_that_makes_no_sense_says_nothing() {
+    fn invalid_annotation_counts_as_no_report() {
         for garbage in ["", "{", "null", "[]", "17", r#"{"pods":123}"#, r#"{"pods":{"a":"b"}}"#] {
             assert_eq!(
                 PreviousHolder::from_released(&with(garbage)),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_annotated_stays_and_ours_goes_with_the_next_write() {
+    fn foreign_annotations_stay_and_own_is_replaced() {
         let mut metadata = with("{}");
         metadata.annotations.get_or_insert_default().insert("theirs".to_owned(), "kept".to_owned());
         let next = annotated(&metadata, None).annotations.expect("theirs");

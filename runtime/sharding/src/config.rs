@@ -15,10 +15,11 @@ const MAX_PREFIX_LENGTH: usize = 63;
 pub struct ShardsConfig {
     /// Durations, identity and namespace, as for one Lease. Its `lease_name` is the prefix of all names:
     /// `<prefix>-shard-<number>`, `<prefix>-member-<hash of the identity>` and `<prefix>-shards`, which holds the plan.
-    /// `release_on_exit` controls whether [`release_all`](super::ShardElector::release_all) releases the Leases; a shard
-    /// that moves to another replica is always released. Coordinated election is not supported.
+    /// `release_on_exit` controls whether [`release_all`](super::ShardElector::release_all) releases the Leases; a
+    /// shard that moves to another replica is always released. Coordinated election is not supported.
     pub election: Election,
-    /// The number of shards that this replica wants. The plan changes to it once all live replicas want the same number.
+    /// The number of shards that this replica wants. The plan changes to it once all live replicas want the same
+    /// number.
     pub shards: NonZeroU16,
 }
 
@@ -52,9 +53,9 @@ pub enum ShardsConfigError {
     /// A setting of the election is invalid.
     #[error(transparent)]
     Election(#[from] ElectionConfigError),
-    /// The API server's coordinator chooses the holder of one Lease, and does not know shares.
+    /// The API server's coordinator chooses the holder of one Lease, and has no concept of shares.
     #[error(
-        "shards cannot be elected by the API server's coordinator: turn coordinated election off, or shards"
+        "shards cannot be elected by the API server's coordinator; disable coordinated election or sharding"
     )]
     Coordinated,
     /// There are too many shards.

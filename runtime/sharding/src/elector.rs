@@ -1,7 +1,7 @@
 //! Runs the engine: sends its requests, passes in the responses and the watch events, and opens and closes the fences.
 //!
-//! The elector owns all requests in flight, not the futures that run it. Each of these can be dropped at any await, and the
-//! next one continues. While none is polled, no Lease is renewed, and the fences close on their own.
+//! The elector owns all requests in flight, not the futures that run it. Each of these can be dropped at any await, and
+//! the next one continues. While none is polled, no Lease is renewed, and the fences close on their own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -55,8 +55,8 @@ struct Term {
 }
 
 impl ShardElector {
-    /// Returns an elector that has not sent a request. `client` should have its own connections and no rate limit, `watch`
-    /// can be shared.
+    /// Returns an elector that has not sent a request. `client` should have its own connections and no rate limit,
+    /// `watch` can be shared.
     ///
     /// # Errors
     ///
@@ -143,8 +143,8 @@ impl ShardElector {
         }
     }
 
-    /// Begins a [`release`](Self::release). [`next`](Self::next) continues it, and returns [`ShardEvent::Released`] when it
-    /// completes. The fence closes immediately.
+    /// Begins a [`release`](Self::release). [`next`](Self::next) continues it, and returns [`ShardEvent::Released`]
+    /// when it completes. The fence closes immediately.
     pub fn begin_release(&mut self, shard: ShardId, written: Option<&WrittenVersions>) {
         self.close(shard);
         self.engine.release(shard, written, self.env.now());
@@ -157,8 +157,8 @@ impl ShardElector {
         self.engine.stop_acquiring();
     }
 
-    /// Releases all held shards after all work has stopped: the second half of a graceful shutdown. It takes at most the
-    /// renew deadline. If the configuration disables `release_on_exit`, the Leases expire instead.
+    /// Releases all held shards after all work has stopped: the second half of a graceful shutdown. It takes at most
+    /// the renew deadline. If the configuration disables `release_on_exit`, the Leases expire instead.
     ///
     /// # Errors
     ///
@@ -212,9 +212,9 @@ impl ShardElector {
         }
     }
 
-    /// Proposes a division instead of the plan's, and reports namespaces that no division can balance. Only the holder of
-    /// shard 0 can propose. If the proposal is accepted, the next calls write the plan, and every replica drains the shards
-    /// that change.
+    /// Proposes a division instead of the plan's, and reports namespaces that no division can balance. Only the holder
+    /// of shard 0 can propose. If the proposal is accepted, the next calls write the plan, and every replica drains the
+    /// shards that change.
     pub fn propose(&mut self, division: ShardMap, heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
         self.engine.propose(division, heavy)
     }
@@ -224,8 +224,8 @@ impl ShardElector {
         self.overview.subscribe()
     }
 
-    /// Returns a check that fails if a held Lease was not renewed for its duration and 20 s more, and was not given up: the
-    /// task that calls [`next`](Self::next) is stuck.
+    /// Returns a check that fails if a held Lease was not renewed for its duration and 20 s more, and was not given up:
+    /// the task that calls [`next`](Self::next) is stuck.
     pub fn health(&self) -> HealthCheck {
         self.health.clone()
     }

@@ -1,7 +1,7 @@
 //! The task that runs a [`ShardElector`], on a dedicated thread so that no renewal waits for a worker.
 //!
-//! Commands and events pass through channels. A caller that drops a reply does not cancel the command. A release does not
-//! delay the events of other shards.
+//! Commands and events pass through channels. A caller that drops a reply does not cancel the command. A release does
+//! not delay the events of other shards.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::config::ShardsConfig;
 
-    /// On real time, because a dedicated thread exists only there.
+    /// Uses real time, because dedicated threads exist only there.
     #[tokio::test]
     async fn task_on_its_own_thread_runs_until_it_releases_all() {
         let env = Env::system("seat");
@@ -232,7 +232,7 @@ mod tests {
         assert!(matches!(task.release_all(None).await, Some(Ok(()))), "it is released");
     }
 
-    /// While the Lease of one shard is being given back and the server does not answer, another is lost.
+    /// While the release of one shard waits for the server, another shard is lost.
     #[tokio::test(start_paused = true)]
     async fn events_of_other_shards_arrive_while_release_hangs() {
         const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
@@ -252,8 +252,8 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(task.event().await, Some(ShardEvent::Acquired { .. })));
         }
-        scene.meddle(|asked| {
-            let hangs = asked.name == "windlass-shard-0" && asked.is_write();
+        scene.meddle(|request| {
+            let hangs = request.name == "windlass-shard-0" && request.is_write();
             hangs.then_some(FaultAction::RequestLost { silently: true })
         });
         let begun = env.now();

@@ -1,10 +1,10 @@
-//! The sharding state machine, without clock, client or task. The caller passes in the time and the responses, and performs
-//! the effects.
+//! The sharding state machine, without clock, client or task. The caller passes in the time and the responses, and
+//! performs the effects.
 //!
-//! [`Engine::step`] runs the [`Phase`]s in order. Each phase is a function of the [`LeaseCache`], the owned shards and the
-//! time: it appends requests and events to the output, and a time for the next step. The caller can pass in responses in any
-//! order, late or never. The crate documentation lists the guarantees; the tests run engines against a simulated server,
-//! network and clocks.
+//! [`Engine::step`] runs the [`Phase`]s in order. Each phase is a function of the [`LeaseCache`], the owned shards and
+//! the time: it appends requests and events to the output, and a time for the next step. The caller can pass in
+//! responses in any order, late or never. The crate documentation lists the guarantees; the tests run engines against a
+//! simulated server, network and clocks.
 //!
 //! [`LeaseCache`]: crate::lease_cache::LeaseCache
 
@@ -36,7 +36,7 @@ pub(crate) use self::state::Engine;
 #[cfg(test)]
 pub(crate) use self::state::{ListWatchState, OwnershipStage};
 
-/// How often one step runs all phases. Two passes settle everything that is known; more would be a cycle.
+/// Number of times that one step runs all phases. Two passes settle all known inputs; more would be a cycle.
 const MAX_PASSES: usize = 4;
 
 /// A part of a step.

@@ -1,14 +1,15 @@
 //! The fair share of each member, and the assignment of unheld shards. Pure.
 //!
-//! Every replica computes both from the Leases that it observes. Guarantees: replicas that observe the same Leases compute
-//! the same result, and no shard moves once each member holds its share.
+//! Every replica computes both from the Leases that it observes. Guarantees: replicas that observe the same Leases
+//! compute the same result, and no shard moves once each member holds its share.
 
 use std::collections::BTreeMap;
 
 use windlass_object::shard::ShardId;
 
-/// Returns how many of `shards` each member should hold. The shares differ by one at most; the members that hold the most
-/// shards now have the larger shares, so that few shards move. `held` contains the number of shards of each live member.
+/// Returns how many of `shards` each member should hold. The shares differ by one at most; the members that hold the
+/// most shards now have the larger shares, so that few shards move. `held` contains the number of shards of each live
+/// member.
 pub(crate) fn fair_shares(shards: usize, held: &BTreeMap<String, usize>) -> BTreeMap<String, usize> {
     let members = held.len();
     if members == 0 {

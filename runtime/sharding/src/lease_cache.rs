@@ -3,8 +3,8 @@
 //! Lists and a watch show all writes in one order; responses to single requests can be newer. Guarantees:
 //!
 //! - No Lease goes back to an older state.
-//! - Whether a holder or a member is live follows from when a *change* of its record was received, never from the times in
-//!   the record.
+//! - Whether a holder or a member is live follows from when a *change* of its record was received, never from the times
+//!   in the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -120,8 +120,8 @@ impl LeaseCache {
         }
     }
 
-    /// Clears the cache after the server went back to an earlier version: all cached states are newer than the states that
-    /// it will send.
+    /// Clears the cache after the server went back to an earlier version: all cached states are newer than the states
+    /// that it will send.
     fn clear(&mut self) {
         self.plan = ObservedLease::Unknown;
         self.others.clear();
@@ -282,8 +282,9 @@ impl LeaseCache {
     /// Returns the previous holder of the ranges that this replica has claimed as `shard` under generation `under`.
     ///
     /// A term of the same generation had the same ranges and is the last one. Otherwise the terms of the previous
-    /// generation are combined, if each of them recorded its writes. An older generation proves nothing, because a later
-    /// holder might have left no trace. Neither does a missing Lease: a Lease of this generation might have been deleted.
+    /// generation are combined, if each of them recorded its writes. An older generation proves nothing, because a
+    /// later holder might have left no trace. Neither does a missing Lease: a Lease of this generation might have been
+    /// deleted.
     ///
     /// The result is only valid while the cache contains every write before the claim and no other holder acts on these
     /// ranges.

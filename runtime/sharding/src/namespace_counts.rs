@@ -1,5 +1,5 @@
-//! The number of objects in each namespace, of all watched kinds. An object without a namespace counts for the namespace of
-//! its name, because its key is in that shard.
+//! The number of objects in each namespace, of all watched kinds. An object without a namespace counts for the
+//! namespace of its name, because its key is in that shard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,8 +35,8 @@ struct MetadataItem {
 }
 
 impl NamespaceCounts {
-    /// Returns `last` if it is still valid, otherwise new counts. Whether it is valid follows from the total of each kind,
-    /// which a list of one object contains.
+    /// Returns `last` if it is still valid, otherwise new counts. Whether it is valid follows from the total of each
+    /// kind, which a list of one object contains.
     ///
     /// # Errors
     /// The error of the first list that failed.
@@ -66,8 +66,8 @@ impl NamespaceCounts {
         Ok(changed <= all / CHANGED_PART)
     }
 
-    /// Counts the objects of these kinds by namespace, page by page. The result is an approximation, because the pages can
-    /// be of different times. An expired page is an error.
+    /// Counts the objects of these kinds by namespace, page by page. The result is an approximation, because the pages
+    /// can be of different times. An expired page is an error.
     async fn count(reader: &RawClient, kinds: &[ResourceKind], at: Instant) -> Result<Self, RequestError> {
         let (mut weights, mut by_kind) = (BTreeMap::new(), BTreeMap::new());
         for kind in kinds {

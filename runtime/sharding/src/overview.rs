@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_object::shard::{HeavyNamespace, ShardId, ShardMap};
 
-/// The members and the holders of all shards, as far as this replica knows. For display only: no decision is based on it.
+/// The members and the holders of all shards, as far as this replica knows. For display only: no decision is based on
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardsOverview {
     /// The generation of the plan; 0 before there is one.

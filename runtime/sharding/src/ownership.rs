@@ -1,9 +1,9 @@
 //! The ownership of keys: the one trait through which controllers know shards.
 //!
-//! A controller calls its [`KeyOwnership`] before it enqueues a key and again before each reconcile, so a key that moved to
-//! another replica meanwhile is not reconciled here. The owner of the shards changes the ownership first, and then calls the
-//! controller: after [`Ownership::NotOwned`] to drain the keys, after [`Ownership::Owned`] to resume the parked ones. A key
-//! that is enqueued while it is [`Ownership::Pending`] is not lost.
+//! A controller calls its [`KeyOwnership`] before it enqueues a key and again before each reconcile, so a key that
+//! moved to another replica meanwhile is not reconciled here. The owner of the shards changes the ownership first, and
+//! then calls the controller: after [`Ownership::NotOwned`] to drain the keys, after [`Ownership::Owned`] to resume the
+//! parked ones. A key that is enqueued while it is [`Ownership::Pending`] is not lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub trait KeyOwnership: Send + Sync + 'static {
 /// The ownership of a key.
 #[derive(Clone)]
 pub enum Ownership {
-    /// This replica reconciles the key. The reconcile runs, and its writes are sent, only while this fence is open; `None`
-    /// for the fence of the process.
+    /// This replica reconciles the key. The reconcile runs, and its writes are sent, only while this fence is open;
+    /// `None` for the fence of the process.
     Owned(Option<Arc<dyn Fence>>),
     /// This replica is about to own the key: the key is enqueued, and parked by the worker that dequeues it.
     Pending {

@@ -1,5 +1,5 @@
-//! The rebalancer on the holder of shard 0: it counts the objects of each namespace, reports namespaces that exceed a fair
-//! share, and proposes a better division.
+//! The rebalancer on the holder of shard 0: it counts the objects of each namespace, reports namespaces that exceed a
+//! fair share, and proposes a better division.
 //!
 //! Guarantees:
 //! - It counts when this replica acquires shard 0, then every few minutes, and earlier after a failed count.
@@ -8,10 +8,10 @@
 //!   division is replaced at the first count.
 //!
 //! A count is cheap if little has changed: it lists one object of each kind, with the total. Only if the totals have
-//! changed, or after an hour, all objects are counted, in pages of their metadata. The caches of this replica do not suffice,
-//! because they contain only its shards.
+//! changed, or after an hour, all objects are counted, in pages of their metadata. The caches of this replica do not
+//! suffice, because they contain only its shards.
 //!
-//! It refuses to move shards: the election moves them once the proposal is in the plan.
+//! It does not move shards: the election moves them once the proposal is in the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,8 +39,8 @@ const JITTER: f64 = 0.2;
 /// The minimum time between two changes of the division: three counts. Shorter peaks are ignored.
 const COOLDOWN: Duration = Duration::from_secs(900);
 
-/// The minimum number of objects that a change takes from the heaviest shard: fewer are reconciled faster than a shard is
-/// drained.
+/// The minimum number of objects that a change takes from the heaviest shard: fewer are reconciled faster than a shard
+/// is drained.
 const MIN_RELIEF: u64 = 100;
 
 /// Counts objects and proposes divisions.
@@ -85,7 +85,7 @@ impl Rebalancer {
         }
     }
 
-    /// Counts for the first time; the result is `None` if `cancel` is cancelled before.
+    /// Counts for the first time; the result is `None` if `cancel` is canceled before.
     pub fn first_count(
         &self,
         cancel: CancellationToken,
@@ -167,14 +167,14 @@ impl Rebalancer {
                     namespace = name,
                     weight,
                     fair_share,
-                    "a namespace is heavier than a fair share: no division balances it"
+                    "namespace is heavier than a fair share; no division can balance it"
                 );
             }
         }
         self.logged.retain(|namespace| {
             let is_heavy = heavy.iter().any(|one| one.name == *namespace);
             if !is_heavy {
-                tracing::info!(namespace, "a namespace is no longer heavier than a fair share");
+                tracing::info!(namespace, "namespace is no longer heavier than a fair share");
             }
             is_heavy
         });
@@ -229,12 +229,7 @@ fn is_worth_it(present: &ShardMap, better: &ShardMap, weights: &BTreeMap<String,
     let is_worth_it =
         heaviest.saturating_mul(2) > fair_share.saturating_mul(3) && relief >= (heaviest / 4).max(MIN_RELIEF);
     if is_worth_it {
-        tracing::info!(
-            heaviest,
-            then,
-            fair_share,
-            "rebalancing: one shard has many more objects than a fair share"
-        );
+        tracing::info!(heaviest, then, fair_share, "rebalancing; one shard far exceeds its fair share");
     }
     is_worth_it
 }

@@ -71,14 +71,14 @@ impl fmt::Display for ShardsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan {}; members: {}", self.generation, self.members.join(", "))?;
         for Shard { shard, ranges, holder, here } in &self.shards {
-            let holder = holder.as_deref().unwrap_or("nobody");
+            let holder = holder.as_deref().unwrap_or("no replica");
             let here = here.map(|stage| format!(", {stage} here")).unwrap_or_default();
             writeln!(f, "shard {}: held by {holder}{here}; {ranges}", ShardId(*shard))?;
         }
         for Heavy { namespace, weight, fair_share } in &self.heavy {
             writeln!(
                 f,
-                "heavy: namespace {namespace} weighs {weight}, and a fair share is {fair_share}: no division balances it"
+                "heavy: namespace {namespace} has {weight} objects (fair share {fair_share}); no division balances it"
             )?;
         }
         Ok(())

@@ -113,8 +113,8 @@ impl ShardLease {
         }
     }
 
-    /// Forgets the previous term if a list at `version` might have skipped a later one: a list does not show a term that
-    /// began and ended since the last known state.
+    /// Forgets the previous term if a list at `version` might have skipped a later one: a list does not show a term
+    /// that began and ended since the last known state.
     pub(crate) fn doubt_previous(&mut self, version: Option<ResourceVersion>) {
         if self.is_newer_than_previous(version.as_ref()) {
             self.previous = None;
@@ -204,8 +204,8 @@ fn is_held(lease: &Lease) -> bool {
     LeaseRecord::from_lease(lease).holder.is_some()
 }
 
-/// Returns whether both states are of one term, or of the same time without a holder. A holder that reclaims its Lease for
-/// other ranges begins a new term, and did not record its writes to the earlier ranges.
+/// Returns whether both states are of one term, or of the same time without a holder. A holder that reclaims its Lease
+/// for other ranges begins a new term, and did not record its writes to the earlier ranges.
 fn is_same_term(one: &Lease, other: &Lease) -> bool {
     let term = |lease: &Lease| {
         let record = LeaseRecord::from_lease(lease);

@@ -1,5 +1,5 @@
-//! The shards that this replica holds, and their stages: the [`KeyOwnership`] of every controller, and the fence of writes
-//! that belong to no key.
+//! The shards that this replica holds, and their stages: the [`KeyOwnership`] of every controller, and the fence of
+//! writes that belong to no key.
 //!
 //! It is read for every key that is enqueued, so readers take a snapshot and never wait. One task writes it.
 
@@ -67,7 +67,7 @@ impl HeldShard {
         &self.predecessor
     }
 
-    /// Returns a token that is cancelled when the shard begins to leave.
+    /// Returns a token that is canceled when the shard begins to leave.
     pub fn leaving(&self) -> &CancellationToken {
         &self.leaving
     }
@@ -173,7 +173,8 @@ impl ShardTable {
         });
     }
 
-    /// Stops the work on a shard: none of its keys is owned any more. Returns its ranges; `None` if it is leaving already.
+    /// Stops the work on a shard: none of its keys is owned any more. Returns its ranges; `None` if it is leaving
+    /// already.
     pub fn stop(&self, shard: ShardId) -> Option<HashRanges> {
         let mut ranges = None;
         self.change(|state| {

@@ -1,5 +1,5 @@
-//! The shard table with one writer thread and several readers. `cargo xtask miri` runs this test and reports data races and
-//! snapshots that are read after they were freed.
+//! The shard table with one writer thread and several readers. `cargo xtask miri` runs this test and reports data races
+//! and snapshots that are read after they were freed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -12,7 +12,8 @@ use windlass_object::shard::{HashRanges, ShardId};
 use crate::ownership::Ownership;
 use crate::shard_table::{HeldShard, ShardTable};
 
-/// How often a shard is acquired and released. Miri is a thousand times slower; it should see many orders of a few changes.
+/// Number of times that a shard is acquired and released. Miri is a thousand times slower; it should run many orders of
+/// a few changes.
 const ROUNDS: usize = if cfg!(miri) { 6 } else { 2_000 };
 
 const ONLY: ShardId = ShardId(0);
@@ -31,7 +32,7 @@ fn key_is_owned_only_between_start_and_stop_on_every_thread() {
                     match keys.ownership(&key) {
                         Ownership::Owned(fence) => {
                             let round = started.load(Ordering::Relaxed);
-                            assert!(round > 0 && round >= last, "it was read before it was started");
+                            assert!(round > 0 && round >= last, "a read observed the shard before its start");
                             assert_eq!(fence.expect("a shard's").state(), FenceState::Closed, "never opened");
                             last = round;
                         }

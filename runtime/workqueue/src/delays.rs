@@ -1,29 +1,29 @@
-//! Keys that are to be queued later: one time per key, the earliest asked for.
+//! Delayed keys: one due time per key, the earliest of the requested times.
 //!
-//! A heap over the numbers of slots, in which each key knows its place, so that a delay can be taken back.
+//! A heap over slot numbers. Each key knows its position in the heap, so a delay can be canceled.
 
 use windlass_env::Instant;
 
 use crate::Priority;
 
-/// Why a key is to be queued later. The order says which reason outlives the other in a merge.
+/// Reason of a delay. When delays are merged, the greater reason is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DelayReason {
-    /// A run as soon as the limiter allows: an immediate add makes it pointless.
+    /// A run as soon as the limiter allows. An immediate add replaces it.
     Retry,
-    /// A run at that time.
+    /// A run at a given time.
     Scheduled,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     heap: Vec<Due>,
-    /// By slot: what is pending for its key.
+    /// By slot: the pending delay of its key.
     pending: Vec<Option<Pending>>,
     arrivals: u64,
 }
 
-/// When, and among equal times in order of arrival.
+/// Due time; equal times are ordered by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Instant,
@@ -33,15 +33,15 @@ struct Due {
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// In the heap.
+    /// Index in the heap.
     position: usize,
     reason: DelayReason,
     priority: Priority,
 }
 
 impl Delays {
-    /// Sets the time of the key in `slot` to `at`, unless it is due earlier already. The higher priority and the
-    /// stronger reason hold.
+    /// Sets the due time of the key in `slot` to `at`, unless it is due earlier. The higher priority and the greater
+    /// reason are kept.
     pub(crate) fn insert(&mut self, slot: usize, at: Instant, reason: DelayReason, priority: Priority) {
         if slot >= self.pending.len() {
             self.pending.resize(slot + 1, None);
@@ -70,36 +70,36 @@ impl Delays {
         self.pending(slot).is_some()
     }
 
-    /// When the key in `slot` is due, and why then.
+    /// Returns the due time of the key in `slot`, and the reason.
     pub(crate) fn due(&self, slot: usize) -> Option<(Instant, DelayReason)> {
         self.pending(slot).map(|pending| (self.heap[pending.position].at, pending.reason))
     }
 
-    /// Takes back whatever is pending for the key in `slot`.
+    /// Cancels the delay of the key in `slot`.
     pub(crate) fn cancel(&mut self, slot: usize) -> bool {
         self.remove(slot).is_some()
     }
 
-    /// Takes back a retry, and says how urgent it was; an appointment stands.
+    /// Cancels a retry and returns its priority. An appointment is kept.
     #[inline]
     pub(crate) fn supersede(&mut self, slot: usize) -> Option<Priority> {
         let superseded = self.pending(slot).is_some_and(|pending| pending.reason == DelayReason::Retry);
         if superseded { self.remove(slot).map(|pending| pending.priority) } else { None }
     }
 
-    /// The next time at which a key comes due.
+    /// Returns the earliest due time.
     #[inline]
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.heap.first().map(|due| due.at)
     }
 
-    /// The slot whose key came due first, with its time and priority, if there is one by `now`.
+    /// Removes the key with the earliest due time if it is due by `now`. Returns its due time, slot and priority.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, usize, Priority)> {
         let due = *self.heap.first().filter(|due| due.at <= now)?;
         self.remove(due.slot).map(|pending| (due.at, due.slot, pending.priority))
     }
 
-    /// Takes back any one of them.
+    /// Cancels an arbitrary delay.
     pub(crate) fn pop_any(&mut self) -> Option<usize> {
         let slot = self.heap.last()?.slot;
         self.remove(slot);
@@ -153,7 +153,7 @@ impl Delays {
         self.note(b);
     }
 
-    /// Tells the key at `position` where it is.
+    /// Stores the index `position` in the pending delay of its key.
     fn note(&mut self, position: usize) {
         if let Some(pending) = &mut self.pending[self.heap[position].slot] {
             pending.position = position;

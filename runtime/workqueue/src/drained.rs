@@ -1,11 +1,11 @@
-//! One call of `drained`: waits until nothing is queued and nothing is in flight.
+//! Future of `wait_drained`: completes when no key is queued or in progress.
 
 use std::task::{Context, Poll};
 
 use crate::Key;
 use crate::shared::Shared;
 
-/// One call of `drained`.
+/// Future of one `wait_drained` call.
 pub(crate) struct DrainFuture<'a, K: Key> {
     shared: &'a Shared<K>,
     seat: Option<u64>,

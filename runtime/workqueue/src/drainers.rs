@@ -1,4 +1,4 @@
-//! Who waits for the queue to be empty for good. They are woken in the order in which they came.
+//! Calls that wait until the queue is drained. They are woken in arrival order.
 
 use std::task::Waker;
 
@@ -11,13 +11,13 @@ pub(crate) struct DrainWaiters {
 }
 
 impl DrainWaiters {
-    /// Whether nobody waits.
+    /// Returns whether no call is waiting.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.line.is_empty()
     }
 
-    /// Everybody: there is nothing left to wait for.
+    /// Removes and returns all waiting calls: the queue is drained.
     #[inline]
     pub(crate) fn all(&mut self) -> WakeList {
         if self.line.is_empty() {

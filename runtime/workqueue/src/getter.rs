@@ -1,4 +1,4 @@
-//! One call of `get`: takes a key, or joins the line and perhaps holds the alarm.
+//! Future of one `get` call: dequeues a key, or waits in line and possibly owns the timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,17 +18,17 @@ pub(crate) struct GetFuture<'a, K: Key> {
     alarm: Option<DelayTimer>,
 }
 
-/// A timer for the earliest delayed key.
+/// Timer for the earliest delayed key.
 struct DelayTimer {
     at: Instant,
     sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// What a look at the queue yields.
+/// Result of one poll.
 enum PollOutcome<K> {
-    /// A key, or nothing because no key will come any more.
+    /// A key, or `None` if no key will follow.
     Came(Option<DequeuedKey<K>>),
-    /// In the line, with the time to arm the alarm for, if it is this getter's business.
+    /// The call waits in line. Contains the time for the timer if this call owns it.
     Wait(Option<Instant>),
 }
 
@@ -39,7 +39,7 @@ impl<'a, K: Key> GetFuture<'a, K> {
 
     #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<DequeuedKey<K>>> {
-        // A worker whose keys never make it wait would otherwise keep the thread from everybody else.
+        // Without this yield, a worker that always finds a key would block the other tasks of its thread.
         let turn = ready!(coop::poll_proceed(cx));
         loop {
             match self.look(cx.waker()) {
@@ -74,7 +74,7 @@ impl<'a, K: Key> GetFuture<'a, K> {
         }
     }
 
-    /// Ready when the alarm has rung; pending without one.
+    /// Returns `Ready` when the timer has fired, and `Pending` if there is no timer.
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.alarm {
             None => Poll::Pending,
@@ -88,7 +88,7 @@ impl<'a, K: Key> GetFuture<'a, K> {
 }
 
 impl<K: Key> Drop for GetFuture<'_, K> {
-    /// Passes on what it was told, and the alarm if it held it.
+    /// Passes an unused wakeup, and the timer, on to the next waiting call.
     fn drop(&mut self) {
         if self.seat.is_some() {
             self.shared.changing().waiters.leave(&mut self.seat);

@@ -1,37 +1,37 @@
-//! Where one key is, for whoever asks why nothing happens to it.
+//! Status of one key, for `explain`.
 
 use windlass_env::Instant;
 
 use crate::{Parked, Priority};
 
-/// Where a key is. A key that is nowhere has none of these; one can be in several places, as one that a worker holds
-/// and that has an appointment.
+/// Status of a key. All fields are `None` if the queue does not have the key. Several fields can be set: a key in
+/// progress can have an appointment.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyStatus {
-    /// It waits for a worker, or for its own to be done with it.
+    /// Set if the key waits for a worker, or for the end of its processing to be requeued.
     pub waiting: Option<Queued>,
-    /// A worker has held it since.
+    /// Start of the processing, if the key is in progress.
     pub processing: Option<Instant>,
-    /// It is to be queued later.
+    /// Set if the key is delayed.
     pub due: Option<Delayed>,
-    /// It waits for its release, from now on or from when its worker is done with it.
+    /// Set if the key is parked, or will be when its worker is done.
     pub parked: Option<Parked>,
 }
 
-/// A key that waits for a worker.
+/// Status of a queued key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// Since when.
+    /// Time at which the key was enqueued.
     pub since: Instant,
-    /// How urgent it is.
+    /// Priority of the key.
     pub priority: Priority,
 }
 
-/// A key that is to be queued later.
+/// Status of a delayed key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Delayed {
-    /// When.
+    /// Time at which the key is enqueued.
     pub at: Instant,
-    /// Whether that is a retry, and not an appointment.
+    /// Whether the delay is a retry; otherwise it is an appointment.
     pub is_retry: bool,
 }

@@ -1,6 +1,6 @@
-//! How long a key waits before it is tried again.
+//! Delays before a key is retried.
 //!
-//! Limiters are pure: they are told the time and never wait. None of them draws on chance.
+//! Limiters are pure: they receive the time, never wait, and use no randomness.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,29 +10,29 @@ use windlass_env::Instant;
 
 use crate::Key;
 
-/// Says how long a key is to wait before it is queued again.
+/// Computes the delay before a key is enqueued again.
 pub trait RateLimiter<K>: Send + 'static {
-    /// The delay for `key`, asked at `now`. Asking counts as an attempt.
+    /// Returns the delay for `key` at `now`, and counts the attempt.
     fn when(&mut self, now: Instant, key: &K) -> Duration;
 
-    /// Returns the delay for `key` by its own failures, and counts the attempt. It draws on nothing that keys share. A
-    /// limiter that shares something between keys, or that contains another limiter, must implement this method.
+    /// Returns the delay for `key` from its own failures only, and counts the attempt. It uses no budget that keys
+    /// share. A limiter with a shared budget, or with an inner limiter, must implement this method.
     fn when_per_key(&mut self, now: Instant, key: &K) -> Duration {
         self.when(now, key)
     }
 
-    /// Clears what is held against `key`, and returns what was reserved for a retry that does not come.
+    /// Clears the failures of `key`, and returns its reservation to the shared budget.
     fn forget(&mut self, now: Instant, key: &K);
 
-    /// How often `key` has been asked for since it was last forgotten.
+    /// Returns the number of attempts of `key` since [`RateLimiter::forget`].
     fn attempts(&self, key: &K) -> u32;
 }
 
-/// So many doublings make any delay longer than a duration can be.
+/// Number of doublings after which any delay exceeds the maximum.
 const MAX_DOUBLINGS: u32 = 128;
 
-/// `base` for a key's first attempt, doubled with each further one, never more than `max`. Holds one number per key
-/// that has failed, until the key is forgotten.
+/// Exponential backoff per key: `base` for the first attempt, doubled with each further attempt, at most `max`. Stores
+/// one number per failed key until the key is forgotten.
 #[derive(Debug)]
 pub struct Exponential<K> {
     base: Duration,
@@ -41,7 +41,7 @@ pub struct Exponential<K> {
 }
 
 impl<K: Key> Exponential<K> {
-    /// No key has failed yet.
+    /// Returns a limiter without failures.
     pub fn new(base: Duration, max: Duration) -> Self {
         Exponential { base, max, failures: Failures::default() }
     }
@@ -63,46 +63,47 @@ impl<K: Key> RateLimiter<K> for Exponential<K> {
     }
 }
 
-/// Another limiter's delay, and a token bucket that all keys share: `burst` retries at once, `qps` per second in the long
-/// run. Each retry reserves a future slot, so that the retries of a thousand keys are spread out.
+/// Token bucket that all keys share, in addition to the delay of another limiter: `burst` retries immediately, `qps`
+/// per second in the long run. Each retry reserves a future slot, which spreads the retries of a thousand keys.
 ///
 /// Guarantees:
-/// - A key has one slot at most. A key that fails again before its retry, because a change brought it earlier, keeps its
-///   slot. A key that is forgotten before its retry returns its slot, and the next failure takes the returned slot.
-/// - The bucket adds at most one slot per other key whose retry is pending: with 10 per second, 200 s while 2,000 keys
-///   fail. Delays that grow per key relieve it: no key waits once each of the 2,000 waits for longer than 200 s.
-/// - The bucket never adds more than `max_wait`. So beyond `burst + qps * max_wait` pending retries it no longer limits
-///   their rate, which is then at most one retry per key and `max_wait`.
+/// - A key has at most one slot. A key that fails again before its retry, because a change started it earlier, keeps
+///   its slot. A key that is forgotten before its retry returns its slot, and the next failure takes the returned slot.
+/// - The bucket adds at most one slot per other key with a pending retry. With 10 per second, that is 200 s while 2,000
+///   keys fail. Growing delays per key reduce this: the bucket adds nothing once each of the 2,000 keys has a delay of
+///   more than 200 s.
+/// - The bucket never adds more than `max_wait`. With more than `burst + qps * max_wait` pending retries it no longer
+///   limits their rate, which is then at most one retry per key and `max_wait`.
 pub struct TokenBucket<K> {
     per_key: Box<dyn RateLimiter<K>>,
-    /// One retry's share of time.
+    /// Time between two slots.
     interval: Duration,
-    /// How far ahead of now the bucket may be booked without any wait.
+    /// Reservations within this time from now cause no delay.
     tolerance: Duration,
     max_wait: Duration,
-    /// The last slot. A slot is the time up to which the bucket is booked with it.
+    /// The last reserved slot, as the time up to which the bucket is reserved.
     booked: Instant,
     /// Slots that were returned.
     free: BTreeSet<Instant>,
     reserved: BTreeMap<K, Reservation>,
 }
 
-/// The slot of a key's next retry.
+/// Slot of a key's next retry.
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
     slot: Instant,
-    /// When the retry comes, which is later than the slot if the key's own delay is longer.
+    /// Time of the retry. Later than the slot if the key's own delay is longer.
     due: Instant,
 }
 
 impl<K: Key> TokenBucket<K> {
-    /// A full bucket around `per_key`.
+    /// Returns a full bucket around `per_key`.
     ///
     /// # Panics
-    /// If `qps` is not a positive number, or if `burst` is zero: nothing would ever be let through.
+    /// If `qps` is not a positive number, or if `burst` is zero: the bucket would never admit a retry.
     pub fn new(per_key: Box<dyn RateLimiter<K>>, qps: f64, burst: u32, max_wait: Duration) -> Self {
-        assert!(qps.is_finite() && qps > 0.0, "a bucket of {qps} per second lets nothing through");
-        assert!(burst > 0, "a bucket that holds nothing lets nothing through");
+        assert!(qps.is_finite() && qps > 0.0, "qps must be positive: {qps}");
+        assert!(burst > 0, "burst must be positive");
         let interval = Duration::try_from_secs_f64(1.0 / qps).unwrap_or(Duration::MAX);
         TokenBucket {
             per_key,
@@ -115,14 +116,14 @@ impl<K: Key> TokenBucket<K> {
         }
     }
 
-    /// Takes the first returned slot that is not over, or books a new one.
+    /// Reserves the first returned slot in the future, or a new slot.
     fn draw(&mut self, now: Instant) -> Instant {
         while let Some(slot) = self.free.pop_first() {
             if slot > now {
                 return slot;
             }
         }
-        // Booked time instead of fractional tokens: the same bucket, in whole nanoseconds, without drift.
+        // Reserved time instead of fractional tokens: the same bucket in whole nanoseconds, without drift.
         let last = now + self.tolerance + self.max_wait;
         self.booked = (self.booked.max(now) + self.interval).min(last);
         self.booked
@@ -130,7 +131,7 @@ impl<K: Key> TokenBucket<K> {
 
     fn release(&mut self, now: Instant, key: &K) {
         let reserved = self.reserved.remove(key);
-        // A slot whose retry has come is used, and a slot that is over has flowed back by itself.
+        // A slot whose retry has started is used, and a slot in the past has no value.
         let unused = reserved.filter(|reservation| reservation.due > now && reservation.slot > now);
         self.free.extend(unused.map(|reservation| reservation.slot));
     }
@@ -175,23 +176,23 @@ impl<K> fmt::Debug for TokenBucket<K> {
     }
 }
 
-/// The longest delay of a failing key.
+/// Maximum delay of a failing key.
 const MAX_DELAY: Duration = Duration::from_secs(1000);
 
-/// What controllers use unless told otherwise, with upstream's numbers: a key backs off alone, from 5 ms doubling to
-/// 1000 s, and all keys of the queue together retry at most 10 times per second after a burst of 100. The bucket adds
-/// at most 1000 s: see [`TokenBucket`] for what failing keys cost each other.
+/// Returns the default limiter of controllers, with the numbers of client-go. Each key has its own backoff from 5 ms to
+/// 1000 s. All keys of the queue together retry at most 10 times per second after a burst of 100. The bucket adds at
+/// most 1000 s: see [`TokenBucket`] for the effect of failing keys on each other.
 pub fn default_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
     Box::new(TokenBucket::new(per_key_limiter(), 10.0, 100, MAX_DELAY))
 }
 
-/// A key backs off alone, from 5 ms doubling to 1000 s, whatever the others do: what controller-runtime uses next to its
+/// Returns a limiter with a separate backoff per key, from 5 ms doubling to 1000 s. controller-runtime uses it with its
 /// priority queue.
 pub fn per_key_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
     Box::new(Exponential::new(Duration::from_millis(5), MAX_DELAY))
 }
 
-/// How often each key has failed. Keys that have not take no room.
+/// Number of failures by key. Keys without failures use no memory.
 #[derive(Debug)]
 pub(crate) struct Failures<K>(BTreeMap<K, u32>);
 
@@ -202,7 +203,7 @@ impl<K> Default for Failures<K> {
 }
 
 impl<K: Ord + Clone> Failures<K> {
-    /// Counts one more failure, and says how many there were before.
+    /// Counts one more failure and returns the previous count.
     fn count(&mut self, key: &K) -> u32 {
         match self.0.get_mut(key) {
             Some(failures) => std::mem::replace(failures, failures.saturating_add(1)),

@@ -1,7 +1,7 @@
-//! What the queue tells its metrics, with upstream's accounting.
+//! Metrics of the queue, with the same accounting as client-go.
 //!
-//! Counters and depth move at once. Durations and what is counted by priority are shown when metrics are gathered: an
-//! observation in a shared histogram costs more than a whole add, get and done.
+//! Counters and depth are updated immediately. Durations and the depth by priority are updated when metrics are
+//! gathered: an observation in a shared histogram costs more than add, get and done together.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct QueueMeter {
     worked: LocalHistogram,
 }
 
-/// How long held keys have been held.
+/// Sum and maximum of the processing times of keys in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProcessingAges {
     sum: Duration,
@@ -36,37 +36,37 @@ impl QueueMeter {
         QueueMeter { metrics, queued, worked }
     }
 
-    /// A key has come in that was not waiting.
+    /// Records that a key was enqueued.
     #[inline]
     pub(crate) fn added(&self) {
         self.metrics.adds.inc();
         self.metrics.depth.inc();
     }
 
-    /// A worker has got a key.
+    /// Records that a key was dequeued.
     #[inline]
     pub(crate) fn taken(&self, added: Instant, now: Instant) {
         self.metrics.depth.dec();
         self.queued.observe((now - added).as_secs_f64());
     }
 
-    /// A worker has given a key back.
+    /// Records that a key was processed.
     #[inline]
     pub(crate) fn done(&self, since: Instant, now: Instant) {
         self.worked.observe((now - since).as_secs_f64());
     }
 
-    /// A key was added with a delay. Upstream counts whatever the delay, and dashboards expect it.
+    /// Records an add with a delay. Upstream counts all delays in this metric, and dashboards rely on it.
     pub(crate) fn delayed(&self) {
         self.metrics.retries.inc();
     }
 
-    /// `count` keys that were to come will not.
+    /// Subtracts `count` keys that will not be dequeued.
     pub(crate) fn lost(&self, count: usize) {
         self.metrics.depth.sub(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Brings up to date what is only shown when somebody looks.
+    /// Updates the metrics that are computed only when they are gathered.
     pub(crate) fn show(&self, ages: ProcessingAges, depths: impl Iterator<Item = (Priority, usize)>) {
         self.queued.flush();
         self.worked.flush();

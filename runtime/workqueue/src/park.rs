@@ -1,16 +1,16 @@
-//! Keys that wait for something else than a worker.
+//! Keys that wait for a condition other than a free worker.
 
 use crate::Priority;
 
-/// What a parked key waits for. Two reasons are the same if their text is.
+/// The condition that a parked key waits for. Reasons are compared by their text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ParkReason(pub &'static str);
 
-/// A key that waits for its release.
+/// A parked key, which waits for its release.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Parked {
-    /// What it waits for.
+    /// Condition that the key waits for.
     pub reason: ParkReason,
-    /// How urgent it is.
+    /// Priority of the key after its release.
     pub priority: Priority,
 }

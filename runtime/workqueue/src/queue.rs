@@ -1,4 +1,4 @@
-//! The queue that users hold, and the key in the hands of a worker.
+//! The public handle of the queue, and the guard for a key in progress.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,16 +16,16 @@ use crate::shared::Shared;
 use crate::state::Delay;
 use crate::{AddDelay, AddOptions, Key, KeyStatus, ParkReason, Parked, Priority};
 
-/// A key that fails again and again is retried no faster than this: the first step of the default limiter.
+/// Minimum delay of [`AddDelay::RetryAfter`], equal to the first step of the default limiter.
 const MIN_RETRY: Duration = Duration::from_millis(5);
 
-/// A queue of keys. Cloning is cheap and yields the same queue.
+/// A queue of keys. Clones share the same queue.
 pub struct Queue<K: Key> {
     shared: Arc<Shared<K>>,
 }
 
-/// A key in the hands of a worker. Dropping it says that the worker is done; if the key was added meanwhile, it is
-/// queued again then, and if it was [parked](Item::park), it waits for its release.
+/// Guard for a key that a worker processes. Dropping it marks the key as done. The key is then requeued if it was added
+/// during processing, or waits for its release if it was [parked](Item::park).
 pub struct Item<K: Key> {
     queue: Queue<K>,
     key: K,
@@ -34,33 +34,33 @@ pub struct Item<K: Key> {
 }
 
 impl<K: Key> Queue<K> {
-    /// Returns an empty queue with the [default limiter](crate::default_limiter) and a single tenant. `name` shows in
-    /// [`fmt::Debug`]; the caller chooses the label of `metrics`.
+    /// Returns an empty queue with the [default limiter](crate::default_limiter) and a single tenant. `name` appears
+    /// only in [`fmt::Debug`]; `metrics` has its own label.
     pub fn new(env: Env, name: &str, metrics: impl Into<Option<WorkqueueMetrics>>) -> Self {
         Queue { shared: Shared::new(env, name, metrics.into()) }
     }
 
-    /// Queues `key` with normal priority, unless it waits already. If a worker holds it, it is queued when that worker
-    /// is done. Supersedes a pending retry of the same key. Ignored after [`Queue::shut_down`].
+    /// Enqueues `key` with normal priority, unless it is already queued. A key in progress is enqueued when its worker
+    /// is done. Replaces a pending retry of the same key. Ignored after [`Queue::shut_down`].
     pub fn add(&self, key: K) {
         self.add_with(key, AddOptions::now());
     }
 
-    /// Queues `key` with normal priority once `delay` has passed, or at the earlier time it is already due at. A delay
-    /// of zero is [`Queue::add`]. Ignored after [`Queue::shut_down`].
+    /// Enqueues `key` with normal priority after `delay`, or at the earlier time at which it is already due. A delay of
+    /// zero is [`Queue::add`]. Ignored after [`Queue::shut_down`].
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_with(key, AddOptions::after(delay));
     }
 
-    /// Queues `key` again with normal priority once the limiter allows, and counts the attempt. Ignored after
+    /// Enqueues `key` with normal priority as soon as the limiter allows, and counts the attempt. Ignored after
     /// [`Queue::shut_down`].
     pub fn add_rate_limited(&self, key: K) {
         self.add_with(key, AddOptions::rate_limited());
     }
 
-    /// Queues `key` as `add` says. A key that waits already is only ever raised: to the back of the higher priority. A
-    /// key that a worker holds has the highest priority that was asked for meanwhile when its turn comes again. A
-    /// delayed key keeps the earliest time and the highest priority. Ignored after [`Queue::shut_down`].
+    /// Enqueues `key` with these options. A queued key can only be raised, to the back of the higher priority. A key in
+    /// progress is requeued with the highest priority of the adds during its processing. A delayed key keeps the
+    /// earliest time and the highest priority. Ignored after [`Queue::shut_down`].
     pub fn add_with(&self, key: K, add: AddOptions) {
         let AddOptions { priority, when } = add;
         let (length, reason) = match when {
@@ -76,7 +76,7 @@ impl<K: Key> Queue<K> {
             }
             AddDelay::RetryAfter(delay) => {
                 let now = self.shared.env.now();
-                // Asked for the count: its own answer does not matter.
+                // Called to count the attempt; the server's delay replaces the result.
                 let _back_off = self.shared.limiter().when_per_key(now, &key);
                 (delay.max(MIN_RETRY), DelayReason::Retry)
             }
@@ -85,108 +85,110 @@ impl<K: Key> Queue<K> {
         drop(self.shared.change(|state, now| state.add_after(now, key, delay, priority)));
     }
 
-    /// Queues many keys at once: as [`Queue::add_with`] for each, with one lock and one reading of the clock. `keys`
-    /// is asked under the lock, so it must not come back to the queue. If it panics, what it gave before is queued.
+    /// Enqueues many keys with one lock and one reading of the clock, as [`Queue::add_with`] for each key. `keys` is
+    /// iterated under the lock, so it must not call the queue. If it panics, the keys that it returned before are
+    /// enqueued.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>, priority: Priority) {
         self.shared.change(|state, now| {
             keys.into_iter().for_each(|key| drop(state.add(now, key, priority)));
         });
     }
 
-    /// Takes back whatever delayed add of `key` is pending, appointment or retry; says whether there was one. A key
-    /// that has come due is beyond recall.
+    /// Cancels the delayed add of `key`, appointment or retry, and returns whether there was one. A key whose delay has
+    /// expired is queued and cannot be canceled.
     pub fn cancel_delayed(&self, key: &K) -> bool {
         let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(key));
         cancelled
     }
 
-    /// Queues `key` as an add does, as urgent as it was, if it is parked for `reason`.
+    /// Enqueues `key` with its priority if it is parked for `reason`.
     pub fn release(&self, key: &K, reason: ParkReason) {
         self.shared.change(|state, now| state.release(now, key, reason));
     }
 
-    /// The keys that are parked for `reason`, in their order.
+    /// Returns the keys that are parked for `reason`, sorted.
     pub fn parked(&self, reason: ParkReason) -> Vec<K> {
         self.shared.change(|state, _now| state.parked(reason))
     }
 
-    /// How many keys are parked for `reason`.
+    /// Returns the number of keys that are parked for `reason`.
     pub fn count_parked(&self, reason: ParkReason) -> usize {
         self.shared.change(|state, _now| state.count_parked(reason))
     }
 
-    /// Whether `key` is parked for `reason`.
+    /// Returns whether `key` is parked for `reason`.
     pub fn is_parked(&self, key: &K, reason: ParkReason) -> bool {
         self.key_status(key).parked.is_some_and(|parked| parked.reason == reason)
     }
 
-    /// Takes back every key that waits, for a worker, a time or its release, and of which `gone` says so, as if it had never been
-    /// added. One that a worker holds stays with it. `gone` is asked under the lock, so it must not come back to the
-    /// queue. What the limiter holds against the keys stands: [`Queue::forget`].
+    /// Removes the keys that are queued, delayed or parked and for which `gone` returns true, as if they had never been
+    /// added. A key in progress stays with its worker. `gone` runs under the lock, so it must not call the queue. The
+    /// limiter keeps its state for the keys: see [`Queue::forget`].
     pub fn remove(&self, gone: impl Fn(&K) -> bool) {
         let _left = self.shared.change(|state, _now| state.withdraw(gone));
     }
 
-    /// Where `key` is now.
+    /// Returns the current position of `key` in the queue.
     pub fn key_status(&self, key: &K) -> KeyStatus {
         self.shared.change(|state, _now| state.whereabouts(key))
     }
 
-    /// Clears what the limiter holds against `key`: call it when the key has succeeded or is given up on.
+    /// Clears the limiter's state for `key`. Call it when the key succeeds or is dropped.
     pub fn forget(&self, key: &K) {
         let now = self.shared.env.now();
         self.shared.limiter().forget(now, key);
     }
 
-    /// How often `key` has been added with the limiter since it was last forgotten.
+    /// Returns the number of rate-limited adds of `key` since [`Queue::forget`].
     pub fn attempts(&self, key: &K) -> u32 {
         self.shared.limiter().attempts(key)
     }
 
-    /// Puts another limiter in place; what the old one held against its keys is gone. Delays already set stand.
+    /// Replaces the limiter. The state of the old limiter is discarded. Pending delays do not change.
     pub fn replace_limiter(&self, limiter: Box<dyn RateLimiter<K>>) {
         let _old = std::mem::replace(&mut *self.shared.limiter(), limiter);
     }
 
-    /// Sets the function that returns the tenant of a key. Tenants with keys of one priority take turns, so a tenant with
-    /// a hundred thousand keys does not delay another. Keys that are in the queue keep their tenant.
+    /// Sets the function that returns the tenant of a key. Within a priority the queue serves tenants in turn, so a
+    /// tenant with a hundred thousand keys does not delay another tenant. Keys that are already in the queue keep their
+    /// tenant.
     ///
     /// The function runs under the queue's lock, once per key that enters: it must be fast and must not call the queue.
     pub fn fair_by(&self, tenant_of: impl for<'k> Fn(&'k K) -> &'k str + Send + 'static) {
         let _old = self.shared.change(|state, _now| state.fair_by(Box::new(tenant_of)));
     }
 
-    /// The next key, once there is one. `None` when the queue is shut down and no key will come any more.
+    /// Waits for the next key and returns it. Returns `None` when the queue is shut down and has no more keys to
+    /// return.
     ///
     /// # Cancel safety
-    /// A dropped call has taken nothing: a key it was woken for goes to the next who waits.
+    /// A dropped call loses no key: the next waiting call receives the key that it was woken for.
     pub async fn get(&self) -> Option<Item<K>> {
         let mut getter = GetFuture::new(&self.shared);
         let taken = poll_fn(|cx| getter.poll(cx)).await?;
         Some(Item { queue: self.clone(), key: taken.key, slot: taken.slot, priority: taken.priority })
     }
 
-    /// How many keys are ready to be handed out: neither delayed nor held by a worker.
+    /// Returns the number of keys that can be dequeued now: neither delayed nor in progress.
     #[expect(
         clippy::len_without_is_empty,
-        reason = "a queue that is empty now may not be when the caller looks"
+        reason = "an empty queue can have keys when the caller reads the result"
     )]
     pub fn len(&self) -> usize {
         self.shared.change(|state, _now| state.ready())
     }
 
-    /// Ignores adds from now on, and drops delayed and parked keys. Keys already queued are still handed out, as are keys that
-    /// were added again while a worker held them; then [`Queue::get`] says `None`. Calling it twice is calling it
-    /// once.
+    /// Ignores adds from now on, and drops delayed and parked keys. Queued keys are still dequeued, including keys that
+    /// were added again while in progress. [`Queue::get`] then returns `None`. A second call has no effect.
     pub fn shut_down(&self) {
         self.shared.change(|state, _now| state.shut_down());
     }
 
-    /// Completes once the queue is shut down and nothing is queued or in flight. It needs somebody to get the keys:
-    /// without workers it waits forever, so bound it.
+    /// Waits until the queue is shut down and no key is queued or in progress. Workers must dequeue the keys: without
+    /// workers this call waits forever, so use it with a timeout.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait.
+    /// Dropping the future ends the wait and has no other effect.
     pub async fn wait_drained(&self) {
         let mut drained = DrainFuture::new(&self.shared);
         poll_fn(|cx| drained.poll(cx)).await;
@@ -194,22 +196,22 @@ impl<K: Key> Queue<K> {
 }
 
 impl<K: Key> Item<K> {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// Parks the key once this item is dropped, unless the key is added or [released](Queue::release) before that. It keeps
-    /// its priority. Parks nothing after [`Queue::shut_down`].
+    /// Parks the key when this item is dropped, unless the key is added or [released](Queue::release) before. It keeps
+    /// its priority. After [`Queue::shut_down`] the call has no effect.
     ///
-    /// The end of the reason may precede this call. Check afterwards that the reason still holds, and release the key if
-    /// it does not.
+    /// The condition can end before this call. Check afterwards that the reason still holds, and release the key if it
+    /// does not.
     pub fn park(&self, reason: ParkReason) {
         let parked = Parked { reason, priority: self.priority };
         self.queue.shared.change(|state, _now| state.park(self.slot, parked));
     }
 
-    /// The priority with which it was handed out: what a requeue should ask for, unless it knows better.
+    /// Returns the priority with which the key was dequeued. Use it as the default for a requeue.
     pub fn priority(&self) -> Priority {
         self.priority
     }

@@ -1,9 +1,9 @@
-//! Whose turn it is among the keys that wait: pure, over the numbers of slots and tenants.
+//! Dequeue order of the queued keys. Pure code over slot and tenant numbers.
 //!
-//! A *level* holds the keys of one priority, a *lane* those of one tenant in one level, first in, first out. The lanes
-//! of a level form a ring and take turns. The highest level that has keys is served. A lower one whose next key has
-//! waited for [`AGED_AFTER`] is served every [`AGED_SHARE`]th turn, so that it does not starve. A next key that is raised is
-//! its tenant's turn, so that no tenant whose keys are raised starves another one.
+//! A *level* holds the keys of one priority. A *lane* holds the keys of one tenant in one level, first in, first out.
+//! The lanes of a level form a ring and are served in turn. The highest level that has keys is served. A lower level
+//! whose next key has waited for [`AGED_AFTER`] is served every [`AGED_SHARE`]th turn, so that it does not starve.
+//! Raising the next key of a tenant uses its turn, so that a tenant whose keys are raised cannot starve another tenant.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use windlass_env::Instant;
 use crate::slots::NONE;
 use crate::{Priority, Queued};
 
-/// How long a level's next key waits before the level claims turns. Ten seconds cover the bursts that priorities exist
+/// Waiting time after which the next key of a level claims turns. Ten seconds cover the bursts that priorities are made
 /// for, and are short compared with the minutes after which users notice a delay.
 pub(crate) const AGED_AFTER: Duration = Duration::from_secs(10);
 
-/// A claim is granted every so many turns: a small part of the workers, and enough for progress.
+/// Share of the turns that a claim receives: one of this number. Small enough to leave most workers to the highest
+/// level.
 pub(crate) const AGED_SHARE: u32 = 8;
 
-/// How many levels are kept when they are empty.
+/// Number of levels that are kept when they are empty.
 const LEVELS_KEPT: usize = 16;
 
 #[derive(Debug, Default)]
@@ -29,14 +30,14 @@ pub(crate) struct Schedule {
     lanes: Vec<TenantQueue>,
     /// By tenant: its first lane.
     first_lanes: Vec<usize>,
-    /// The highest priority first.
+    /// Highest priority first.
     levels: Vec<PriorityLevel>,
     ready: usize,
-    /// How many turns in a row have passed over a claim.
+    /// Number of consecutive turns that skipped a claim.
     passed_over: u32,
 }
 
-/// A key's place in its lane.
+/// Links of a key in its lane.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     added: Instant,
@@ -51,22 +52,22 @@ struct TenantQueue {
     tenant: usize,
     head: usize,
     tail: usize,
-    /// Neighbors in the ring of its level, while it has keys.
+    /// Neighbors in the ring of the level, while this lane has keys.
     before: usize,
     after: usize,
-    /// The next lane of the same tenant.
+    /// Next lane of the same tenant.
     sibling: usize,
 }
 
 #[derive(Debug)]
 struct PriorityLevel {
     priority: Priority,
-    /// The lane that is served next.
+    /// Lane that is served next.
     current: usize,
     ready: usize,
 }
 
-/// Whose turn it is. Valid until the schedule changes.
+/// Next key to dequeue. Valid until the schedule changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextKey {
     level: usize,
@@ -74,7 +75,7 @@ pub(crate) struct NextKey {
     pub(crate) slot: usize,
 }
 
-/// A key that has waited.
+/// Queued key that was removed from the schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuedEntry {
     pub(crate) added: Instant,
@@ -82,18 +83,18 @@ pub(crate) struct QueuedEntry {
 }
 
 impl Schedule {
-    /// How many keys wait.
+    /// Returns the number of queued keys.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
         self.ready
     }
 
-    /// How many keys wait with each priority, the highest first. Levels that have emptied may still show.
+    /// Returns the number of queued keys by priority, the highest first. Can contain levels that are empty now.
     pub(crate) fn depths(&self) -> impl Iterator<Item = (Priority, usize)> {
         self.levels.iter().map(|level| (level.priority, level.ready))
     }
 
-    /// Puts the key in `slot` at the back of its tenant's lane.
+    /// Appends the key in `slot` to its tenant's lane.
     #[inline]
     pub(crate) fn push(&mut self, slot: usize, tenant: usize, priority: Priority, added: Instant) {
         let lane = self.lane(tenant, priority);
@@ -115,8 +116,8 @@ impl Schedule {
         self.ready += 1;
     }
 
-    /// Moves a waiting key to the back of a higher level; one that is as high already stays where it is. Returns
-    /// whether it moved. It keeps its age.
+    /// Moves a queued key to the back of a higher level and returns whether it moved. A key of this or a higher
+    /// priority stays in its position. The key keeps its age.
     pub(crate) fn raise(&mut self, slot: usize, priority: Priority) -> bool {
         let Link { added, lane, .. } = self.links[slot];
         if self.lanes[lane].priority >= priority {
@@ -133,19 +134,19 @@ impl Schedule {
         true
     }
 
-    /// A waiting key waits no more.
+    /// Removes a queued key.
     pub(crate) fn withdraw(&mut self, slot: usize) {
         let level = self.level(self.lanes[self.links[slot].lane].priority);
         self.unlink(level, slot);
     }
 
-    /// Since when a waiting key waits, and how urgently.
+    /// Returns the enqueue time and the priority of a queued key.
     pub(crate) fn waiting(&self, slot: usize) -> Queued {
         let Link { added, lane, .. } = self.links[slot];
         Queued { since: added, priority: self.lanes[lane].priority }
     }
 
-    /// Whose turn it is at `now`.
+    /// Returns the key to dequeue at `now`.
     #[inline]
     pub(crate) fn turn(&self, now: Instant) -> Option<NextKey> {
         let top = self.levels.iter().position(|level| level.ready > 0)?;
@@ -158,7 +159,7 @@ impl Schedule {
         Some(NextKey { level, passed_over, slot: self.next_of(level) })
     }
 
-    /// Takes the key whose turn it is out of its lane.
+    /// Removes the key from its lane.
     #[inline]
     pub(crate) fn take(&mut self, turn: NextKey) -> QueuedEntry {
         let NextKey { level, passed_over, slot } = turn;
@@ -169,7 +170,7 @@ impl Schedule {
         QueuedEntry { added, priority: self.lanes[lane].priority }
     }
 
-    /// A lane that still has keys has had its turn.
+    /// Ends the turn of a lane that still has keys.
     #[inline]
     fn pass(&mut self, level: usize, lane: usize) {
         if self.lanes[lane].head != NONE {
@@ -177,7 +178,7 @@ impl Schedule {
         }
     }
 
-    /// The level below `top` whose next key has waited longest, if that is long enough.
+    /// Returns the level below `top` whose next key has waited longest, if it has waited for [`AGED_AFTER`].
     fn claim(&self, top: usize, now: Instant) -> Option<usize> {
         let below = self.levels.iter().enumerate().skip(top + 1).filter(|(_, level)| level.ready > 0);
         let aged = below.map(|(level, _)| (self.links[self.next_of(level)].added, level));
@@ -185,13 +186,13 @@ impl Schedule {
         (now - added >= AGED_AFTER).then_some(level)
     }
 
-    /// The key that a level hands out next.
+    /// Returns the key that a level serves next.
     #[inline]
     fn next_of(&self, level: usize) -> usize {
         self.lanes[self.levels[level].current].head
     }
 
-    /// Takes a key out of its lane, and the lane out of the ring when it was the last.
+    /// Removes a key from its lane, and an empty lane from the ring.
     #[inline]
     fn unlink(&mut self, level: usize, slot: usize) {
         let Link { lane, previous, next, .. } = self.links[slot];
@@ -210,7 +211,7 @@ impl Schedule {
         }
     }
 
-    /// A lane that has got its first key is served when all others have been.
+    /// Adds a lane with its first key to the ring, behind all others.
     #[inline]
     fn join(&mut self, level: usize, lane: usize) {
         let current = self.levels[level].current;
@@ -240,8 +241,8 @@ impl Schedule {
         }
     }
 
-    /// The lane of a tenant's keys of one priority. An empty one may change its priority, so that a tenant has no
-    /// more lanes than it ever had priorities at once.
+    /// Returns the lane for a tenant and a priority. Empty lanes are reused with another priority, so that a tenant has
+    /// no more lanes than it had priorities at the same time.
     #[inline]
     fn lane(&mut self, tenant: usize, priority: Priority) -> usize {
         if tenant >= self.first_lanes.len() {
@@ -278,7 +279,7 @@ impl Schedule {
         self.lanes.len() - 1
     }
 
-    /// The level of a priority, made if there is none.
+    /// Returns the level of a priority, and creates it if necessary.
     #[inline]
     fn level(&mut self, priority: Priority) -> usize {
         let place = |levels: &[PriorityLevel]| levels.binary_search_by(|level| priority.cmp(&level.priority));

@@ -1,4 +1,4 @@
-//! What all clones of a queue share: the keys under one lock, the clock, the limiter, and who is woken after a change.
+//! State that all clones of a queue share: the keys under one lock, the clock, the limiter, and the waiting calls.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, Weak};
@@ -13,27 +13,27 @@ use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
 use crate::waiters::{Waiters, WakeList};
 
-const RELEASED: &str = "the keys are asked for after their lock was released";
+const RELEASED: &str = "the state is accessed after its lock was released";
 
 pub(crate) struct Shared<K: Key> {
     name: String,
     pub(crate) env: Env,
-    /// Its own lock: a limiter is the user's code and may take its time.
+    /// Separate lock: a limiter is user code and can be slow.
     limiter: Mutex<Box<dyn RateLimiter<K>>>,
     inner: Mutex<Inner<K>>,
 }
 
-/// The keys, and who waits for what.
+/// Keys and waiting calls.
 pub(crate) struct Inner<K> {
     pub(crate) state: State<K>,
     pub(crate) waiters: Waiters,
     pub(crate) drainers: DrainWaiters,
 }
 
-/// The keys while they are changed. Dropping it releases the lock and wakes whoever has something to do now, also when
-/// the change ended in a panic: what it had done by then may be what others wait for.
+/// Guard for a change of the state. Dropping it releases the lock and wakes the waiting calls that can continue. It
+/// also does so after a panic, because a partial change can complete a wait.
 pub(crate) struct StateGuard<'a, K> {
-    /// Empty only while it is dropped: the lock is released before anybody is woken.
+    /// `None` only during the drop: the lock is released before any waker runs.
     inner: Option<MutexGuard<'a, Inner<K>>>,
 }
 
@@ -57,35 +57,35 @@ impl<K: Key> Shared<K> {
         &self.name
     }
 
-    /// Changes the keys. The caller drops what `change` returns, outside the lock.
+    /// Applies `change` under the lock. The caller drops the result outside of the lock.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
         let (mut inner, now) = self.enter();
         change(&mut inner.state, now)
     }
 
-    /// The keys as they are now, those that have come due included.
+    /// Locks the state, and enqueues the keys whose delay has expired.
     #[inline]
     pub(crate) fn enter(&self) -> (StateGuard<'_, K>, Instant) {
         let mut inner = self.changing();
-        // The clock is read under the lock, so that times in the queue never run back.
+        // The clock is read under the lock, so that times in the queue never decrease.
         let now = self.env.now();
         inner.state.promote(now);
         (inner, now)
     }
 
-    /// The keys, for a change after which somebody may have to be woken.
+    /// Locks the state for a change that can complete a wait.
     pub(crate) fn changing(&self) -> StateGuard<'_, K> {
         StateGuard { inner: Some(self.inner()) }
     }
 
-    /// What a key brings along (comparison, hash, clone, tenant) and the iterator of [`crate::Queue::add_all`] are the only
-    /// code under this lock that is not ours. It runs before its own key has changed anything, so a panic in it leaves
-    /// the state whole; what was changed for keys before it is settled by [`StateGuard`].
+    /// Locks the state. The only foreign code under this lock is code of the key type (comparison, hash, clone, tenant)
+    /// and the iterator of [`crate::Queue::add_all`]. It runs before any change for its key, so a panic leaves the
+    /// state consistent. [`StateGuard`] completes the changes for earlier keys.
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner<K>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A limiter that panicked keeps what it knew.
+    /// Locks the limiter. A limiter that panicked keeps its state.
     pub(crate) fn limiter(&self) -> MutexGuard<'_, Box<dyn RateLimiter<K>>> {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +112,7 @@ impl<K> DerefMut for StateGuard<'_, K> {
 impl<K> Drop for StateGuard<'_, K> {
     #[inline]
     fn drop(&mut self) {
-        // Mostly nobody waits, which is all that is looked at then.
+        // Usually no call is waiting, and this check is all.
         if self.is_waited_for()
             && let Some(inner) = self.inner.take()
         {
@@ -121,7 +121,7 @@ impl<K> Drop for StateGuard<'_, K> {
     }
 }
 
-/// Releases the lock, then wakes whoever has something to do: a waker may run code of its own.
+/// Releases the lock and then wakes the waiting calls, because a waker can run foreign code.
 #[inline(never)]
 fn wake<K>(mut inner: MutexGuard<'_, Inner<K>>) {
     let (keys, drained) = (inner.settle(), inner.drained());
@@ -131,13 +131,13 @@ fn wake<K>(mut inner: MutexGuard<'_, Inner<K>>) {
 }
 
 impl<K> Inner<K> {
-    /// Whether there is anybody who might have to be woken.
+    /// Returns whether any call is waiting.
     #[inline]
     fn is_waited_for(&self) -> bool {
         !self.waiters.is_empty() || !self.drainers.is_empty()
     }
 
-    /// Who is to be woken after a change because of keys.
+    /// Returns the calls to wake because of queued keys.
     fn settle(&mut self) -> WakeList {
         if self.state.is_finished() {
             return self.waiters.all();
@@ -145,13 +145,13 @@ impl<K> Inner<K> {
         self.waiters.next(self.state.ready(), self.state.earliest())
     }
 
-    /// Who is to be woken after a change because nothing is left.
+    /// Returns the calls to wake because the queue is drained.
     fn drained(&mut self) -> WakeList {
         if self.state.is_drained() { self.drainers.all() } else { WakeList::None }
     }
 }
 
-/// Brings the metrics up to date whenever they are gathered, as long as the queue lives.
+/// Returns a callback that updates the metrics when they are gathered, while the queue exists.
 fn show_when_asked<K: Key>(queue: Weak<Shared<K>>) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         if let Some(shared) = queue.upgrade() {

@@ -1,7 +1,7 @@
-//! Every key the queue knows of, each in a numbered slot, and where it is.
+//! All keys of the queue in numbered slots, with their states.
 //!
-//! A slot's number is what the other structures hold instead of the key. A slot that is left is used again, so that
-//! keys that come and go allocate nothing.
+//! Other structures store the number of a slot instead of the key. Free slots are reused, so that adding and removing
+//! keys does not allocate.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -12,14 +12,14 @@ use windlass_env::Instant;
 
 use crate::Priority;
 
-/// The number of no slot: the end of a list.
+/// Marks the end of a list; not the number of a slot.
 pub(crate) const NONE: usize = usize::MAX;
 
 pub(crate) struct Slots<K> {
-    /// The numbers of used slots by key. Never iterated: the order of a hash reaches nobody.
+    /// Numbers of used slots by key. Never iterated, so the hash order has no effect.
     numbers: HashTable<usize>,
     slots: Vec<Slot<K>>,
-    /// The first of the free slots.
+    /// First free slot.
     free: usize,
     hasher: FixedState,
 }
@@ -29,29 +29,29 @@ enum Slot<K> {
     Used(KeyRecord<K>),
 }
 
-/// What there is to know of one key.
+/// Data of one key.
 pub(crate) struct KeyRecord<K> {
     pub(crate) key: K,
     hash: u64,
-    /// The number of its tenant.
+    /// Number of its tenant.
     pub(crate) tenant: usize,
     pub(crate) place: SlotState,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SlotState {
-    /// Neither waiting nor held: delayed or parked.
+    /// Neither queued nor in progress: delayed or parked.
     Idle,
     /// In the schedule.
     Queued,
-    /// With a worker.
+    /// In progress.
     Processing { since: Instant },
-    /// With a worker, and added again meanwhile.
+    /// In progress, and added again.
     HeldAgain { since: Instant, added: Instant, priority: Priority },
 }
 
 impl<K: Eq + Hash> Slots<K> {
-    /// No keys. The seed keeps strangers who choose keys from choosing ones that collide.
+    /// Returns an empty set. The seed prevents clients from choosing keys with colliding hashes.
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         Slots { numbers: HashTable::new(), slots: Vec::new(), free: NONE, hasher }
@@ -65,8 +65,8 @@ impl<K: Eq + Hash> Slots<K> {
         self.numbers.find(hash, |number| self.record(*number).key == *key).copied()
     }
 
-    /// The slot of a key: a new one if it is not here, of whom `tenant` then says whose it is. A key that is here is
-    /// returned as well.
+    /// Returns the slot of a key, and the key itself if it was already present. For a new key, `tenant` returns its
+    /// tenant.
     pub(crate) fn find_or_insert(&mut self, key: K, tenant: impl FnOnce(&K) -> usize) -> (usize, Option<K>) {
         let hash = self.hash(&key);
         let slots = &self.slots;
@@ -78,7 +78,7 @@ impl<K: Eq + Hash> Slots<K> {
             }
             Entry::Vacant(vacant) => vacant,
         };
-        // The last that may panic: nothing has changed so far.
+        // The last call that can panic: nothing has changed yet.
         let tenant = tenant(&key);
         let number = if self.free == NONE { self.slots.len() } else { self.free };
         vacant.insert(number);
@@ -103,7 +103,7 @@ impl<K: Eq + Hash> Slots<K> {
         self.free = number;
         match std::mem::replace(&mut self.slots[number], free) {
             Slot::Used(record) => record,
-            Slot::Free { .. } => unreachable!("slot {number} is left twice"),
+            Slot::Free { .. } => unreachable!("slot {number} is removed twice"),
         }
     }
 }
@@ -113,12 +113,12 @@ impl<K> Slots<K> {
         in_use(&self.slots[number])
     }
 
-    /// How many slots there are, free ones included.
+    /// Returns the number of slots, including free ones.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// What is in a slot; nothing if it is free.
+    /// Returns the data in a slot, or `None` if it is free.
     pub(crate) fn used(&self, number: usize) -> Option<&KeyRecord<K>> {
         match &self.slots[number] {
             Slot::Used(record) => Some(record),
@@ -129,11 +129,11 @@ impl<K> Slots<K> {
     pub(crate) fn place_mut(&mut self, number: usize) -> &mut SlotState {
         match &mut self.slots[number] {
             Slot::Used(record) => &mut record.place,
-            Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),
+            Slot::Free { .. } => unreachable!("a free slot is accessed by its number"),
         }
     }
 
-    /// Where every key is, in the order of the slots.
+    /// Returns the states of all keys, ordered by slot.
     pub(crate) fn places(&self) -> impl Iterator<Item = SlotState> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Used(record) => Some(record.place),
@@ -149,6 +149,6 @@ impl<K> Slots<K> {
 fn in_use<K>(slot: &Slot<K>) -> &KeyRecord<K> {
     match slot {
         Slot::Used(record) => record,
-        Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),
+        Slot::Free { .. } => unreachable!("a free slot is accessed by its number"),
     }
 }

@@ -1,7 +1,8 @@
-//! Where each key is, and what that does to the metrics. Pure but for those: no clock, no waker, no lock.
+//! State of each key, and its effect on the metrics. Except for metrics this module is pure: no clock, no waker, no
+//! lock.
 //!
-//! What a key brings along (comparison, hash, clone, tenant) may panic: it runs before anything has changed. A key that
-//! is not needed any more is returned, for the caller to drop where no lock is held.
+//! Code of the key type (comparison, hash, clone, tenant) can panic, so it runs before any change. A key that is no
+//! longer needed is returned, so that the caller drops it outside of the lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,20 +24,20 @@ pub(crate) struct State<K> {
     slots: Slots<K>,
     schedule: Schedule,
     delays: Delays,
-    /// By slot. None of these keys waits or is in [`SlotState::HeldAgain`]: an add ends it.
+    /// By slot. None of these keys is queued or in [`SlotState::HeldAgain`], because an add ends the parking.
     parked: BTreeMap<usize, Parked>,
     tenants: Tenants,
     /// `None` while all keys belong to one tenant.
     tenant_of: Option<TenantOf<K>>,
-    /// How many keys workers hold.
+    /// Number of keys in progress.
     held: usize,
-    /// How many of those are in [`SlotState::HeldAgain`].
+    /// Number of keys in [`SlotState::HeldAgain`].
     held_again: usize,
     shut_down: bool,
     meter: Option<QueueMeter>,
 }
 
-/// A key for a worker.
+/// Key for a worker.
 #[derive(Debug)]
 pub(crate) struct DequeuedKey<K> {
     pub(crate) key: K,
@@ -60,12 +61,12 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Returns the previous function.
+    /// Sets the tenant function and returns the previous one.
     pub(crate) fn fair_by(&mut self, tenant_of: TenantOf<K>) -> Option<TenantOf<K>> {
         self.tenant_of.replace(tenant_of)
     }
 
-    /// Returns the key if the queue has it already, or takes none any more.
+    /// Enqueues a key. Returns the key if the queue already has it or is shut down.
     pub(crate) fn add(&mut self, now: Instant, key: K, priority: Priority) -> Option<K> {
         if self.shut_down {
             return Some(key);
@@ -75,7 +76,7 @@ impl<K: Key> State<K> {
         spare
     }
 
-    /// Returns the key as [`State::add`] does.
+    /// Enqueues a key after a delay. Returns the key as [`State::add`] does.
     pub(crate) fn add_after(&mut self, now: Instant, key: K, delay: Delay, priority: Priority) -> Option<K> {
         if self.shut_down {
             return Some(key);
@@ -93,20 +94,20 @@ impl<K: Key> State<K> {
         spare
     }
 
-    /// Whether there was a delay, and the key if it has left for that.
+    /// Cancels a delay. Returns whether there was one, and the key if it is removed.
     pub(crate) fn cancel_delayed(&mut self, key: &K) -> (bool, Option<K>) {
         let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return (false, None) };
         (self.delays.cancel(slot), self.leave_if_idle(slot))
     }
 
-    /// Queues the keys that have come due, as of the times at which they did.
+    /// Enqueues the keys whose delay has expired, with their due times as the enqueue times.
     pub(crate) fn promote(&mut self, now: Instant) {
         while let Some((at, slot, priority)) = self.delays.pop_due(now) {
             self.enqueue(at, slot, priority);
         }
     }
 
-    /// Hands out the key whose turn it is.
+    /// Dequeues the next key.
     pub(crate) fn take(&mut self, now: Instant) -> Option<DequeuedKey<K>> {
         let turn = self.schedule.turn(now)?;
         let key = self.slots.record(turn.slot).key.clone();
@@ -119,7 +120,7 @@ impl<K: Key> State<K> {
         Some(DequeuedKey { key, slot: turn.slot, priority })
     }
 
-    /// Takes a key back from its worker, and queues it if it was added meanwhile. Otherwise it leaves, and is returned.
+    /// Marks a key as done, and requeues it if it was added during processing. Otherwise removes and returns it.
     pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
         let place = self.slots.record(slot).place;
         let (since, left) = match place {
@@ -133,7 +134,7 @@ impl<K: Key> State<K> {
                 self.wait(slot, priority, added);
                 (since, None)
             }
-            other => unreachable!("a key given back is held, but it is {other:?}"),
+            other => unreachable!("slot {slot} is done but not in progress: {other:?}"),
         };
         self.held -= 1;
         if let Some(meter) = &self.meter {
@@ -142,7 +143,7 @@ impl<K: Key> State<K> {
         left
     }
 
-    /// Forgets that a held key was added again.
+    /// Drops the add of a key during its processing.
     pub(crate) fn lose_add(&mut self, slot: usize) {
         if let SlotState::HeldAgain { since, .. } = *self.slots.place_mut(slot) {
             *self.slots.place_mut(slot) = SlotState::Processing { since };
@@ -151,7 +152,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Parks a held key from when its worker is done with it. One that was added meanwhile is queued then.
+    /// Parks a key in progress when its worker is done. A key that was added meanwhile is enqueued instead.
     pub(crate) fn park(&mut self, slot: usize, parked: Parked) {
         match self.slots.place_mut(slot) {
             SlotState::HeldAgain { priority, .. } => *priority = parked.priority.max(*priority),
@@ -160,7 +161,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Queues `key` if it is parked for `reason`.
+    /// Enqueues `key` if it is parked for `reason`.
     pub(crate) fn release(&mut self, now: Instant, key: &K, reason: ParkReason) {
         let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return };
         if let Some(parked) = self.parked.get(&slot).filter(|parked| parked.reason == reason) {
@@ -168,7 +169,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// The keys that are parked for `reason`, in their order.
+    /// Returns the keys that are parked for `reason`, sorted.
     pub(crate) fn parked(&self, reason: ParkReason) -> Vec<K> {
         let parked = self.parked.iter().filter(|(_, parked)| parked.reason == reason);
         let mut keys: Vec<K> = parked.map(|(slot, _)| self.slots.record(*slot).key.clone()).collect();
@@ -176,12 +177,12 @@ impl<K: Key> State<K> {
         keys
     }
 
-    /// How many keys are parked for `reason`.
+    /// Returns the number of keys that are parked for `reason`.
     pub(crate) fn count_parked(&self, reason: ParkReason) -> usize {
         self.parked.values().filter(|parked| parked.reason == reason).count()
     }
 
-    /// Takes back the keys that wait and of which `gone` says so. Returns those that have left.
+    /// Removes the waiting keys for which `gone` returns true. Returns the keys that left the queue.
     pub(crate) fn withdraw(&mut self, gone: impl Fn(&K) -> bool) -> Vec<K> {
         let mut left = Vec::new();
         for slot in 0..self.slots.len() {
@@ -205,7 +206,7 @@ impl<K: Key> State<K> {
         left
     }
 
-    /// Where `key` is.
+    /// Returns the position of `key`.
     pub(crate) fn whereabouts(&self, key: &K) -> KeyStatus {
         let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return KeyStatus::default() };
         let (waiting, held) = match self.slots.record(slot).place {
@@ -231,7 +232,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Brings up to date what metrics show only when somebody looks.
+    /// Updates the metrics that are computed only when they are gathered.
     pub(crate) fn show(&self, now: Instant) {
         let Some(meter) = &self.meter else { return };
         let mut ages = ProcessingAges::default();
@@ -243,7 +244,7 @@ impl<K: Key> State<K> {
         meter.show(ages, self.schedule.depths());
     }
 
-    /// Takes in a key; one that is here already is returned.
+    /// Returns the slot of a key. A key that already has a slot is returned as well.
     fn enter(&mut self, key: K) -> (usize, Option<K>) {
         let (tenant_of, tenants) = (&self.tenant_of, &mut self.tenants);
         self.slots
@@ -262,8 +263,8 @@ impl<K: Key> State<K> {
                 self.schedule.raise(slot, priority);
                 return;
             }
-            SlotState::HeldAgain { priority: asked, .. } => {
-                *asked = priority.max(*asked);
+            SlotState::HeldAgain { priority: requeue_priority, .. } => {
+                *requeue_priority = priority.max(*requeue_priority);
                 return;
             }
             place @ SlotState::Processing { .. } => {
@@ -279,7 +280,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// So many keys that were to come will not.
+    /// Subtracts keys that will not be dequeued from the depth.
     fn lost(&self, count: usize) {
         if let Some(meter) = &self.meter {
             meter.lost(count);
@@ -292,7 +293,7 @@ impl<K: Key> State<K> {
         self.schedule.push(slot, tenant, priority, added);
     }
 
-    /// A key that is nowhere takes no room. Returns it if it has left.
+    /// Removes a key that is not queued, delayed, parked or in progress, and returns it.
     fn leave_if_idle(&mut self, slot: usize) -> Option<K> {
         if !matches!(self.slots.record(slot).place, SlotState::Idle) || self.is_delayed_or_parked(slot) {
             return None;
@@ -307,7 +308,7 @@ impl<K: Key> State<K> {
     }
 }
 
-/// How long an add is put off, and why.
+/// Delay of an add, and its reason.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delay {
     pub(crate) length: Duration,
@@ -320,18 +321,18 @@ impl<K> State<K> {
         self.delays.contains(slot) || self.parked.contains_key(&slot)
     }
 
-    /// How many keys can be handed out now.
+    /// Returns the number of keys that can be dequeued now.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
         self.schedule.ready()
     }
 
-    /// How many keys workers hold.
+    /// Returns the number of keys in progress.
     pub(crate) fn in_flight(&self) -> usize {
         self.held
     }
 
-    /// When the next delayed key comes due.
+    /// Returns the due time of the earliest delayed key.
     #[inline]
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.delays.earliest()
@@ -341,14 +342,14 @@ impl<K> State<K> {
         self.shut_down
     }
 
-    /// Whether no key will be handed out any more. A key that is held and was added again still will be: its worker
-    /// may be the last one, or may be gone.
+    /// Returns whether no further key will be dequeued. A key in progress that was added again still will be, possibly
+    /// by another worker.
     #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.shut_down && self.ready() == 0 && self.held_again == 0
     }
 
-    /// Whether nothing is queued or in flight, for good.
+    /// Returns whether the queue is shut down and no key is queued or in progress.
     #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         self.shut_down && self.slots.is_empty()
@@ -356,7 +357,7 @@ impl<K> State<K> {
 }
 
 impl<K> Drop for State<K> {
-    /// What is left waits for nobody: the gauges must not continue saying that it does.
+    /// Resets the gauges: the remaining keys will never be dequeued.
     fn drop(&mut self) {
         if let Some(meter) = &self.meter {
             meter.lost(self.ready() + self.held_again);

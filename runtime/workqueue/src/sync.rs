@@ -1,4 +1,3 @@
-//! The one lock there is, under a name that the models can swap: `tests/models` compiles this crate's modules once
-//! more with loom's in its place.
+//! Re-exports the lock types of the crate. `tests/models` compiles this crate's modules again with the types of loom.
 
 pub(crate) use std::sync::{Mutex, MutexGuard};

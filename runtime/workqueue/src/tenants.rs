@@ -1,27 +1,27 @@
-//! The tenants whose keys are here, each under a number.
+//! Tenants of the keys in the queue, by number.
 //!
-//! A tenant whose last key has gone keeps its number for a while: it is likely to come back, and a name that is known
-//! costs no allocation.
+//! A tenant without keys keeps its number until the next sweep: it is likely to return, and a known name needs no
+//! allocation.
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-/// The number of the tenant to which keys belong that have none.
+/// Number of the tenant for keys without a tenant.
 const NOBODY: usize = 0;
 
-/// How many tenants without keys are remembered at least.
+/// Minimum number of tenants without keys that are kept.
 const REMEMBERED: usize = 256;
 
 pub(crate) struct Tenants {
     numbers: HashTable<usize>,
     tenants: Vec<TenantRef>,
-    /// Numbers to be used again.
+    /// Numbers for reuse.
     free: Vec<usize>,
-    /// How many are remembered without keys.
+    /// Number of tenants without keys.
     idle: usize,
-    /// The one that was named last: the next key is likely to be of the same.
+    /// Most recent tenant: the next key is likely to have the same.
     latest: usize,
     hasher: FixedState,
 }
@@ -35,10 +35,10 @@ struct TenantRef {
 impl Tenants {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        let nobody = TenantRef { name: String::new(), hash: 0, keys: 0 };
+        let no_tenant = TenantRef { name: String::new(), hash: 0, keys: 0 };
         Tenants {
             numbers: HashTable::new(),
-            tenants: vec![nobody],
+            tenants: vec![no_tenant],
             free: Vec::new(),
             idle: 0,
             latest: NOBODY,
@@ -46,7 +46,7 @@ impl Tenants {
         }
     }
 
-    /// Counts one more key of the tenant, and returns the tenant's number.
+    /// Counts one more key of the tenant and returns the tenant's number.
     #[inline]
     pub(crate) fn enter(&mut self, name: Option<&str>) -> usize {
         let Some(name) = name else { return NOBODY };
@@ -60,7 +60,7 @@ impl Tenants {
         number
     }
 
-    /// One key less belongs to the tenant.
+    /// Counts one key less of the tenant.
     #[inline]
     pub(crate) fn leave(&mut self, number: usize) {
         if number == NOBODY {
@@ -69,14 +69,14 @@ impl Tenants {
         self.tenants[number].keys -= 1;
         if self.tenants[number].keys == 0 {
             self.idle += 1;
-            // Half of them, so that a sweep is paid for by those who left since the last one.
+            // The sweep runs when half of the tenants are idle, which bounds its cost per removed tenant.
             if self.idle > REMEMBERED && self.idle > self.numbers.len() / 2 {
                 self.sweep();
             }
         }
     }
 
-    /// The tenant called `name`, who is idle if new.
+    /// Returns the number of the tenant `name`. A new tenant has no keys.
     fn number(&mut self, name: &str) -> usize {
         if self.latest != NOBODY && self.tenants[self.latest].name == name {
             return self.latest;
@@ -92,7 +92,7 @@ impl Tenants {
         number
     }
 
-    /// Gives a new tenant a number, one that was used before if there is one.
+    /// Assigns a number to a new tenant, preferably a free one.
     fn settle(&mut self, name: &str, hash: u64) -> usize {
         if let Some(number) = self.free.pop() {
             let tenant = &mut self.tenants[number];
@@ -104,7 +104,7 @@ impl Tenants {
         self.tenants.len() - 1
     }
 
-    /// Forgets everybody who has no keys. Names keep their room for those who get their numbers.
+    /// Removes the tenants without keys. The buffers of their names are kept for reuse.
     fn sweep(&mut self) {
         for (number, tenant) in self.tenants.iter_mut().enumerate().skip(NOBODY + 1) {
             if tenant.keys == 0

@@ -1,4 +1,4 @@
-//! The guarantees, one test each; then the queue against a model, and against workers that come and go.
+//! One test per guarantee, followed by tests against a model and tests with many workers.
 
 mod limiter;
 mod model;
@@ -41,13 +41,13 @@ fn started() -> (Env, Queue<&'static str>) {
     (env, queue)
 }
 
-/// What `get` says without waiting: `None` when it would wait.
+/// Returns the result of `get` if it is ready, and `None` if the call would wait.
 fn try_get<K: crate::Key>(queue: &Queue<K>) -> Option<Option<Item<K>>> {
-    // However often a test asks in one poll.
+    // Disables the cooperative budget, so that a test can call this any number of times in one poll.
     tokio::task::unconstrained(queue.get()).now_or_never()
 }
 
-/// The key that is ready. Panics when there is none.
+/// Returns the ready key. Panics if there is none.
 fn ready<K: crate::Key>(queue: &Queue<K>) -> Item<K> {
     try_get(queue).expect("a key is ready").expect("the queue is open")
 }
@@ -56,7 +56,7 @@ fn nothing_ready<K: crate::Key>(queue: &Queue<K>) -> bool {
     try_get(queue).is_none()
 }
 
-/// Gets and releases every key that is ready.
+/// Dequeues and releases all ready keys.
 fn all_ready(queue: &Queue<&'static str>) -> Vec<&'static str> {
     std::iter::from_fn(|| try_get(queue)?.map(|item| *item.key())).collect()
 }
@@ -74,7 +74,7 @@ impl Journal {
     }
 }
 
-/// A worker that notes what it gets and when, and releases it at once.
+/// Starts a worker that records the time of each key and releases it immediately.
 fn noting_worker(env: &Env, queue: &Queue<&'static str>, journal: &Journal, name: &'static str) {
     let (spawner, env, queue, journal) = (env.clone(), env.clone(), queue.clone(), journal.clone());
     drop(spawner.spawn(name, async move {
@@ -87,7 +87,7 @@ fn noting_worker(env: &Env, queue: &Queue<&'static str>, journal: &Journal, name
 
 // parity: work-queue-controller-add, dirty-processing-sets, doesn-t-return-item
 #[tokio::test(start_paused = true)]
-async fn key_is_never_handed_to_two_workers_at_once() {
+async fn key_is_never_processed_by_two_workers() {
     let (_env, queue) = started();
     queue.add("a");
     let held = ready(&queue);
@@ -100,7 +100,7 @@ async fn key_is_never_handed_to_two_workers_at_once() {
 
 // parity: work-queue-controller-add, dirty-processing-sets, test-reinsert
 #[tokio::test(start_paused = true)]
-async fn add_during_processing_is_not_lost_and_runs_once_more() {
+async fn add_during_processing_causes_another_run() {
     let (_env, queue) = started();
     queue.add("a");
     let held = ready(&queue);
@@ -112,7 +112,7 @@ async fn add_during_processing_is_not_lost_and_runs_once_more() {
 
 // parity: dirty-processing-sets, test-reinsert, de-duplicates-items
 #[tokio::test(start_paused = true)]
-async fn adds_before_processing_collapse_into_one() {
+async fn adds_before_processing_are_merged() {
     let (_env, queue) = started();
     for _ in 0..3 {
         queue.add("a");
@@ -123,7 +123,7 @@ async fn adds_before_processing_collapse_into_one() {
 
 // parity: returns-item-returns-items, scheduler-no-order-among
 #[tokio::test(start_paused = true)]
-async fn keys_come_in_the_order_in_which_they_became_ready() {
+async fn keys_are_dequeued_in_order_of_becoming_ready() {
     let (_env, queue) = started();
     ["c", "a", "b", "a", "c"].into_iter().for_each(|key| queue.add(key));
     assert_eq!(all_ready(&queue), ["c", "a", "b"]);
@@ -131,7 +131,7 @@ async fn keys_come_in_the_order_in_which_they_became_ready() {
 
 // parity: doesn-t-return-item
 #[tokio::test(start_paused = true)]
-async fn key_added_again_while_held_joins_the_back_when_its_worker_is_done() {
+async fn key_added_during_processing_is_requeued_at_the_back() {
     let (_env, queue) = started();
     queue.add("a");
     let held = ready(&queue);
@@ -141,7 +141,7 @@ async fn key_added_again_while_held_joins_the_back_when_its_worker_is_done() {
     assert_eq!(all_ready(&queue), ["b", "a"]);
 }
 
-/// A queue of keys `tenant/name`, whose tenants take turns.
+/// Returns a queue of keys `tenant/name` with fair queuing by tenant.
 fn shared(env: &Env) -> Queue<&'static str> {
     let queue = Queue::new(env.clone(), "test", None);
     queue.fair_by(before_the_slash);
@@ -157,7 +157,7 @@ mod delays {
 
     // parity: add-after, test-reinsert, retains-lowest-after-duration
     #[tokio::test(start_paused = true)]
-    async fn delayed_add_keeps_the_earliest_of_the_times_asked_for() {
+    async fn delayed_add_keeps_earliest_requested_time() {
         let (env, queue) = started();
         queue.add_after("a", ms(50));
         queue.add_after("a", ms(20));
@@ -172,7 +172,7 @@ mod delays {
 
     // parity: test-simple-queue, returned-only-after-after
     #[tokio::test(start_paused = true)]
-    async fn delayed_keys_come_in_the_order_of_their_times_and_then_of_their_arrival() {
+    async fn delayed_keys_are_ordered_by_due_time_then_arrival() {
         let (env, queue) = started();
         [("d", 30), ("b", 20), ("c", 20), ("a", 10)]
             .into_iter()
@@ -182,7 +182,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_came_due_while_all_were_busy_comes_before_a_later_add() {
+    async fn key_due_while_workers_are_busy_precedes_later_add() {
         let (env, queue) = started();
         queue.add_after("due", ms(5));
         env.sleep(ms(6)).await;
@@ -199,35 +199,35 @@ mod delays {
         assert_eq!(all_ready(&queue), ["a"]);
     }
 
-    /// Upstream cannot take a delayed add back (kubernetes#133560).
+    /// In client-go a delayed add cannot be canceled (kubernetes#133560).
     // parity: no-way-take-delayed, drain-returns-early-double, delayed-add-cannot-cancelled
     #[tokio::test(start_paused = true)]
-    async fn delayed_add_can_be_cancelled_until_it_comes_due() {
+    async fn delayed_add_can_be_cancelled_until_due() {
         let (env, queue) = started();
         queue.add_after("a", ms(10));
         queue.add_after("b", ms(10));
         assert!(queue.cancel_delayed(&"a"));
-        assert!(!queue.cancel_delayed(&"a"), "there is none left");
+        assert!(!queue.cancel_delayed(&"a"), "no delay is pending");
         env.sleep(ms(10)).await;
-        assert!(!queue.cancel_delayed(&"b"), "beyond recall");
+        assert!(!queue.cancel_delayed(&"b"), "the key is already queued");
         assert_eq!(all_ready(&queue), ["b"]);
     }
 
     // parity: drain-returns-early-double, waiting-item-returned-right
     #[tokio::test(start_paused = true)]
-    async fn add_leaves_an_appointment_standing() {
+    async fn immediate_add_keeps_pending_appointment() {
         let (env, queue) = started();
         queue.add_after("a", ms(10));
         queue.add("a");
         assert_eq!(all_ready(&queue), ["a"]);
         env.sleep(ms(10)).await;
-        assert_eq!(all_ready(&queue), ["a"], "the run before could not see the world of now");
+        assert_eq!(all_ready(&queue), ["a"], "the earlier run does not replace the appointment");
     }
 
-    /// Upstream runs a key twice that was added while its retry was waiting (kubernetes#126027).
+    /// In client-go a key that is added while its retry is pending runs twice (kubernetes#126027).
     // parity: drain-returns-early-double, updates-metrics-correctly-after, waiting-item-returned-right
     #[tokio::test(start_paused = true)]
-    async fn add_supersedes_a_pending_retry_of_the_same_key_only() {
+    async fn immediate_add_replaces_pending_retry_of_same_key() {
         let (env, queue) = started();
         queue.add_rate_limited("a");
         queue.add_rate_limited("b");
@@ -238,20 +238,20 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_that_meets_an_appointment_brings_it_forward_and_makes_it_stand() {
+    async fn retry_merged_with_appointment_keeps_earlier_time() {
         let (env, queue) = started();
         queue.add_after("a", ms(100));
         queue.add_rate_limited("a");
         queue.add("a");
         assert_eq!(all_ready(&queue), ["a"]);
         env.sleep(ms(5)).await;
-        assert_eq!(all_ready(&queue), ["a"], "at the retry's time, by the appointment's rule");
+        assert_eq!(all_ready(&queue), ["a"], "at the time of the retry, kept like an appointment");
         env.sleep(ms(1_000)).await;
         assert!(nothing_ready(&queue));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_comes_due_while_held_runs_once_more() {
+    async fn key_due_during_processing_runs_again() {
         let (env, queue) = started();
         queue.add("a");
         let held = ready(&queue);
@@ -264,7 +264,7 @@ mod delays {
 
     // parity: add-rate-limited, adding-many-rate-limit, work-queue-dedup-delay
     #[tokio::test(start_paused = true)]
-    async fn failing_key_backs_off_alone_until_it_is_forgotten() {
+    async fn failing_key_has_its_own_backoff_until_forget() {
         let (env, queue) = started();
         for delay in [5, 10, 20] {
             queue.add_rate_limited("bad");
@@ -283,7 +283,7 @@ mod delays {
 
     // parity: rate-limiter
     #[tokio::test(start_paused = true)]
-    async fn limiter_put_in_place_later_decides_from_then_on() {
+    async fn replaced_limiter_applies_to_later_adds() {
         let (env, queue) = started();
         queue.replace_limiter(Box::new(Exponential::new(ms(700), ms(700))));
         queue.add_rate_limited("a");
@@ -294,7 +294,7 @@ mod delays {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn limiter_that_panics_breaks_nothing_but_the_call() {
+    async fn panicking_limiter_affects_only_its_call() {
         struct Broken;
         impl RateLimiter<&'static str> for Broken {
             fn when(&mut self, _now: Instant, _key: &&'static str) -> Duration {
@@ -328,7 +328,7 @@ mod waiting {
 
     // parity: heartbeat-10-s-delaying
     #[tokio::test(start_paused = true)]
-    async fn earlier_delayed_key_rearms_who_waits_already() {
+    async fn earlier_delayed_key_resets_timer_of_waiting_call() {
         let (env, queue) = started();
         let journal = Journal::default();
         queue.add_after("late", ms(1_000));
@@ -353,27 +353,27 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cancelled_get_that_had_been_told_passes_the_word_on() {
+    async fn cancelled_notified_get_notifies_next_call() {
         let (env, queue) = started();
-        let mut told = Box::pin(queue.get());
-        assert!(poll_fn(|cx| Poll::Ready(told.poll_unpin(cx).is_pending())).await, "first in line");
+        let mut first_call = Box::pin(queue.get());
+        assert!(poll_fn(|cx| Poll::Ready(first_call.poll_unpin(cx).is_pending())).await, "first in line");
         let journal = Journal::default();
         noting_worker(&env, &queue, &journal, "second");
         yield_now().await;
         queue.add("a");
         yield_now().await;
-        assert!(journal.lines().is_empty(), "the first in line was told, and has not looked yet");
-        drop(told);
+        assert!(journal.lines().is_empty(), "the first in line is notified and not polled yet");
+        drop(first_call);
         yield_now().await;
         assert_eq!(journal.lines(), ["second a 0"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cancelled_get_that_held_the_alarm_hands_it_over() {
+    async fn cancelled_get_passes_timer_to_next_call() {
         let (env, queue) = started();
         queue.add_after("a", ms(20));
         let mut holder = Box::pin(queue.get());
-        assert!(poll_fn(|cx| Poll::Ready(holder.poll_unpin(cx).is_pending())).await, "holds the alarm");
+        assert!(poll_fn(|cx| Poll::Ready(holder.poll_unpin(cx).is_pending())).await, "owns the timer");
         let journal = Journal::default();
         noting_worker(&env, &queue, &journal, "second");
         env.sleep(ms(5)).await;
@@ -383,7 +383,7 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_longest_is_served_first_and_one_add_wakes_one() {
+    async fn each_add_wakes_only_the_longest_waiting_call() {
         let (env, queue) = started();
         let journal = Journal::default();
         for name in ["w3", "w1", "w2"] {
@@ -405,7 +405,7 @@ mod waiting {
 
     // parity: returned-only-after-after
     #[tokio::test(start_paused = true)]
-    async fn keys_that_come_due_together_reach_all_who_wait() {
+    async fn keys_due_together_wake_all_waiting_calls() {
         let (env, queue) = started();
         let started = Journal::default();
         for name in ["w1", "w2", "w3"] {
@@ -422,7 +422,7 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn worker_whose_keys_never_make_it_wait_leaves_others_their_turn() {
+    async fn worker_that_never_waits_yields_to_other_tasks() {
         let (env, queue) = started();
         let journal = Journal::default();
         queue.add("a");
@@ -449,7 +449,7 @@ mod endings {
 
     // parity: shut-down, priority-queue-drops-content
     #[tokio::test(start_paused = true)]
-    async fn after_shut_down_adds_are_ignored_and_queued_keys_are_still_handed_out() {
+    async fn shut_down_queue_ignores_adds_and_returns_queued_keys() {
         let (env, queue) = started();
         queue.add("a");
         queue.add("b");
@@ -467,7 +467,7 @@ mod endings {
 
     // parity: get-might-get-stuck
     #[tokio::test(start_paused = true)]
-    async fn shut_down_ends_everybody_who_waits() {
+    async fn shut_down_completes_all_waiting_calls() {
         let (env, queue) = started();
         let journal = Journal::default();
         queue.add_after("never", ms(500));
@@ -481,10 +481,10 @@ mod endings {
         assert_eq!(env.now(), at(1));
     }
 
-    /// Upstream's drain may end while a key is still waiting (kubernetes#141079).
+    /// In client-go a drain can complete while a key is queued (kubernetes#141079).
     // parity: shut-down-with-drain, test-reinsert, test-queue-drainage-using-shut-down-with, drain-returns-early-double
     #[tokio::test(start_paused = true)]
-    async fn draining_ends_only_when_nothing_is_queued_and_nothing_is_in_flight() {
+    async fn drain_completes_when_nothing_is_queued_or_in_progress() {
         let (env, queue) = started();
         let drained = env.spawn("drain", {
             let queue = queue.clone();
@@ -497,10 +497,10 @@ mod endings {
         assert!(!drained.is_finished(), "open");
         queue.shut_down();
         yield_now().await;
-        assert!(!drained.is_finished(), "one held, one queued");
+        assert!(!drained.is_finished(), "one in progress, one queued");
         drop(ready(&queue));
         yield_now().await;
-        assert!(!drained.is_finished(), "one held");
+        assert!(!drained.is_finished(), "one in progress");
         drop(held);
         yield_now().await;
         assert!(!drained.is_finished(), "added again before the shut-down, so queued again");
@@ -510,7 +510,7 @@ mod endings {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn empty_queue_is_drained_once_it_is_shut_down() {
+    async fn empty_queue_is_drained_when_shut_down() {
         let (env, queue) = started();
         let drained = env.spawn("drain", {
             let queue = queue.clone();
@@ -524,7 +524,7 @@ mod endings {
 
     // parity: shut-down-with-drain, test-queue-drainage-using-shut-down-with
     #[tokio::test(start_paused = true)]
-    async fn key_added_again_reaches_another_worker_when_its_own_dies_during_the_drain() {
+    async fn requeued_key_of_dead_worker_is_processed_during_drain() {
         let (env, queue) = started();
         let journal = Journal::default();
         queue.add("a");
@@ -534,7 +534,7 @@ mod endings {
         yield_now().await;
         queue.shut_down();
         yield_now().await;
-        assert!(journal.lines().is_empty(), "a key is still to come, so the other waits on");
+        assert!(journal.lines().is_empty(), "the other worker still waits for a key");
         drop(held);
         queue.wait_drained().await;
         env.wait_for_tasks().await;
@@ -581,7 +581,7 @@ mod endings {
 mod panics {
     use super::*;
 
-    /// Two workers that each wait already, and note one key.
+    /// Starts two waiting workers that each record one key.
     fn two_waiting(env: &Env, queue: &Queue<&'static str>) -> Journal {
         let journal = Journal::default();
         for name in ["w1", "w2"] {
@@ -608,11 +608,11 @@ mod panics {
         yield_now().await;
         yield_now().await;
         assert_eq!(journal.lines(), ["w1 a", "w2 b"]);
-        assert!(nothing_ready(&queue), "what comes after the panic is not added");
+        assert!(nothing_ready(&queue), "keys after the panic are not added");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keys_added_before_their_iterator_panics_reach_who_waits() {
+    async fn keys_added_before_iterator_panics_reach_waiting_workers() {
         let (env, queue) = started();
         let journal = two_waiting(&env, &queue);
         yield_now().await;
@@ -623,7 +623,7 @@ mod panics {
         assert_eq!(journal.lines(), ["w1 a", "w2 b"]);
     }
 
-    /// A key whose clone can be made to panic, once.
+    /// A key whose clone panics once, on request.
     #[derive(Debug)]
     struct Fragile(Arc<AtomicBool>);
 
@@ -659,7 +659,7 @@ mod panics {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_whose_clone_panics_for_one_worker_goes_to_the_next() {
+    async fn key_with_panicking_clone_goes_to_next_worker() {
         let env = Env::virtual_time(1);
         let queue = Queue::new(env.clone(), "test", None);
         let workers = ["w1", "w2"].map(|name| {
@@ -671,7 +671,7 @@ mod panics {
         let [first, second] = workers;
         yield_now().await;
         yield_now().await;
-        assert!(second.is_finished(), "nobody told the second");
+        assert!(second.is_finished(), "the second worker was not notified");
         assert!(matches!(first.await, Err(TaskError::Panicked(message)) if message == "broken"));
         assert_eq!(second.await, Ok(true));
     }
@@ -690,7 +690,7 @@ mod accounting {
         (found - wanted).abs() < 1e-9
     }
 
-    /// The seconds queued and worked so far, as somebody sees them who gathers the metrics.
+    /// Returns the queue and work durations in seconds, read by gathering the metrics.
     fn times(metrics: &Metrics) -> (f64, f64) {
         drop(metrics.encode());
         let seen = metrics.workqueue("q");
@@ -699,7 +699,7 @@ mod accounting {
 
     // parity: metrics-name, test-metrics, updates-metrics-correctly-after
     #[tokio::test(start_paused = true)]
-    async fn adds_depth_and_times_follow_upstreams_rules() {
+    async fn adds_depth_and_durations_match_upstream() {
         let (env, metrics, queue) = measured();
         let seen = metrics.workqueue("q");
         let counts = || (seen.adds.get(), seen.depth.get());
@@ -713,7 +713,7 @@ mod accounting {
         assert_eq!(counts(), (1, 0));
         assert!(close(times(&metrics).0, 0.050));
         queue.add("a");
-        assert_eq!(counts(), (2, 1), "to be run again counts as waiting");
+        assert_eq!(counts(), (2, 1), "a pending requeue counts as queued");
         env.sleep(ms(25)).await;
         queue.add("a");
         assert_eq!(counts(), (2, 1));
@@ -730,7 +730,7 @@ mod accounting {
 
     // parity: retries-total
     #[tokio::test(start_paused = true)]
-    async fn every_add_that_asked_for_a_delay_counts_as_a_retry() {
+    async fn each_delayed_add_counts_as_a_retry() {
         let (env, metrics, queue) = measured();
         let seen = metrics.workqueue("q");
         queue.add("a");
@@ -749,7 +749,7 @@ mod accounting {
 
     // parity: test-metrics, doesn-t-include-non
     #[tokio::test(start_paused = true)]
-    async fn delayed_keys_waiting_time_starts_when_it_comes_due() {
+    async fn queue_duration_of_delayed_key_starts_when_due() {
         let (env, metrics, queue) = measured();
         queue.add_after("a", ms(5));
         env.sleep(ms(8)).await;
@@ -758,7 +758,7 @@ mod accounting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ages_of_what_is_held_show_when_somebody_looks() {
+    async fn processing_ages_are_computed_when_metrics_are_gathered() {
         let (env, metrics, queue) = measured();
         queue.add("a");
         queue.add("b");
@@ -783,7 +783,7 @@ mod accounting {
 
     // parity: test-metric-shutdown
     #[tokio::test(start_paused = true)]
-    async fn queue_that_is_gone_leaves_nothing_waiting_in_the_gauges() {
+    async fn dropped_queue_resets_gauges() {
         let (_env, metrics, queue) = measured();
         queue.add("a");
         queue.add("b");

@@ -1,18 +1,18 @@
-//! Who waits for a key, in order, and which of them holds the alarm for the earliest delayed one.
+//! Calls that wait for a key, in arrival order. One of them owns the timer for the earliest delayed key.
 //!
-//! Three rules keep wakeups from getting lost:
-//! - As long as keys are ready and somebody waits, at least as many have been told as there are keys for, or the next
-//!   one who leaves tells another.
-//! - One who was told and leaves without a key passes the word on.
-//! - As long as a key is delayed and somebody waits, one of them holds an alarm no later than its time, or has been
-//!   nudged to take it.
+//! Three rules prevent lost wakeups:
+//! - While keys are ready and calls are waiting, at least as many calls are notified as keys are ready, or the next
+//!   call that leaves notifies another one.
+//! - A notified call that leaves without a key passes the notification on.
+//! - While a key is delayed and calls are waiting, one of them owns a timer that fires no later than the key's due
+//!   time, or has been woken to start it.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
 use windlass_env::Instant;
 
-/// A getter's place in the line. Kept by the getter between polls.
+/// Identity of a waiting call. The call keeps it between polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaiterId(u64);
 
@@ -20,7 +20,7 @@ pub(crate) struct WaiterId(u64);
 pub(crate) struct Waiters {
     seated: u64,
     line: VecDeque<(WaiterId, Waker)>,
-    /// How many have been told of a key and have not been back since.
+    /// Number of notified calls that have not been polled since.
     told: usize,
     alarm: Option<TimerOwner>,
 }
@@ -31,7 +31,7 @@ struct TimerOwner {
     at: Instant,
 }
 
-/// Wakers to be woken once the lock is released.
+/// Wakers to call after the lock is released.
 #[derive(Debug, Default)]
 #[must_use = "a waker that is dropped is a wakeup lost"]
 pub(crate) enum WakeList {
@@ -53,13 +53,13 @@ impl WakeList {
 }
 
 impl Waiters {
-    /// Whether nobody is in the line.
+    /// Returns whether no call is waiting.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.line.is_empty()
     }
 
-    /// A getter is being polled: if it had been told, it is back now, and out of the line.
+    /// Records that a call is polled. If it was notified, it has left the line.
     #[inline]
     pub(crate) fn arrive(&mut self, seat: &mut Option<WaiterId>) {
         if seat.is_some_and(|seat| self.position(seat).is_none()) {
@@ -68,8 +68,8 @@ impl Waiters {
         }
     }
 
-    /// A getter found nothing: it joins the line, or keeps its place. Returns the time to arm its alarm for, if the
-    /// alarm is its business.
+    /// Adds a call that found no key to the line, or keeps its position. Returns the time for the timer if this call
+    /// owns the timer.
     pub(crate) fn wait(
         &mut self,
         seat: &mut Option<WaiterId>,
@@ -84,7 +84,7 @@ impl Waiters {
         earliest
     }
 
-    /// A getter leaves, with a key or without.
+    /// Removes a call, with or without a key.
     #[inline]
     pub(crate) fn leave(&mut self, seat: &mut Option<WaiterId>) {
         let Some(left) = seat.take() else { return };
@@ -95,7 +95,7 @@ impl Waiters {
         self.release_alarm(left);
     }
 
-    /// Who is to be woken, with `ready` keys to hand out and the next delayed one coming due at `earliest`.
+    /// Returns the call to wake if `ready` keys are available and the next delayed key is due at `earliest`.
     #[inline]
     pub(crate) fn next(&mut self, ready: usize, earliest: Option<Instant>) -> WakeList {
         if self.line.is_empty() {
@@ -110,7 +110,7 @@ impl Waiters {
         self.nudge(earliest)
     }
 
-    /// Everybody, because there is nothing left to wait for.
+    /// Removes and returns all waiting calls: no key will follow.
     pub(crate) fn all(&mut self) -> WakeList {
         self.told += self.line.len();
         self.alarm = None;
@@ -120,7 +120,7 @@ impl Waiters {
         WakeList::All(self.line.drain(..).map(|(_, waker)| waker).collect())
     }
 
-    /// Wakes whoever should set an alarm or set it earlier. They keep their place in the line.
+    /// Returns the call that must start the timer or set it to an earlier time. It keeps its position in line.
     #[inline]
     fn nudge(&self, earliest: Option<Instant>) -> WakeList {
         let Some(earliest) = earliest else { return WakeList::None };
@@ -152,7 +152,7 @@ impl Waiters {
         }
     }
 
-    /// Lines are as long as there are idle workers: a handful.
+    /// Linear search: the line has at most one entry per idle worker.
     fn position(&self, seat: WaiterId) -> Option<usize> {
         self.line.iter().position(|(seated, _)| *seated == seat)
     }

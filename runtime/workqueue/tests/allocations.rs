@@ -1,4 +1,5 @@
-//! Measured, not believed: keys that come and go allocate nothing once the queue has seen as many at a time.
+//! Measurements of allocations: adding and processing keys does not allocate once the queue has held as many keys
+//! before.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 use windlass_workqueue::{AddOptions, Exponential, Item, Priority, Queue};
 
-/// A key as controllers have it: cloning it copies pointers.
+/// Key with shared strings, as in controllers: a clone copies pointers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Named {
     namespace: Arc<str>,
@@ -38,14 +39,14 @@ fn get(queue: &Queue<Named>) -> Item<Named> {
     got.flatten().expect("a key is ready")
 }
 
-/// How many allocations the second of two equal rounds makes.
+/// Returns the number of allocations in the second of two equal rounds.
 fn in_steady_state(mut round: impl FnMut()) -> u64 {
     round();
     allocation_counter::measure(round).count_total
 }
 
 #[test]
-fn one_key_after_the_other_allocates_nothing() {
+fn consecutive_keys_allocate_nothing() {
     let (queue, keys) = (queue(), keys());
     let allocations = in_steady_state(|| {
         for key in &keys {
@@ -58,7 +59,7 @@ fn one_key_after_the_other_allocates_nothing() {
 }
 
 #[test]
-fn thousand_keys_of_ten_tenants_and_three_priorities_at_once_allocate_nothing() {
+fn many_keys_with_tenants_and_priorities_allocate_nothing() {
     let (queue, keys) = (queue(), keys());
     let mut held = Vec::with_capacity(keys.len());
     let allocations = in_steady_state(|| {
@@ -68,7 +69,7 @@ fn thousand_keys_of_ten_tenants_and_three_priorities_at_once_allocate_nothing() 
         }
         queue.add_all(keys.iter().cloned(), Priority::NORMAL);
         held.extend(keys.iter().map(|_| get(&queue)));
-        // Added again while held, and raised while waiting.
+        // Added again while in progress, and raised while queued.
         keys.iter().for_each(|key| queue.add(key.clone()));
         held.clear();
         keys.iter().for_each(|key| queue.add_with(key.clone(), AddOptions::now().priority(Priority::HIGH)));
@@ -78,7 +79,7 @@ fn thousand_keys_of_ten_tenants_and_three_priorities_at_once_allocate_nothing() 
 }
 
 #[test]
-fn delays_that_are_set_brought_forward_and_taken_back_allocate_nothing() {
+fn setting_and_cancelling_delays_allocates_nothing() {
     let (queue, keys) = (queue(), keys());
     let allocations = in_steady_state(|| {
         keys.iter().for_each(|key| queue.add_after(key.clone(), Duration::from_secs(3600)));
@@ -88,9 +89,9 @@ fn delays_that_are_set_brought_forward_and_taken_back_allocate_nothing() {
     assert_eq!(allocations, 0);
 }
 
-/// A first failure takes a place in the limiter, and forgetting frees it: a storm of failures leaves no memory behind.
+/// The first failure uses an entry in the limiter, and `forget` frees it: many failures leave no memory in use.
 #[test]
-fn keys_that_fail_again_and_again_allocate_nothing() {
+fn repeated_failures_allocate_nothing() {
     let (queue, keys) = (queue(), keys());
     let an_hour = Duration::from_secs(3600);
     queue.replace_limiter(Box::new(Exponential::new(an_hour, 2 * an_hour)));
@@ -102,15 +103,15 @@ fn keys_that_fail_again_and_again_allocate_nothing() {
 }
 
 #[test]
-fn worker_that_waits_for_its_next_key_allocates_nothing() {
+fn waiting_for_next_key_allocates_nothing() {
     let (queue, keys) = (queue(), keys());
-    let mut told = Context::from_waker(Waker::noop());
+    let mut cx = Context::from_waker(Waker::noop());
     let allocations = in_steady_state(|| {
         for key in &keys {
             let mut next = pin!(tokio::task::unconstrained(queue.get()));
-            assert!(next.as_mut().poll(&mut told).is_pending());
+            assert!(next.as_mut().poll(&mut cx).is_pending());
             queue.add(key.clone());
-            let Poll::Ready(Some(item)) = next.poll(&mut told) else { panic!("{key:?} was added") };
+            let Poll::Ready(Some(item)) = next.poll(&mut cx) else { panic!("{key:?} was added") };
             assert_eq!(item.key(), key);
         }
     });
@@ -118,6 +119,6 @@ fn worker_that_waits_for_its_next_key_allocates_nothing() {
 }
 
 #[test]
-fn counter_counts() {
+fn allocation_counter_counts_allocations() {
     assert_eq!(allocation_counter::measure(|| drop(Box::new(7))).count_total, 1);
 }

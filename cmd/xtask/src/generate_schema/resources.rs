@@ -1,4 +1,4 @@
-//! Which groups, versions and resources a server serves unless it is told otherwise, from upstream's recorded discovery.
+//! Groups, versions and resources that a server serves by default, from upstream's recorded discovery.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::{Upstream, text, texts};
 
-/// One group, in the order of discovery.
+/// A group, in the order of discovery.
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) versions: Vec<Version>,
 }
 
-/// One of its versions, the preferred one first.
+/// A version of a group; the preferred version is first.
 pub(super) struct Version {
     pub(super) name: String,
     pub(super) resources: Vec<Resource>,
@@ -33,13 +33,13 @@ pub(super) struct Resource {
 
 pub(super) struct Subresource {
     name: String,
-    /// Group and version of the kind, where they differ from the parent's.
+    /// Group and version of the kind if they differ from the parent's.
     pub(super) group_version: Option<(String, String)>,
     pub(super) kind: String,
     verbs: Vec<String>,
 }
 
-/// Reads them. The recording was made with every version on; alpha and beta versions are off by default.
+/// Reads the groups. The recording contains all versions; alpha and beta versions are disabled by default.
 pub(super) fn read(upstream: &Upstream) -> Result<Vec<Group>> {
     let mut groups = vec![Group { name: String::new(), versions: vec![version(upstream, "", "v1")?] }];
     let listed = upstream.json("discovery/apis.json")?;
@@ -75,8 +75,7 @@ fn version(upstream: &Upstream, group: &str, name: &str) -> Result<Version> {
             None => resources.push(resource(row)?),
             Some((parent, name)) => {
                 let parent = resources.iter_mut().find(|it| it.name == parent);
-                let parent =
-                    parent.with_context(|| format!("{path} lists {name} before what it belongs to"))?;
+                let parent = parent.with_context(|| format!("{path} lists {name} before its parent"))?;
                 parent.subresources.push(subresource(name, row)?);
             }
         }
@@ -113,8 +112,8 @@ fn text_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What upstream answered to discovery about `groups`, one path a line, for tests to compare with: without addresses, and
-/// the versions that are off by default.
+/// Returns upstream's recorded discovery responses for `groups`, one path per line, for tests to compare with.
+/// Addresses and disabled versions are removed.
 pub(super) fn answers(upstream: &Upstream, groups: &[Group]) -> Result<String> {
     let mut answers = vec![
         ("/origin".to_owned(), Value::from(upstream.origin())),
@@ -148,7 +147,7 @@ fn trim(answer: &mut Value) {
         Value::Array(items) => {
             items.retain(|it| !is_off(it));
             items.iter_mut().for_each(trim);
-            // A group whose versions have all gone has gone.
+            // A group without versions is removed.
             items.retain(|it| it["versions"].as_array().is_none_or(|versions| !versions.is_empty()));
         }
         Value::Object(fields) => {
@@ -161,13 +160,13 @@ fn trim(answer: &mut Value) {
     }
 }
 
-/// Whether a member of `versions` is off by default. Rows of resources have a `version` too, and a name.
+/// Returns whether a member of `versions` is disabled by default. Rows of resources have a `version` and a name.
 fn is_off(item: &Value) -> bool {
     let version = item.get("version").and_then(Value::as_str);
     item.get("name").is_none() && version.is_some_and(|it| !is_on_by_default(it))
 }
 
-/// The table: groups, versions and resources in order, each on a line, indented below what it belongs to.
+/// Renders the table: groups, versions and resources in order, one per line, indented below their parent.
 pub(super) fn render(groups: &[Group]) -> String {
     let mut table = String::from(
         "# group NAME; version NAME; NAME KIND SINGULAR SCOPE verbs=.. short=.. categories=.. hash=..; /SUBRESOURCE KIND\n",
@@ -213,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_that_are_off_go_with_the_groups_they_leave_empty() {
+    fn disabled_versions_and_empty_groups_are_removed() {
         let mut answer = json!({ "groups": [
             { "name": "a", "versions": [{ "version": "v1" }, { "version": "v1beta1" }] },
             { "name": "b", "versions": [{ "version": "v1alpha1" }] },

@@ -1,4 +1,4 @@
-//! What upstream's published descriptions do not say and its Go types and defaulting functions do.
+//! Facts from upstream's Go types and defaulting functions that the published documents do not contain.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,25 +9,25 @@ use serde_json::Value;
 
 use super::{Upstream, go};
 
-/// What the Go program prints.
+/// Output of the Go program.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Facts {
-    /// By the name of the type, by the name of the field.
+    /// By the name of the type, then by the name of the field.
     pub(super) types: BTreeMap<String, BTreeMap<String, Field>>,
-    /// Fields that upstream defaults in some objects only, or to what depends on others.
+    /// Fields with a default in some objects only, or with a default that depends on other fields.
     conditional: Vec<Conditional>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Field {
-    /// As the tables spell it: `nonzero`, `always`, `null`; empty where a field is written as it was given.
+    /// Presence in the notation of the tables: `nonzero`, `always`, `null`; empty if the field is written as given.
     #[serde(default)]
     pub(super) presence: String,
     #[serde(default)]
     pub(super) default: Option<Value>,
     #[serde(default, rename = "enum")]
     pub(super) enumeration: Vec<Value>,
-    /// Defaults of fields inside that their type has here and not elsewhere.
+    /// Defaults of inner fields that apply only at this field.
     #[serde(default)]
     pub(super) with: BTreeMap<String, Value>,
 }
@@ -40,11 +40,11 @@ struct Conditional {
 
 /// Runs the Go program.
 pub(super) fn ask(upstream: &Upstream) -> Result<Facts> {
-    let said = go(&upstream.module, &["run", "-mod=readonly", "-trimpath", "./describe"])?;
-    serde_json::from_str(&said).context("reading what the Go program printed")
+    let printed = go(&upstream.module, &["run", "-mod=readonly", "-trimpath", "./describe"])?;
+    serde_json::from_str(&printed).context("reading the output of the Go program")
 }
 
-/// The defaults that no table can hold, for those who write them by hand.
+/// Renders the conditional defaults, which must be implemented manually.
 pub(super) fn render(facts: &Facts) -> String {
     let mut text = String::from(
         "# Fields that upstream defaults by conditions: TYPE.FIELD: what was seen. Nothing reads this file.\n",

@@ -1,4 +1,4 @@
-//! The types of everything that is served, from upstream's published OpenAPI description.
+//! Types of all served kinds, from upstream's published OpenAPI document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::resources::Group;
 use super::scheme::{Facts, Field};
 use super::{Upstream, texts};
 
-/// Types whose Go code reads and writes them in its own way, and what the tables call them.
+/// Types with custom encodings in Go, and their names in the tables.
 const SPECIAL: &[(&str, &str)] = &[
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "string/date-time"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "string/micro-time"),
@@ -24,13 +24,13 @@ const SPECIAL: &[(&str, &str)] = &[
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray", "any"),
 ];
 
-/// Kinds that are read or written by resources of any group.
+/// Kinds that resources of any group use.
 const COMMON: &[&str] =
     &["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"];
 
 const GROUP_VERSION_KINDS: &str = "x-kubernetes-group-version-kind";
 
-/// Renders the types of all that `groups` serve, and what those refer to.
+/// Renders the types of all kinds in `groups`, and the types that they refer to.
 pub(super) fn read(upstream: &Upstream, groups: &[Group], facts: &Facts) -> Result<String> {
     let swagger = upstream.json("openapi-spec/swagger.json")?;
     let definitions = swagger["definitions"].as_object().context("swagger.json has no definitions")?;
@@ -44,7 +44,7 @@ pub(super) fn read(upstream: &Upstream, groups: &[Group], facts: &Facts) -> Resu
     Ok(table)
 }
 
-/// The types that are bodies of requests or answers.
+/// Returns the types of request and response bodies.
 fn roots<'a>(definitions: &'a Map<String, Value>, groups: &[Group]) -> Result<Vec<&'a str>> {
     let by_kind: BTreeMap<_, _> =
         definitions.iter().filter_map(|(name, it)| Some((kind(name, it)?, name.as_str()))).collect();
@@ -60,9 +60,9 @@ fn roots<'a>(definitions: &'a Map<String, Value>, groups: &[Group]) -> Result<Ve
                 for (group, version, kind) in own.into_iter().chain(below) {
                     match by_kind.get(&format!("{group}/{version}/{kind}")) {
                         Some(name) => roots.push(name),
-                        // Their fields are query parameters.
+                        // Options have no body: their fields are query parameters.
                         None if kind.ends_with("Options") || kind.is_empty() => {}
-                        None => bail!("no type is described for {group}/{version} {kind}"),
+                        None => bail!("no type is defined for {group}/{version} {kind}"),
                     }
                 }
             }
@@ -71,7 +71,7 @@ fn roots<'a>(definitions: &'a Map<String, Value>, groups: &[Group]) -> Result<Ve
     Ok(roots)
 }
 
-/// `GROUP/VERSION/KIND` of a type that is one; what stands for every group is taken as the core group's.
+/// Returns the `GROUP/VERSION/KIND` of a type, if it is a kind. Kinds of all groups use the core group.
 fn kind(name: &str, definition: &Value) -> Option<String> {
     let all = definition.get(GROUP_VERSION_KINDS)?.as_array()?;
     let one = match all.as_slice() {
@@ -91,14 +91,14 @@ fn reachable<'a>(
         if special(name).is_some() || !found.insert(name) {
             continue;
         }
-        let definition = definitions.get(name).with_context(|| format!("{name} is not described"))?;
+        let definition = definitions.get(name).with_context(|| format!("{name} is not defined"))?;
         let fields = definition["properties"].as_object();
         waiting.extend(fields.into_iter().flat_map(Map::values).filter_map(referred));
     }
     Ok(found)
 }
 
-/// The type that a field, its items or its values refer to.
+/// Returns the type that a field, its items or its values refer to.
 fn referred(field: &Value) -> Option<&str> {
     if let Some(target) = field.get("$ref") {
         return target.as_str()?.strip_prefix("#/definitions/");
@@ -120,7 +120,10 @@ fn render(table: &mut String, name: &str, definition: &Value, facts: &Facts) -> 
     }
     table.push('\n');
     let required = texts(definition, "required");
-    let known = facts.types.get(name).with_context(|| format!("the Go program did not meet {name}"))?;
+    let known = facts
+        .types
+        .get(name)
+        .with_context(|| format!("the output of the Go program does not contain {name}"))?;
     for (field, described) in definition["properties"].as_object().into_iter().flatten() {
         let spelled = spell(described).with_context(|| format!("{name}.{field}"))?;
         let _ = write!(table, " {field} {spelled}");
@@ -128,15 +131,16 @@ fn render(table: &mut String, name: &str, definition: &Value, facts: &Facts) -> 
             table.push_str(" required");
         }
         attributes(table, described).with_context(|| format!("{name}.{field}"))?;
-        let known =
-            known.get(field).with_context(|| format!("the Go program did not meet {field} of {name}"))?;
+        let known = known
+            .get(field)
+            .with_context(|| format!("the output of the Go program does not contain {field} of {name}"))?;
         facts_about(table, known)?;
         table.push('\n');
     }
     Ok(())
 }
 
-/// A type as the tables spell it.
+/// Returns the notation of a type in the tables.
 fn spell(described: &Value) -> Result<String> {
     if let Some(target) = referred(described)
         && described.get("$ref").is_some()
@@ -153,7 +157,7 @@ fn spell(described: &Value) -> Result<String> {
         (Some("number"), _) => Ok("number".to_owned()),
         (Some(scalar @ ("string" | "integer" | "boolean")), None) => Ok(scalar.to_owned()),
         (Some(scalar @ ("string" | "integer")), Some(format)) => Ok(format!("{scalar}/{format}")),
-        _ => bail!("the tables have no word for {described}"),
+        _ => bail!("the tables have no notation for {described}"),
     }
 }
 
@@ -201,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_spelled_in_the_words_of_the_tables() {
+    fn types_are_rendered_in_table_notation() {
         let reference = |name: &str| json!({ "$ref": format!("#/definitions/{name}") });
         let quantity = "io.k8s.apimachinery.pkg.api.resource.Quantity";
         let cases = [
@@ -216,7 +220,7 @@ mod tests {
         for (described, expected) in cases {
             assert_eq!(spell(&described).unwrap(), expected);
         }
-        assert!(spell(&json!({ "type": "tuple" })).is_err(), "what has no word is not passed over");
+        assert!(spell(&json!({ "type": "tuple" })).is_err(), "an unknown type is an error");
     }
 
     #[test]

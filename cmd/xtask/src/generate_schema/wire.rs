@@ -1,4 +1,4 @@
-//! How objects are written in protobuf, from upstream's own `generated.proto` files.
+//! Protobuf encoding of objects, from upstream's `generated.proto` files.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,19 +10,19 @@ use serde_json::Value;
 use super::resources::Group;
 use super::{Upstream, go};
 
-/// Types that every kind is made of.
+/// Packages of types that all kinds use.
 const SHARED: [&str; 4] = ["api/resource", "apis/meta/v1", "runtime", "util/intstr"];
 
 const LEGEND: &str = "# package NAME; message NAME; NUMBER NAME TYPE, where []x is a list, {}x a map from text, and a\n\
      # dot stands before the names of types of this table. A NAME of `-` has no name in JSON: what is inside stands in\n\
      # its place. A message of `NUMBER - []TYPE` alone is a list in JSON.\n";
 
-/// The table of messages.
+/// Returns the table of messages.
 pub(super) fn read(upstream: &Upstream, groups: &[Group]) -> Result<String> {
     let swagger = upstream.json("openapi-spec/swagger.json")?;
     let mut table = LEGEND.to_owned();
     for path in files(upstream, groups)? {
-        // A group of reviews or of discovery alone may have no such file.
+        // A group with only reviews or discovery has no such file.
         let Ok(proto) = std::fs::read_to_string(&path) else { continue };
         file(&mut table, &proto, &swagger["definitions"])
             .with_context(|| format!("reading {}", path.display()))?;
@@ -74,7 +74,7 @@ fn file(table: &mut String, proto: &str, definitions: &Value) -> Result<()> {
 }
 
 fn field(table: &mut String, fields: &Value, number: &str, name: &str, prefix: &str, of: &str) -> Result<()> {
-    // A few names differ from those in JSON by the case of a letter.
+    // A few names differ from the JSON names in the case of a letter.
     let mut known = fields.as_object().into_iter().flatten().map(|(known, _)| known.as_str());
     let name = known.find(|known| known.eq_ignore_ascii_case(name)).unwrap_or(name);
     let message = !matches!(of, "string" | "bytes" | "bool" | "int32" | "int64" | "double");

@@ -2,16 +2,16 @@
 
 use super::tree::{Finding, RustFile, Tree};
 
-/// Where determinism is owed: the library and what is built on it.
+/// Folders with deterministic code: the libraries, the simulation and the controllers.
 const DETERMINISTIC: &[&str] = &["runtime/", "simulation/", "controllers/"];
 
-/// The crate that may touch clocks and tasks, since it is the door to them.
+/// The crate that implements clocks and tasks.
 const ENV: &str = "runtime/env/";
 
-/// A function longer than this does not fit a screen.
+/// Maximum number of lines of a function.
 const MAX_FUNCTION: usize = 70;
 
-/// An unbiased `select!` draws its order from tokio's own random numbers, which no seed of ours reaches.
+/// Requires `biased` in each `select!`: the default order depends on random numbers that the seed does not determine.
 pub(super) fn selects_are_biased(tree: &Tree) -> Vec<Finding> {
     each(tree, DETERMINISTIC, |file| {
         let code = file.code.text();
@@ -25,12 +25,12 @@ pub(super) fn selects_are_biased(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// These choose whom to wake, or what to poll first, at random.
+/// Rejects types that wake tasks, or poll futures, in random order.
 pub(super) fn no_random_wakers(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
         ("sync::watch", "use windlass_env::watch_channel, which wakes in registration order"),
         ("tokio::sync::Barrier", "use windlass_env::watch_channel, which wakes in registration order"),
-        ("StreamMap", "poll streams in an order of your own, it starts at a random one"),
+        ("StreamMap", "poll the streams in a fixed order: StreamMap starts at a random one"),
         ("futures::select!", "use tokio::select! with `biased;`"),
         ("futures_util::select!", "use tokio::select! with `biased;`"),
         ("RandomState", "use a BTreeMap or BTreeSet"),
@@ -42,11 +42,11 @@ pub(super) fn no_random_wakers(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// Outside `env` there is no clock and no timer but `Env`.
+/// Rejects clocks and timers other than `Env`.
 pub(super) fn time_only_through_env(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
-        ("tokio::time", "ask Env for the time and for timers"),
-        ("DelayQueue", "keep a heap of your own and sleep through Env"),
+        ("tokio::time", "use the time and the timers of Env"),
+        ("DelayQueue", "use a heap and sleep through Env"),
         ("std::thread::sleep", "sleep through Env"),
     ];
     each(tree, DETERMINISTIC, |file| {
@@ -54,17 +54,17 @@ pub(super) fn time_only_through_env(tree: &Tree) -> Vec<Finding> {
             return Vec::new();
         }
         let mut findings = banned(file, BANNED);
-        findings.extend(imported_from_tokio(file, &["time"], "ask Env for the time and for timers"));
+        findings.extend(imported_from_tokio(file, &["time"], "use the time and the timers of Env"));
         findings
     })
 }
 
-/// A test that does not run proves nothing, and a hole in the code is not code.
+/// Rejects ignored tests and unfinished code.
 pub(super) fn no_todo_markers(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
         ("#[ignore", "make the test run, or remove it"),
-        ("todo!", "write it, or return an error that names what is missing"),
-        ("unimplemented!", "write it, or return an error that names what is missing"),
+        ("todo!", "implement it, or return an error that names the missing part"),
+        ("unimplemented!", "implement it, or return an error that names the missing part"),
         ("dbg!", "log it through tracing, or remove it"),
     ];
     let mut findings = each(tree, &[""], |file| banned(file, BANNED));
@@ -72,7 +72,7 @@ pub(super) fn no_todo_markers(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Examples in documentation that are compiled by nobody.
+/// Returns the documentation examples that are not compiled.
 fn ignored_examples(file: &RustFile<'_>) -> Vec<Finding> {
     let is_ignored = |line: &str| {
         let comment = line.trim_start();
@@ -85,31 +85,31 @@ fn ignored_examples(file: &RustFile<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// The one file of a library that knows anyhow: it looks into the errors that controllers return.
+/// The only file of a library that may use anyhow: it inspects the errors that controllers return.
 const LOOKS_INTO_ANYHOW: &str = "runtime/controller/src/error/boxed.rs";
 
-/// A library's errors are types of its own.
+/// Rejects anyhow in libraries, which must define error types.
 pub(super) fn no_anyhow_in_libraries(tree: &Tree) -> Vec<Finding> {
     each(tree, DETERMINISTIC, |file| {
         if file.file.path.contains("/examples/") || file.file.path == LOOKS_INTO_ANYHOW {
             return Vec::new();
         }
-        banned(file, &[("anyhow", "a library returns a small error type of its own")])
+        banned(file, &[("anyhow", "define an error type for the library")])
     })
 }
 
-/// A process has one logger, one panic hook and one TLS provider, and whoever writes `main` chooses them.
+/// Rejects global state in libraries: `main` chooses the logger, the panic hook and the TLS provider.
 pub(super) fn libraries_install_nothing_global(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
-        ("set_hook", "return an error, or catch the panic where it happens: the panic hook is the binary's"),
-        ("take_hook", "return an error, or catch the panic where it happens: the panic hook is the binary's"),
-        ("set_global_default", "tell tracing what happened: who listens is the binary's to say"),
-        ("set_logger", "tell tracing what happened: who listens is the binary's to say"),
-        ("try_init", "tell tracing what happened: who listens is the binary's to say"),
-        ("install_default", "the binary installs a TLS provider: name it where it is missing"),
+        ("set_hook", "return an error, or catch the panic where it happens: the binary sets the panic hook"),
+        ("take_hook", "return an error, or catch the panic where it happens: the binary sets the panic hook"),
+        ("set_global_default", "log through tracing: the binary chooses the subscriber"),
+        ("set_logger", "log through tracing: the binary chooses the subscriber"),
+        ("try_init", "log through tracing: the binary chooses the subscriber"),
+        ("install_default", "pass the TLS provider: the binary installs the default"),
     ];
     each(tree, DETERMINISTIC, |file| {
-        // `run` stands in for a `main`.
+        // `run` is the body of a `main`.
         let is_main = file.file.path.starts_with("runtime/app/");
         if is_main || file.file.path.contains("/examples/") || file.file.path.contains("/tests") {
             return Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn libraries_install_nothing_global(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// Short functions are read, long ones are believed.
+/// Rejects functions that are too long to review.
 pub(super) fn max_function_length(tree: &Tree) -> Vec<Finding> {
     each(tree, &[""], |file| file.occurrences("fn").filter_map(|at| too_long(file, at)).collect())
 }
@@ -132,11 +132,11 @@ fn too_long(file: &RustFile<'_>, at: usize) -> Option<Finding> {
     }
     let open = body(file, at)?;
     let lines = file.code.line_of(file.code.closing(open)?) - file.code.line_of(at) + 1;
-    let message = || format!("`{name}` is {lines} lines long, at most {MAX_FUNCTION} are read; divide it");
+    let message = || format!("`{name}` is {lines} lines long, at most {MAX_FUNCTION} are allowed; divide it");
     (lines > MAX_FUNCTION).then(|| file.finding_at(at, message()))
 }
 
-/// The brace that opens the body of the function at `at`; none for a declaration.
+/// Returns the opening brace of the body of the function at `at`; `None` for a declaration.
 fn body(file: &RustFile<'_>, at: usize) -> Option<usize> {
     let code = file.code.text().as_bytes();
     let mut here = at;
@@ -144,7 +144,7 @@ fn body(file: &RustFile<'_>, at: usize) -> Option<usize> {
         match code.get(here)? {
             b'{' => return Some(here),
             b';' | b'}' => return None,
-            // Past parameters and array types, which may hold a semicolon or a brace.
+            // Skips parameters and array types, which can contain a semicolon or a brace.
             b'(' | b'[' => here = file.code.closing(here)? + 1,
             _ => here += 1,
         }
@@ -163,7 +163,7 @@ fn banned(file: &RustFile<'_>, words: &[(&str, &str)]) -> Vec<Finding> {
     places.collect()
 }
 
-/// Names taken from tokio by a nested import, which a search for the whole path does not see.
+/// Finds names in nested imports from tokio, which a search for the whole path does not find.
 fn imported_from_tokio(file: &RustFile<'_>, names: &[&str], remedy: &str) -> Vec<Finding> {
     let code = file.code.text();
     let mut findings = Vec::new();
@@ -182,7 +182,7 @@ fn imported_from_tokio(file: &RustFile<'_>, names: &[&str], remedy: &str) -> Vec
 mod tests {
     use super::*;
 
-    /// The lines a rule objects to when this is the only file.
+    /// Returns the lines of the findings if this is the only file.
     fn lines(rule: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
         rule(&Tree::of(&[(path, text)])).into_iter().map(|finding| finding.line).collect()
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wakes_at_random_is_found_however_it_is_imported() {
+    fn random_wakers_are_found_in_all_import_forms() {
         let rule = no_random_wakers;
         for text in [
             "use tokio::sync::watch;",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_undone_is_found() {
+    fn unfinished_code_is_found() {
         let rule = no_todo_markers;
         for text in [
             "#[ignore]",
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn library_that_installs_what_a_process_has_one_of_is_found() {
+    fn library_that_sets_global_state_is_found() {
         let rule = libraries_install_nothing_global;
         let hook = "fn f() { std::panic::set_hook(Box::new(|_| {})); }";
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", hook), [1]);

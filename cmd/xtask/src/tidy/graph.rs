@@ -1,6 +1,6 @@
-//! The rule about dependencies: data flows one way, and so do the lines in the manifests.
+//! The rules about dependencies: data flows in one direction, and dependencies follow it.
 //!
-//! Reads what cargo says about the manifests, so that no spelling of a dependency escapes it.
+//! Reads cargo's metadata instead of the manifests, so that the spelling of a dependency does not matter.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::tree::Finding;
 
-/// The folders of the libraries, in the order in which data passes through them. Each may depend only on those above.
+/// Folders of the libraries, ordered by the flow of data. A library can depend only on the libraries before it.
 const LIBRARIES: &[&str] = &[
     "runtime/env",
     "runtime/object",
@@ -34,22 +34,22 @@ const LIBRARIES: &[&str] = &[
     "runtime/windlass",
 ];
 
-/// The folder of what only tests and the demo link.
+/// Folder of the crates that only tests and the demo link.
 const SIMULATION: &str = "simulation/";
 
-/// The library that may depend on the simulation, behind a feature that is off by default.
+/// The library that can depend on the simulation, behind a feature that is disabled by default.
 const FACADE: &str = "runtime/windlass";
 
-/// The program that a cluster runs.
+/// Package of the production program.
 const BINARY: &str = "windlass-controller-manager";
 
-/// What the program never links, besides the simulation.
+/// Packages outside the simulation that the program must not link.
 const NOT_IN_BINARY: &[&str] = &["ratatui", "windlass-harness", "windlass-mutants"];
 
-/// Features that it never links.
+/// Features that the program must not enable.
 const TEST_FEATURES: &[(&str, &str)] = &[("tokio", "test-util"), ("windlass", "testing")];
 
-/// Lines that obey the order and are wrong all the same: who must not know whom.
+/// Dependencies that follow the order but are forbidden.
 const STRANGERS: &[(&str, &[&str])] = &[
     ("windlass-workqueue", &["kube", "k8s-openapi", "windlass-object"]),
     ("windlass-informer", &["windlass-workqueue"]),
@@ -57,7 +57,7 @@ const STRANGERS: &[(&str, &[&str])] = &[
     ("windlass-controllers", &["windlass-manager"]),
 ];
 
-/// Packages and what their manifests ask for.
+/// Packages and the dependencies in their manifests.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     packages: Vec<Package>,
@@ -66,17 +66,17 @@ pub(super) struct Graph {
 #[derive(Debug)]
 struct Package {
     name: String,
-    /// The folder of its manifest, relative to the root.
+    /// Folder of its manifest, relative to the root.
     folder: String,
-    /// Names of normal and build dependencies; tests may reach further.
+    /// Names of normal and build dependencies; dev-dependencies are not restricted.
     dependencies: Vec<String>,
 }
 
 impl Graph {
-    /// Asks cargo about the workspace at `root`.
+    /// Reads the metadata of the workspace at `root`.
     ///
     /// # Errors
-    /// If cargo fails, or says something unexpected.
+    /// If cargo fails, or prints unexpected output.
     pub(super) fn of_workspace(root: &Path) -> Result<Self> {
         let printed = cargo(root, &["metadata", "--no-deps", "--format-version=1", "--offline"])?;
         let answer: Value = serde_json::from_str(&printed).context("cargo metadata printed no JSON")?;
@@ -87,7 +87,9 @@ impl Graph {
         )
     }
 
-    /// Returns each dependency between two crates of the workspace as the names of both.
+    /// 
+<<<<<<<
+Returns each dependency between two crates of the workspace as the names of both.
     pub(super) fn edges(&self) -> BTreeSet<(&str, &str)> {
         let is_ours = |name: &str| self.packages.iter().any(|package| package.name == name);
         let edges = self.packages.iter().flat_map(|package| {
@@ -97,7 +99,13 @@ impl Graph {
         edges.collect()
     }
 
-    /// Every line in a manifest that points the wrong way.
+    /// Every
+|||||||
+Every
+=======
+Returns
+>>>>>>>
+ the dependencies that violate the rules.
     pub(super) fn violations(&self) -> Vec<Finding> {
         self.packages.iter().flat_map(|package| self.wrong_lines(package)).collect()
     }
@@ -115,9 +123,9 @@ impl Graph {
     fn objection(&self, package: &Package, dependency: &str) -> Option<String> {
         let (from, name) = (&package.folder, &package.name);
         let is_library = LIBRARIES.contains(&from.as_str()) || from == "controllers";
-        // The controller crate looks into the errors that controllers return; its code may not use anyhow otherwise.
+        // The controller crate inspects the errors that controllers return; other code in it must not use anyhow.
         if dependency == "anyhow" && is_library && name != "windlass-controller" {
-            return Some(format!("{name} depends on anyhow: a library returns error types of its own"));
+            return Some(format!("{name} depends on anyhow: define error types in the library"));
         }
         let is_production = from.starts_with("runtime/") && from != FACADE || from == "controllers";
         let target = self.packages.iter().find(|other| other.name == dependency);
@@ -129,14 +137,14 @@ impl Graph {
         let strangers =
             STRANGERS.iter().find(|(stranger, _)| stranger == name).map_or(&[][..], |(_, others)| others);
         if strangers.contains(&dependency) {
-            return Some(format!("{name} depends on {dependency}, of which it must know nothing"));
+            return Some(format!("{name} must not depend on {dependency}"));
         }
         let wrong = rank(from)? <= rank(&target?.folder)?;
         wrong.then(|| format!("{name} depends on {dependency}, which comes after it in the flow of data"))
     }
 }
 
-/// What the program that a cluster runs links although only tests and the demo may.
+/// Returns the packages in the production program that only tests and the demo can link.
 ///
 /// # Errors
 /// If cargo fails.
@@ -152,8 +160,8 @@ pub(super) fn links_of_binary(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings.into_iter().map(finding).collect())
 }
 
-/// `link` is a line of `cargo tree`: package, version, folder if it is ours, and features. `simulation` begins the folders
-/// that are not linked.
+/// Returns the violation in a line of `cargo tree`: package, version, folder for workspace packages, and features.
+/// `simulation` is the prefix of folders that must not be linked.
 fn objection_to_link(link: &str, simulation: &str) -> Option<String> {
     let (package, features) = link.split_once('|')?;
     let name = package.split(' ').next()?;
@@ -175,7 +183,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<String> {
     if !output.status.success() {
         bail!("cargo {} failed: {}", arguments[0], String::from_utf8_lossy(&output.stderr).trim());
     }
-    String::from_utf8(output.stdout).context("cargo printed something that is not UTF-8")
+    String::from_utf8(output.stdout).context("the output of cargo is not UTF-8")
 }
 
 fn package(value: &Value, root: &Path) -> Option<Package> {
@@ -187,18 +195,18 @@ fn package(value: &Value, root: &Path) -> Option<Package> {
     Some(Package { name: value["name"].as_str()?.to_owned(), folder, dependencies })
 }
 
-/// A folder of a library that the order does not contain.
+/// Returns a finding for a library folder that is not in the order.
 fn unknown_place(package: &Package) -> Option<Finding> {
     let folder = &package.folder;
     let is_library = folder.starts_with("runtime/") || folder.starts_with(SIMULATION);
     (is_library && rank(folder).is_none()).then(|| Finding {
         path: format!("{folder}/Cargo.toml"),
         line: 0,
-        message: format!("give `{folder}` a place in the flow of data, in cmd/xtask/src/tidy/graph.rs"),
+        message: format!("add `{folder}` to the order of libraries in cmd/xtask/src/tidy/graph.rs"),
     })
 }
 
-/// A package's place in the flow; packages outside it (tests, chores) have none.
+/// Returns the position of a package in the order; tests and tasks have none.
 fn rank(folder: &str) -> Option<usize> {
     match folder {
         "controllers" => Some(LIBRARIES.len()),
@@ -222,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn line_against_the_flow_is_found() {
+    fn dependency_against_the_flow_is_found() {
         let found = objections(&[
             ("windlass-env", "runtime/env", &["windlass-client", "tokio"]),
             ("windlass-client", "runtime/client", &["windlass-env"]),
@@ -236,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_must_not_know_whom_is_found() {
+    fn forbidden_dependency_is_found() {
         let found = objections(&[
             ("windlass-workqueue", "runtime/workqueue", &["kube"]),
             ("windlass-informer", "runtime/informer", &["windlass-workqueue", "anyhow"]),
@@ -245,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn crate_without_a_place_in_the_flow_is_found() {
+    fn crate_without_position_is_found() {
         assert_eq!(objections(&[("windlass-new", "runtime/new", &[])]).len(), 1);
     }
 

@@ -24,10 +24,10 @@ const EXEMPT: &[&str] = &["Cargo.lock", "LICENSE", "cmd/xtask/src/tidy/language"
 /// String literals in these folders repeat messages of kube-apiserver.
 const QUOTES_UPSTREAM: &[&str] = &["simulation/api_server/", "simulation/schema/", "simulation/patch/"];
 
-/// A `//` comment gives a reason; a longer one belongs into the documentation of the module.
+/// Maximum length of a `//` comment; longer text belongs to the documentation of the module.
 const MAX_COMMENT_LINES: usize = 3;
 
-/// A longer test name does not fit into a line of a test report.
+/// Maximum length of a test name, so that it fits on a line of a test report.
 const MAX_TEST_NAME: usize = 70;
 
 /// Words that start a clause, not a summary.

@@ -1,11 +1,11 @@
-//! Rules about where things are.
+//! Rules about the location of code.
 
 use super::tree::{Finding, SourceFile, Tree};
 
-/// Modules of `controllers/` that are there for all controllers.
+/// Modules of `controllers/` that all controllers can use.
 const SHARED: &[&str] = &["lib", "shared", "options", "check"];
 
-/// A library says first what can be relied on.
+/// Requires each library to state its guarantees in the crate documentation.
 pub(super) fn crates_state_their_guarantees(tree: &Tree) -> Vec<Finding> {
     let is_face = |path: &str| {
         let mut parts = path.split('/');
@@ -21,14 +21,14 @@ fn guarantees(file: &SourceFile) -> Option<Finding> {
     let opening: Vec<_> = file.text.lines().take_while(|line| line.starts_with("//!")).collect();
     if opening.is_empty() {
         return Some(
-            file.finding(1, "begin the crate with `//!`: its one job, its guarantees, what it refuses"),
+            file.finding(1, "begin the crate with `//!`: its purpose, its guarantees and its limits"),
         );
     }
     let states = opening.iter().any(|line| line.to_lowercase().contains("guarantee"));
-    (!states).then(|| file.finding(1, "say in the opening `//!` what the crate guarantees"))
+    (!states).then(|| file.finding(1, "state the guarantees of the crate in its `//!` documentation"))
 }
 
-/// A controller knows the runtime and what is shared, never another controller.
+/// Rejects imports between controllers. They can use the runtime and the shared modules.
 pub(super) fn controllers_stand_alone(tree: &Tree) -> Vec<Finding> {
     let mut controllers: Vec<_> = tree.files().filter_map(|file| controller_of(&file.path)).collect();
     controllers.dedup();
@@ -46,7 +46,7 @@ pub(super) fn controllers_stand_alone(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The module directly below `controllers/src` that a path belongs to.
+/// Returns the module directly below `controllers/src` of a path.
 fn module_of(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("controllers/src/")?;
     rest.split('/').next()?.split('.').next()

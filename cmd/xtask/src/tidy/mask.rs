@@ -1,11 +1,11 @@
-//! Rust source with comments, strings and characters blanked out, so that rules read code only.
+//! Rust source with comments, strings and characters replaced by blanks, so that rules read only code.
 //!
-//! Guarantees: the same length in bytes as the source, newlines in the same places; a brace or word that is left is
-//! code. It is a lexer by hand, made for formatted code that compiles; it does not judge anything else.
+//! Guarantees: the result has the same length in bytes as the source, and newlines at the same offsets; all remaining
+//! braces and words are code. This is a handwritten lexer for formatted code that compiles; it detects no errors.
 
 use std::ops::Range;
 
-/// The blanked text; offsets into it are offsets into the source.
+/// The blanked text. Its offsets are valid in the source.
 #[derive(Debug)]
 pub(crate) struct BlankedSource {
     text: String,
@@ -17,11 +17,11 @@ impl BlankedSource {
         let mut masker =
             Masker { source: source.as_bytes(), at: 0, out: source.as_bytes().to_vec(), blanks: Vec::new() };
         masker.run();
-        // Whole literals are blanked, so what is left is valid; a lossy reading keeps broken input harmless.
+        // Whole literals are blanked, so the text is valid UTF-8; a lossy conversion tolerates broken input.
         Self { text: String::from_utf8_lossy(&masker.out).into_owned(), blanks: masker.blanks }
     }
 
-    /// The offsets of each line comment, block comment and literal, in source order.
+    /// Returns the offsets of each line comment, block comment and literal, in source order.
     pub(crate) fn blanks(&self) -> &[Range<usize>] {
         &self.blanks
     }
@@ -30,12 +30,12 @@ impl BlankedSource {
         &self.text
     }
 
-    /// The line of an offset, counted from 1.
+    /// Returns the line of an offset, counted from 1.
     pub(crate) fn line_of(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// The offset of the bracket that closes the one at `open`, if there is one.
+    /// Returns the offset of the bracket that closes the bracket at `open`.
     pub(crate) fn closing(&self, open: usize) -> Option<usize> {
         let mut depth = 0_usize;
         for (at, byte) in self.text.bytes().enumerate().skip(open) {
@@ -100,7 +100,7 @@ impl Masker<'_> {
         self.source[from..].windows(needle.len()).position(|window| window == needle).map(|at| from + at)
     }
 
-    /// Block comments nest.
+    /// Returns the end of a block comment, which can contain others.
     fn end_of_block(&self) -> usize {
         let (mut at, mut depth) = (self.at, 0_usize);
         while at < self.source.len() {
@@ -121,7 +121,7 @@ impl Masker<'_> {
         at
     }
 
-    /// The end of a string with escapes whose opening quote is at `quote`.
+    /// Returns the end of a string with escapes whose opening quote is at `quote`.
     fn end_of_string(&self, quote: usize) -> usize {
         let mut at = quote + 1;
         while at < self.source.len() {
@@ -134,7 +134,7 @@ impl Masker<'_> {
         self.source.len()
     }
 
-    /// A word that may begin a raw, byte or C string: `r"`, `r#"`, `b"`, `br#"`, `c"`.
+    /// Reads a word that can begin a raw, byte or C string: `r"`, `r#"`, `b"`, `br#"`, `c"`.
     fn prefixed(&mut self) {
         let letters = self.source[self.at..].iter().take_while(|byte| byte.is_ascii_lowercase()).count();
         let raw = self.source[self.at..self.at + letters].ends_with(b"r");
@@ -153,10 +153,10 @@ impl Masker<'_> {
         self.find(quote + 1, &end).map_or(self.source.len(), |at| at + end.len())
     }
 
-    /// A character literal is blanked, a lifetime is left alone.
+    /// Blanks a character literal, and skips a lifetime.
     fn quote(&mut self) {
         if self.peek(1) == Some(b'\\') {
-            // The escaped character may itself be a quote.
+            // The escaped character can be a quote.
             let end = self.find(self.at + 3, b"'").map_or(self.source.len(), |at| at + 1);
             return self.blank_to(end);
         }

@@ -1,9 +1,9 @@
-//! The rule about modules: what a module uses of its siblings, the modules of one folder, never leads back to it.
+//! The rule about modules: the dependencies between the modules of one folder have no cycle.
 //!
-//! It follows paths from `crate`, `self` and `super`, in imports and elsewhere, and the names that imports of a module add
-//! to it: with `pub use self::request::Target` in `registry.rs`, `super::Target` leads to `registry/request.rs`. What is
-//! below a module counts as the module. Items of a common parent lead nowhere, and globs and methods of a type of another
-//! module are not followed. Tests may use anything.
+//! The rule follows paths from `crate`, `self` and `super`, in imports and elsewhere, and the names that imports add to
+//! a module: with `pub use self::request::Target` in `registry.rs`, `super::Target` leads to `registry/request.rs`.
+//! Submodules count as their parent module. The rule ignores items of a common parent, and does not follow globs and
+//! methods of types of other modules. Tests can use any module.
 
 mod paths;
 
@@ -12,21 +12,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::paths::{Path, imports, paths};
 use super::tree::{Finding, RustFile, Tree};
 
-/// Where the crates are.
+/// Folders of the crates.
 const CRATES: &[&str] = &["runtime/", "simulation/", "controllers/", "cmd/"];
 
-/// More imports of imports are not followed; two that name each other have no end.
+/// Maximum depth of imports of imports, because two that refer to each other have no end.
 const MAX_IMPORTS: usize = 8;
 
-/// Which sibling each module of a folder uses, and where.
+/// Sibling modules that each module of a folder uses, with the location of the use.
 type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a str, usize)>>;
 
-/// The production modules of one crate: what their imports add to them, by the path from the root of the crate.
+/// Production modules of one crate: the names that their imports add, by the path from the crate root.
 struct Modules<'a> {
     imports: BTreeMap<Path<'a>, BTreeMap<&'a str, Path<'a>>>,
 }
 
-/// A module that is part of a cycle cannot be understood, tested or moved without the others.
+/// Returns the findings. Modules of a cycle cannot be understood, tested or moved separately.
 pub(super) fn modules_form_no_cycle(tree: &Tree) -> Vec<Finding> {
     let mut crates: BTreeMap<&str, Vec<RustFile<'_>>> = BTreeMap::new();
     for file in tree.rust(CRATES) {
@@ -39,7 +39,7 @@ pub(super) fn modules_form_no_cycle(tree: &Tree) -> Vec<Finding> {
     crates.values().flat_map(folders).collect()
 }
 
-/// The path of a file's module from the root of its crate; none for tests and for other programs.
+/// Returns the path of a file's module from the crate root; `None` for tests and other programs.
 fn module_of(path: &str) -> Option<Path<'_>> {
     let (_, within) = path.split_once("/src/")?;
     let mut module: Path<'_> = within.trim_end_matches(".rs").split('/').collect();
@@ -52,7 +52,7 @@ fn module_of(path: &str) -> Option<Path<'_>> {
     Some(module)
 }
 
-/// What the modules of each folder use of each other.
+/// Returns the uses between the modules of each folder.
 fn folders<'a>(files: &'a [RustFile<'_>]) -> BTreeMap<Path<'a>, Uses<'a>> {
     let modules = Modules::of(files);
     let mut folders: BTreeMap<Path<'_>, Uses<'_>> = BTreeMap::new();
@@ -85,7 +85,7 @@ impl<'a> Modules<'a> {
         Self { imports: all }
     }
 
-    /// Returns the module that has the item of this path, which stands in `from`.
+    /// Returns the module that contains the item of this path, which is used in `from`.
     fn resolve(&self, from: &[&'a str], path: &[&'a str], imports: usize) -> Path<'a> {
         let (mut at, mut rest) = (from.to_vec(), path);
         while let [name, after @ ..] = rest {
@@ -106,7 +106,7 @@ impl<'a> Modules<'a> {
         at
     }
 
-    /// Follows the import that adds a name to a module. Without one, it is an item of the module's own.
+    /// Follows the import that adds a name to a module. Without an import, the module contains the item.
     fn imported(&self, module: Path<'a>, name: &str, after: &[&'a str], imports: usize) -> Path<'a> {
         let import = self.imports.get(&module).and_then(|names| names.get(name));
         let Some(import) = import.filter(|_| imports < MAX_IMPORTS) else { return module };
@@ -115,7 +115,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// One finding for each use between two modules of a cycle.
+/// Returns a finding for each use between two modules of a cycle.
 fn cycles(uses: &Uses<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (from, used) in uses {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_of_modules_is_found_and_tests_may_close_one() {
+    fn module_cycle_is_found_outside_tests() {
         let found = places(&[
             ("runtime/a/src/lib.rs", "mod queue; mod state; mod worker;"),
             ("runtime/a/src/queue.rs", "use crate::{Key, state::{worker, State}};"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_that_name_each_other_end() {
+    fn resolution_of_mutual_imports_terminates() {
         let found = places(&[
             ("runtime/a/src/b.rs", "pub use crate::c::X;"),
             ("runtime/a/src/c.rs", "pub use crate::b::X;"),

@@ -1,14 +1,14 @@
-//! Rules about documents and about text anywhere.
+//! Rules about documents, and about the text of all files.
 
 use super::tree::{Finding, SourceFile, Tree};
 
-/// The document that may name what is gone.
+/// The document that can name deleted files.
 const HISTORY: &str = "CHANGELOG.md";
 
-/// Generated files, in which others wrote the text, and this file, which must name what it looks for.
+/// Generated files with foreign text, and this file, which contains the searched words.
 const UNREAD: &[&str] = &["Cargo.lock", "go.sum", "LICENSE", "cmd/xtask/src/tidy/prose.rs"];
 
-/// What one machine or network has and another has not.
+/// Words that refer to one machine or network.
 const OF_ONE_MACHINE: &[(&str, &str)] = &[
     ("/root/", "a path of one machine; take it from the environment or from a temporary folder"),
     ("/home/", "a path of one machine; take it from the environment or from a temporary folder"),
@@ -18,7 +18,7 @@ const OF_ONE_MACHINE: &[(&str, &str)] = &[
     ("index.crates.io", "a registry of one network; leave it to the machine's own configuration"),
 ];
 
-/// A map that names what is gone sends people astray.
+/// Rejects paths in documents that do not exist.
 pub(super) fn named_paths_exist(tree: &Tree) -> Vec<Finding> {
     let is_map = |path: &str| path.ends_with(".md") && (!path.contains('/') || path.starts_with("docs/"));
     let maps = tree.files().filter(|file| is_map(&file.path) && file.path != HISTORY);
@@ -38,7 +38,8 @@ fn named_paths(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// Whether a code span claims to be a path from the root: it begins with a folder that is there, or names a document.
+/// Returns whether a code span is a path from the root: it begins with an existing folder, or is the name of a
+/// document.
 fn is_path(tree: &Tree, span: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if !span.chars().all(legal) || span.contains("..") {
@@ -50,7 +51,7 @@ fn is_path(tree: &Tree, span: &str) -> bool {
     }
 }
 
-/// The lines outside fenced blocks, counted from 1.
+/// Returns the lines outside of fenced blocks, counted from 1.
 fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
@@ -66,7 +67,7 @@ fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Relative links lead to files, and their fragments to headings.
+/// Rejects relative links to missing files and headings.
 pub(super) fn links_resolve(tree: &Tree) -> Vec<Finding> {
     let documents = tree.files().filter(|file| file.path.ends_with(".md"));
     documents.flat_map(|file| dead_links(tree, file)).collect()
@@ -84,7 +85,7 @@ fn dead_links(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// Targets of `[text](target)`, code spans left out.
+/// Returns the targets of `[text](target)`, except in code spans.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let prose = line.split('`').step_by(2);
     prose.flat_map(|part| part.match_indices("](").map(move |(at, _)| &part[at + 2..])).filter_map(|rest| {
@@ -104,7 +105,7 @@ fn dead(tree: &Tree, file: &SourceFile, target: &str) -> Option<String> {
     missing.then(|| format!("`{path}` has no heading `#{id}`"))
 }
 
-/// A link target as a path from the root.
+/// Resolves a link target to a path from the root.
 fn joined(document: &str, target: &str) -> String {
     let mut parts: Vec<_> = document.split('/').collect();
     parts.pop();
@@ -120,14 +121,14 @@ fn joined(document: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// The fragment under which a heading is found.
+/// Returns the fragment of a heading.
 fn anchor(line: &str) -> Option<String> {
     let title = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?.trim().to_lowercase();
     let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     Some(kept.map(|c| if c == ' ' { '-' } else { c }).collect())
 }
 
-/// What works on one machine only.
+/// Rejects paths and registries of one machine or network.
 pub(super) fn no_machine_paths(tree: &Tree) -> Vec<Finding> {
     let read = |file: &&SourceFile| !UNREAD.iter().any(|name| file.path.ends_with(name));
     tree.files().filter(read).flat_map(machine_paths).collect()
@@ -143,7 +144,7 @@ fn machine_paths(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// Whether `word` occurs where a path or name begins, not in the middle of a longer one.
+/// Returns whether `word` occurs at the start of a path or name.
 fn stands_alone(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn path_that_is_gone_is_found_in_a_map() {
+    fn missing_path_in_document_is_found() {
         let map = "See `runtime/env/` and `runtime/gone.rs`, `STYLE.md`, `a/b`, `Env`, `cargo xtask ci`.\n\
                    ```\n`runtime/fenced`\n```\n";
         let files = [("ARCHITECTURE.md", map), ("CHANGELOG.md", map), ("runtime/env/src/lib.rs", "")];
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn link_to_nowhere_is_found() {
+    fn broken_link_is_found() {
         let page =
             "[a](../README.md) [b](gone.md) [c](https://x.y/z) [d](#here) [e](#there) `[f](no)`\n\n## Here\n";
         let files = [("docs/a.md", page), ("README.md", "# Top")];
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn path_of_one_machine_is_found() {
+    fn machine_specific_path_is_found() {
         let rule = no_machine_paths;
         assert_eq!(messages(rule, &[("a.sh", "cd /root/project\n")]).len(), 1);
         assert_eq!(messages(rule, &[("a.rs", "let p = \"/tmp/x\";\n")]).len(), 1);

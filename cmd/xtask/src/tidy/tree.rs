@@ -1,7 +1,7 @@
-//! The files of the workspace, read once, as the rules see them.
+//! The files of the workspace, read once.
 //!
-//! Guarantees: paths are relative to the root, use `/`, and come in one order; build output and git's own files are
-//! not in it. Files that are not UTF-8 are known by path and have no text.
+//! Guarantees: paths are relative to the root, use `/`, and are sorted. Build output and files of git are excluded.
+//! Files that are not UTF-8 have a path and no text.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::{fs, io};
 
 use super::mask::BlankedSource;
 
-/// Folders that hold no source of ours.
+/// Folders without source files of the workspace.
 const SKIPPED: &[&str] = &[".git", "target"];
 
-/// A workspace at one moment.
+/// Snapshot of a workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<SourceFile>,
@@ -22,17 +22,17 @@ pub(crate) struct Tree {
 /// One file.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
-    /// Relative to the root, with `/`.
+    /// Path relative to the root, with `/`.
     pub(crate) path: String,
-    /// As it is on disk; empty if it is not text.
+    /// Content of the file; empty if it is not UTF-8.
     pub(crate) text: String,
 }
 
-/// Something a rule objects to.
+/// Violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub(crate) path: String,
-    /// Counted from 1; 0 stands for the file as a whole.
+    /// Line, counted from 1; 0 for the whole file.
     pub(crate) line: usize,
     pub(crate) message: String,
 }
@@ -49,7 +49,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A workspace made of these paths and texts.
+    /// Returns a workspace with these paths and texts.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let mut tree = Self::default();
@@ -84,7 +84,7 @@ impl Tree {
         self.files.iter()
     }
 
-    /// Rust sources below any of these folders; an empty prefix is the whole workspace.
+    /// Returns the Rust sources below any of these folders; an empty prefix selects the whole workspace.
     pub(crate) fn rust<'a>(&'a self, prefixes: &'a [&str]) -> impl Iterator<Item = RustFile<'a>> {
         self.files
             .iter()
@@ -97,7 +97,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Whether a file or folder is at this path.
+    /// Returns whether a file or folder with this path exists.
     pub(crate) fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         self.folders.contains(path) || self.find(path).is_some()
@@ -110,7 +110,7 @@ impl SourceFile {
     }
 }
 
-/// A Rust source with its comments and literals blanked out.
+/// Rust source with its comments and literals blanked.
 #[derive(Debug)]
 pub(crate) struct RustFile<'a> {
     pub(crate) file: &'a SourceFile,
@@ -124,7 +124,7 @@ impl<'a> RustFile<'a> {
 }
 
 impl RustFile<'_> {
-    /// Every place where `needle` stands as whole words.
+    /// Returns the offsets of `needle` as whole words.
     pub(crate) fn occurrences<'a>(&'a self, needle: &'a str) -> impl Iterator<Item = usize> + 'a {
         let code = self.code.text();
         code.match_indices(needle).map(|(at, _)| at).filter(move |at| {

@@ -1,4 +1,4 @@
-//! Which IP a pod is listed under, whether it is listed at all, and which port is meant.
+//! IPs of pods, listed pods, and target ports.
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodIP};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -10,7 +10,7 @@ use crate::endpoints::addresses::{address, is_listed};
 use crate::endpoints::ports::find_port;
 use crate::shared::fixtures::{being_deleted, with_phase};
 
-/// The IP of a pod with one of each of `pod_families`, for a Service with a cluster IP and families.
+/// Returns the IP of a pod for a Service with this cluster IP and these families.
 fn ip(cluster_ip: &str, families: &[&str], pod: &Pod) -> Option<String> {
     let service = service_with(|spec| {
         spec.cluster_ip = Some(cluster_ip.into());
@@ -20,7 +20,7 @@ fn ip(cluster_ip: &str, families: &[&str], pod: &Pod) -> Option<String> {
 }
 
 #[test]
-fn first_family_of_the_service_picks_the_ip() {
+fn first_family_of_service_selects_the_ip() {
     let (first_v4, first_v6) = (Some("1.2.3.4".to_owned()), Some("2000::4".to_owned()));
     assert_eq!(ip("10.0.0.1", V4, &pod(0, true, V4)), first_v4);
     assert_eq!(ip("10.0.0.1", V4, &pod(0, true, V4_V6)), first_v4);
@@ -35,7 +35,7 @@ fn first_family_of_the_service_picks_the_ip() {
 }
 
 #[test]
-fn service_without_families_speaks_what_its_ip_is_or_what_the_pod_speaks() {
+fn family_defaults_to_cluster_ip_and_then_to_pod_ip() {
     let v6_pod = pod(0, true, V6);
     assert_eq!(ip("10.0.0.1", &[], &pod(0, true, V4)).as_deref(), Some("1.2.3.4"));
     assert_eq!(ip("fd00::1", &[], &v6_pod).as_deref(), Some("2000::4"));
@@ -45,7 +45,7 @@ fn service_without_families_speaks_what_its_ip_is_or_what_the_pod_speaks() {
 }
 
 #[test]
-fn irregular_ips_are_listed_in_their_canonical_form_and_broken_ones_not_at_all() {
+fn ips_are_canonicalized_and_invalid_ones_are_skipped() {
     let with_ip = |ip: &str| {
         let mut pod = pod(0, true, V4);
         pod.status.get_or_insert_default().pod_ips = Some(vec![PodIP { ip: ip.into() }]);
@@ -61,7 +61,7 @@ fn irregular_ips_are_listed_in_their_canonical_form_and_broken_ones_not_at_all()
 }
 
 #[test]
-fn address_says_where_the_pod_runs_and_which_pod_it_is() {
+fn address_contains_node_and_pod_reference() {
     assert_eq!(address(&service(), &pod(0, true, V4)), Some(pod_address(0)));
     let mut placed = pod(0, true, V4);
     placed.spec.get_or_insert_default().node_name = Some("node-1".into());
@@ -69,7 +69,7 @@ fn address_says_where_the_pod_runs_and_which_pod_it_is() {
 }
 
 #[test]
-fn hostname_is_listed_under_the_service_that_the_pod_names() {
+fn hostname_is_listed_only_in_subdomain_service() {
     let hostname = |namespace: &str, hostname: &str, subdomain: &str| {
         let mut pod = pod(0, true, V4);
         pod.metadata.namespace = Some(namespace.into());
@@ -84,7 +84,7 @@ fn hostname_is_listed_under_the_service_that_the_pod_names() {
 }
 
 #[test]
-fn pods_without_ip_or_future_are_not_listed() {
+fn terminated_pods_and_pods_without_ip_are_not_listed() {
     let check = |pod: &Pod, expected: bool, leaving_too: bool| {
         assert_eq!(is_listed(pod, leaving_too), expected, "{pod:?}");
     };
@@ -136,7 +136,7 @@ fn named_port_is_found_by_name_and_protocol_in_containers_then_sidecars() {
     assert_eq!(find_port(&pod, &named("dns", "SCTP")), None);
     assert_eq!(find_port(&pod, &named("http", "TCP")), Some(80), "containers come before sidecars");
     assert_eq!(find_port(&pod, &named("mesh", "TCP")), Some(15_000));
-    assert_eq!(find_port(&pod, &named("setup", "TCP")), None, "an init container that ends serves nothing");
+    assert_eq!(find_port(&pod, &named("setup", "TCP")), None, "an ordinary init container does not serve");
     assert_eq!(
         find_port(&pod, &service_port("TCP", IntOrString::Int(7))),
         Some(7),

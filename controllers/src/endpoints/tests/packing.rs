@@ -1,4 +1,4 @@
-//! Packed subsets: cases, and what holds for all of them.
+//! Packed subsets: cases, and general properties.
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, ObjectReference};
 use proptest::prelude::*;
@@ -18,13 +18,13 @@ fn check(
     assert_eq!(repack(&given), expected.into_iter().collect::<Vec<_>>(), "{given:?}");
 }
 
-/// What is packed already.
+/// Checks that a packed subset does not change.
 fn stays(packed: EndpointSubset) {
     check([packed.clone()], [packed]);
 }
 
 #[test]
-fn subsets_without_addresses_vanish_and_addresses_without_ports_stay() {
+fn empty_subsets_are_removed_and_portless_addresses_kept() {
     check([subset([], [], [])], []);
     check([subset([], [], [p(111)])], []);
     stays(subset([address("1.2.3.4")], [], []));
@@ -32,7 +32,7 @@ fn subsets_without_addresses_vanish_and_addresses_without_ports_stay() {
 }
 
 #[test]
-fn what_is_packed_stays_as_it_is() {
+fn packed_subsets_do_not_change() {
     let (a, b) = (address("1.2.3.4"), address("5.6.7.8"));
     stays(subset([a.clone()], [], [p(111)]));
     stays(subset([address("beef::1:2:3:4")], [], [p(111)]));
@@ -47,7 +47,7 @@ fn what_is_packed_stays_as_it_is() {
 }
 
 #[test]
-fn address_stands_once_per_port_and_not_ready_wins() {
+fn address_is_listed_once_per_port_and_not_ready_wins() {
     let a = address("1.2.3.4");
     let (ready, unready) = (subset([a.clone()], [], [p(111)]), subset([], [a.clone()], [p(111)]));
     check([subset([a.clone()], [a.clone()], [p(111)])], [unready.clone()]);
@@ -59,7 +59,7 @@ fn address_stands_once_per_port_and_not_ready_wins() {
 }
 
 #[test]
-fn of_an_address_listed_twice_the_first_is_kept() {
+fn first_of_two_equal_addresses_is_kept() {
     let named = |name: &str| EndpointAddress {
         target_ref: Some(ObjectReference { name: Some(name.into()), ..ObjectReference::default() }),
         ..address("1.2.3.4")
@@ -79,7 +79,7 @@ fn ports_with_the_same_addresses_share_a_subset() {
 }
 
 #[test]
-fn pods_that_share_an_ip_are_kept_apart_and_sorted_by_uid() {
+fn pods_with_the_same_ip_are_distinct_and_sorted_by_uid() {
     let (anonymous, one, two) =
         (address("1.2.3.4"), address_of("1.2.3.4", "uid-1"), address_of("1.2.3.4", "uid-2"));
     let single = |address: &EndpointAddress| subset([address.clone()], [], [p(111)]);
@@ -98,7 +98,7 @@ fn pods_that_share_an_ip_are_kept_apart_and_sorted_by_uid() {
 }
 
 #[test]
-fn addresses_of_one_port_come_together_and_different_ports_stay_apart() {
+fn addresses_are_grouped_by_port() {
     let single = |ip: &str, number| subset([address(ip)], [], [p(number)]);
     check(
         [single("1.2.3.4", 111), single("5.6.7.8", 111)],
@@ -123,7 +123,7 @@ fn addresses_of_one_port_come_together_and_different_ports_stay_apart() {
 }
 
 #[test]
-fn protocols_of_one_port_number_are_two_ports() {
+fn same_port_number_with_two_protocols_is_two_ports() {
     let a = address("1.2.3.4");
     check(
         [subset([a.clone()], [], [port(80, "UDP")]), subset([a.clone()], [], [port(80, "TCP")])],
@@ -157,12 +157,12 @@ fn only_the_version_of_a_pod_can_differ_between_equivalent_subsets() {
 
 // parity: create-or-update
 #[test]
-fn protocol_a_server_fills_in_is_no_difference() {
+fn defaulted_protocol_is_no_difference() {
     let a = address("1.2.3.4");
     assert!(equivalent(&[subset([a.clone()], [], [p(80)])], &[subset([a], [], [port(80, "TCP")])]));
 }
 
-/// Subsets from so few addresses and ports that most of them meet.
+/// Generates subsets from few addresses and ports, so that most of them overlap.
 pub(super) fn any_subsets(most: usize) -> impl Strategy<Value = Vec<EndpointSubset>> {
     let any_address = || {
         (0..4_u8, 0..3_u8).prop_map(|(ip, uid)| match uid {
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn packing_twice_is_packing_once(given in any_subsets(6)) {
+    fn packing_is_idempotent(given in any_subsets(6)) {
         let packed = repack(&given);
         prop_assert_eq!(repack(&packed), packed);
     }

@@ -1,4 +1,4 @@
-//! From a Service and its pods to the request that makes its Endpoints right, or to none.
+//! Planned requests for Endpoints, from a Service and its pods.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::endpoints::subsets::address_count;
 use crate::endpoints::truncate::MAX_ADDRESSES;
 use crate::shared::fixtures::{at, being_deleted, labels, with_phase};
 
-/// Endpoints `foo` as they came from the server, managed by this controller.
+/// Returns Endpoints `foo` as stored by the server, managed by this controller.
 fn stored(subsets: Vec<EndpointSubset>) -> Endpoints {
     let metadata = ObjectMeta {
         namespace: Some("default".into()),
@@ -41,12 +41,12 @@ fn annotated(mut endpoints: Endpoints, pairs: &[(&str, &str)]) -> Endpoints {
     endpoints
 }
 
-/// What is planned for a Service that has Endpoints already.
+/// Returns the planned update of existing Endpoints.
 fn planned(service: &Service, pods: &[Arc<Pod>], current: &Endpoints) -> Option<Endpoints> {
     match plan(service, pods, &[], Some(current), None) {
         Action::Nothing => None,
         Action::Update { desired, .. } => Some(*desired),
-        Action::Create(_) => panic!("there are Endpoints already"),
+        Action::Create(_) => panic!("the Endpoints exist"),
     }
 }
 
@@ -57,7 +57,7 @@ fn served(pods: &[usize], ready: bool) -> EndpointSubset {
 }
 
 #[test]
-fn services_that_select_nothing_are_left_to_others() {
+fn services_without_selector_are_ignored() {
     assert_eq!(selector(&service_with(|spec| spec.selector = None)), None);
     let external = |spec: &mut ServiceSpec| spec.type_ = Some("ExternalName".into());
     assert_eq!(selector(&service_with(external)), None);
@@ -66,7 +66,7 @@ fn services_that_select_nothing_are_left_to_others() {
 }
 
 #[test]
-fn endpoints_are_created_even_for_no_pods() {
+fn endpoints_are_created_without_pods() {
     let created = |pods: &[Arc<Pod>]| match plan(&service(), pods, &[], None, None) {
         Action::Create(endpoints) => *endpoints,
         other => panic!("{other:?}"),
@@ -85,7 +85,7 @@ fn endpoints_are_created_even_for_no_pods() {
 }
 
 #[test]
-fn what_is_right_is_not_written() {
+fn unchanged_endpoints_are_not_written() {
     let ready = pods(1, 0);
     assert_eq!(planned(&service(), &[], &stored(Vec::new())), None);
     assert_eq!(planned(&service(), &[], &Endpoints { subsets: None, ..stored(Vec::new()) }), None);
@@ -94,11 +94,11 @@ fn what_is_right_is_not_written() {
         stored(vec![served(&[0], true)]),
         &[(TRIGGER_TIME, "2018-01-01T00:00:00Z"), ("note", "kept")],
     );
-    assert_eq!(planned(&service(), &ready, &dated), None, "a date is no reason to write");
+    assert_eq!(planned(&service(), &ready, &dated), None, "a trigger time alone causes no write");
 }
 
 #[test]
-fn another_order_or_another_packing_is_not_written() {
+fn other_order_or_packing_is_not_written() {
     let all = pods(3, 0);
     let unsorted = stored(vec![served(&[2, 0, 1], true)]);
     assert_eq!(planned(&service(), &all, &unsorted), None);
@@ -107,7 +107,7 @@ fn another_order_or_another_packing_is_not_written() {
 }
 
 #[test]
-fn new_version_of_a_pod_is_not_written() {
+fn new_resource_version_of_pod_is_not_written() {
     let mut old = served(&[0], true);
     let target =
         old.addresses.as_mut().and_then(|addresses| addresses[0].target_ref.as_mut()).expect("a target");
@@ -116,7 +116,7 @@ fn new_version_of_a_pod_is_not_written() {
 }
 
 #[test]
-fn ready_pods_and_others_are_listed_apart() {
+fn ready_and_other_pods_are_listed_separately() {
     let stale = stored(vec![subset([address("6.7.8.9")], [], [port(1000, "TCP")])]);
     let written =
         |pods: &[Arc<Pod>]| planned(&service(), pods, &stale).and_then(|endpoints| endpoints.subsets);
@@ -175,7 +175,7 @@ fn only_a_headless_service_lists_pods_without_ports() {
     assert_eq!(without_ports("10.0.0.1"), []);
 }
 
-/// How many ready addresses and others a pod makes of itself.
+/// Checks the numbers of ready and other addresses of a pod.
 fn listed(pod: Pod, publish_unready: bool, expected: (usize, usize)) {
     let service = service_with(|spec| spec.publish_not_ready_addresses = Some(publish_unready));
     let context = format!("{pod:?} {publish_unready}");
@@ -186,7 +186,7 @@ fn listed(pod: Pod, publish_unready: bool, expected: (usize, usize)) {
 }
 
 #[test]
-fn phase_readiness_and_departure_decide_how_a_pod_is_listed() {
+fn phase_readiness_and_deletion_decide_the_list_of_a_pod() {
     for phase in ["Running", "Unknown", "Pending"] {
         let (ready, unready) = (with_phase(pod(0, true, V4), phase), with_phase(pod(0, false, V4), phase));
         listed(ready.clone(), false, (1, 0));
@@ -202,7 +202,7 @@ fn phase_readiness_and_departure_decide_how_a_pod_is_listed() {
 }
 
 #[test]
-fn labels_follow_the_service_and_the_two_set_here_are_compared_on_neither_side() {
+fn labels_match_service_except_own_labels() {
     let with_labels = |pairs: &[(&str, &str)], cluster_ip: &str| {
         let mut service = service_with(|spec| spec.cluster_ip = Some(cluster_ip.into()));
         service.metadata.labels = Some(labels(pairs));
@@ -232,14 +232,14 @@ fn labels_follow_the_service_and_the_two_set_here_are_compared_on_neither_side()
 }
 
 #[test]
-fn update_is_dated_by_its_trigger_and_keeps_what_others_wrote() {
+fn update_has_trigger_time_and_keeps_foreign_annotations() {
     let current = annotated(stored(Vec::new()), &[(TRIGGER_TIME, "2018-01-01T00:00:00Z"), ("note", "kept")]);
     let annotations = |trigger| match plan(&service(), &pods(1, 0), &[], Some(&current), trigger) {
         Action::Update { desired: endpoints, .. } => {
             assert_eq!(
                 endpoints.metadata.resource_version.as_deref(),
                 Some("1"),
-                "a lost race must not be won"
+                "the update must conflict with a concurrent write"
             );
             endpoints.metadata.annotations
         }
@@ -252,7 +252,7 @@ fn update_is_dated_by_its_trigger_and_keeps_what_others_wrote() {
     assert_eq!(annotations(None), Some(labels(&[("note", "kept")])));
 }
 
-/// Endpoints with an annotation or none, when so many pods are ready and so many not.
+/// Checks the annotation for this number of ready and other pods.
 fn at_capacity(
     annotation: Option<&str>,
     before: usize,
@@ -279,11 +279,11 @@ fn at_capacity(
     let (kept, kept_unready, truncated): (usize, usize, bool) = expected;
     assert_eq!((list(true), list(false)), (kept, kept_unready));
     assert_eq!(annotation.map(String::as_str), truncated.then_some(TRUNCATED));
-    assert_eq!(planned(&service(), &all, &settled), None, "what was written is right");
+    assert_eq!(planned(&service(), &all, &settled), None, "the written object needs no update");
 }
 
 #[test]
-fn endpoints_hold_no_more_than_the_limit_and_say_so() {
+fn endpoints_over_capacity_are_truncated_and_annotated() {
     const MAX: usize = MAX_ADDRESSES;
     at_capacity(None, 0, 0, 0, (0, 0, false));
     at_capacity(None, MAX - 1, MAX - 3, 4, (MAX - 3, 3, true));
@@ -300,7 +300,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_was_there_one_write_is_enough(
+    fn any_current_object_needs_at_most_one_write(
         before in super::packing::any_subsets(5),
         ready in 0..6_usize,
         unready in 0..4_usize,

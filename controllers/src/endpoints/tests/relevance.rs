@@ -1,4 +1,4 @@
-//! Which changes of pods reach which Services.
+//! Services that changes of pods affect.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{V4, V4_V6, pod, service};
 use crate::endpoints::relevance::{AffectedServices, among, concerned_by};
 use crate::shared::fixtures::{being_deleted, labels, with_labels};
 
-/// A Service that selects by labels, or none without a selector.
+/// Returns a Service with this selector.
 fn selecting(name: &str, selector: Option<&[(&str, &str)]>) -> Arc<Service> {
     let mut service = service();
     service.metadata.name = Some(name.into());
@@ -30,7 +30,7 @@ fn names(concerned: &AffectedServices<'_>) -> Vec<String> {
     among(concerned, &services).iter().map(|key| key.name().to_owned()).collect()
 }
 
-/// The Services concerned by an update from one pod to another, of one version even.
+/// Returns the Services that an update between two pods of the same version affects.
 fn concerned_when(cause: Cause, old: Pod, new: Pod) -> Vec<String> {
     names(&concerned_by(&Event::Updated { old: Arc::new(old), new: Arc::new(new), cause }))
 }
@@ -54,13 +54,13 @@ fn service_is_concerned_by_pods_it_selects() {
     assert_eq!(
         names(&AffectedServices::Selecting(None)),
         ["all"],
-        "an empty selector selects all, a missing one nothing"
+        "an empty selector selects all pods, a missing one none"
     );
     assert_eq!(names(&AffectedServices::Nobody), Vec::<String>::new());
 }
 
 #[test]
-fn update_that_no_endpoint_shows_concerns_nobody() {
+fn irrelevant_update_affects_no_service() {
     let mut annotated = colored("blue");
     annotated.metadata.annotations = Some(labels(&[("note", "new")]));
     assert!(concerned(colored("blue"), annotated).is_empty());
@@ -70,15 +70,15 @@ fn update_that_no_endpoint_shows_concerns_nobody() {
 }
 
 #[test]
-fn only_what_says_it_is_a_resync_concerns_nobody() {
+fn resync_affects_no_service() {
     let leaving = being_deleted(colored("blue"));
     assert!(concerned_when(Cause::Resync, leaving.clone(), leaving).is_empty());
-    // After the server went back in time an equal version may carry another state.
+    // After a restore of the server, an equal version can have another state.
     assert_eq!(concerned_when(Cause::Relist, colored("blue"), unready("blue")), ["all", "blue"]);
 }
 
 #[test]
-fn readiness_ips_and_leaving_concern_all_that_select_the_pod() {
+fn readiness_ips_and_deletion_affect_selecting_services() {
     assert_eq!(concerned(colored("blue"), unready("blue")), ["all", "blue"]);
     assert_eq!(concerned(colored("blue"), being_deleted(colored("blue"))), ["all", "blue"]);
     assert_eq!(concerned(being_deleted(colored("blue")), being_deleted(colored("blue"))), ["all", "blue"]);
@@ -90,7 +90,7 @@ fn readiness_ips_and_leaving_concern_all_that_select_the_pod() {
 }
 
 #[test]
-fn new_labels_alone_concern_those_that_gain_or_lose_the_pod() {
+fn label_change_affects_services_that_gain_or_lose_the_pod() {
     assert_eq!(concerned(colored("blue"), colored("red")), ["blue", "red"]);
     let square = with_labels(pod(0, true, V4), &[("color", "blue"), ("shape", "square")]);
     assert_eq!(concerned(colored("blue"), square), ["blue-square"]);
@@ -104,17 +104,17 @@ fn new_labels_alone_concern_those_that_gain_or_lose_the_pod() {
     assert_eq!(
         concerned(bare.clone(), with_labels(bare, &[])),
         Vec::<String>::new(),
-        "no labels are no labels"
+        "empty and missing labels are equal"
     );
 }
 
 #[test]
-fn new_labels_and_a_new_endpoint_concern_all_that_select_the_pod_before_or_after() {
+fn label_and_endpoint_change_affects_old_and_new_services() {
     assert_eq!(concerned(colored("blue"), unready("red")), ["all", "blue", "red"]);
 }
 
 #[test]
-fn every_service_is_named_once() {
+fn each_service_is_listed_once() {
     let services =
         [selecting("blue", Some(&[("color", "blue")])), selecting("blue", Some(&[("color", "blue")]))];
     let blue = labels(&[("color", "blue")]);

@@ -1,4 +1,4 @@
-//! Dates of changes, sync after sync.
+//! Trigger times of consecutive syncs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::service;
 use crate::endpoints::trigger_time::TriggerTimes;
 use crate::shared::fixtures::{at, bare_pod, ready_pod, running_pod};
 
-/// The syncs of one Service, by seconds.
+/// Syncs of one Service; times in seconds.
 #[derive(Default)]
 struct Syncs(TriggerTimes);
 
@@ -21,7 +21,7 @@ impl Syncs {
         self.0.carried_out(&key());
     }
 
-    /// A sync whose write fails.
+    /// Runs a sync whose write fails.
     fn fail(&mut self, service: &Service, pods: &[Pod], expected: Option<i64>) {
         let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
         assert_eq!(self.0.observe(&key(), service, &pods), expected.map(at));
@@ -43,14 +43,14 @@ fn pod(name: &str, seconds: i64) -> Pod {
 }
 
 #[test]
-fn first_sync_is_dated_by_the_creation_of_the_service_whatever_its_pods() {
+fn first_trigger_time_is_creation_of_service() {
     Syncs::default().sync(&created(2), &[], Some(2));
     Syncs::default().sync(&created(3), &[pod("a", 0), pod("b", 1), pod("c", 5)], Some(3));
     Syncs::default().sync(&service(), &[pod("a", 1)], None);
 }
 
 #[test]
-fn later_syncs_are_dated_by_the_earliest_change_since() {
+fn later_trigger_time_is_earliest_change() {
     let mut added = Syncs::default();
     added.sync(&created(0), &[], Some(0));
     added.sync(&created(0), &[pod("a", 2), pod("b", 1)], Some(1));
@@ -61,7 +61,7 @@ fn later_syncs_are_dated_by_the_earliest_change_since() {
 }
 
 #[test]
-fn sync_without_change_has_no_date() {
+fn sync_without_change_has_no_trigger_time() {
     let mut syncs = Syncs::default();
     syncs.sync(&created(0), &[pod("a", 1), pod("b", 2)], Some(0));
     syncs.sync(&created(0), &[pod("a", 1), pod("b", 2)], None);
@@ -73,7 +73,7 @@ fn sync_without_change_has_no_date() {
 }
 
 #[test]
-fn date_is_due_until_it_is_written() {
+fn trigger_time_is_kept_until_written() {
     let mut syncs = Syncs::default();
     syncs.fail(&created(1), &[pod("a", 2)], Some(1));
     syncs.fail(&created(1), &[pod("a", 2)], Some(1));
@@ -84,7 +84,7 @@ fn date_is_due_until_it_is_written() {
 }
 
 #[test]
-fn service_created_anew_starts_afresh() {
+fn recreated_service_has_no_earlier_trigger_time() {
     let mut syncs = Syncs::default();
     syncs.sync(&created(0), &[pod("a", 1)], Some(0));
     syncs.0.forget(&key());
@@ -93,7 +93,7 @@ fn service_created_anew_starts_afresh() {
 }
 
 #[test]
-fn becoming_unready_is_a_change_too_and_a_pod_without_date_is_none() {
+fn unready_transition_counts_and_missing_time_does_not() {
     let mut syncs = Syncs::default();
     syncs.sync(&created(0), &[pod("a", 1)], Some(0));
     syncs.sync(&created(0), &[running_pod("a", "False", Some(at(7)))], Some(7));

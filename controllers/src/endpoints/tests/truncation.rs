@@ -1,4 +1,4 @@
-//! Cutting down to the limit: cases, and the bounds that always hold.
+//! Truncation to the limit: cases and properties.
 
 use k8s_openapi::api::core::v1::EndpointSubset;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::{address, port, subset};
 use crate::endpoints::subsets::address_count;
 use crate::endpoints::truncate::{MAX_ADDRESSES, truncate};
 
-/// Subsets with so many ready addresses and others.
+/// Returns subsets with these numbers of ready and other addresses.
 fn sized(sizes: &[(usize, usize)]) -> Vec<EndpointSubset> {
     let some = |count: usize| (0..count).map(|number| address(&number.to_string())).collect::<Vec<_>>();
     let numbered = sizes.iter().zip(1..);
@@ -28,7 +28,7 @@ fn check(given: &[(usize, usize)], expected: &[(usize, usize)]) {
 }
 
 #[test]
-fn up_to_the_limit_nothing_is_cut() {
+fn addresses_within_the_limit_are_not_truncated() {
     check(&[], &[]);
     check(
         &[(50, 50), (100, 100), (100, 100), (100, 100), (100, 100)],
@@ -38,7 +38,7 @@ fn up_to_the_limit_nothing_is_cut() {
 }
 
 #[test]
-fn ready_addresses_are_kept_before_others_and_each_subset_keeps_its_share() {
+fn ready_addresses_have_precedence_and_subsets_keep_shares() {
     check(
         &[(90, 101), (110, 200), (50, 200), (10, 201), (20, 298)],
         &[(90, 73), (110, 144), (50, 144), (10, 145), (20, 214)],
@@ -50,7 +50,7 @@ fn ready_addresses_are_kept_before_others_and_each_subset_keeps_its_share() {
 }
 
 #[test]
-fn subset_that_loses_all_its_addresses_goes_too() {
+fn subset_without_remaining_addresses_is_removed() {
     check(&[(1500, 0), (0, 10)], &[(1000, 0)]);
     check(&[(1000, 0), (0, 10)], &[(1000, 0)]);
 }
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn limit_holds_and_is_used_up(given in proptest::collection::vec((0..700_usize, 0..700_usize), 0..6)) {
+    fn limit_is_reached_but_not_exceeded(given in proptest::collection::vec((0..700_usize, 0..700_usize), 0..6)) {
         let total: usize = given.iter().map(|(ready, unready)| ready + unready).sum();
         let ready: usize = given.iter().map(|(ready, _)| ready).sum();
         let (cut, truncated) = truncate(sized(&given));
@@ -67,6 +67,6 @@ proptest! {
         prop_assert_eq!(truncated, total > MAX_ADDRESSES);
         prop_assert_eq!(address_count(&cut), total.min(MAX_ADDRESSES));
         prop_assert_eq!(kept_ready, ready.min(MAX_ADDRESSES));
-        prop_assert!(truncate(cut).1.eq(&false), "what was cut fits");
+        prop_assert!(truncate(cut).1.eq(&false), "the truncated subsets fit");
     }
 }

@@ -1,4 +1,4 @@
-//! Which addresses stay because their pods cannot be decoded.
+//! Addresses that are kept because their pods are undecodable.
 
 use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,7 +20,7 @@ fn unreadable(namespace: &str, name: &str, uid: Option<&str>) -> UndecodableObje
     }
 }
 
-/// Endpoints of a ready pod 0, a pod 1 that is not, and an address of no pod.
+/// Returns Endpoints with a ready pod 0, a pod 1 that is not ready, and an address without a pod.
 fn current() -> Endpoints {
     let metadata = ObjectMeta { namespace: Some("default".into()), ..ObjectMeta::default() };
     let written = subset([pod_address(0), address("9.9.9.9")], [pod_address(1)], [port(8080, "TCP")]);
@@ -32,7 +32,7 @@ fn keeps(pods: &[UndecodableObject], expected: &[EndpointSubset]) {
 }
 
 #[test]
-fn only_addresses_of_pods_that_cannot_be_decoded_stay_as_they_were_written() {
+fn only_addresses_of_undecodable_pods_are_kept() {
     let ready = subset([pod_address(0)], [], [port(8080, "TCP")]);
     let unready = subset([], [pod_address(1)], [port(8080, "TCP")]);
     keeps(&[], &[]);
@@ -45,10 +45,10 @@ fn only_addresses_of_pods_that_cannot_be_decoded_stay_as_they_were_written() {
 }
 
 #[test]
-fn what_stays_is_packed_with_what_is_known() {
+fn kept_addresses_are_packed_with_desired_ones() {
     let stays = subset([pod_address(1)], [], [port(8080, "TCP")]);
     let Action::Create(planned) = plan(&service(), &pods(1, 0), &[stays], None, None) else {
-        panic!("there are none yet")
+        panic!("the Endpoints do not exist")
     };
     assert_eq!(
         planned.subsets,

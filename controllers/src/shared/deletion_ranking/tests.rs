@@ -1,4 +1,4 @@
-//! The order of victims: single rules as a table, the whole as properties.
+//! The order of deletion: single rules as a table, and the whole as properties.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -66,11 +66,12 @@ fn ready_since(name: &str, ready: i64, created_at: i64) -> Pod {
     restarted(created(ready_pod(name, at(ready)), at(created_at)), 0, 0)
 }
 
-/// The first of two pods goes first, however they are listed; `crowd` is how many related pods share their nodes.
+/// Checks that the first of two pods is deleted first, in any order of the list; `crowd` is the number of related pods
+/// on their nodes.
 fn goes_first(lesser: (&Pod, usize), greater: (&Pod, usize)) {
     let place = |(pod, crowd): (&Pod, usize), node: &str, id: &str| {
         let mut pod = pod.clone();
-        // The UID would prefer the other one: it must not be what decides.
+        // The UID would prefer the other pod, so it must not decide.
         pod.metadata.uid = Some(id.into());
         if !pods::node(&pod).is_empty() {
             pod.spec.get_or_insert_default().node_name = Some(node.into());
@@ -89,7 +90,7 @@ fn goes_first(lesser: (&Pod, usize), greater: (&Pod, usize)) {
 }
 
 #[test]
-fn each_rule_decides_when_those_before_it_do_not() {
+fn each_rule_decides_if_earlier_rules_tie() {
     let unscheduled = with_phase(bare_pod("unscheduled"), "Pending");
     let pending = running_pod("pending", "False", None);
     let pending = with_phase(pending, "Pending");
@@ -121,16 +122,16 @@ fn each_rule_decides_when_those_before_it_do_not() {
 }
 
 #[test]
-fn costs_that_are_ignored_decide_nothing() {
+fn ignored_deletion_costs_have_no_effect() {
     let pod = |name: &str, price: &str| Arc::new(cost(ready_since(name, 0, 0), price));
     let listed = [pod("dear", "100"), pod("expensive", "10")];
     let chosen = |costs| super::choose(&listed, &[], 1, costs, at(0));
     assert_eq!(names(&chosen(DeletionCostMode::Honoured)), ["expensive"]);
-    assert_eq!(names(&chosen(DeletionCostMode::Ignored)), ["dear"], "what is left is the UID");
+    assert_eq!(names(&chosen(DeletionCostMode::Ignored)), ["dear"], "the UID decides");
 }
 
 #[test]
-fn times_within_one_power_of_two_are_told_apart_by_uid_alone() {
+fn times_within_one_power_of_two_are_ordered_by_uid() {
     let pairs = [
         (ready_since("a", -8 * HOUR, -MONTH), ready_since("b", -5 * HOUR, -MONTH)),
         (
@@ -145,7 +146,7 @@ fn times_within_one_power_of_two_are_told_apart_by_uid_alone() {
 }
 
 #[test]
-fn only_a_canonical_integer_of_32_bits_is_a_deletion_cost() {
+fn deletion_cost_must_be_canonical_32_bit_integer() {
     let reads = |text: &str| deletion_cost(&cost(bare_pod("pod"), text));
     assert_eq!(reads("10"), 10);
     assert_eq!(reads("-10"), -10);
@@ -157,7 +158,7 @@ fn only_a_canonical_integer_of_32_bits_is_a_deletion_cost() {
     assert_eq!(deletion_cost(&bare_pod("pod")), 0);
 }
 
-/// Chooses `count` of the listed pods; without a list of related pods they are their own.
+/// Chooses `count` of the listed pods. The default for the related pods is the listed pods.
 fn chosen(listed: &[&Arc<Pod>], related: Option<&[&Arc<Pod>]>, count: usize, expected: &[&str]) {
     let collect = |pods: &[&Arc<Pod>]| pods.iter().map(|pod| Arc::clone(pod)).collect::<Vec<_>>();
     let listed = collect(listed);
@@ -166,7 +167,7 @@ fn chosen(listed: &[&Arc<Pod>], related: Option<&[&Arc<Pod>]>, count: usize, exp
 }
 
 #[test]
-fn pods_that_serve_least_are_chosen_and_all_of_them_without_sorting() {
+fn least_useful_pods_are_chosen_first() {
     let unscheduled = Arc::new(with_phase(bare_pod("unscheduled"), "Pending"));
     let pending = on(with_phase(bare_pod("pending"), "Pending"), "fake");
     let unready = on(running_pod("unready", "False", None), "fake");
@@ -196,7 +197,7 @@ fn pods_that_serve_least_are_chosen_and_all_of_them_without_sorting() {
 }
 
 #[test]
-fn ended_pods_crowd_no_node() {
+fn completed_pods_do_not_count_for_crowding() {
     let ready_1 = on(running_pod("ready-1", "True", None), "fake-1");
     let ready_2 = on(running_pod("ready-2", "True", None), "fake-2");
     let ended = on(with_phase(bare_pod("ended"), "Succeeded"), "fake-2");
@@ -211,10 +212,10 @@ fn ages_are_reported_as_whole_multiples_of_the_youngest_ready_pod() {
     let all = [Arc::clone(&old), Arc::clone(&young), Arc::clone(&unready)];
     assert_eq!(age_ratios(&all, &all, at(0)), [2.0, 1.0]);
     assert_eq!(age_ratios(&all, &[unready], at(0)), Vec::<f64>::new());
-    assert_eq!(age_ratios(&all, &[old], at(-4)), Vec::<f64>::new(), "the youngest has no age yet");
+    assert_eq!(age_ratios(&all, &[old], at(-4)), Vec::<f64>::new(), "the youngest pod has age zero");
 }
 
-/// The rules as other controllers compare two pods, one after the other; not a consistent order by itself.
+/// Compares two pods by the rules, as other controllers do; not a consistent order.
 fn rules_prefer(a: &Pod, b: &Pod, now: Timestamp) -> bool {
     let phase = |pod: &Pod| match pods::phase(pod) {
         pods::PodPhase::Unknown => 1,
@@ -250,7 +251,7 @@ fn younger(a: &Pod, b: &Pod, time_a: Option<Timestamp>, time_b: Option<Timestamp
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
-        reason = "the original's own arithmetic"
+        reason = "same arithmetic as upstream"
     )]
     let rank = |time: Timestamp| match now.duration_since(time).as_nanos() {
         passed if passed > 0 => (passed as f64).log2() as i64,
@@ -262,7 +263,7 @@ fn younger(a: &Pod, b: &Pod, time_a: Option<Timestamp>, time_b: Option<Timestamp
     }
 }
 
-/// Pods from small ranges, so that every rule meets many ties.
+/// Generates pods from small ranges, so that each rule has many ties.
 fn any_pod() -> impl Strategy<Value = Pod> {
     let ages =
         || proptest::option::weighted(0.9, prop_oneof![Just(-5_i64), Just(0), 1_i64..12, 3600_i64..3700]);
@@ -282,7 +283,7 @@ fn any_pod() -> impl Strategy<Value = Pod> {
     )
 }
 
-/// Pods with distinct names and UIDs, in no particular order of either.
+/// Generates pods with distinct names and UIDs, in random order.
 fn any_pods(most: usize) -> impl Strategy<Value = Vec<Arc<Pod>>> {
     proptest::collection::vec(any_pod(), 0..=most).prop_map(|pods| {
         let name = |(place, mut pod): (usize, Pod)| {
@@ -294,7 +295,7 @@ fn any_pods(most: usize) -> impl Strategy<Value = Vec<Arc<Pod>>> {
     })
 }
 
-/// Which pods come before which under the rules, directly or by way of others.
+/// Returns which pods precede which under the rules, directly or transitively.
 fn reachable(pods: &[Arc<Pod>], now: Timestamp) -> Vec<Vec<bool>> {
     let mut reach: Vec<Vec<bool>> =
         pods.iter().map(|a| pods.iter().map(|b| rules_prefer(a, b, now)).collect()).collect();
@@ -312,7 +313,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn two_pods_are_ordered_as_the_rules_say(pods in any_pods(2), offset in 0..3_i64) {
+    fn order_of_two_pods_matches_rules(pods in any_pods(2), offset in 0..3_i64) {
         let now = at(offset) + SignedDuration::from_nanos(7);
         let result = ordered(&pods, &[], now);
         if let [first, second] = result.as_slice() {
@@ -321,20 +322,20 @@ proptest! {
     }
 
     #[test]
-    fn rules_are_only_overruled_where_they_run_in_a_circle(pods in any_pods(9)) {
+    fn order_contradicts_rules_only_within_cycles(pods in any_pods(9)) {
         let now = at(0) + SignedDuration::from_nanos(7);
         let result = ordered(&pods, &[], now);
         let reach = reachable(&result, now);
         for late in 0..result.len() {
             for early in 0..late {
                 let overruled = rules_prefer(&result[late], &result[early], now);
-                prop_assert!(!overruled || reach[early][late], "no circle explains this order");
+                prop_assert!(!overruled || reach[early][late], "no cycle explains this order");
             }
         }
     }
 
     #[test]
-    fn order_does_not_depend_on_how_pods_are_listed(pods in any_pods(9), turn in 0..9_usize) {
+    fn order_does_not_depend_on_order_of_list(pods in any_pods(9), turn in 0..9_usize) {
         let now = at(0) + SignedDuration::from_nanos(7);
         let expected = ordered(&pods, &pods, now);
         let mut listed = pods;
@@ -346,7 +347,7 @@ proptest! {
     }
 
     #[test]
-    fn choosing_more_never_spares_a_pod_chosen_before(pods in any_pods(9)) {
+    fn larger_count_contains_victims_of_smaller_count(pods in any_pods(9)) {
         let now = at(0);
         for count in 1..pods.len() {
             let (fewer, more) = (choose(&pods, &pods, count - 1, now), choose(&pods, &pods, count, now));

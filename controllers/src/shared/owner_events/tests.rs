@@ -1,4 +1,4 @@
-//! Whom a change of a pod wakes.
+//! Owners that events of pods requeue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::shared::fixtures::{
 use crate::shared::pods;
 use crate::shared::replicated::ReplicaOwner;
 
-/// ReplicaSets `web`, which asks for `app: web` and is patient, and `db`, which asks for `app: db` and is not.
+/// ReplicaSets `web`, which selects `app: web` and has a minimum ready time, and `db`, which selects `app: db` and has
+/// none.
 struct Two;
 
 fn owner(name: &str) -> Arc<ReplicaSet> {
@@ -41,10 +42,10 @@ impl Owners<ReplicaSet> for Two {
     }
 
     fn by_selector(&self, pod: &Pod) -> Vec<Arc<ReplicaSet>> {
-        let wants = |owner: &Arc<ReplicaSet>| {
+        let selects = |owner: &Arc<ReplicaSet>| {
             owner.selector().is_ok_and(|it| it.matches_optional(pod.metadata.labels.as_ref()))
         };
-        [owner("web"), owner("db")].into_iter().filter(wants).collect()
+        [owner("web"), owner("db")].into_iter().filter(selects).collect()
     }
 }
 
@@ -73,14 +74,14 @@ fn deleted(pod: Pod) -> Event<Arc<Pod>> {
     Event::Deleted { last: Arc::new(pod), observed: DeletionEvidence::Seen, cause: Cause::Watch }
 }
 
-/// Expects exactly these owners to be woken, at once.
+/// Checks that exactly these owners are requeued immediately.
 fn wakes(event: &Event<Arc<Pod>>, expected: &[&str]) {
     let woken: BTreeSet<_> = pod_changed(event, &Two).into_iter().collect();
     assert_eq!(woken, expected.iter().map(|name| OwnerRequeue::Now(key(name))).collect(), "{event:?}");
 }
 
 #[test]
-fn pod_with_an_owner_wakes_that_owner_whatever_its_labels() {
+fn owned_pod_requeues_its_owner_regardless_of_labels() {
     wakes(&added(of(app(bare_pod("pod"), "db"), "web")), &["web"]);
     wakes(&deleted(of(bare_pod("pod"), "web")), &["web"]);
     wakes(&updated(of(app(bare_pod("pod"), "web"), "web"), of(app(bare_pod("pod"), "db"), "web")), &["web"]);
@@ -88,7 +89,7 @@ fn pod_with_an_owner_wakes_that_owner_whatever_its_labels() {
 }
 
 #[test]
-fn orphan_wakes_those_that_want_it_when_it_comes_or_changes_what_they_want() {
+fn orphan_requeues_selecting_owners_on_relevant_changes() {
     let (web, db) = (app(bare_pod("pod"), "web"), app(bare_pod("pod"), "db"));
     wakes(&added(web.clone()), &["web"]);
     wakes(&added(bare_pod("pod")), &[]);
@@ -98,14 +99,14 @@ fn orphan_wakes_those_that_want_it_when_it_comes_or_changes_what_they_want() {
 }
 
 #[test]
-fn pod_that_changes_hands_wakes_both_sides() {
+fn changed_controller_reference_requeues_both_owners() {
     wakes(&updated(of(app(bare_pod("pod"), "db"), "web"), app(bare_pod("pod"), "db")), &["web", "db"]);
     wakes(&updated(of(bare_pod("pod"), "web"), of(bare_pod("pod"), "db")), &["web", "db"]);
     wakes(&updated(app(bare_pod("pod"), "db"), of(app(bare_pod("pod"), "db"), "web")), &["web"]);
 }
 
 #[test]
-fn pod_on_its_way_out_that_has_changed_hands_wakes_both_sides() {
+fn changed_owner_of_terminating_pod_requeues_both() {
     let leaving = |owner: &str| being_deleted(of(bare_pod("pod"), owner));
     wakes(&updated(of(bare_pod("pod"), "web"), leaving("db")), &["web", "db"]);
     wakes(&updated(leaving("web"), being_deleted(bare_pod("pod"))), &["web"]);
@@ -113,18 +114,18 @@ fn pod_on_its_way_out_that_has_changed_hands_wakes_both_sides() {
 }
 
 #[test]
-fn only_what_says_it_is_a_resync_wakes_nobody() {
+fn resync_requeues_no_owner() {
     let again = |cause| {
         let pod = Arc::new(of(bare_pod("pod"), "web"));
         Event::Updated { old: Arc::clone(&pod), new: pod, cause }
     };
     wakes(&again(Cause::Resync), &[]);
-    // After the server went back in time an equal version may carry another state.
+    // After a restore of the server, an equal version can have another state.
     wakes(&again(Cause::Relist), &["web"]);
 }
 
 #[test]
-fn pod_that_becomes_ready_wakes_its_owner_again_when_it_will_be_available() {
+fn ready_pod_requeues_owner_when_it_becomes_available() {
     let after = |owner: &str, old: Pod, new: Pod| {
         let woken = pod_changed(&updated(of(old, owner), of(new, owner)), &Two);
         woken.into_iter().filter(|wake| matches!(wake, OwnerRequeue::After(..))).collect::<Vec<_>>()

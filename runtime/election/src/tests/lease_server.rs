@@ -1,6 +1,6 @@
-//! A server of one Lease, with wires that delay, lose and refuse.
+//! Server with one Lease, and links that delay, lose and reject requests.
 //!
-//! A request that was sent belongs to the wire: it takes effect although its sender stopped waiting.
+//! A request that was sent is independent of its sender: it takes effect even if the sender stops waiting.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -19,22 +19,22 @@ use windlass_env::Env;
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Fate {
-    /// Served at once.
+    /// Served immediately.
     Prompt,
-    /// Takes effect after `request`, is answered `response` later.
+    /// Takes effect after `request`; the response follows `response` later.
     Delayed { request: Duration, response: Duration },
-    /// Never arrives, never answered.
+    /// Never arrives; no response.
     Lost,
-    /// Answered with an error, without effect.
+    /// Fails with an error, without effect.
     Refused(u16),
-    /// A watch that ends as soon as it began.
+    /// A watch that ends immediately.
     Cut,
 }
 
-/// A request, as far as wires care.
+/// Attributes of a request that links use.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) method: Method,
@@ -68,7 +68,7 @@ impl LeaseServer {
         Self { world: world.clone(), state: Arc::default() }
     }
 
-    /// A client whose every request meets the fate chosen for it.
+    /// Returns a client whose requests have the outcome that `fate` chooses.
     pub(super) fn client(&self, fate: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> kube::Client {
         let (server, fate) = (self.clone(), Arc::new(fate));
         let service = service_fn(move |request: Request<Body>| {
@@ -82,7 +82,7 @@ impl LeaseServer {
         kube::Client::new(service, "default")
     }
 
-    /// A client that is shown nothing by any watch, and whose candidate is always as it should be.
+    /// Returns a client whose watches deliver no events, and whose candidate is always up to date.
     pub(super) fn deaf_client(&self) -> kube::Client {
         let (server, world) = (self.clone(), self.world.clone());
         let service = service_fn(move |request: Request<Body>| {
@@ -91,7 +91,7 @@ impl LeaseServer {
                 let call = Call::read(request).await?;
                 if call.path.contains("leasecandidates") {
                     world.sleep(Duration::from_secs(1)).await;
-                    return Ok(refusal(503, "Unavailable", "no candidates here"));
+                    return Ok(refusal(503, "Unavailable", "candidates are not served"));
                 }
                 if call.watch {
                     let frames = stream::pending::<Result<Frame<Bytes>, BoxError>>();
@@ -119,41 +119,41 @@ impl LeaseServer {
             .unwrap_or_default()
     }
 
-    /// Changes the Lease behind everybody's back.
+    /// Changes the Lease like another client.
     pub(super) fn edit(&self, change: impl FnOnce(&mut Value)) {
         let mut state = self.lock();
-        let mut lease = state.lease.clone().expect("there is a lease");
+        let mut lease = state.lease.clone().expect("the lease exists");
         change(&mut lease);
         state.store("MODIFIED", lease);
     }
 
     pub(super) fn delete(&self) {
         let mut state = self.lock();
-        let lease = state.lease.take().expect("there is a lease");
+        let lease = state.lease.take().expect("the lease exists");
         state.publish("DELETED", lease);
     }
 
-    /// Writes that repeated what was stored, and so gave no new version.
+    /// Returns the number of writes without a change, which return no new version.
     pub(super) fn unchanged(&self) -> usize {
         self.lock().unchanged
     }
 
-    /// Writes that took effect.
+    /// Returns the number of writes that took effect.
     pub(super) fn writes(&self) -> usize {
         self.lock().writes
     }
 
-    /// Watches begun.
+    /// Returns the number of watches.
     pub(super) fn watches(&self) -> usize {
         self.lock().watches
     }
 
-    /// Lets somebody else touch the Lease just before each of the next `count` replacements.
+    /// Changes the Lease just before each of the next `count` updates.
     pub(super) fn interfere(&self, count: usize) {
         self.lock().conflicts_to_come = count;
     }
 
-    /// Answers writes as if they had been made, and makes none.
+    /// Responds to writes with success, without effect.
     pub(super) fn freeze(&self) {
         self.lock().frozen = true;
     }
@@ -176,7 +176,7 @@ impl LeaseServer {
             world.sleep(request).await;
             let outcome = server.serve(&call);
             world.sleep(response).await;
-            // Whoever asked may have stopped waiting.
+            // The sender might have stopped waiting.
             drop(answer.send(outcome));
         });
         Ok(answered.await?)
@@ -189,7 +189,7 @@ impl LeaseServer {
             (&Method::GET, false) => state.get(),
             (&Method::POST, _) => state.create(&call.body),
             (&Method::PUT, _) => state.replace(&call.body),
-            (method, _) => panic!("no elector sends {method} {}", call.path),
+            (method, _) => panic!("unexpected request: {method} {}", call.path),
         }
     }
 }
@@ -221,20 +221,20 @@ impl State {
     fn get(&self) -> Answer {
         match &self.lease {
             Some(lease) => object(lease),
-            None => refusal(404, "NotFound", "no such lease"),
+            None => refusal(404, "NotFound", "lease not found"),
         }
     }
 
     fn create(&mut self, body: &Bytes) -> Answer {
         if self.lease.is_some() {
-            return refusal(409, "AlreadyExists", "it exists");
+            return refusal(409, "AlreadyExists", "the lease exists");
         }
         let lease = self.store("ADDED", parse(body));
         object(&lease)
     }
 
     fn replace(&mut self, body: &Bytes) -> Answer {
-        let Some(current) = self.lease.clone() else { return refusal(404, "NotFound", "no such lease") };
+        let Some(current) = self.lease.clone() else { return refusal(404, "NotFound", "lease not found") };
         if self.frozen {
             return object(&current);
         }
@@ -244,10 +244,10 @@ impl State {
             let mut touched = current.clone();
             touched["metadata"]["labels"]["touched"] = json!(self.version.to_string());
             self.store("MODIFIED", touched);
-            return refusal(409, "Conflict", "somebody touched it");
+            return refusal(409, "Conflict", "another client changed it");
         }
         if wanted["metadata"]["resourceVersion"] != current["metadata"]["resourceVersion"] {
-            return refusal(409, "Conflict", "not the version it has");
+            return refusal(409, "Conflict", "the version differs");
         }
         if wanted["spec"] == current["spec"] {
             self.unchanged += 1;

@@ -32,7 +32,7 @@ fn elector(env: &Env, server: &ApiServer, shards: u16, metrics: &Metrics) -> Sha
     ShardElector::new(env.clone(), config(env.instance(), shards), client, raw, metrics).expect("valid")
 }
 
-/// A process whose work on a shard ends as soon as it is told to.
+/// A process that stops its work on a shard immediately when requested.
 struct Process {
     env: Env,
     metrics: Metrics,
@@ -94,7 +94,7 @@ async fn processes_share_shards_and_leave_no_lease_behind() {
     first.stop.set(true);
     let events = first.task.await.expect("it ends");
     world.sleep(Duration::from_millis(100)).await;
-    assert_eq!(second.held(), 4, "at once");
+    assert_eq!(second.held(), 4, "immediately");
     assert_eq!(events.iter().filter(|event| matches!(event, ShardEvent::HandoffRequested { .. })).count(), 2);
     let text = second.metrics.encode();
     for line in [
@@ -115,11 +115,11 @@ async fn processes_share_shards_and_leave_no_lease_behind() {
     world.sleep(seconds(30)).await;
     second.stop.set(true);
     let events = second.task.await.expect("it ends");
-    let told = events.iter().filter(|event| match event {
+    let reports = events.iter().filter(|event| match event {
         ShardEvent::Acquired { predecessor, .. } => predecessor.written() == Some(&written()),
         ShardEvent::HandoffRequested { .. } | ShardEvent::Lost { .. } | ShardEvent::Released { .. } => false,
     });
-    assert_eq!(told.count(), 4, "every shard came with what was written before");
+    assert_eq!(reports.count(), 4, "each shard has a report of the previous holder");
     let leases: Api<Lease> = Api::namespaced(kube::Client::new(server, "default"), "kube-system");
     let labelled = ListParams::default().labels(&format!("{SHARDS_LABEL}=windlass"));
     let left = leases.list(&labelled).await.expect("listed").items;
@@ -129,7 +129,7 @@ async fn processes_share_shards_and_leave_no_lease_behind() {
         name != "windlass-shards" && spec.holder_identity.as_deref() != Some("")
     });
     assert_eq!(held.count(), 0);
-    assert_eq!(left.len(), 6, "the plan, four shards, and the membership that nobody is left to sweep away");
+    assert_eq!(left.len(), 6, "the plan, four shards, and one expired membership");
     second.env.kill();
     first.env.kill();
 }
@@ -144,7 +144,7 @@ async fn each_term_has_its_own_fence_that_release_closes() {
     };
     assert!(shard == ShardId(0) && ranges == HashRanges::whole());
     assert_eq!(elector.health()(), Ok(()));
-    // Dropped again and again, at any await, it continues.
+    // A call that is dropped repeatedly, at any await, continues.
     for _ in 0..400 {
         assert!(world.timeout(Duration::from_millis(97), elector.next()).await.is_err());
     }
@@ -154,10 +154,10 @@ async fn each_term_has_its_own_fence_that_release_closes() {
     elector.release(shard, None).await.expect("released");
     assert!(matches!(fence.state(), FenceState::Closed));
     let ShardEvent::Acquired { fence: second, .. } = elector.next().await else { panic!("it is free") };
-    assert!(matches!(fence.state(), FenceState::Closed), "what belongs to the first term stays closed");
+    assert!(matches!(fence.state(), FenceState::Closed), "the fence of the first term stays closed");
     assert!(matches!(second.state(), FenceState::Until(_)));
 
-    // Nobody drives it any more: the fence closes by itself, and the check says what is wrong.
+    // The elector is not polled any more: the fence closes at its deadline, and the check reports the error.
     world.sleep(seconds(10)).await;
     assert!(matches!(second.state(), FenceState::Closed));
     world.sleep(seconds(26)).await;

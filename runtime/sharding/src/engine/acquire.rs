@@ -20,8 +20,8 @@ enum UnheldAction {
 }
 
 impl Engine {
-    /// Opens the fences of claimed shards, once the cache contains every write before the claim and no other holder of the
-    /// same ranges.
+    /// Opens the fences of claimed shards, once the cache contains every write before the claim and no other holder of
+    /// the same ranges.
     pub(super) fn confirm_claims(&mut self, at: &TimePoint, output: &mut EngineOutput) {
         let now = at.now;
         for shard in self.owned.keys().copied().collect::<Vec<_>>() {
@@ -123,9 +123,9 @@ impl Engine {
         unheld
     }
 
-    /// Decides about an unheld shard. The assigned member might be slow, might observe other members, or might have started
-    /// later and still wait for the previous holder to expire, which one write ends. After a short time any member with
-    /// room may claim the shard.
+    /// Decides about an unheld shard. The assigned member might be slow, might observe other members, or might have
+    /// started later and still wait for the previous holder to expire, which one write ends. After a short time any
+    /// member with room may claim the shard.
     fn unheld_action(&self, shard: ShardId, is_assigned: bool, room: usize, now: Instant) -> UnheldAction {
         let reserved_for = if room == 0 { self.params.retry_period / 4 } else { self.params.retry_period };
         let reserved_until = self.cache.unheld_since(shard) + reserved_for;

@@ -11,15 +11,15 @@ use crate::fair_share::fair_shares;
 use crate::names::GENERATION_ANNOTATION;
 use crate::plan::{Plan, ranges};
 
-/// How many shards each responsive member holds, and should hold.
+/// Number of shards that each responsive member holds, and should hold.
 pub(super) struct Shares {
     pub(super) held: BTreeMap<String, usize>,
     pub(super) targets: BTreeMap<String, usize>,
 }
 
 impl Engine {
-    /// Returns the shares of all responsive members under the plan; `None` while this replica is not a member. No shard is
-    /// reserved for an unresponsive member, but it keeps its shards until their Leases expire.
+    /// Returns the shares of all responsive members under the plan; `None` while this replica is not a member. No shard
+    /// is reserved for an unresponsive member, but it keeps its shards until their Leases expire.
     pub(super) fn shares(&self, plan: &Plan, now: Instant) -> Option<Shares> {
         let identity = &self.params.identity;
         let members = self.cache.responsive_members(now).into_iter();
@@ -51,8 +51,8 @@ impl Engine {
         self.owned.iter().filter(|(_, owned)| is_retained(owned)).map(|(shard, _)| *shard).collect()
     }
 
-    /// Drains all shards if this replica does not participate, otherwise those that the plan has changed and those above
-    /// its share.
+    /// Drains all shards if this replica does not participate, otherwise those that the plan has changed and those
+    /// above its share.
     pub(super) fn drain_excess(&mut self, now: Instant, output: &mut EngineOutput) {
         let participates = self.participates(now, output);
         let plan = self.plan.clone();

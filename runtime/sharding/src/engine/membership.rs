@@ -56,7 +56,8 @@ impl Engine {
         }
     }
 
-    /// Deletes an expired membership of another replica. Only the holder of shard 0 does, so that replicas do not compete.
+    /// Deletes an expired membership of another replica. Only the holder of shard 0 does, so that replicas do not
+    /// compete.
     pub(super) fn delete_expired_member(&mut self, now: Instant, output: &mut EngineOutput) {
         let target = RequestTarget::ExpiredMember;
         if !self.is_active(ShardId(0)) || !self.is_fresh(now) || !self.is_free(target, now, output) {

@@ -68,7 +68,7 @@ impl Engine {
             Ok(plan) => self.adopt(plan),
             Err(error) => {
                 let lease = self.cache.names.plan();
-                let error = format!("the plan in the lease {lease} cannot be read, delete it: {error}");
+                let error = format!("invalid plan in the lease {lease}: {error}; delete the lease");
                 self.log_failure(RequestTarget::Plan, &LeaseError::Request(error));
             }
         }
@@ -78,7 +78,7 @@ impl Engine {
     fn adopt(&mut self, plan: Plan) {
         if self.plan.as_ref() != Some(&plan) {
             let (generation, shards) = (plan.generation, plan.division.len());
-            tracing::info!(election = self.cache.names.prefix(), generation, shards, "the plan of shards");
+            tracing::info!(election = self.cache.names.prefix(), generation, shards, "plan of shards read");
         }
         // A proposal is kept until a plan contains it, or it no longer fits the number of shards.
         self.proposal = self.proposal.take().filter(|(division, heavy)| {

@@ -33,8 +33,8 @@ pub(crate) struct OwnedShard {
 pub(crate) enum OwnershipStage {
     /// The claim is in flight.
     Claiming,
-    /// The Lease names this replica. The fence stays closed until the cache contains every write before the claim and no
-    /// other holder of these ranges.
+    /// The Lease names this replica. The fence stays closed until the cache contains every write before the claim and
+    /// no other holder of these ranges.
     Claimed { at: Instant, version: Option<ResourceVersion>, relist_at: Instant },
     /// The fence is open, and the owner works on the shard.
     Active,
@@ -106,7 +106,7 @@ pub(super) type ProposalOutcome = (ShardMap, Vec<HeavyNamespace>);
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) params: Arc<LeaseParams>,
-    /// How many shards this replica wants.
+    /// Number of shards that this replica wants.
     pub(super) wanted: NonZeroU16,
     pub(super) cache: LeaseCache,
     /// The last valid plan.
@@ -307,8 +307,8 @@ impl Engine {
         self.rng.between(Duration::from_millis(1), self.params.retry_period / 20)
     }
 
-    /// Generates the time until the first renewal of a claimed Lease. Renewals of shards are spread over the retry period,
-    /// so that they are not sent at the same time, each on its own connection.
+    /// Generates the time until the first renewal of a claimed Lease. Renewals of shards are spread over the retry
+    /// period, so that they are not sent at the same time, each on its own connection.
     pub(super) fn first_renewal_delay(&mut self, target: RequestTarget) -> Duration {
         match target {
             RequestTarget::Shard(_) => {
@@ -329,7 +329,7 @@ impl Engine {
             return;
         }
         let election = self.cache.names.prefix();
-        tracing::warn!(election, ?target, error, "a request about the shards' leases failed");
+        tracing::warn!(election, ?target, error, "lease request failed");
         self.last_errors.insert(target, error);
     }
 

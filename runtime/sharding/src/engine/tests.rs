@@ -33,7 +33,8 @@ fn longest_gap(world: &mut World, during: u64) -> u64 {
     longest
 }
 
-/// Asserts that each probe has one owner, shares are fair, no shard has moved recently, and no check reported a violation.
+/// Asserts that each probe has one owner, shares are fair, no shard has moved recently, and no check reported a
+/// violation.
 fn assert_at_rest(world: &World, what: &str) {
     assert_eq!(world.violations, Vec::<String>::new(), "{what}");
     for probe in probes() {
@@ -178,9 +179,9 @@ async fn proposed_plan_moves_all_replicas_with_previous_holders() {
             let owner = world.owners(hash(namespace));
             assert!(world.replicas[owner[0]].fences[&shard].ranges == *division.ranges(shard), "{namespace}");
         }
-        let told =
+        let reported =
             world.predecessors[shown..].iter().filter(|(_, before)| before.written().is_some()).count();
-        assert_eq!(told, world.predecessors.len() - shown, "seed {seed}: every shard was handed off");
+        assert_eq!(reported, world.predecessors.len() - shown, "seed {seed}: every shard was handed off");
     }
 }
 
@@ -374,8 +375,8 @@ async fn fences_never_overlap_under_random_faults_and_shares_converge() {
     );
     print_handoffs("by replicas that stop their work immediately", &mut prompt);
     print_handoffs("by others", &mut gaps.handoffs);
-    // Nearly all take milliseconds. With a new plan, a range can wait for the last of several earlier holders, and then for
-    // an assigned member that observes other members.
+    // Nearly all take milliseconds. With a new plan, a range can wait for the last of several earlier holders, and then
+    // for an assigned member that observes other members.
     assert!(prompt.last().is_none_or(|longest| *longest <= 5 * SECOND), "a handoff took too long");
     // A lease duration and the time until members act that are not assigned, by the slowest clock.
     assert!(gaps.in_peace <= 22_500 * MILLI, "a hash was unowned for too long: {} us", gaps.in_peace);

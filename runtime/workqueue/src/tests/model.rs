@@ -1,4 +1,4 @@
-//! The queue against a model that is slow and plain, over random sequences of operations.
+//! Comparison of the queue with a slow and simple model, over random sequences of operations.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,22 +28,22 @@ enum Op {
     Add(u8, Priority, Asked),
     AddAll(Vec<u8>, Priority),
     CancelDelayed(u8),
-    /// Of the keys from this one up.
+    /// Removes the keys from this number up.
     Withdraw(u8),
     Forget(u8),
     Advance(u64),
     Get,
     /// Adds this key with a high priority, gets a key, and releases it.
     Turn(u8),
-    /// Parks one of the items held, for this reason.
+    /// Parks one of the items in progress, for this reason.
     Park(prop::sample::Index, ParkReason),
     Release(u8, ParkReason),
-    /// Releases one of the items held.
+    /// Drops one of the items in progress.
     Done(prop::sample::Index),
     ShutDown,
 }
 
-/// When an add is to take effect, in milliseconds.
+/// Delay of an add, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Now,
@@ -51,7 +51,7 @@ enum Asked {
     RateLimited,
 }
 
-/// One operation, or several turns of one urgent key, which let keys of lower priority age.
+/// Returns one operation, or several turns of a key with high priority, during which other keys age.
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let turns = (0..KEYS, 1usize..2 * usize::try_from(AGED_SHARE).unwrap());
     prop_oneof![
@@ -66,13 +66,13 @@ fn op() -> impl Strategy<Value = Op> {
         || prop_oneof![4 => Just(0), 1 => Just(100), 1 => Just(-100), 1 => -2..2].prop_map(Priority);
     let index = any::<prop::sample::Index>;
     let reason = || prop::sample::select(REASONS.to_vec());
-    let asked = prop_oneof![
+    let requested = prop_oneof![
         8 => Just(Asked::Now),
         6 => (0u64..12).prop_map(Asked::After),
         4 => Just(Asked::RateLimited),
     ];
     prop_oneof![
-        18 => (key(), priority(), asked).prop_map(|(key, priority, asked)| Op::Add(key, priority, asked)),
+        18 => (key(), priority(), requested).prop_map(|(key, priority, requested)| Op::Add(key, priority, requested)),
         2 => (prop::collection::vec(key(), 0..4), priority()).prop_map(|(keys, priority)| Op::AddAll(keys, priority)),
         2 => key().prop_map(Op::CancelDelayed),
         2 => key().prop_map(Op::Withdraw),
@@ -87,7 +87,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Three milliseconds more for each attempt.
+/// Limiter that adds three milliseconds per attempt.
 #[derive(Default)]
 struct Stairs(BTreeMap<u8, u32>);
 
@@ -107,22 +107,22 @@ impl RateLimiter<u8> for Stairs {
     }
 }
 
-/// A key that waits, and since when.
+/// Queued key and the time at which it was enqueued.
 type Waiting = (u8, u64);
 
-/// One tenant's keys of one priority.
+/// Keys of one tenant and one priority.
 #[derive(Clone, Debug)]
 struct Lane {
     tenant: &'static str,
     keys: Vec<Waiting>,
 }
 
-/// What the queue should be, without a thought for speed.
+/// The model: simple, without regard to speed.
 #[derive(Default)]
 struct Model {
     now: u64,
     arrivals: u64,
-    /// By priority, the highest first: the lanes, the current one first. None of them is empty.
+    /// By priority, highest first: the non-empty lanes, with the current lane first.
     levels: BTreeMap<Reverse<Priority>, Vec<Lane>>,
     passed_over: u32,
     held: BTreeSet<u8>,
@@ -192,9 +192,9 @@ impl Model {
         })
     }
 
-    /// A next key that is raised is its tenant's turn.
+    /// Ends the tenant's turn if its next key is raised.
     fn pass_if_next(&mut self, key: u8, priority: Priority) {
-        let lanes = self.levels.get_mut(&Reverse(priority)).expect("it waits there");
+        let lanes = self.levels.get_mut(&Reverse(priority)).expect("the key is queued at this priority");
         if lanes[0].keys[0].0 == key && lanes[0].keys.len() > 1 {
             lanes.rotate_left(1);
         }
@@ -217,11 +217,11 @@ impl Model {
             return self.add(key, priority);
         }
         self.arrivals += 1;
-        let asked = Pending { at: self.now + delay, arrival: self.arrivals, appointment, priority };
+        let requested = Pending { at: self.now + delay, arrival: self.arrivals, appointment, priority };
         let merged = match self.delayed.get(&key) {
-            None => asked,
+            None => requested,
             Some(old) => {
-                let earlier = if old.at <= asked.at { *old } else { asked };
+                let earlier = if old.at <= requested.at { *old } else { requested };
                 let appointment = old.appointment || appointment;
                 Pending { appointment, priority: old.priority.max(priority), ..earlier }
             }
@@ -229,8 +229,8 @@ impl Model {
         self.delayed.insert(key, merged);
     }
 
-    fn add_as(&mut self, key: u8, priority: Priority, asked: Asked) {
-        match asked {
+    fn add_as(&mut self, key: u8, priority: Priority, requested: Asked) {
+        match requested {
             Asked::Now => self.add(key, priority),
             Asked::After(delay) => self.add_after(key, delay, priority, true),
             Asked::RateLimited => {
@@ -254,7 +254,7 @@ impl Model {
         }
     }
 
-    /// As `try_get`: outer `None` is to wait, inner `None` is the end.
+    /// Mirrors `try_get`: the outer `None` means waiting, the inner `None` the end.
     fn get(&mut self) -> Option<Option<(u8, Priority)>> {
         let Some(top) = self.levels.keys().next().copied() else {
             return (self.shut_down && self.again.is_empty()).then_some(None);
@@ -301,8 +301,8 @@ impl Model {
     }
 
     fn park(&mut self, key: u8, parked: Parked) {
-        if let Some((asked, _)) = self.again.get_mut(&key) {
-            *asked = parked.priority.max(*asked);
+        if let Some((requested, _)) = self.again.get_mut(&key) {
+            *requested = parked.priority.max(*requested);
         } else if !self.shut_down {
             self.parked.insert(key, parked);
         }
@@ -358,14 +358,14 @@ fn get(queue: &Queue<u8>, model: &mut Model) -> Option<Item<u8>> {
 
 async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<Item<u8>>, op: Op) {
     match op {
-        Op::Add(key, priority, asked) => {
-            let when = match asked {
+        Op::Add(key, priority, requested) => {
+            let when = match requested {
                 Asked::Now => AddDelay::Now,
                 Asked::After(delay) => AddDelay::After(ms(delay)),
                 Asked::RateLimited => AddDelay::RateLimited,
             };
             queue.add_with(key, AddOptions { priority, when });
-            model.add_as(key, priority, asked);
+            model.add_as(key, priority, requested);
         }
         Op::AddAll(keys, priority) => {
             keys.iter().for_each(|key| model.add(*key, priority));
@@ -420,7 +420,7 @@ proptest! {
 
     // parity: dirty-processing-sets, priority-queue-fuzz
     #[test]
-    fn queue_does_what_the_model_does(ops in prop::collection::vec(ops(), 1..100)) {
+    fn queue_matches_model(ops in prop::collection::vec(ops(), 1..100)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime with a paused clock").block_on(async {
             let (env, metrics) = (Env::virtual_time(1), Metrics::new().workqueue("q"));

@@ -1,4 +1,4 @@
-//! Keys that wait for their release.
+//! Parked keys.
 
 use windlass_env::Env;
 use windlass_metrics::Metrics;
@@ -16,7 +16,7 @@ fn park(queue: &Queue<&'static str>, key: &'static str, priority: Priority, reas
 }
 
 #[tokio::test(start_paused = true)]
-async fn parked_key_is_handed_out_once_released_at_its_priority() {
+async fn parked_key_is_dequeued_after_release_with_its_priority() {
     let (_env, queue) = started();
     park(&queue, "a", Priority::HIGH, CLOSED);
     assert!(nothing_ready(&queue));
@@ -46,7 +46,7 @@ async fn add_queues_parked_key_at_the_higher_priority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_added_while_held_is_queued_although_its_worker_parks_it() {
+async fn key_added_during_processing_is_requeued_despite_park() {
     let (_env, queue) = started();
     queue.add_with("before", AddOptions::now().priority(Priority::HIGH));
     let item = ready(&queue);
@@ -85,7 +85,7 @@ async fn withdrawn_key_is_not_parked_by_its_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shut_down_drops_parked_keys_so_that_a_drain_ends() {
+async fn shut_down_drops_parked_keys_and_completes_drain() {
     let (_env, queue) = started();
     park(&queue, "parked", Priority::NORMAL, CLOSED);
     ["held", "late"].iter().for_each(|key| queue.add(key));

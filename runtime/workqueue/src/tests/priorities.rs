@@ -1,4 +1,4 @@
-//! What is urgent comes first, and what is not comes all the same.
+//! Priorities: higher priorities are dequeued first, and lower ones are not starved.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ fn numbers(env: &Env) -> Queue<u32> {
     Queue::new(env.clone(), "test", None)
 }
 
-/// Hands out and releases one key.
+/// Dequeues and releases one key.
 fn next(queue: &Queue<u32>) -> u32 {
     *ready(queue).key()
 }
 
 // parity: priority-queue-highest-first, high-before-low-many, no-priority
 #[tokio::test(start_paused = true)]
-async fn higher_priority_comes_first_and_within_one_the_order_of_arrival_holds() {
+async fn higher_priority_is_first_and_equal_priorities_are_fifo() {
     let (_env, queue) = started();
     for (key, priority) in
         [("a", LOW), ("b", NORMAL), ("c", HIGH), ("d", Priority(7)), ("e", HIGH), ("f", LOW)]
@@ -35,7 +35,7 @@ async fn higher_priority_comes_first_and_within_one_the_order_of_arrival_holds()
 
 // parity: high-before-low-many
 #[tokio::test(start_paused = true)]
-async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
+async fn five_priority_levels_of_many_keys_are_dequeued_in_order() {
     const LEVELS: [i32; 5] = [10, 5, 0, -5, -10];
     for delay in [Duration::ZERO, Duration::from_secs(1)] {
         let env = Env::virtual_time(1);
@@ -60,7 +60,7 @@ async fn waiting_key_is_raised_to_the_back_of_the_higher_priority() {
     queue.add_with("raised", AddOptions::now().priority(HIGH));
     queue.add_with("last", AddOptions::now().priority(HIGH));
     queue.add("normal");
-    assert_eq!(queue.len(), 4, "raised, not doubled");
+    assert_eq!(queue.len(), 4, "raised, not duplicated");
     assert_eq!(all_ready(&queue), ["first", "raised", "last", "normal"]);
 }
 
@@ -77,7 +77,7 @@ async fn waiting_key_is_never_lowered() {
 
 // parity: retains-highest-priority-not
 #[tokio::test(start_paused = true)]
-async fn priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
+async fn priority_of_add_during_processing_applies_to_requeue() {
     let (_env, queue) = started();
     queue.add_with("a", AddOptions::now().priority(HIGH));
     let held = ready(&queue);
@@ -86,13 +86,13 @@ async fn priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
     queue.add_with("a", AddOptions::now().priority(LOW));
     queue.add("b");
     drop(held);
-    assert_eq!(*ready(&queue).key(), "b", "the turn that is over lends its priority to nobody");
-    assert_eq!(ready(&queue).priority(), Priority(-1), "the highest asked for meanwhile");
+    assert_eq!(*ready(&queue).key(), "b", "the priority of the finished run does not apply");
+    assert_eq!(ready(&queue).priority(), Priority(-1), "the highest priority of the adds during processing");
 }
 
 // parity: retains-highest-priority-not
 #[tokio::test(start_paused = true)]
-async fn delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_for() {
+async fn delayed_key_keeps_highest_priority_and_earliest_time() {
     let (env, queue) = started();
     queue.add_with("a", AddOptions::after(ms(20)).priority(HIGH));
     queue.add_with("a", AddOptions::after(ms(10)).priority(LOW));
@@ -112,7 +112,7 @@ async fn add_that_supersedes_a_retry_is_as_urgent_as_the_retry_was() {
 
 // parity: high-before-low-many
 #[tokio::test(start_paused = true)]
-async fn key_that_comes_due_raises_itself_if_it_waits_already() {
+async fn expired_delay_raises_queued_key() {
     let (env, queue) = started();
     queue.add_with("a", AddOptions::after(ms(5)).priority(HIGH));
     queue.add_with("a", AddOptions::now().priority(LOW));
@@ -122,7 +122,7 @@ async fn key_that_comes_due_raises_itself_if_it_waits_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_keys_are_added_at_once_as_if_one_by_one() {
+async fn add_all_is_equivalent_to_single_adds() {
     let (_env, queue) = started();
     queue.add("c");
     queue.add_all(["a", "b", "a", "c"], HIGH);
@@ -135,7 +135,7 @@ async fn many_keys_are_added_at_once_as_if_one_by_one() {
 
 // parity: floods-initial-list-naive, priority-queue-highest-first, priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
-async fn low_priority_is_never_starved_however_many_higher_keys_keep_coming() {
+async fn low_priority_is_not_starved_by_higher_keys() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
     let low = 1_000_000..1_000_003;
@@ -156,7 +156,7 @@ async fn low_priority_is_never_starved_however_many_higher_keys_keep_coming() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn aged_level_whose_next_key_waits_longest_has_the_turn() {
+async fn oldest_aged_level_is_served_first() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
     queue.add_with(1, AddOptions::now().priority(Priority(-2)));
@@ -170,7 +170,7 @@ async fn aged_level_whose_next_key_waits_longest_has_the_turn() {
 
 // parity: priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
-async fn flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
+async fn old_low_priority_keys_get_only_their_share() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
     queue.add_all(0..100_000, LOW);
@@ -178,7 +178,7 @@ async fn flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
     queue.add_all(200_000..200_070, NORMAL);
     let order: Vec<u32> = (0..80).map(|_| next(&queue)).collect();
     let fresh = order.iter().filter(|key| **key >= 200_000).count();
-    assert_eq!(fresh, 70, "seven turns in eight for what is new, although all the others are older");
+    assert_eq!(fresh, 70, "new keys keep seven turns in eight");
 }
 
 // parity: no-priority
@@ -196,7 +196,7 @@ async fn priorities_are_strict_until_a_key_has_waited_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_number_of_priorities_may_come_and_go() {
+async fn levels_are_created_and_removed_without_limit() {
     let env = Env::virtual_time(1);
     let queue = numbers(&env);
     for round in 0..3 {
@@ -208,7 +208,7 @@ async fn any_number_of_priorities_may_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tenant_whose_keys_are_raised_does_not_starve_another_of_low_priority() {
+async fn raised_keys_do_not_starve_another_tenant() {
     let env = Env::virtual_time(1);
     let queue: Queue<String> = Queue::new(env.clone(), "test", None);
     queue.fair_by(|key: &String| key.split('/').next().unwrap_or_default());
@@ -225,5 +225,5 @@ async fn tenant_whose_keys_are_raised_does_not_starve_another_of_low_priority() 
             return;
         }
     }
-    panic!("the key of the other tenant is never handed out");
+    panic!("the key of the other tenant is never dequeued");
 }

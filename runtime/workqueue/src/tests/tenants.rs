@@ -8,7 +8,7 @@ use windlass_env::Env;
 use super::{all_ready, before_the_slash, ready, shared, started};
 use crate::{AddOptions, Priority, Queue};
 
-/// A key as controllers have it.
+/// Key with a namespace, as in controllers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Named {
     namespace: Arc<str>,
@@ -27,7 +27,7 @@ fn by_namespace(env: &Env) -> Queue<Named> {
 
 // parity: fairness-between-tenants
 #[tokio::test(start_paused = true)]
-async fn tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them() {
+async fn tenant_with_many_keys_does_not_delay_another() {
     let env = Env::virtual_time(1);
     let queue = by_namespace(&env);
     queue.add_all((0..100_000).map(|name| named("big", name)), Priority::NORMAL);
@@ -40,7 +40,7 @@ async fn tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them
 
 // parity: fairness-between-tenants
 #[tokio::test(start_paused = true)]
-async fn tenants_take_turns_and_each_ones_keys_keep_their_order() {
+async fn tenants_are_served_in_turn_and_their_keys_in_order() {
     let queue = shared(&Env::virtual_time(1));
     for key in ["a/1", "a/2", "a/3", "b/1", "b/2", "c/1", "a/4"] {
         queue.add(key);
@@ -49,7 +49,7 @@ async fn tenants_take_turns_and_each_ones_keys_keep_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn priority_comes_before_a_tenants_turn() {
+async fn priority_precedes_fairness() {
     let queue = shared(&Env::virtual_time(1));
     queue.add("a/low");
     queue.add("b/low");
@@ -59,7 +59,7 @@ async fn priority_comes_before_a_tenants_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tenant_who_comes_back_stands_at_the_end_of_the_round() {
+async fn returning_tenant_is_served_last_in_its_round() {
     let queue = shared(&Env::virtual_time(1));
     ["a/1", "b/1", "b/2", "c/1"].into_iter().for_each(|key| queue.add(key));
     drop(ready(&queue));
@@ -68,7 +68,7 @@ async fn tenant_who_comes_back_stands_at_the_end_of_the_round() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn raised_key_leaves_its_tenants_others_where_they_were() {
+async fn raised_key_keeps_position_of_other_keys_of_its_tenant() {
     let queue = shared(&Env::virtual_time(1));
     ["a/1", "a/2", "a/3", "b/1"].into_iter().for_each(|key| queue.add(key));
     queue.add_with("a/2", AddOptions::now().priority(Priority::HIGH));
@@ -76,7 +76,7 @@ async fn raised_key_leaves_its_tenants_others_where_they_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_that_is_run_again_and_one_that_comes_due_belong_to_their_tenant_too() {
+async fn requeued_and_due_keys_count_for_their_tenant() {
     let env = Env::virtual_time(1);
     let queue = shared(&env);
     queue.add("a/again");
@@ -90,7 +90,7 @@ async fn key_that_is_run_again_and_one_that_comes_due_belong_to_their_tenant_too
 }
 
 #[tokio::test(start_paused = true)]
-async fn fair_by_applies_to_keys_that_come_later() {
+async fn fair_by_applies_to_later_keys() {
     let (_env, queue) = started();
     ["a/1", "a/2", "b/1"].into_iter().for_each(|key| queue.add(key));
     queue.fair_by(before_the_slash);
@@ -99,7 +99,7 @@ async fn fair_by_applies_to_keys_that_come_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tenants_who_are_gone_are_forgotten_and_their_places_given_to_others() {
+async fn idle_tenants_are_removed_and_their_numbers_reused() {
     let env = Env::virtual_time(1);
     let queue = by_namespace(&env);
     for round in 0..3 {

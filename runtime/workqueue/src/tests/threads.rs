@@ -1,5 +1,5 @@
-//! The queue between threads, each way in and out of it. `cargo xtask miri` interprets these tests: it objects to a race,
-//! to memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
+//! All entry points of the queue, called from several threads. `cargo xtask miri` runs these tests under Miri, which
+//! reports data races, use after free, and lost wakeups, after which all threads wait.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,37 +11,37 @@ use windlass_env::Env;
 
 use crate::Queue;
 
-/// How often each key is added. An interpreter takes a thousand times as long; it is to see many orders of a few adds
-/// and not one order of many.
+/// Number of adds per key. Miri takes a thousand times as long, and must check many orders of few adds instead of one
+/// order of many.
 const ROUNDS: u32 = if cfg!(miri) { 5 } else { 2_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
+/// Turns a hang into a failure. The result does not depend on speed; under Miri, time advances with each step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 fn queue(env: &Env) -> Queue<u32> {
     Queue::new(env.clone(), "threads", None)
 }
 
-/// Waits on this thread.
+/// Runs the future on this thread.
 fn wait<F: Future>(env: &Env, future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
 }
 
-/// What a key stands for. Only the queue puts what is done to it in order: no access here does.
+/// Data of one key. All accesses are relaxed, so only the queue orders them.
 #[derive(Default)]
 struct Work {
     held: AtomicBool,
     wanted: AtomicU32,
-    /// What the latest run saw of it.
+    /// Value that the latest run observed.
     seen: AtomicU32,
 }
 
 impl Work {
     fn begin(&self) {
-        assert!(!self.held.swap(true, Ordering::Relaxed), "two workers hold it");
+        assert!(!self.held.swap(true, Ordering::Relaxed), "the key has two workers");
         let wanted = self.wanted.load(Ordering::Relaxed);
-        assert!(self.seen.swap(wanted, Ordering::Relaxed) <= wanted, "it saw less than the run before it");
+        assert!(self.seen.swap(wanted, Ordering::Relaxed) <= wanted, "older value than in the last run");
     }
 
     fn end(&self) {
@@ -50,7 +50,7 @@ impl Work {
 }
 
 #[test]
-fn run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
+fn run_observes_data_written_before_its_add() {
     const KEYS: u32 = 2;
     let env = Env::virtual_time(1);
     let (queue, work) = (queue(&env), [Work::default(), Work::default()]);
@@ -64,7 +64,7 @@ fn run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
                     while let Some(item) = queue.get().await {
                         of(*item.key()).begin();
                         if hands_over {
-                            hand_over.send(item).expect("somebody takes it");
+                            hand_over.send(item).expect("the receiver exists");
                         } else {
                             of(*item.key()).end();
                         }
@@ -73,7 +73,7 @@ fn run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
             });
         }
         drop(hand_over);
-        // What one thread took another gives back.
+        // Items that one thread received are dropped by another.
         scope.spawn(|| handed_over.into_iter().for_each(|item| of(*item.key()).end()));
         let add = |key| {
             for round in 1..=ROUNDS {
@@ -82,7 +82,7 @@ fn run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
             }
         };
         let adders: Vec<_> = (0..KEYS).map(|key| scope.spawn(move || add(key))).collect();
-        adders.into_iter().for_each(|adder| adder.join().expect("it only adds"));
+        adders.into_iter().for_each(|adder| adder.join().expect("the adder does not panic"));
         queue.shut_down();
         wait(&env, queue.wait_drained());
     });
@@ -91,7 +91,7 @@ fn run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
 }
 
 #[test]
-fn who_is_told_of_a_key_and_gives_up_passes_the_word_to_another_thread() {
+fn cancelled_notified_get_wakes_another_thread() {
     let env = Env::virtual_time(1);
     let (queue, (ran, runs)) = (queue(&env), mpsc::channel());
     let ((begin, begins), (sit, seated)) = (mpsc::channel::<()>(), mpsc::channel());
@@ -102,9 +102,9 @@ fn who_is_told_of_a_key_and_gives_up_passes_the_word_to_another_thread() {
                 for () in begins {
                     let mut get = Box::pin(queue.get());
                     let once = poll_fn(|cx| Poll::Ready(get.as_mut().poll(cx))).await;
-                    assert!(once.is_pending(), "nothing is queued before it is in the line");
-                    sit.send(()).expect("somebody waits for it");
-                    // Told of the key or not, it leaves the line here.
+                    assert!(once.is_pending(), "no key is queued before the call waits");
+                    sit.send(()).expect("the receiver exists");
+                    // The call leaves the line here, notified or not.
                     drop(get);
                 }
             });
@@ -112,16 +112,16 @@ fn who_is_told_of_a_key_and_gives_up_passes_the_word_to_another_thread() {
         scope.spawn(move || {
             wait(env, async {
                 while let Some(item) = queue.get().await {
-                    ran.send(*item.key()).expect("somebody counts");
+                    ran.send(*item.key()).expect("the receiver exists");
                 }
             });
         });
-        // Moved here, so that the first thread ends also when this one fails.
+        // Moved into this scope, so that the first thread stops if this thread panics.
         let begin = begin;
         for key in 0..ROUNDS {
-            begin.send(()).expect("it waits");
-            seated.recv_timeout(LIMIT).expect("it sits down");
-            // One at a time: another add would wake whoever this one did not.
+            begin.send(()).expect("the first thread waits");
+            seated.recv_timeout(LIMIT).expect("the first thread joins the line");
+            // One key at a time: another add would wake the call that this add missed.
             queue.add(key);
             assert_eq!(runs.recv_timeout(LIMIT), Ok(key), "a wakeup was lost");
         }
@@ -130,7 +130,7 @@ fn who_is_told_of_a_key_and_gives_up_passes_the_word_to_another_thread() {
 }
 
 #[test]
-fn everybody_who_waits_on_a_thread_is_told_of_the_end_and_the_drain_waits_for_who_holds_a_key() {
+fn shut_down_wakes_all_threads_and_drain_waits_for_items() {
     for _ in 0..ROUNDS.div_ceil(4) {
         let env = Env::virtual_time(1);
         let (queue, given_back) = (queue(&env), AtomicBool::new(false));
@@ -141,7 +141,7 @@ fn everybody_who_waits_on_a_thread_is_told_of_the_end_and_the_drain_waits_for_wh
                 scope.spawn(|| assert!(wait(&env, queue.get()).is_none()));
                 scope.spawn(|| {
                     wait(&env, queue.wait_drained());
-                    assert!(given_back.load(Ordering::Relaxed), "the drain ended too early");
+                    assert!(given_back.load(Ordering::Relaxed), "the drain completed too early");
                 });
             }
             queue.shut_down();

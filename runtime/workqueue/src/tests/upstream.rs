@@ -1,5 +1,5 @@
-//! Scenarios of client-go's and controller-runtime's own tests that the tests next to have not told already, and the
-//! defects of theirs that users have reported.
+//! Scenarios from the tests of client-go and controller-runtime that the other tests do not cover, and defects that
+//! their users have reported.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,7 +14,7 @@ use crate::{AddOptions, Priority, Queue, per_key_limiter};
 
 // parity: test-reinsert, test-basic
 #[tokio::test(start_paused = true)]
-async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_after_shut_down() {
+async fn many_producers_and_workers_leave_no_key_behind() {
     let (env, queue) = (Env::virtual_time(1), numbers());
     let runs = Arc::<Mutex<BTreeMap<u32, u32>>>::default();
     for producer in 0..50 {
@@ -45,7 +45,7 @@ async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_
 
 // parity: test-reinsert, test-basic
 #[tokio::test(start_paused = true)]
-async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_during_shut_down() {
+async fn key_readded_by_its_worker_runs_again_during_shut_down() {
     let (env, queue) = (Env::virtual_time(1), numbers());
     let runs = Arc::<Mutex<BTreeMap<u32, u32>>>::default();
     queue.add_all(0..50, Priority::NORMAL);
@@ -70,13 +70,13 @@ async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_dur
     queue.shut_down();
     env.wait_for_tasks().await;
     let again = runs.lock().unwrap().values().filter(|times| **times == 2).count();
-    assert_eq!(again, 10, "those that were held when the queue was shut down had been added again");
+    assert_eq!(again, 10, "keys in progress at shutdown had been added again");
     assert_eq!(runs.lock().unwrap().len(), 50);
 }
 
 // parity: test-garbage-collection
 #[tokio::test(start_paused = true)]
-async fn key_that_is_done_with_is_dropped() {
+async fn finished_key_is_dropped() {
     #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     struct Big(Arc<str>);
     let env = Env::virtual_time(1);
@@ -90,20 +90,20 @@ async fn key_that_is_done_with_is_dropped() {
 
 // parity: test-reinsert, test-no-queue-drainage-using-shut-down
 #[tokio::test(start_paused = true)]
-async fn shut_down_does_not_wait_for_what_is_held_and_ends_a_drain_that_somebody_gives_up_on() {
+async fn shut_down_returns_while_keys_are_in_progress() {
     let (env, queue) = started();
     ["foo", "bar"].into_iter().for_each(|key| queue.add(key));
     let held = [ready(&queue), ready(&queue)];
     queue.shut_down();
-    assert!(env.timeout(ms(1), queue.wait_drained()).await.is_err(), "both are held");
-    assert!(matches!(try_get(&queue), Some(None)), "but nobody gets more");
+    assert!(env.timeout(ms(1), queue.wait_drained()).await.is_err(), "both keys are in progress");
+    assert!(matches!(try_get(&queue), Some(None)), "no worker receives another key");
     drop(held);
     queue.wait_drained().await;
 }
 
 // parity: shut-down-with-drain, test-reinsert, drain-returns-early-double
 #[tokio::test(start_paused = true)]
-async fn drain_waits_for_what_is_queued_also_when_nothing_is_in_flight() {
+async fn drain_waits_for_queued_keys_without_workers() {
     let (env, queue) = started();
     queue.add("queued");
     queue.shut_down();
@@ -113,7 +113,7 @@ async fn drain_waits_for_what_is_queued_also_when_nothing_is_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_who_drain_are_told_in_the_order_in_which_they_came_and_who_gives_up_is_not_missed() {
+async fn drain_calls_complete_in_order_and_can_be_cancelled() {
     let (env, queue) = started();
     let journal = Journal::default();
     queue.add("a");
@@ -134,7 +134,7 @@ async fn several_who_drain_are_told_in_the_order_in_which_they_came_and_who_give
 
 // parity: get-might-get-stuck, priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
-async fn after_a_shut_down_what_is_queued_is_handed_out_and_nobody_hangs() {
+async fn shut_down_queue_returns_its_keys_and_then_ends_calls() {
     let (env, queue) = started();
     queue.add("baz");
     queue.shut_down();
@@ -147,7 +147,7 @@ async fn after_a_shut_down_what_is_queued_is_handed_out_and_nobody_hangs() {
 
 // parity: test-reinsert, test-simple-queue, returned-only-after-after
 #[tokio::test(start_paused = true)]
-async fn two_keys_of_different_delays_fire_at_their_own_times_whatever_order_they_came_in() {
+async fn delays_expire_independently_of_their_order_of_arrival() {
     let (env, queue) = started();
     let journal = Journal::default();
     queue.add_after("third", ms(1_000));
@@ -160,7 +160,7 @@ async fn two_keys_of_different_delays_fire_at_their_own_times_whatever_order_the
 
 // parity: add-after
 #[tokio::test(start_paused = true)]
-async fn later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_has_fired() {
+async fn later_delay_does_not_postpone_an_earlier_one() {
     let (env, queue) = started();
     queue.add_after("foo", ms(50));
     queue.add_after("foo", ms(70));
@@ -178,7 +178,7 @@ async fn later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_ha
 
 // parity: add-rate-limited, test-rate-limiting-queue
 #[tokio::test(start_paused = true)]
-async fn attempts_of_each_key_are_counted_apart_and_cleared_by_forgetting() {
+async fn attempts_are_counted_per_key_and_cleared_by_forget() {
     let env = Env::virtual_time(1);
     let queue = Queue::new(env.clone(), "test", None);
     queue.replace_limiter(per_key_limiter());
@@ -196,7 +196,7 @@ async fn attempts_of_each_key_are_counted_apart_and_cleared_by_forgetting() {
 
 // parity: test-len, doesn-t-include-non
 #[tokio::test(start_paused = true)]
-async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
+async fn depth_by_priority_counts_queued_keys_only() {
     let (env, metrics) = (Env::virtual_time(1), Metrics::new());
     let queue = Queue::new(env, "test", metrics.workqueue("test"));
     let depth = |priority: i32| {
@@ -219,7 +219,7 @@ async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
 
 // parity: unnamed-queue-no-metrics, test-metrics
 #[tokio::test(start_paused = true)]
-async fn queue_without_metrics_does_all_the_same() {
+async fn queue_works_without_metrics() {
     let queue = numbers();
     queue.add_all([3, 1, 2], Priority::NORMAL);
     let order: Vec<u32> = (0..3).map(|_| *ready(&queue).key()).collect();

@@ -1,4 +1,4 @@
-//! The queue against workers that wait, give up, come back and die: no wakeup is lost, and no key is held twice.
+//! The queue with workers that wait, time out, restart and panic: no wakeup is lost, and no key has two workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ fn paused<F: Future>(future: F) -> F::Output {
 
 type Handed = Arc<Mutex<BTreeMap<u32, Instant>>>;
 
-/// Gets keys, but gives up waiting after a random while and starts again. Notes when each key came.
+/// Dequeues keys, and cancels each wait after a random time. Records the time of each key.
 async fn fickle_worker(env: Env, queue: Queue<u32>, mut rng: Rng, handed: Handed) {
     loop {
         let patience = rng.between(Duration::ZERO, ms(12));
@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn key_reaches_an_idle_worker_on_the_millisecond_whoever_gives_up_waiting(
+    fn key_reaches_idle_worker_within_same_millisecond(
         seed: u64,
         workers in 1usize..5,
         plan in prop::collection::vec((0u64..10, 0u64..40), 1..60),
@@ -65,20 +65,20 @@ proptest! {
     }
 }
 
-/// What workers hold now, and when the latest run of each key began.
+/// Keys in progress, and the start of the latest run of each key.
 #[derive(Default)]
 struct Ledger {
     held: BTreeSet<u32>,
     began: BTreeMap<u32, Instant>,
 }
 
-/// Holds each key for a random while, and sometimes dies with it.
+/// Holds each key for a random time, and sometimes panics with it.
 async fn busy_worker(env: Env, queue: Queue<u32>, mut rng: Rng, ledger: Arc<Mutex<Ledger>>) {
     while let Some(item) = queue.get().await {
         let key = *item.key();
         {
             let mut ledger = ledger.lock().unwrap();
-            assert!(ledger.held.insert(key), "{key} is with two workers");
+            assert!(ledger.held.insert(key), "{key} has two workers");
             ledger.began.insert(key, env.now());
         }
         let patience = rng.between(Duration::ZERO, ms(9));
@@ -91,7 +91,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_key_is_with_two_workers_and_every_add_is_followed_by_a_run(
+    fn each_add_is_followed_by_a_run_of_one_worker(
         seed: u64,
         workers in 1usize..5,
         plan in prop::collection::vec((0u64..4, 0u32..4, 0u64..10), 1..80),
@@ -123,11 +123,12 @@ proptest! {
     }
 }
 
-/// Real threads and the real clock. Nothing here depends on speed: the limit only turns a hang into a failure.
+/// Uses real threads and the real clock. The result does not depend on speed: the limit only turns a hang into a
+/// failure.
 // parity: priority-queue-fuzz
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn on_real_threads_every_key_is_run_and_none_by_two() {
-    // Interpreted, each add takes a thousand times as long.
+async fn each_key_runs_on_one_of_several_real_threads() {
+    // Under Miri each add takes a thousand times as long.
     const KEYS: u32 = if cfg!(miri) { 2 } else { 50 };
     const ROUNDS: u32 = if cfg!(miri) { 3 } else { 200 };
     let env = Env::system("test");

@@ -1,12 +1,12 @@
-//! The queue under every order in which a few threads can take its lock: nothing is lost, nobody hangs.
+//! The queue in all orders in which a few threads can take its lock: no wakeup is lost, and no call hangs.
 //!
-//! The crate's modules are compiled once more here, with loom's lock in place of the standard library's; so this is
-//! the code that runs, not a copy of it. `cargo test -p windlass-workqueue --test models` runs the models, and so does
-//! a plain `cargo test`. Each is bounded by the number of times a thread may be interrupted where it need not be.
+//! This crate compiles the modules of the queue again with loom's lock instead of the standard library's, so it tests
+//! the production code. `cargo test -p windlass-workqueue --test models` runs the models, as does `cargo test`. Each
+//! model limits how often a thread can be preempted.
 //!
-//! What they do not see: the clock and timers, which are `env`'s; delays and ages are left to the tests next to the code.
+//! The models do not cover the clock and timers of `env`. The tests next to the code cover delays and ages.
 
-// The models use a part of what the modules offer.
+// The models use only a part of the modules.
 #![allow(dead_code, unreachable_pub, unused_imports)]
 
 #[path = "../../src/add.rs"]
@@ -44,7 +44,7 @@ mod tenants;
 #[path = "../../src/waiters.rs"]
 mod waiters;
 
-/// The lock that loom schedules.
+/// Lock of loom, which schedules the threads.
 mod sync {
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
@@ -65,7 +65,7 @@ pub use crate::limiter::RateLimiter;
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
 
-/// Runs `scenario` in every order in which no thread is interrupted more than `interruptions` times.
+/// Runs `scenario` in all orders in which no thread is preempted more than `interruptions` times.
 fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
@@ -76,13 +76,13 @@ fn queue() -> Queue<u8> {
     Queue::new(Env::virtual_time(1), "model", None)
 }
 
-/// Polls once, with a waker that wakes nobody.
+/// Polls once, with a waker that does nothing.
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[test]
-fn run_begins_after_every_add_whoever_holds_the_key_meanwhile() {
+fn each_add_is_followed_by_a_run() {
     in_every_order(3, || {
         let queue = queue();
         let news = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
@@ -114,14 +114,14 @@ fn run_begins_after_every_add_whoever_holds_the_key_meanwhile() {
 }
 
 #[test]
-fn no_two_workers_hold_one_key_and_each_key_reaches_one() {
+fn each_key_reaches_exactly_one_worker() {
     in_every_order(2, || {
         let queue = queue();
         let held = Arc::new(AtomicBool::new(false));
         let runs = Arc::new(AtomicUsize::new(0));
         let work = |queue: Queue<u8>, held: Arc<AtomicBool>, runs: Arc<AtomicUsize>| {
             while let Some(item) = block_on(queue.get()) {
-                assert!(!held.swap(true, Ordering::SeqCst), "two workers hold it");
+                assert!(!held.swap(true, Ordering::SeqCst), "the key has two workers");
                 runs.fetch_add(1, Ordering::SeqCst);
                 held.store(false, Ordering::SeqCst);
                 drop(item);
@@ -147,13 +147,13 @@ fn no_two_workers_hold_one_key_and_each_key_reaches_one() {
 }
 
 #[test]
-fn cancelled_get_leaves_the_key_to_whoever_waits() {
+fn cancelled_get_leaves_key_to_waiting_call() {
     in_every_order(3, || {
         let queue = queue();
         let fickle = thread::spawn({
             let queue = queue.clone();
             move || {
-                // It may be told of the key and leave, or have it and give it back.
+                // The call can be notified and leave, or receive the key and release it.
                 if let Poll::Ready(Some(item)) = poll_once(queue.get()) {
                     queue.add(*item.key());
                 }
@@ -171,7 +171,7 @@ fn cancelled_get_leaves_the_key_to_whoever_waits() {
 }
 
 #[test]
-fn one_add_for_each_who_waits_wakes_them_all() {
+fn adds_wake_one_waiting_call_each() {
     in_every_order(2, || {
         let queue = queue();
         let waiting = [(); 2].map(|()| {
@@ -188,7 +188,7 @@ fn one_add_for_each_who_waits_wakes_them_all() {
 
 // parity: not-deadlock-shutdown-while
 #[test]
-fn shut_down_ends_everybody_who_waits() {
+fn shut_down_completes_all_waiting_calls() {
     in_every_order(3, || {
         let queue = queue();
         let waiting = [(); 2].map(|()| {
@@ -204,7 +204,7 @@ fn shut_down_ends_everybody_who_waits() {
 
 // parity: not-deadlock-shutdown-while
 #[test]
-fn add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
+fn add_concurrent_with_shut_down_is_processed_or_ignored() {
     in_every_order(3, || {
         let queue = queue();
         let adder = thread::spawn({
@@ -224,7 +224,7 @@ fn add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
 }
 
 #[test]
-fn drain_ends_only_after_a_key_that_was_added_again_has_run_again() {
+fn drain_waits_for_second_run_of_readded_key() {
     in_every_order(3, || {
         let queue = queue();
         queue.add(1);
@@ -249,7 +249,7 @@ fn drain_ends_only_after_a_key_that_was_added_again_has_run_again() {
 }
 
 #[test]
-fn key_parked_while_its_reason_ends_is_handed_out_again() {
+fn key_parked_while_its_reason_ends_is_dequeued_again() {
     const CLOSED: ParkReason = ParkReason("the door is closed");
     in_every_order(3, || {
         let queue = queue();
@@ -262,7 +262,7 @@ fn key_parked_while_its_reason_ends_is_handed_out_again() {
                 queue.parked(CLOSED).iter().for_each(|key| queue.release(key, CLOSED));
             }
         });
-        // Waits forever if the release misses the key.
+        // Waits forever if the release does not find the key.
         while let Some(item) = block_on(queue.get()) {
             if is_open.load(Ordering::SeqCst) {
                 break;

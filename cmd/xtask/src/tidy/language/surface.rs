@@ -28,7 +28,7 @@ pub(super) enum Surface {
     Heading,
     /// The first paragraph of the documentation of an item or a module.
     Summary,
-    /// A `//` comment of so many lines.
+    /// A `//` comment with its number of lines.
     Comment {
         lines: usize,
     },
@@ -43,18 +43,18 @@ impl Passage {
     }
 }
 
-/// Whether a line marks an exception.
+/// Returns whether a line marks an exception.
 pub(super) fn is_exception(line: &str) -> bool {
     line.contains("// language: ") || line.contains("<!-- language: ") || line.contains("# language: ")
 }
 
-/// Passages of a Markdown document.
+/// Returns the passages of a Markdown document.
 pub(super) fn of_document(text: &str) -> Vec<Passage> {
     let lines: Vec<_> = text.lines().enumerate().map(|(at, line)| (at + 1, line)).collect();
     paragraphs(&lines, &lines, Surface::Prose)
 }
 
-/// Comments of a script, of YAML or of TOML.
+/// Returns the comments of a script, of YAML or of TOML.
 pub(super) fn of_script(text: &str) -> Vec<Passage> {
     let all: Vec<_> = text.lines().enumerate().map(|(at, line)| (at + 1, line)).collect();
     let comment = |line: &'_ str| line.trim_start().strip_prefix('#').map_or(0, str::len);
@@ -62,7 +62,7 @@ pub(super) fn of_script(text: &str) -> Vec<Passage> {
     paragraphs(&lines, &all, Surface::Prose)
 }
 
-/// Comments, messages and test names of a Rust file.
+/// Returns the comments, messages and test names of a Rust file.
 pub(super) fn of_rust(rust: &RustFile<'_>) -> Vec<Passage> {
     let source = rust.file.text.as_str();
     let all: Vec<_> = source.lines().enumerate().map(|(at, line)| (at + 1, line)).collect();
@@ -90,12 +90,12 @@ pub(super) fn of_rust(rust: &RustFile<'_>) -> Vec<Passage> {
     passages
 }
 
-/// The opening of a line comment.
+/// Returns the marker of a line comment.
 fn marker(text: &str) -> Option<&'static str> {
     ["///", "//!", "//"].into_iter().find(|marker| text.starts_with(marker))
 }
 
-/// Comment lines that belong together.
+/// Consecutive comment lines.
 #[derive(Default)]
 struct Block<'a> {
     marker: &'static str,
@@ -125,14 +125,14 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The lines of a string literal, with escapes of line ends removed.
+/// Returns the lines of a string literal without escaped line ends.
 fn string_lines(text: &str, first: usize) -> Vec<(usize, &str)> {
     let content = text.split_once('"').map_or(text, |(_, content)| content).trim_end_matches(['#', '"']);
     let lines = content.lines().enumerate();
     lines.map(|(at, line)| (first + at, line.trim_end_matches('\\').trim_end_matches("\\n"))).collect()
 }
 
-/// Whether an offset lies in a module that only tests compile.
+/// Returns whether an offset is in a module that only tests compile.
 fn in_tests(rust: &RustFile<'_>, offset: usize) -> bool {
     rust.occurrences("#[cfg(test)]").filter(|at| *at < offset).any(|at| {
         let open = rust.code.text()[at..].find('{').map(|open| at + open);
@@ -192,7 +192,7 @@ fn is_heading(text: &str) -> bool {
     text.starts_with('#') && text.trim_start_matches('#').starts_with(' ')
 }
 
-/// The text of a list item.
+/// Returns the text of a list item.
 fn list_item(text: &str) -> Option<&str> {
     let bullet = text.strip_prefix("- ").or_else(|| text.strip_prefix("* "));
     bullet.or_else(|| {
@@ -220,7 +220,7 @@ fn passage(surface: Surface, lines: &[(usize, &str)], all: &[(usize, &str)]) -> 
     Passage { surface, text: String::from_utf8_lossy(&bytes).into_owned(), lines: numbers, is_exception }
 }
 
-/// Replaces code spans, link targets and addresses by `x`, so that offsets stay.
+/// Replaces code spans, link targets and URLs by `x`, which keeps all offsets.
 fn replace_code(bytes: &mut [u8]) {
     let mut at = 0;
     while at < bytes.len() {

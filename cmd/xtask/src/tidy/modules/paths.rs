@@ -1,10 +1,10 @@
-//! The paths in a Rust source that begin at `crate`, `self` or `super`, and the names that its imports add to a module.
+//! Finds paths that begin with `crate`, `self` or `super`, and the names that imports add to a module.
 
 use std::collections::BTreeMap;
 
 use super::super::tree::RustFile;
 
-/// The names of a path, from the first: `super`, `kinds`, `Kind`.
+/// Names of a path in order: `super`, `kinds`, `Kind`.
 pub(super) type Path<'a> = Vec<&'a str>;
 
 /// Returns the paths of a file and their offsets, outside its tests. Each path of a group counts.
@@ -36,14 +36,14 @@ fn production<'a>(file: &'a RustFile<'_>) -> &'a str {
     &code[..code.find("#[cfg(test)]\nmod tests {").unwrap_or(code.len())]
 }
 
-/// Whether only a visibility precedes on the line: the imports of functions and of inline modules are indented.
+/// Returns whether only a visibility precedes on the line: imports in functions and inline modules are indented.
 fn begins_item(code: &str, at: usize) -> bool {
     let line = code[..at].rfind('\n').map_or(0, |newline| newline + 1);
     let before = &code[line..at];
     before.is_empty() || before.starts_with("pub")
 }
 
-/// Adds each path of the tree that `text` begins with, and the name under which it is known.
+/// Adds the paths of the use tree at the start of `text`, with their local names.
 fn leaves_of<'a>(text: &'a str, prefix: &[&'a str], leaves: &mut Vec<(&'a str, Path<'a>)>) {
     let text = text.trim_start();
     if let Some(group) = text.strip_prefix('{') {
@@ -62,7 +62,7 @@ fn leaves_of<'a>(text: &'a str, prefix: &[&'a str], leaves: &mut Vec<(&'a str, P
         Some(rest) if rest.starts_with(['{', '_']) || rest.starts_with(char::is_alphabetic) => {
             leaves_of(rest, &path, leaves);
         }
-        // A glob, or the arguments of a generic function.
+        // A glob, or generic arguments of a function.
         Some(_) => leaves.push(("", path)),
         None => {
             let alias = rest.strip_prefix("as ").map(|rest| first_word(rest.trim_start()));
@@ -71,7 +71,7 @@ fn leaves_of<'a>(text: &'a str, prefix: &[&'a str], leaves: &mut Vec<(&'a str, P
     }
 }
 
-/// The paths of a group whose opening brace has been read.
+/// Returns the paths of a group after its opening brace.
 fn parts(group: &str) -> Vec<&str> {
     let (mut depth, mut begin, mut parts) = (0_usize, 0, Vec::new());
     for (at, c) in group.char_indices() {

@@ -186,13 +186,13 @@ fn state(
     version: u64,
     of: (u64, &HashRanges),
     held: Option<(&str, i32)>,
-    told: Option<&str>,
+    record: Option<&str>,
 ) -> Lease {
     let mut lease = left_behind(shard, of.1);
     let annotations = lease.metadata.annotations.get_or_insert_default();
     annotations.insert(GENERATION_ANNOTATION.to_owned(), of.0.to_string());
-    if let Some(told) = told {
-        annotations.insert(WRITTEN_ANNOTATION.to_owned(), format!(r#"{{"pods":"{told}"}}"#));
+    if let Some(record) = record {
+        annotations.insert(WRITTEN_ANNOTATION.to_owned(), format!(r#"{{"pods":"{record}"}}"#));
     }
     lease.metadata.resource_version = Some(version.to_string());
     let spec = lease.spec.get_or_insert_default();
@@ -204,7 +204,8 @@ fn state(
 /// The version of a Lease, its generation, its holder and transitions, and the record of a release.
 type State<'a> = (u64, u64, Option<(&'a str, i32)>, Option<&'a str>);
 
-/// Returns the previous holder after these states. Shard 1 had the upper half in the second plan, shard 2 has it in the third.
+/// Returns the previous holder after these states. Shard 1 had the upper half in the second plan, shard 2 has it in the
+/// third.
 fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> PreviousHolder {
     let division = ShardMap::even(NonZeroU16::new(2).expect("two"));
     let (low, high) = (division.ranges(ShardId(0)), division.ranges(ShardId(1)));
@@ -214,9 +215,9 @@ fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> PreviousHold
     );
     cache.on_list(None, Vec::new(), Instant::ORIGIN, Instant::ORIGIN);
     cache.on_watch_event(state(2, 1, (2, low), None, Some("5")), Instant::ORIGIN);
-    for (index, (version, generation, held, told)) in states.iter().enumerate() {
+    for (index, (version, generation, held, record)) in states.iter().enumerate() {
         let on = if *generation == 2 { high } else { low };
-        let lease = state(1, *version, (*generation, on), *held, *told);
+        let lease = state(1, *version, (*generation, on), *held, *record);
         if seen_by_answer && index + 1 == states.len() {
             let shard = cache.shard(ShardId(1));
             shard.record_previous(&lease);
@@ -234,12 +235,12 @@ async fn overwritten_holder_hides_release_of_earlier_holder() {
     let (first, second, next) = (Some(("first", 0)), Some(("second", 1)), Some(("next", 2)));
     let release = (12, 2, None, Some("584"));
     for by_answer in [false, true] {
-        let told = predecessor_after(&[(11, 2, first, None), release], by_answer);
-        assert!(told.written().is_some(), "it was released");
-        let told = predecessor_after(&[(11, 2, first, None), release, (13, 3, second, None)], by_answer);
-        assert!(told.written().is_some(), "the successor of the next plan changes nothing");
-        let told = predecessor_after(&[release, (13, 2, second, None), (14, 3, next, None)], by_answer);
-        assert_eq!(told.written(), None, "the second wrote, and did not release its Lease: {by_answer}");
+        let record = predecessor_after(&[(11, 2, first, None), release], by_answer);
+        assert!(record.written().is_some(), "it was released");
+        let record = predecessor_after(&[(11, 2, first, None), release, (13, 3, second, None)], by_answer);
+        assert!(record.written().is_some(), "the successor of the next plan changes nothing");
+        let record = predecessor_after(&[release, (13, 2, second, None), (14, 3, next, None)], by_answer);
+        assert_eq!(record.written(), None, "the second wrote, and did not release its Lease: {by_answer}");
     }
     let again = [release, (13, 2, second, None), (14, 3, second, None)];
     assert_eq!(

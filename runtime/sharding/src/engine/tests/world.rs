@@ -1,8 +1,8 @@
-//! A simulated world of engines: a server of Leases, a network, clocks that run at different rates, processes that crash and
-//! pause, and checks that compare all fences in true time.
+//! A simulated world of engines: a server of Leases, a network, clocks that run at different rates, processes that
+//! crash and pause, and checks that compare all fences in true time.
 //!
-//! Everything is an event at a point of true time, in microseconds. A request belongs to the network once it is sent: it takes
-//! effect even if its sender has crashed.
+//! Everything is an event at a point of true time, in microseconds. A request belongs to the network once it is sent:
+//! it takes effect even if its sender has crashed.
 
 mod checks;
 mod network;
@@ -43,7 +43,7 @@ pub(super) enum Wire {
     ResponsesLate,
     /// Requests arrive later than any deadline, and some are lost.
     RequestsLate,
-    /// Everything is lost, and watch events are never repeated.
+    /// All requests and responses are lost, and watch events are never repeated.
     Cut,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct World {
     pub(super) predecessors: Vec<(ShardId, PreviousHolder)>,
     /// The ranges of every term, with its number.
     terms: Vec<(HashRanges, u64)>,
-    /// How many steps all engines have run.
+    /// Number of steps that all engines have run.
     pub(super) steps: u64,
     /// The server is unavailable.
     pub(super) outage: bool,

@@ -71,12 +71,12 @@ impl World {
         predecessor: &PreviousHolder,
     ) {
         let Some(written) = predecessor.written() else { return };
-        let told = written.get(&pods()).and_then(|version| version.as_str().parse().ok()).unwrap_or(0);
+        let known = written.get(&pods()).and_then(|version| version.as_str().parse().ok()).unwrap_or(0);
         let wrote = |(acted_on, term): &(HashRanges, u64)| acted_on.overlaps(ranges).then_some(*term);
         let last = self.terms.iter().filter_map(wrote).max().unwrap_or(0);
-        if told < last {
+        if known < last {
             self.violations.push(format!(
-                "{} us: shard {shard} of replica {number} knows term {told}, but term {last} wrote",
+                "{} us: shard {shard} of replica {number} knows term {known}, but term {last} wrote",
                 self.now
             ));
         }

@@ -14,7 +14,7 @@ pub(super) struct Server {
     version: u64,
     pub(super) leases: BTreeMap<String, Lease>,
     pub(super) log: Vec<(u64, LeaseUpdate)>,
-    /// How many writes of the log the watches have shown.
+    /// Number of writes of the log that the watches have shown.
     shown: usize,
 }
 
