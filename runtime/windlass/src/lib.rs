@@ -22,25 +22,25 @@
 //!     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
 //!         Ok(Self {
 //!             services: setup.primary::<Service>().lister(),
-//!             // By name and not by owner: one that somebody else made may be in the way, and go.
+//!             // Map by name, not by owner: another client's ConfigMap can occupy the name and be deleted later.
 //!             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
 //!             mirrors: setup.writer::<ConfigMap>().create().update().build(),
 //!         })
 //!     }
 //!
 //!     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-//!         // A Service that is gone takes its ConfigMap with it, by the owner reference.
+//!         // The owner reference deletes the ConfigMap together with its Service.
 //!         let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
-//!         let wanted = mirror_of(&service);
+//!         let desired = mirror_of(&service);
 //!         match self.config_maps.get(key)? {
-//!             None => drop(self.mirrors.create(cx, &wanted).await?),
-//!             // What others made is theirs, whatever its name: it may hold what nobody could bring back.
+//!             None => drop(self.mirrors.create(cx, &desired).await?),
+//!             // Never overwrite a ConfigMap of another owner: its data could not be restored.
 //!             Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
-//!                 return Err(terminal(format!("the ConfigMap {key} is not the Service's: rename either")));
+//!                 return Err(terminal(format!("ConfigMap {key} has another owner; rename one of them")));
 //!             }
 //!             Some(mirror) => {
-//!                 // Sends nothing if nothing differs, and fails if somebody else wrote since it was read.
-//!                 let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = wanted.metadata.labels;
+//!                 // Sends no request if nothing differs. Fails with a conflict if the cached object is outdated.
+//!                 let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = desired.metadata.labels;
 //!                 self.mirrors.update(cx, &mirror, relabel).await?;
 //!             }
 //!         }
@@ -79,7 +79,7 @@
 //! ```
 //! # #[cfg(all(test, feature = "testing"))] mod tests {
 //! #[windlass::simulation(hours = 1, faults = all)]
-//! async fn labels_are_mirrored_whatever_happens(cluster: Cluster) {
+//! async fn labels_are_mirrored_despite_faults(cluster: Cluster) {
 //!     cluster.run([Registration::of::<LabelMirror>()]);
 //!     let web = json!({
 //!         "metadata": { "name": "web", "labels": { "tier": "front" } },
