@@ -25,7 +25,7 @@
 //!     cluster.eventually("the pod runs", runs).await;
 //! }
 //!
-//! Ten minutes of faults generated from the seed 7; the test panics with the full failure report on a violation.
+//! // Ten minutes of faults generated from the seed 7; the test panics with the full failure report on a violation.
 //! let report = simulate(Simulation::of(7).minutes(10).faults(Faults::all()), a_pod_runs);
 //! assert!(report.lasted >= Duration::from_secs(60));
 //! ```

@@ -87,9 +87,7 @@ impl Graph {
         )
     }
 
-    /// 
-<<<<<<<
-Returns each dependency between two crates of the workspace as the names of both.
+    /// Returns each dependency between two crates of the workspace as the names of both.
     pub(super) fn edges(&self) -> BTreeSet<(&str, &str)> {
         let is_ours = |name: &str| self.packages.iter().any(|package| package.name == name);
         let edges = self.packages.iter().flat_map(|package| {
@@ -99,13 +97,7 @@ Returns each dependency between two crates of the workspace as the names of both
         edges.collect()
     }
 
-    /// Every
-|||||||
-Every
-=======
-Returns
->>>>>>>
- the dependencies that violate the rules.
+    /// Returns the dependencies that violate the rules.
     pub(super) fn violations(&self) -> Vec<Finding> {
         self.packages.iter().flat_map(|package| self.wrong_lines(package)).collect()
     }
