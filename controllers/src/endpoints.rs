@@ -38,7 +38,7 @@ use self::apply::EndpointsApi;
 use self::relevance::{AffectedServices, among, concerned_by};
 use self::trigger_time::TriggerTimes;
 use crate::ControllerOptions;
-use crate::shared::LOOK_AGAIN;
+use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::pods;
 
 /// Consecutive failures after which a Service is dropped until its next change: the last backoff is 82 s.
@@ -74,7 +74,7 @@ impl EndpointsController {
         api.apply(service, plan::plan(service, &pods, &kept, current.as_deref(), trigger_time)).await?;
         self.trigger_times().carried_out(key);
         // No event reports that such a pod was deleted or is no longer selected.
-        Ok(if kept.is_empty() { Outcome::Done } else { Outcome::RequeueAfter(LOOK_AGAIN) })
+        Ok(if kept.is_empty() { Outcome::Done } else { Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL) })
     }
 
     async fn clean_up(&self, key: &ObjectKey, api: &EndpointsApi<'_>) -> Result<Outcome, ReconcileError> {
@@ -146,7 +146,7 @@ fn enqueue_services(
     queue: &Enqueuer,
 ) {
     let concerned = concerned_by(event);
-    if concerned == AffectedServices::Nobody {
+    if concerned == AffectedServices::None {
         return;
     }
     let neighbours = services.namespace(pods::namespace(&event.object().metadata));

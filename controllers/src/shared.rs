@@ -21,4 +21,4 @@ pub(crate) mod fixtures;
 
 /// Interval for checking an undecodable object, because its deletion causes no event. A check reads only memory, and
 /// the object needs a manual fix, so a delay of seconds is acceptable.
-pub(crate) const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(30);
+pub(crate) const UNDECODABLE_RECHECK_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);

@@ -98,7 +98,7 @@ mod tests {
         let failure =
             exhaustive_crash(&Simulation::of(1), three_ask_for_disks).expect_err("the bug is found");
         let disk = "persistentvolumeclaims/default/web-".to_owned();
-        assert_eq!(failure.flaw, Violation::CreatedTwice { what: disk, times: 2, expected: 1 });
+        assert_eq!(failure.violation, Violation::CreatedTwice { what: disk, times: 2, expected: 1 });
         assert_eq!(failure.plan.faults[0].what, FaultAction::CrashAtWrite { write: 1, after_effect: true });
         assert!(failure.trace.contains("POST /api/v1/namespaces/default/persistentvolumeclaims"));
     }
@@ -107,7 +107,7 @@ mod tests {
     fn random_faults_find_leak_and_plan_is_reduced() {
         let simulation = Simulation::of(1).minutes(3).faults(Faults::all());
         let failure = random_plans(&simulation, 200, three_ask_for_disks).expect_err("the bug is found");
-        assert!(matches!(failure.flaw, Violation::CreatedTwice { .. }), "{failure}");
+        assert!(matches!(failure.violation, Violation::CreatedTwice { .. }), "{failure}");
         assert!(failure.plan.faults.len() <= 2, "{failure}");
     }
 

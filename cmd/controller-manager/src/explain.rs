@@ -36,7 +36,7 @@ struct ExplainTimeouts {
     answer: Duration,
 }
 
-const TIMEOUT: ExplainTimeouts =
+const TIMEOUTS: ExplainTimeouts =
     ExplainTimeouts { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
 
 impl Arguments {
@@ -48,7 +48,7 @@ impl Arguments {
         let provider = rustls::crypto::ring::default_provider().install_default();
         provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-        let answer = runtime.block_on(self.ask(TIMEOUT));
+        let answer = runtime.block_on(self.ask(TIMEOUTS));
         runtime.shutdown_background();
         let mut answer = answer?;
         if !answer.ends_with('\n') {
@@ -243,6 +243,6 @@ mod tests {
     #[test]
     fn answer_timeout_exceeds_both_reviews() {
         // Each review of the admin server can take 10 s.
-        assert!(TIMEOUT.answer > 2 * Duration::from_secs(10));
+        assert!(TIMEOUTS.answer > 2 * Duration::from_secs(10));
     }
 }

@@ -25,7 +25,7 @@ use std::sync::LazyLock;
 use windlass::client::ClientOptions;
 
 pub(crate) use controllers::Controllers;
-pub(crate) use file::MAX;
+pub(crate) use file::MAX_SIZE;
 pub(crate) use gates::Gates;
 pub(crate) use invalid::{InvalidInput, assignment};
 pub(crate) use setting::{Setting, SettingSources, SettingValue, Source};

@@ -56,7 +56,7 @@ async fn manage(env: Env, config: Config) -> Result<()> {
 /// Reads a configuration file, and at most one byte more than the longest valid one.
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let most = settings::MAX as u64 + 1;
+    let most = settings::MAX_SIZE as u64 + 1;
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

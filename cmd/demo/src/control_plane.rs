@@ -110,7 +110,7 @@ impl ControlPlane {
                 let (server, plan) =
                     (plane.server.as_user("windlass"), fault_plan::plan(env.rng("faults").next_u64()));
                 let network = Network::new(env, Arc::new(server), plan, Journal::new(0, None));
-                Client::new(network.line(env), "default")
+                Client::new(network.link(env), "default")
             }
             Self::InProcess(_) | Self::Real(_) => self.client("windlass"),
         }

@@ -39,7 +39,7 @@ use self::observed::ClusterSnapshot;
 use self::screen::{Key, Screen};
 
 /// Minimum delay between two updates of the screen.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Ratio of the delay to the duration of the update before it, which limits CPU usage with many pods.
 const REST: u32 = 4;
@@ -137,7 +137,7 @@ async fn show(
         if end.is_some_and(|end| env.now() >= end) {
             return Ok(());
         }
-        let pause = LOOK_INTERVAL.max(env.now().saturating_duration_since(began) * REST);
+        let pause = REDRAW_INTERVAL.max(env.now().saturating_duration_since(began) * REST);
         tokio::select! {
             biased;
             () = &mut stopping => return Ok(()),

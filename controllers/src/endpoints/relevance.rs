@@ -18,7 +18,7 @@ type Labels = BTreeMap<String, String>;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AffectedServices<'a> {
     /// No Service.
-    Nobody,
+    None,
     /// Services that select the pod.
     Selecting(Option<&'a Labels>),
     /// Services that select the pod by its old or its new labels.
@@ -31,11 +31,11 @@ pub(super) enum AffectedServices<'a> {
 pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
     match event {
         // At the start all Services are enqueued; enqueueing them for each pod is unnecessary.
-        Event::Added { cause: Cause::InitialList, .. } => AffectedServices::Nobody,
+        Event::Added { cause: Cause::InitialList, .. } => AffectedServices::None,
         Event::Added { object, .. } => AffectedServices::Selecting(object.metadata.labels.as_ref()),
         // Services have their own resyncs. The versions are not compared, because a server that was restored from a
         // backup reuses versions.
-        Event::Updated { cause: Cause::Resync, .. } => AffectedServices::Nobody,
+        Event::Updated { cause: Cause::Resync, .. } => AffectedServices::None,
         Event::Updated { old, new, .. } => concerned_by_update(old, new),
         Event::Deleted { last, .. } => AffectedServices::Selecting(last.metadata.labels.as_ref()),
     }
@@ -44,7 +44,7 @@ pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
 fn concerned_by_update<'a>(old: &'a Pod, new: &'a Pod) -> AffectedServices<'a> {
     let (old_labels, new_labels) = (old.metadata.labels.as_ref(), new.metadata.labels.as_ref());
     match (endpoint_changed(old, new), same_labels(old_labels, new_labels)) {
-        (false, true) => AffectedServices::Nobody,
+        (false, true) => AffectedServices::None,
         (true, true) => AffectedServices::Selecting(new_labels),
         (true, false) => AffectedServices::EitherOf(old_labels, new_labels),
         (false, false) => AffectedServices::OneOf(old_labels, new_labels),
@@ -55,7 +55,7 @@ fn concerned_by_update<'a>(old: &'a Pod, new: &'a Pod) -> AffectedServices<'a> {
 /// selects nothing.
 pub(super) fn among(concerned: &AffectedServices<'_>, services: &[Arc<Service>]) -> BTreeSet<ObjectKey> {
     let meant = |service: &&Arc<Service>| match concerned {
-        AffectedServices::Nobody => false,
+        AffectedServices::None => false,
         AffectedServices::Selecting(labels) => selects(service, *labels),
         AffectedServices::EitherOf(old, new) => selects(service, *old) || selects(service, *new),
         AffectedServices::OneOf(old, new) => selects(service, *old) != selects(service, *new),

@@ -27,7 +27,7 @@ use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{LabelSelector, ObjectKey};
 
-use super::LOOK_AGAIN;
+use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
 use super::availability::next_check;
 use super::deletion_ranking::DeletionCostMode;
@@ -149,7 +149,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let available_in = self
             .report(&work, OwnedPods { active: &active, terminating: terminating.as_deref() }, scaled)
             .await?;
-        let look_again = (!knows_all).then_some(LOOK_AGAIN);
+        let look_again = (!knows_all).then_some(UNDECODABLE_RECHECK_INTERVAL);
         let soonest = [look_again, available_in];
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
     }

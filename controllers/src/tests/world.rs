@@ -62,7 +62,7 @@ impl World {
         let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let fence = Arc::clone(&self.fence);
-        let clients = Clients::from_service(env.clone(), self.api.line(), uri, options, &metrics, fence);
+        let clients = Clients::from_service(env.clone(), self.api.link(), uri, options, &metrics, fence);
         let clients = clients.expect("clients");
         let reader = clients.for_informers().expect("a reader");
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
@@ -108,7 +108,7 @@ impl World {
     /// Makes the next requests fail whose `METHOD path` starts with `request`.
     pub(super) fn refuse(&self, request: &str, mut times: usize, what: FaultAction) {
         let request = request.to_owned();
-        self.api.meddle(move |call| {
+        self.api.inject_fault(move |call| {
             let hit = times > 0 && call.line().starts_with(&request);
             times -= usize::from(hit);
             hit.then(|| what.clone())
@@ -117,17 +117,17 @@ impl World {
 
     /// Removes all faults, except from stalled watches.
     pub(super) fn relent(&self) {
-        self.api.meddle(|_| None);
+        self.api.inject_fault(|_| None);
     }
 
     /// Delays all watch events by seven seconds.
     pub(super) fn lag(&self) {
-        self.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 7000 }));
+        self.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 7000 }));
     }
 
     /// Stalls the watches of this resource.
     pub(super) fn hide(&self, resource: &'static str) {
-        self.api.meddle(move |call| (call.resource == resource).then_some(FaultAction::WatchStalled));
+        self.api.inject_fault(move |call| (call.resource == resource).then_some(FaultAction::WatchStalled));
     }
 
     /// Makes a pod run on a node, ready or not, from now on.

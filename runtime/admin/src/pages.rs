@@ -71,7 +71,7 @@ impl PageResponse {
     }
 
     /// Returns an error response with one line that contains the reason. A newline is appended.
-    pub fn refusal(status: StatusCode, why: impl fmt::Display) -> Self {
+    pub fn error(status: StatusCode, why: impl fmt::Display) -> Self {
         Self::of(status, TEXT, format!("{why}\n"))
     }
 

@@ -47,20 +47,17 @@ fn one(health: &Health, probe: Probe, prefix: &str, request: &PageRequest) -> Pa
     let name = request.path.strip_prefix(prefix).unwrap_or_default();
     let Some(result) = health.check(probe, name) else {
         let why = format!("no such check of {}; {prefix}?verbose lists all checks", probe.as_str());
-        return PageResponse::refusal(StatusCode::NOT_FOUND, why.replace("/?", "?"));
+        return PageResponse::error(StatusCode::NOT_FOUND, why.replace("/?", "?"));
     };
     match result.outcome {
         Ok(()) => PageResponse::text("ok"),
         Err(reason) if request.reviewed => {
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-            PageResponse::refusal(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                format!("internal server error: {reason}"),
-            )
+            PageResponse::error(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}"))
         }
         Err(_) => {
             let name = result.name;
-            PageResponse::refusal(
+            PageResponse::error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 format!("[-]{name} failed: reason withheld"),
             )

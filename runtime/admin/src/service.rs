@@ -79,11 +79,11 @@ impl AdminService {
     ) -> (Option<String>, PageResponse) {
         if unread {
             let why = "request bodies are not supported; send a GET without a body";
-            return (None, PageResponse::refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
+            return (None, PageResponse::error(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if !matches!(head.method, Method::GET | Method::HEAD) {
             let rejection =
-                PageResponse::refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served");
+                PageResponse::error(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served");
             return (None, rejection.with(header::ALLOW, HeaderValue::from_static("GET, HEAD")));
         }
         let path = head.uri.path();
@@ -92,7 +92,7 @@ impl AdminService {
             Err(rejection) => return (None, rejection),
         };
         let Some((at, page)) = self.pages.find(path) else {
-            let rejection = PageResponse::refusal(StatusCode::NOT_FOUND, "no such path; / lists all paths");
+            let rejection = PageResponse::error(StatusCode::NOT_FOUND, "no such path; / lists all paths");
             return (None, rejection);
         };
         let accept = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -104,7 +104,7 @@ impl AdminService {
         };
         let answer = catch_panic_sync(|| page(&request)).unwrap_or_else(|message| {
             tracing::error!(page = %at, %message, "endpoint panicked");
-            PageResponse::refusal(
+            PageResponse::error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the endpoint failed; see the log for the reason",
             )
@@ -184,11 +184,11 @@ fn error_response(refusal: AuthError, path: &str) -> PageResponse {
             let user = user.username.as_deref().unwrap_or_default();
             let remedy = "grant a ClusterRole with this path in nonResourceURLs";
             let why = format!("forbidden: user {user:?} cannot get path {path:?}; {remedy}");
-            PageResponse::refusal(StatusCode::FORBIDDEN, why)
+            PageResponse::error(StatusCode::FORBIDDEN, why)
         }
         AuthError::Busy => busy("too many reviews are in flight"),
         // The reason can contain details of the cluster, so it is only logged.
-        AuthError::Unreachable => PageResponse::refusal(
+        AuthError::Unreachable => PageResponse::error(
             StatusCode::INTERNAL_SERVER_ERROR,
             "authorization failed: the API server is unavailable; try again later, see the log for the reason",
         ),
@@ -197,11 +197,11 @@ fn error_response(refusal: AuthError, path: &str) -> PageResponse {
 
 fn unauthorized(why: &str) -> PageResponse {
     let challenge = HeaderValue::from_static("Bearer");
-    PageResponse::refusal(StatusCode::UNAUTHORIZED, why).with(header::WWW_AUTHENTICATE, challenge)
+    PageResponse::error(StatusCode::UNAUTHORIZED, why).with(header::WWW_AUTHENTICATE, challenge)
 }
 
 fn busy(why: &str) -> PageResponse {
-    PageResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again in a second"))
+    PageResponse::error(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again in a second"))
         .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 

@@ -134,7 +134,7 @@ fn negotiated(
         None => {
             let why =
                 format!("not acceptable; use text/plain or application/json;v=v1beta1;g={GROUP};as={kind}");
-            PageResponse::refusal(StatusCode::NOT_ACCEPTABLE, why)
+            PageResponse::error(StatusCode::NOT_ACCEPTABLE, why)
         }
     })
 }

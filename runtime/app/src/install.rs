@@ -16,7 +16,7 @@ use crate::error::Error;
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval between checks of whether a CRD is established.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Installs CRDs before the caches of their kinds are filled.
 pub(crate) struct CrdInstaller(Vec<CustomResourceDefinition>);
@@ -76,7 +76,7 @@ async fn served(env: &Env, client: &Client, definition: &CustomResourceDefinitio
     for version in spec.versions.iter().filter(|version| version.served) {
         let version = format!("{}/{}", spec.group, version.name);
         while !is_listed(client, &version, &spec.names.plural).await? {
-            env.sleep(LOOK_INTERVAL).await;
+            env.sleep(POLL_INTERVAL).await;
         }
     }
     Ok(())
@@ -102,7 +102,7 @@ async fn established(env: &Env, api: &Api<CustomResourceDefinition>, name: &str)
         if let Some(refused) = find("NamesAccepted").filter(|it| it.status == "False") {
             return Err(refused.message.clone().unwrap_or_else(|| "its names are in use".to_owned()));
         }
-        env.sleep(LOOK_INTERVAL).await;
+        env.sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -27,7 +27,7 @@ pub use self::{
     request::RequestError,
     text::{one_line, one_line_with_rule},
 };
-pub(crate) use advice::{MAX_REFUSAL, advised_by_headers, advised_by_status};
+pub(crate) use advice::{MAX_ERROR_BODY, advised_by_headers, advised_by_status};
 pub(crate) use chain::find;
 
 /// Returns the fence error that caused this error, if any.
@@ -98,7 +98,7 @@ mod tests {
     use http::{HeaderMap, header};
     use windlass_object::Status;
 
-    use super::{advice::MAX_ADVICE, *};
+    use super::{advice::MAX_RETRY_AFTER, *};
 
     fn status(code: u16, json: &str) -> RequestError {
         RequestError::from_status(windlass_object::wire::status(code, json.as_bytes()), None)
@@ -137,14 +137,14 @@ mod tests {
     fn retry_after_is_limited_to_one_minute() {
         let body = r#"{"status":"Failure","code":429,"details":{"retryAfterSeconds":86400}}"#;
         let parsed = windlass_object::wire::status(429, body.as_bytes());
-        assert_eq!(advised_by_status(&parsed), Some(MAX_ADVICE));
+        assert_eq!(advised_by_status(&parsed), Some(MAX_RETRY_AFTER));
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("86400"));
-        assert_eq!(advised_by_headers(&headers), Some(MAX_ADVICE));
+        assert_eq!(advised_by_headers(&headers), Some(MAX_RETRY_AFTER));
         for advice in [None, Some(Duration::from_secs(86_400))] {
             let error = RequestError::from_status(parsed.clone(), advice);
             let RequestError::TooManyRequests { retry_after, .. } = error else { panic!() };
-            assert_eq!(retry_after, Some(MAX_ADVICE));
+            assert_eq!(retry_after, Some(MAX_RETRY_AFTER));
         }
     }
 

@@ -29,7 +29,6 @@
 //! The stack is built from kube's parts instead of `ClientBuilder::try_from`, which repeats creates that might have
 //! taken effect and has no time limit.
 
-mod answer;
 mod clients;
 mod config;
 mod connect;
@@ -40,12 +39,12 @@ mod pool;
 mod progress;
 mod raw;
 mod reachability;
+mod response;
 mod stack;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
-    answer::{found, is_not_found, send},
     clients::{Clients, ControllerClients},
     config::{Cluster, ClusterSource, ConfigError, infer_config, load_config},
     error::{
@@ -58,6 +57,7 @@ pub use self::{
     progress::RequestProgress,
     raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},
     reachability::{Reachability, Resumption},
+    response::{is_not_found, optional, send},
     stack::{
         declared::DeclaredVerbs,
         fence::{Fence, FenceState, OpenFence},

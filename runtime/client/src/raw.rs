@@ -16,7 +16,7 @@ use windlass_env::Env;
 use windlass_object::{Frame, FrameDecoder, Projection, RawList, ResourceKind, Status, wire};
 
 use crate::{
-    error::{MAX_REFUSAL, RequestError, advised_by_headers},
+    error::{MAX_ERROR_BODY, RequestError, advised_by_headers},
     progress::RequestProgress,
     reachability::Reachability,
     stack::{
@@ -324,7 +324,7 @@ fn too_long(most: usize) -> RequestError {
 
 async fn refusal(response: Response<Body>) -> RequestError {
     let (parts, body) = response.into_parts();
-    match Limited::new(body, MAX_REFUSAL).collect().await {
+    match Limited::new(body, MAX_ERROR_BODY).collect().await {
         Ok(body) => {
             let status: Status = wire::status(parts.status.as_u16(), &body.to_bytes());
             RequestError::from_status(status, advised_by_headers(&parts.headers))

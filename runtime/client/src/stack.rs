@@ -44,7 +44,7 @@ use kube::client::Body;
 use tower::{BoxError, Service, ServiceExt as _};
 use windlass_object::request::RequestInfo;
 
-use crate::error::MAX_REFUSAL;
+use crate::error::MAX_ERROR_BODY;
 
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) type ResponseResult = Result<Response<ResponseBody>, BoxError>;
@@ -220,5 +220,5 @@ pub(crate) fn with_parameter(uri: &Uri, name: &str, value: &str) -> Result<Uri, 
 ///
 /// Boxed, because the compiler cannot infer that the future is `Send`.
 pub(crate) fn read(body: ResponseBody) -> BoxFuture<'static, Result<Bytes, BoxError>> {
-    Limited::new(body, MAX_REFUSAL).collect().map_ok(Collected::to_bytes).boxed()
+    Limited::new(body, MAX_ERROR_BODY).collect().map_ok(Collected::to_bytes).boxed()
 }

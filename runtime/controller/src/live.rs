@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Response;
 use kube::api::{GetParams, Request};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use windlass_client::{found, send};
+use windlass_client::{optional, send};
 use windlass_object::{ObjectKey, ResourceKind};
 
 /// Characters that have no meaning in a path or a query.
@@ -18,7 +18,7 @@ pub(crate) async fn live(
 ) -> Result<Option<Bytes>, kube::Error> {
     let (requests, name) = (Request::new(kind.url_path(key.namespace())), escaped(key.name()).to_string());
     let request = requests.get(&name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-    Ok(found(send(client, request).await)?.map(Response::into_body))
+    Ok(optional(send(client, request).await)?.map(Response::into_body))
 }
 
 /// Returns a text as a part of a path or a query.

@@ -234,7 +234,7 @@ impl World {
         let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let clients =
-            Clients::from_service(env.clone(), self.api.line(), uri, options, &metrics, Arc::new(OpenFence))
+            Clients::from_service(env.clone(), self.api.link(), uri, options, &metrics, Arc::new(OpenFence))
                 .expect("clients");
         let reader = clients.for_informers().expect("reader");
         let (resync, shards) = (self.resync, self.shards.clone());
@@ -340,7 +340,7 @@ async fn key_that_keeps_failing_backs_off_alone() {
 #[tokio::test(start_paused = true)]
 async fn reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     let _workers = world.start().await;
     world.pass(60).await;
     assert_eq!(world.count().as_deref(), Some("10"));
@@ -353,7 +353,7 @@ async fn reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
 async fn write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
     let world = World::with(&["counter"]);
     let mut swallow = first_write(FaultAction::ResponseLost { silently: true });
-    world.api.meddle(move |asked| swallow(asked).or(Some(LATE)));
+    world.api.inject_fault(move |asked| swallow(asked).or(Some(LATE)));
     let _workers = world.start().await;
     let lists = world.lists();
     world.pass(120).await;
@@ -366,7 +366,7 @@ async fn write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_holds_its_key_for_seconds_when_the_collection_is_quiet() {
     let world = World::with(&["counter"]);
-    world.api.meddle(first_write(FaultAction::InternalError));
+    world.api.inject_fault(first_write(FaultAction::InternalError));
     let _workers = world.start().await;
     world.put_something_else();
     world.pass(3).await;
@@ -382,7 +382,7 @@ async fn unknown_outcome_holds_its_key_while_the_cache_is_cut_off() {
     let cut = Fault::during(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
     let faults = vec![cut, Fault::during(end, FaultAction::Unavailable).from(begin)];
     let world = World::in_which(faults, &["counter"]);
-    world.api.meddle(first_write(FaultAction::InternalError));
+    world.api.inject_fault(first_write(FaultAction::InternalError));
     let _workers = world.start().await;
     world.put_something_else();
     world.pass(100).await;
@@ -395,7 +395,7 @@ async fn unknown_outcome_holds_its_key_while_the_cache_is_cut_off() {
 async fn silent_with_a_doubt() -> (World, Workers) {
     let world = World::with(&["counter"]);
     let (mut refuse, mut refused) = (first_write(FaultAction::InternalError), false);
-    world.api.meddle(move |asked| {
+    world.api.inject_fault(move |asked| {
         let what = refuse(asked).or(refused.then_some(FaultAction::Partition));
         refused |= what.is_some();
         what
@@ -412,7 +412,7 @@ async fn unknown_outcome_delays_no_other_key_while_the_server_is_silent() {
     world.pass(60).await;
     assert_eq!(workers.busy(), [], "other keys get their turn");
     assert_eq!(world.count(), None);
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(60).await;
     assert_eq!(world.count().as_deref(), Some("10"));
     assert_eq!(workers.written().map(|written| written.len()), Some(1));
@@ -431,7 +431,7 @@ async fn stopping_workers_wait_five_seconds_for_unknown_outcomes() {
 #[tokio::test(start_paused = true)]
 async fn stopping_workers_learn_outcomes_that_the_server_tells() {
     let world = World::with(&["counter"]);
-    world.api.meddle(first_write(FaultAction::ResponseLost { silently: false }));
+    world.api.inject_fault(first_write(FaultAction::ResponseLost { silently: false }));
     let mut workers = world.start().await;
     world.env.sleep(Duration::from_millis(100)).await;
     world.put_something_else();

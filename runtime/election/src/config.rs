@@ -10,7 +10,7 @@ use windlass_object::ObjectKey;
 /// Minimum time between the due time of a renewal and the renew deadline. A write needs at least 1 s before the
 /// deadline, and the renewal needs another second for its response. With less than both, the fence would block each
 /// write of a leader.
-const MIN_FOR_WRITES: Duration = Duration::from_secs(2);
+const MIN_WRITE_TIME: Duration = Duration::from_secs(2);
 
 /// Settings of one election.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl ElectionConfig {
         if renew <= retry.saturating_add(retry / 5) {
             return Err(ElectionConfigError::RenewNotLonger { renew, retry });
         }
-        if renew < retry.saturating_add(MIN_FOR_WRITES) {
+        if renew < retry.saturating_add(MIN_WRITE_TIME) {
             return Err(ElectionConfigError::NoTimeForWrites { renew, retry });
         }
         Ok(())
@@ -228,7 +228,7 @@ pub enum ElectionConfigError {
     },
     /// The holder would lead and never write: a write requires time for its response.
     #[error(
-        "the renew deadline ({renew:?}) must be at least {MIN_FOR_WRITES:?} longer than the retry period ({retry:?}), \
+        "the renew deadline ({renew:?}) must be at least {MIN_WRITE_TIME:?} longer than the retry period ({retry:?}), \
          to leave time for writes"
     )]
     NoTimeForWrites {

@@ -36,7 +36,7 @@ use crate::record::strictly_after;
 
 /// Interval at which an idle candidate renews itself, the same as in client-go. A candidate that was not renewed for
 /// half an hour is garbage collected.
-const RENEWED_INTERVAL: Duration = Duration::from_secs(300);
+const RENEW_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Maximum pause between two fetches.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -183,7 +183,7 @@ fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: 
         (Some(_), None) => true,
         (None, _) => false,
     };
-    let due = renewed.is_none_or(|renewed| now >= renewed + RENEWED_INTERVAL);
+    let due = renewed.is_none_or(|renewed| now >= renewed + RENEW_INTERVAL);
     if is_pinged || due { ElectionAction::Renew } else { ElectionAction::Rest }
 }
 

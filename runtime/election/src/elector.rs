@@ -152,7 +152,7 @@ impl Elector {
     ///
     /// # Errors
     ///
-    /// [`ElectionError::Refused`] if the server rejects the Lease as invalid, which a retry cannot fix;
+    /// [`ElectionError::Rejected`] if the server rejects the Lease as invalid, which a retry cannot fix;
     /// [`ElectionError::NotCoordinated`] if the server must elect and does not.
     ///
     /// # Cancel safety
@@ -284,7 +284,7 @@ impl Elector {
         let pause = match failure {
             // The next fetch returns the winner's write. The pause only separates the losers.
             LeaseError::Conflict => self.spread(),
-            LeaseError::Invalid(message) => return Err(ElectionError::Refused { message }),
+            LeaseError::Invalid(message) => return Err(ElectionError::Rejected { message }),
             failure => {
                 self.complain("cannot acquire the lease", &failure);
                 self.pause()

@@ -18,7 +18,7 @@ pub struct LeaseLost {
 pub enum LossReason {
     /// The Lease names another holder, which might already work.
     #[error("{holder} holds it")]
-    Taken {
+    OtherHolder {
         /// Identity of the other holder.
         holder: String,
     },
@@ -31,7 +31,7 @@ pub enum LossReason {
     },
     /// The Lease has no holder, although this replica did not release it. A standby can take it at any time.
     #[error("another client released it")]
-    Blanked,
+    HolderCleared,
     /// No renewal succeeded in time.
     #[error("no renewal succeeded within {within:?}, last: {last_error}")]
     Deadline {
@@ -51,7 +51,7 @@ pub enum LossReason {
 pub enum ElectionError {
     /// The API server rejects the Lease as invalid, which a retry cannot fix.
     #[error("the API server rejects the lease as invalid: {message}")]
-    Refused {
+    Rejected {
         /// Message of the server.
         message: String,
     },

@@ -8,7 +8,7 @@ use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, GetParams, PostParams, Preconditions};
 use kube::core::request;
-use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery, found, send};
+use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery, optional, send};
 use windlass_env::Env;
 use windlass_object::{ResourceKind, ResourceVersion};
 
@@ -48,7 +48,7 @@ impl LeaseApi {
     /// from its cache.
     pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
         let answer = self.answer(self.requests().get(name, &GetParams::default())).await?;
-        found(answer)?.map(|lease| decode(&lease)).transpose()
+        optional(answer)?.map(|lease| decode(&lease)).transpose()
     }
 
     /// Creates or replaces a Lease and returns it with its new version. Replaces only the state on which the write

@@ -251,20 +251,20 @@ impl LeaseState {
         }
         let Some(observation) = self.view.seen() else {
             return if self.params.coordinated {
-                RenewAction::Lost(LossReason::Blanked)
+                RenewAction::Lost(LossReason::HolderCleared)
             } else {
                 RenewAction::Write
             };
         };
         match observation.record.holder.as_deref() {
             Some(holder) if holder != self.params.identity => {
-                RenewAction::Lost(LossReason::Taken { holder: holder.to_owned() })
+                RenewAction::Lost(LossReason::OtherHolder { holder: holder.to_owned() })
             }
             Some(_) => match observation.record.preferred.clone().filter(|_| self.params.coordinated) {
                 Some(preferred) => RenewAction::Yield { preferred },
                 None => RenewAction::Write,
             },
-            None => RenewAction::Lost(LossReason::Blanked),
+            None => RenewAction::Lost(LossReason::HolderCleared),
         }
     }
 
@@ -565,7 +565,7 @@ mod tests {
         tenure.on_fetched(None, at(4).now);
         assert_eq!(
             tenure.renew_action(),
-            RenewAction::Lost(LossReason::Blanked),
+            RenewAction::Lost(LossReason::HolderCleared),
             "only the coordinator creates it"
         );
     }

@@ -360,7 +360,7 @@ async fn failure_within_the_deadline_is_survived() {
 #[tokio::test(start_paused = true)]
 async fn other_or_missing_holder_ends_the_term_at_next_renewal() {
     for (name, reason) in
-        [("thief", LossReason::Taken { holder: "thief".to_owned() }), ("", LossReason::Blanked)]
+        [("thief", LossReason::OtherHolder { holder: "thief".to_owned() }), ("", LossReason::HolderCleared)]
     {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);
@@ -513,7 +513,7 @@ async fn acquire_fails_if_server_rejects_lease_as_invalid() {
     let server = LeaseServer::new(&world);
     let invalid = |call: &Call| if call.is_write() { Fate::Refused(422) } else { Fate::Prompt };
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, invalid);
-    assert!(matches!(holder.elector.acquire().await, Err(ElectionError::Refused { .. })));
+    assert!(matches!(holder.elector.acquire().await, Err(ElectionError::Rejected { .. })));
 }
 
 // parity: test-leader-election-health-checker

@@ -14,7 +14,7 @@ use crate::watch_channel::{Receiver, Sender, channel};
 const LIMIT: u64 = 1_000_000;
 
 /// Number of polls between readings of the clock: reading it at every poll would cost more than most polls.
-const LOOK_INTERVAL: u64 = 1024;
+const POLLS_PER_CLOCK_READ: u64 = 1024;
 
 /// Counts the polls of all tasks whose Env has this [monitor](crate::Env::with_poll_monitor). Clones share the counts.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl PollMonitor {
         let mut counts = self.lock();
         counts.polls += 1;
         counts.task = Some(Arc::clone(task));
-        if !counts.polls.is_multiple_of(LOOK_INTERVAL) {
+        if !counts.polls.is_multiple_of(POLLS_PER_CLOCK_READ) {
             return;
         }
         let now = tokio::time::Instant::now();

@@ -55,7 +55,7 @@ pub enum Cause {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeletionEvidence {
     /// A watch event reported the deletion. The last known state is the state at the deletion.
-    Seen,
+    Observed,
     /// The deletion follows from something else: a list without the object, another object with its name, bytes that
     /// can no longer be decoded, or a filter that the object no longer passes. States between the last known one and
     /// the deletion might be missing.
@@ -112,7 +112,7 @@ pub enum HandlerFailure {
         "handler {handler:?} was removed: more than {bound} events were pending with Delivery::EveryEvent; make it \
          faster, raise the bound, or use Delivery::Coalesced"
     )]
-    FellBehind {
+    Overflow {
         /// The name of the handler.
         handler: String,
         /// The maximum number of pending changes.
@@ -272,8 +272,8 @@ mod tests {
             (updated(2, 4), Some(updated(2, 4))),
             (updated(1, 2), Some(added(2))),
             (updated(2, 1), Some(deleted(2, DeletionEvidence::Inferred))),
-            (deleted(1, DeletionEvidence::Seen), None),
-            (deleted(2, DeletionEvidence::Seen), Some(deleted(2, DeletionEvidence::Seen))),
+            (deleted(1, DeletionEvidence::Observed), None),
+            (deleted(2, DeletionEvidence::Observed), Some(deleted(2, DeletionEvidence::Observed))),
         ];
         for (event, expected) in cases {
             let events = Arc::new(Mutex::new(Vec::new()));

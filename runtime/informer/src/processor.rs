@@ -280,7 +280,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         if self.is_removed() {
             return;
         }
-        let failure = HandlerFailure::FellBehind { handler: self.name.clone(), bound };
+        let failure = HandlerFailure::Overflow { handler: self.name.clone(), bound };
         tracing::error!(handler = self.name, error = %failure, "slow handler removed");
         self.metrics.handler_overflows.inc();
         // Only the processing loop queues changes, so the cell is still empty.

@@ -66,9 +66,9 @@ const PAGE: u32 = 500;
 /// Frames that are processed without yielding or reading the clock: about one millisecond of work.
 const CHUNK: usize = 64;
 /// Consecutive 429 responses to one page after which the list fails.
-const MAX_TURNED_AWAY: u32 = 10;
+const MAX_PAGE_RETRIES: u32 = 10;
 /// The minimum wait after a 429: a server that sends `Retry-After: 0` is busy all the same.
-const MIN_TURN: Duration = Duration::from_secs(1);
+const MIN_PAGE_RETRY: Duration = Duration::from_secs(1);
 /// The shortest watch timeout: reopening a watch is cheap, but not free.
 const MIN_WINDOW: Duration = Duration::from_secs(100);
 /// The longest watch timeout: a watch that died silently is detected within minutes. Each timeout is randomized, so
@@ -326,11 +326,11 @@ impl Reflector {
                 }
                 // A busy server that rejects one page keeps the earlier pages valid.
                 Err(RequestError::TooManyRequests { retry_after: Some(wait), .. })
-                    if token_in_use && turned_away < MAX_TURNED_AWAY =>
+                    if token_in_use && turned_away < MAX_PAGE_RETRIES =>
                 {
                     turned_away += 1;
                     self.pulse.beat(self.env.now());
-                    let wait = self.env.sleep(wait.max(MIN_TURN));
+                    let wait = self.env.sleep(wait.max(MIN_PAGE_RETRY));
                     if unless_overtaken(&self.wishes, wait).await.is_none() {
                         return Ok(None);
                     }

@@ -429,7 +429,7 @@ impl<S: Clone> StoreWriter<S> {
             Body::Decoded(last) => last,
             Body::Undecodable { .. } => held,
         };
-        let event = Event::Deleted { last, observed: DeletionEvidence::Seen, cause: Cause::Watch };
+        let event = Event::Deleted { last, observed: DeletionEvidence::Observed, cause: Cause::Watch };
         changes.push(Change { key: head.key, uid, event });
     }
 

@@ -84,7 +84,7 @@ impl CacheRequirements {
 }
 
 /// Interval at which CRDs that are not installed are rechecked while no controller can work.
-pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Waits for the required caches.
 impl CacheRequirements {
@@ -110,7 +110,7 @@ impl CacheRequirements {
         let begun = env.now();
         while !matches!(self.standing(), CacheReadiness::SomeCanWork) {
             let waited = env.now().saturating_duration_since(begun);
-            env.sleep(self.turn(LOOK_INTERVAL, waited)?).await;
+            env.sleep(self.turn(POLL_INTERVAL, waited)?).await;
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl Explainer {
         let name = request.path.strip_prefix(CONTROLLERS).unwrap_or_default().trim_matches('/');
         match self.overview(name) {
             Ok(overview) => answer(request, &overview, || overview.to_string()),
-            Err(error) => PageResponse::refusal(StatusCode::NOT_FOUND, error),
+            Err(error) => PageResponse::error(StatusCode::NOT_FOUND, error),
         }
     }
 
@@ -130,15 +130,15 @@ impl Explainer {
         let (controller, key) = (request.parameter("controller"), request.parameter("key"));
         let (Some(controller), Some(key)) = (controller, key) else {
             let usage = "missing parameter; use /debug/explain?controller=<name>&key=<namespace/name>";
-            return PageResponse::refusal(StatusCode::BAD_REQUEST, usage);
+            return PageResponse::error(StatusCode::BAD_REQUEST, usage);
         };
         let key: ObjectKey = match key.parse() {
             Ok(key) => key,
-            Err(error) => return PageResponse::refusal(StatusCode::BAD_REQUEST, error),
+            Err(error) => return PageResponse::error(StatusCode::BAD_REQUEST, error),
         };
         match self.explain(controller, &key) {
             Ok(explanation) => answer(request, &explanation, || explanation.to_string()),
-            Err(error) => PageResponse::refusal(StatusCode::NOT_FOUND, error),
+            Err(error) => PageResponse::error(StatusCode::NOT_FOUND, error),
         }
     }
 
@@ -169,7 +169,7 @@ pub(crate) fn answer(
     }
     match serde_json::to_string(value) {
         Ok(json) => PageResponse::json(json),
-        Err(error) => PageResponse::refusal(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(error) => PageResponse::error(StatusCode::INTERNAL_SERVER_ERROR, error),
     }
 }
 

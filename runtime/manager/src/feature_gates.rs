@@ -18,7 +18,7 @@ use crate::spelling::closest;
 
 /// The maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ShardStage {
+pub enum FeatureStage {
     /// Can change or be removed without notice.
     Alpha,
     /// Details can change; it will not be removed without notice.
@@ -29,7 +29,7 @@ pub enum ShardStage {
     Deprecated,
 }
 
-impl ShardStage {
+impl FeatureStage {
     /// Returns the label value for metrics, as in Kubernetes: empty for a stable feature.
     pub fn label(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl ShardStage {
 }
 
 /// Formats the stage for help texts.
-impl fmt::Display for ShardStage {
+impl fmt::Display for FeatureStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::Stable { "GA" } else { self.label() })
     }
@@ -54,7 +54,7 @@ pub struct FeatureGate {
     /// The name in Kubernetes style: `CoordinatedLeaderElection`.
     pub name: &'static str,
     /// The maturity of the feature.
-    pub stage: ShardStage,
+    pub stage: FeatureStage,
     /// Whether it is enabled by default.
     pub default: bool,
     /// Whether the value is fixed. Setting a locked gate to its fixed value is accepted, so that configurations remain
@@ -77,14 +77,14 @@ impl fmt::Display for FeatureGate {
 }
 
 /// Names that set every gate of a stage that is not set by name.
-const ALL: [(&str, ShardStage); 2] = [("AllAlpha", ShardStage::Alpha), ("AllBeta", ShardStage::Beta)];
+const ALL: [(&str, FeatureStage); 2] = [("AllAlpha", FeatureStage::Alpha), ("AllBeta", FeatureStage::Beta)];
 
 /// The gates of a program and their chosen values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     known: BTreeMap<&'static str, FeatureGate>,
     chosen: BTreeMap<&'static str, bool>,
-    stages: BTreeMap<ShardStage, bool>,
+    stages: BTreeMap<FeatureStage, bool>,
 }
 
 impl FeatureGates {
@@ -199,13 +199,13 @@ fn suggestion(closest: Option<&'static str>, known: &[&'static str]) -> String {
 mod tests {
     use super::*;
 
-    const EARLY: FeatureGate = gate("EarlyThing", ShardStage::Alpha, false);
-    const NEARLY: FeatureGate = gate("NearlyDone", ShardStage::Beta, true);
-    const DONE: FeatureGate = FeatureGate { locked: true, ..gate("DoneThing", ShardStage::Stable, true) };
+    const EARLY: FeatureGate = gate("EarlyThing", FeatureStage::Alpha, false);
+    const NEARLY: FeatureGate = gate("NearlyDone", FeatureStage::Beta, true);
+    const DONE: FeatureGate = FeatureGate { locked: true, ..gate("DoneThing", FeatureStage::Stable, true) };
     const ALWAYS_OFF: FeatureGate =
-        FeatureGate { locked: true, ..gate("NeverHere", ShardStage::Beta, false) };
+        FeatureGate { locked: true, ..gate("NeverHere", FeatureStage::Beta, false) };
 
-    const fn gate(name: &'static str, stage: ShardStage, default: bool) -> FeatureGate {
+    const fn gate(name: &'static str, stage: FeatureStage, default: bool) -> FeatureGate {
         FeatureGate { name, stage, default, locked: false, since: "v1.0" }
     }
 
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!((chosen.is_on(&EARLY), chosen.is_on(&NEARLY)), (true, false));
         assert!(!gates("EarlyThing=true,EarlyThing=false").is_on(&EARLY), "the last value wins");
         for default in [true, false] {
-            let unknown = gate("Unknown", ShardStage::Alpha, default);
+            let unknown = gate("Unknown", FeatureStage::Alpha, default);
             for text in ["", "AllAlpha=true", "AllAlpha=false"] {
                 assert_eq!(gates(text).is_on(&unknown), default, "the gate was never added: {text}");
             }
@@ -274,7 +274,7 @@ mod tests {
         let twice = FeatureGates::new([EARLY, EARLY]);
         assert_eq!(twice, Err(FeatureGateError::Taken("EarlyThing")));
         assert_eq!(
-            FeatureGates::new([gate("AllBeta", ShardStage::Alpha, true)]),
+            FeatureGates::new([gate("AllBeta", FeatureStage::Alpha, true)]),
             Err(FeatureGateError::Taken("AllBeta"))
         );
     }

@@ -72,7 +72,7 @@ pub use crate::cache::CacheOptions;
 pub use crate::config::{ConfigError, ManagerConfig};
 pub use crate::error::{AddError, ManagerError, RegistryError};
 pub use crate::explain::{Explainer, NoSuchController};
-pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, ShardStage};
+pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, FeatureStage};
 pub use crate::lifecycle::{START, StartStep};
 pub use crate::manager::Manager;
 pub use crate::manifests::{ManifestOptions, Manifests};

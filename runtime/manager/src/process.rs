@@ -15,7 +15,7 @@ use windlass_metrics::Metrics;
 
 use crate::api_server::wait_for_api_server;
 use crate::budget::{HURRY, ShutdownDeadline};
-use crate::cache_requirements::{CacheReadiness, CacheRequirements, LOOK_INTERVAL};
+use crate::cache_requirements::{CacheReadiness, CacheRequirements, POLL_INTERVAL};
 use crate::config::ManagerConfig;
 use crate::controller_group::{ControllerGroup, GroupContext};
 use crate::controllers::Recorders;
@@ -171,7 +171,7 @@ impl Process {
                 // The CRDs of the rest are not installed. Informers do not wait for those, but their controllers do.
                 Ok(()) => {
                     self.phase.syncing(format!("no controller has its caches: {:?}", self.needs.unmet()));
-                    self.env.sleep(turn.min(LOOK_INTERVAL)).await;
+                    self.env.sleep(turn.min(POLL_INTERVAL)).await;
                 }
             }
         }
@@ -317,7 +317,7 @@ mod tests {
             last: "no answer".into(),
         };
         let also = ManagerError::ShutdownTimeout { waited: Duration::from_secs(10), stragglers: Vec::new() };
-        let source = LeaseLost { reason: LossReason::Blanked };
+        let source = LeaseLost { reason: LossReason::HolderCleared };
         let lost = ManagerError::LeaseLost { lease: "kube-system/windlass".to_owned(), source };
         for stopped in [Ok(()), Err(also)] {
             assert!(matches!(

@@ -160,7 +160,7 @@ impl World {
         if env.instance() != self.env.instance() {
             self.envs.lock().expect("not poisoned").push(env.clone());
         }
-        let line = self.api.line();
+        let line = self.api.link();
         let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
             let uri = http::Uri::from_static("http://api");
             Clients::from_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
@@ -199,17 +199,17 @@ impl World {
 
     /// Injects a fault into requests about one resource from now on.
     fn fail(&self, resource: &'static str, what: FaultAction) {
-        self.api.meddle(move |asked| (asked.resource == resource).then(|| what.clone()));
+        self.api.inject_fault(move |asked| (asked.resource == resource).then(|| what.clone()));
     }
 
     /// Removes all faults.
     fn heal(&self) {
-        self.api.meddle(|_| None);
+        self.api.inject_fault(|_| None);
     }
 
     /// Partitions the server from all clients from now on.
     fn silence(&self) {
-        self.api.meddle(|_| Some(FaultAction::Partition));
+        self.api.inject_fault(|_| Some(FaultAction::Partition));
     }
 
     /// Returns the served writes.
@@ -712,7 +712,7 @@ async fn taken_over_in_trouble() -> (World, Replica) {
     world.pass(15).await;
     one.dies().await;
     world.pass(11).await;
-    world.api.meddle(|asked| {
+    world.api.inject_fault(|asked| {
         let read = asked.resource == "configmaps" && !asked.is_write();
         read.then_some(FaultAction::Unavailable)
     });
@@ -726,7 +726,7 @@ async fn new_leader_after_crash_waits_for_disconnected_caches() {
     let (world, two) = taken_over_in_trouble().await;
     world.pass(2).await;
     assert_eq!(world.scribbled(), json!(done_by("one")));
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(5).await;
     assert_eq!(world.scribbled(), json!(begun_by("two")));
     two.trigger.fire();
@@ -813,7 +813,7 @@ async fn unsynced_cache_delays_only_its_controller_and_is_reported() {
     assert_eq!(failing.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["informer-sync-hoarder"]);
     let why = failing[0].outcome.clone().unwrap_err();
     assert!(why.contains("secrets") && why.contains("503"), "{why}");
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(90).await;
     let report = replica.health.report(Probe::Ready);
     assert!(report.passed(), "{}", report.details());

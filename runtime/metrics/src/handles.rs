@@ -202,7 +202,7 @@ pub struct ShardMetrics {
     /// Namespaces that exceed a fair share.
     pub heavy: IntGauge,
     /// Seconds from the stop request for a shard until the release of its Lease.
-    pub hand_over: Histogram,
+    pub handoff: Histogram,
 }
 
 impl ShardMetrics {
@@ -213,7 +213,7 @@ impl ShardMetrics {
             members: families.gauge(&names::SHARD_MEMBERS, labels),
             generation: families.gauge(&names::SHARD_GENERATION, labels),
             heavy: families.gauge(&names::SHARD_HEAVY, labels),
-            hand_over: families.histogram(&names::SHARD_HAND_OVER, labels),
+            handoff: families.histogram(&names::SHARD_HAND_OVER, labels),
         }
     }
 }

@@ -143,9 +143,9 @@ fn requirement(written: &v1::LabelSelectorRequirement) -> Result<Expression, Sel
 }
 
 /// Maximum length of the name of a label key, and of a label value, in bytes.
-const MAX_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 /// Maximum length of the prefix of a label key, in bytes.
-const MAX_PREFIX: usize = 253;
+const MAX_PREFIX_LENGTH: usize = 253;
 
 fn check_key(key: &str) -> Result<(), SelectorError> {
     let (prefix, name) = match key.split_once('/') {
@@ -167,7 +167,7 @@ fn check_value(value: &str) -> Result<(), SelectorError> {
 fn is_label_text(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    bytes.len() <= MAX_NAME
+    bytes.len() <= MAX_NAME_LENGTH
         && edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
@@ -175,7 +175,7 @@ fn is_label_text(text: &str) -> bool {
 
 /// Lower-case DNS labels joined by dots.
 fn is_subdomain(text: &str) -> bool {
-    text.len() <= MAX_PREFIX && text.split('.').all(is_dns_label)
+    text.len() <= MAX_PREFIX_LENGTH && text.split('.').all(is_dns_label)
 }
 
 fn is_dns_label(text: &str) -> bool {

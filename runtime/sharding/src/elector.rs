@@ -355,7 +355,7 @@ impl ShardElector {
 
     fn count(&mut self) {
         for duration in self.engine.take_handoff_durations() {
-            self.gauges.hand_over.observe(duration.as_secs_f64());
+            self.gauges.handoff.observe(duration.as_secs_f64());
         }
         for target in self.engine.take_slow_renewals() {
             if let RequestTarget::Shard(shard) = target

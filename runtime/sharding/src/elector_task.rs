@@ -239,7 +239,7 @@ mod tests {
         let env = Env::virtual_time(1);
         let scene = FaultyServer::new(&env, FaultPlan { seed: 1, faults: Vec::new() });
         let one = env.with_incarnation("one", 0);
-        let client = kube::Client::new(scene.line(), "default");
+        let client = kube::Client::new(scene.link(), "default");
         let reader = RawClient::new(client.clone(), one.clone());
         let shards = NonZeroU16::new(2).expect("some");
         let config = ShardsConfig { election: ElectionConfig::new("one").resolve("kube-system"), shards };
@@ -252,7 +252,7 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(task.event().await, Some(ShardEvent::Acquired { .. })));
         }
-        scene.meddle(|request| {
+        scene.inject_fault(|request| {
             let hangs = request.name == "windlass-shard-0" && request.is_write();
             hangs.then_some(FaultAction::RequestLost { silently: true })
         });
@@ -263,7 +263,7 @@ mod tests {
         assert!(matches!(event, Ok(Some(ShardEvent::Lost { shard: ShardId(1), .. }))), "{event:?}");
         assert!(matches!(released.await, Some(Err(_))), "it cannot be released");
         assert!(env.now().saturating_duration_since(begun) >= Duration::from_secs(9), "and hung until then");
-        scene.meddle(|_| None);
+        scene.inject_fault(|_| None);
         task.abort().await;
         one.kill();
     }

@@ -187,8 +187,8 @@ pub mod manager {
     #[doc(inline)]
     pub use windlass_manager::{
         AddError, CacheOptions, ConfigError, ControllerSelection, Explainer, FeatureGate, FeatureGateError,
-        FeatureGates, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions, Manifests,
-        NoSuchController, Registry, RegistryError, START, ShardStage, ShutdownSignals, ShutdownTrigger,
+        FeatureGates, FeatureStage, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions,
+        Manifests, NoSuchController, Registry, RegistryError, START, ShutdownSignals, ShutdownTrigger,
         StartStep, UnknownController, closest, manifests,
     };
 }

@@ -158,7 +158,7 @@ pub enum StorageError {
         current: u64,
     },
     /// The object is nested too deeply to be parsed again.
-    #[error("{key} cannot be written: lists and objects in it are nested more than {MAX} deep")]
+    #[error("{key} cannot be written: lists and objects in it are nested more than {MAX_DEPTH} deep")]
     TooDeep {
         /// Key of the object.
         key: Key,
@@ -173,7 +173,7 @@ pub enum StorageError {
 
 /// Maximum nesting of stored objects. The JSON parsers of this server and of clients accept a nesting of 127. A table
 /// adds three levels around an object, a list two, and a watch one.
-const MAX: usize = 124;
+const MAX_DEPTH: usize = 124;
 
 /// A store of objects and their history.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -289,7 +289,7 @@ impl Stored {
 
     /// Encodes `value` like [`Stored::new`] and returns the error.
     fn encode(key: Key, revision: u64, mut value: Value) -> Result<Stored, StorageError> {
-        if !is_within(&value, MAX) {
+        if !is_within(&value, MAX_DEPTH) {
             return Err(StorageError::TooDeep { key });
         }
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut);

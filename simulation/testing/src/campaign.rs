@@ -107,7 +107,7 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFai
         return Ok(());
     };
     Err(Box::new(SimulationFailure {
-        flaw: Violation::ProvesNothing(why.to_owned()),
+        violation: Violation::ProvesNothing(why.to_owned()),
         plan: simulation.fault_plan(),
         trace: String::new(),
     }))
@@ -128,7 +128,7 @@ pub fn shrink<'a>(
     let mut fails = |plan: FaultPlan, like: &SimulationFailure| -> Option<SimulationFailure> {
         left = left.checked_sub(1)?;
         let failure = simulation.clone().plan(plan).run_compared_to(quiet, &script).err()?;
-        let same = std::mem::discriminant(&failure.flaw) == std::mem::discriminant(&like.flaw);
+        let same = std::mem::discriminant(&failure.violation) == std::mem::discriminant(&like.violation);
         same.then_some(failure)
     };
     let mut size = shortest.plan.faults.len().div_ceil(2);

@@ -135,7 +135,7 @@ impl Cluster {
         while !wanted(&self.snapshot()) {
             if self.now() >= limit {
                 let (what, waited) = (what.to_owned(), self.now().saturating_sub(begun));
-                return self.fail(Violation::Never { what, waited }).await;
+                return self.fail(Violation::Timeout { what, waited }).await;
             }
             self.advance(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));

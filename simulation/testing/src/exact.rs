@@ -91,7 +91,7 @@ impl ExactRights {
                 rules.iter().filter_map(move |rule| unused(controller, rule, used))
             })
             .collect();
-        (!unused.is_empty()).then(|| Violation::UnusedRights(unused.join("\n")))
+        (!unused.is_empty()).then(|| Violation::UnusedPermissions(unused.join("\n")))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

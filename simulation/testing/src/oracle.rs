@@ -214,7 +214,7 @@ impl State {
             RecordKind::Answered { id, asked, code } if is_lease_write(asked) => {
                 self.lease_answered(&record.who, *id, *code);
             }
-            RecordKind::Told { id, frame, .. } if judged => self.openings.told(*id, frame),
+            RecordKind::WatchEventSent { id, frame, .. } if judged => self.openings.told(*id, frame),
             RecordKind::Broken(message) => return Some(Violation::Panicked(message.clone())),
             _ => {}
         }

@@ -284,7 +284,13 @@ impl ShardGapOracle {
             (vacancy.since, from?, terms.lease + terms.retry * (1 + silent) + SLACK)
         };
         let shard = shard.to_string();
-        (at > from + within).then_some(Violation::Vacant { shard, since, counted_from: from, within, at })
+        (at > from + within).then_some(Violation::ShardWithoutHolder {
+            shard,
+            since,
+            counted_from: from,
+            within,
+            at,
+        })
     }
 
     /// Returns the start of the limit of a vacancy, or `None` while the limit is suspended. `created` states whether

@@ -227,7 +227,7 @@ impl Simulation {
         let judge = Oracle::new();
         let journal = journal_of(&judge);
         let failed = |flaw| SimulationFailure {
-            flaw,
+            violation: flaw,
             plan: plan.clone(),
             trace: trace_excerpt::excerpt(&journal.records()),
         };
@@ -246,9 +246,11 @@ impl Simulation {
     /// Fails if a setup declares a rule that no run has used, with exact permissions.
     pub(crate) fn check_unused(&self) -> Result<(), Box<SimulationFailure>> {
         match self.rights.as_ref().and_then(|rights| rights.unused()) {
-            Some(flaw) => {
-                Err(Box::new(SimulationFailure { flaw, plan: self.fault_plan(), trace: String::new() }))
-            }
+            Some(flaw) => Err(Box::new(SimulationFailure {
+                violation: flaw,
+                plan: self.fault_plan(),
+                trace: String::new(),
+            })),
             None => Ok(()),
         }
     }
@@ -294,7 +296,7 @@ impl Simulation {
             let broken = first_of(
                 async { Err(judge.objection().await) },
                 first_of(
-                    async { Err(Violation::Frozen { task: vigil.livelocked().await.to_string() }) },
+                    async { Err(Violation::Livelock { task: vigil.livelocked().await.to_string() }) },
                     async {
                         env.sleep(longest).await;
                         Err(Violation::TooLong(longest))
@@ -314,7 +316,7 @@ impl Simulation {
         let report = result.and_then(|report| judge.found().map_or(Ok(report), Err))?;
         match left {
             0 => Ok(report),
-            tasks => Err(Violation::LeftBehind { who: "the run".into(), tasks: format!("{tasks} tasks") }),
+            tasks => Err(Violation::LeakedTasks { who: "the run".into(), tasks: format!("{tasks} tasks") }),
         }
     }
 
@@ -351,7 +353,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
         compare(world, &report, expected)?;
     }
     if !world.stop(STOPS).await {
-        return Err(Violation::LeftBehind {
+        return Err(Violation::LeakedTasks {
             who: "a process after its stop signal".into(),
             tasks: "itself".into(),
         });
@@ -372,7 +374,7 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
         }
         let objection = if rest < longest_rest {
             let writes = world.judge.work() - work;
-            Some(Violation::Restless { writes, over })
+            Some(Violation::NotConverged { writes, over })
         } else {
             let state = ClusterState::of(&world.network.objects());
             match expected.map(|expected| state.difference(&expected.state)).filter(|it| !it.is_empty()) {
@@ -423,10 +425,10 @@ async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Violation>
     world.env.sleep(KEPT).await;
     let more = world.judge.work() - work;
     if more > 0 {
-        return Err(Violation::NotKept(format!("{more} writes in {KEPT:?}")));
+        return Err(Violation::PromiseBroken(format!("{more} writes in {KEPT:?}")));
     }
     let difference = ClusterState::of(&world.network.objects()).difference(state);
-    if difference.is_empty() { Ok(()) } else { Err(Violation::NotKept(difference.to_string())) }
+    if difference.is_empty() { Ok(()) } else { Err(Violation::PromiseBroken(difference.to_string())) }
 }
 
 /// Compares a run with faults against the limits derived from the run without faults.

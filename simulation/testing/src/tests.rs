@@ -207,7 +207,7 @@ fn crashes(habit: Habit) -> Result<u64, Violation> {
     let simulation = Simulation::of(3).caches_of::<ConfigMap>().caches_of::<Secret>();
     exhaustive_crash(&simulation, async |cluster| two_maps(cluster, habit).await)
         .map(|tally| tally.runs)
-        .map_err(|failure| failure.flaw)
+        .map_err(|failure| failure.violation)
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn failed_write_without_retry_is_reported_with_one_fault() {
     let simulation = Simulation::of(1).minutes(1).faults(Faults::all()).resources(["secrets"]);
     let failure = random_plans(&simulation, 200, async |cluster| two_maps(cluster, Habit::GivesUp).await)
         .expect_err("a Secret is missing");
-    assert!(matches!(failure.flaw, Violation::Differs { .. }), "{failure}");
+    assert!(matches!(failure.violation, Violation::Differs { .. }), "{failure}");
     assert_eq!(failure.plan.faults.len(), 1, "{failure}");
     let again = simulation.plan(failure.plan.clone());
     let quiet =
@@ -234,37 +234,43 @@ fn failed_write_without_retry_is_reported_with_one_fault() {
     let seen = again.run_compared_to(Some(&quiet.expect("sound")), async |cluster| {
         two_maps(cluster, Habit::GivesUp).await
     });
-    assert_eq!(seen.map_err(|it| it.flaw).err(), Some(failure.flaw), "the printed plan reproduces it");
+    assert_eq!(
+        seen.map_err(|it| it.violation).err(),
+        Some(failure.violation),
+        "the printed plan reproduces it"
+    );
 }
 
 #[test]
 fn controller_that_never_becomes_idle_is_reported() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Restless).await);
-    assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Restless { .. })));
+    assert!(matches!(run.map_err(|it| it.violation), Err(Violation::NotConverged { .. })));
 }
 
 #[test]
 fn task_outside_every_env_is_reported() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
-    assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::LeftBehind { .. })));
+    assert!(matches!(run.map_err(|it| it.violation), Err(Violation::LeakedTasks { .. })));
 }
 
 #[test]
 fn watch_opened_in_a_loop_is_reported() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Spins).await);
-    assert!(matches!(run.map_err(|it| it.flaw), Err(Violation::Spinning { .. })));
+    assert!(matches!(run.map_err(|it| it.violation), Err(Violation::Spinning { .. })));
 }
 
 #[test]
 fn lease_outside_the_election_makes_no_leader() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leases).await);
-    assert_eq!(run.map_err(|it| it.flaw).map(|report| report.writes), Ok(4));
+    assert_eq!(run.map_err(|it| it.violation).map(|report| report.writes), Ok(4));
 }
 
 #[test]
 fn undeclared_request_is_reported_although_its_error_is_ignored() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
-    let Err(Violation::Undeclared { requests, .. }) = run.map_err(|it| it.flaw) else { panic!("not found") };
+    let Err(Violation::Undeclared { requests, .. }) = run.map_err(|it| it.violation) else {
+        panic!("not found")
+    };
     assert!(requests.contains(r#"resource="leases",verb="create""#), "{requests}");
 }
 
@@ -288,7 +294,7 @@ fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Vi
         .with_config(|config| config.shutdown_timeout = Duration::from_secs(2))
         .replicas(2)
         .with_full_trace();
-    simulation.run(script).map(|report| report.trace).map_err(|failure| failure.flaw)
+    simulation.run(script).map(|report| report.trace).map_err(|failure| failure.violation)
 }
 
 #[test]
@@ -337,7 +343,7 @@ fn campaign_that_cannot_fail_is_rejected() {
     ];
     for (simulation, count, why) in cases {
         let refused = random_plans(&simulation, count, async |_| panic!("the script must not run"));
-        let Err(Violation::ProvesNothing(said)) = refused.map_err(|failure| failure.flaw) else {
+        let Err(Violation::ProvesNothing(said)) = refused.map_err(|failure| failure.violation) else {
             panic!("{simulation:?} is not rejected")
         };
         assert!(said.contains(why), "{said}");
@@ -356,14 +362,14 @@ async fn panic_of_a_controller_panics_the_test() {
 }
 
 fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Violation> {
-    Simulation::of(5).run(script).map_err(|failure: SimulationFailure| failure.flaw).err()
+    Simulation::of(5).run(script).map_err(|failure: SimulationFailure| failure.violation).err()
 }
 
 #[test]
 fn run_ends_on_panic_unmet_condition_and_frozen_time() {
     assert_eq!(flaw_of(async |_| panic!("no")), Some(Violation::Panicked("no".into())));
     let never = flaw_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
-    assert!(matches!(never, Some(Violation::Never { what, .. }) if what == "the moon"));
+    assert!(matches!(never, Some(Violation::Timeout { what, .. }) if what == "the moon"));
     let frozen = flaw_of(async |cluster: Cluster| {
         let env = cluster.env().clone();
         drop(env.spawn("busy", async {
@@ -373,7 +379,7 @@ fn run_ends_on_panic_unmet_condition_and_frozen_time() {
         }));
         cluster.advance(Duration::from_secs(1)).await;
     });
-    assert_eq!(frozen, Some(Violation::Frozen { task: "busy".into() }));
+    assert_eq!(frozen, Some(Violation::Livelock { task: "busy".into() }));
     let endless = flaw_of(async |cluster: Cluster| cluster.advance(Duration::MAX).await);
     assert!(matches!(endless, Some(Violation::TooLong(_))));
 }
@@ -417,7 +423,7 @@ fn two_leaders_are_reported_if_clock_rates_differ_too_much() {
     let judged = |slow: (u32, u32), fast: (u32, u32)| {
         (0..3).find_map(|seed| {
             let faults = vec![rate("a", slow.0, slow.1), rate("b", fast.0, fast.1), cut("a")];
-            let flaw = Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).err()?.flaw;
+            let flaw = Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).err()?.violation;
             matches!(flaw, Violation::SplitBrain { .. } | Violation::Unfenced { .. }).then_some(flaw)
         })
     };
@@ -473,7 +479,7 @@ fn event_sent_after_lease_is_lost_is_reported() {
     let lost = lost.from(Duration::from_secs(25)).for_instance("a").for_resource("leases");
     let run = |seed: u64, rates: Vec<Fault>| {
         let faults = rates.into_iter().chain([lost.clone()]).collect();
-        Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).map_err(|failure| failure.flaw)
+        Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).map_err(|failure| failure.violation)
     };
     let sound = run(1, Vec::new()).unwrap_or_else(|flaw| panic!("{flaw}"));
     assert_eq!(sound.writes, 0, "it sends events only");

@@ -27,7 +27,7 @@ fn tells(record: &Record) -> bool {
         RecordKind::Sent { asked, .. }
         | RecordKind::Served { asked, .. }
         | RecordKind::Answered { asked, .. } => asked.resource != "leases" && (asked.is_write() || tested),
-        RecordKind::Told { asked, frame, .. } => {
+        RecordKind::WatchEventSent { asked, frame, .. } => {
             let is_bookmark = frame.starts_with(br#"{"type":"BOOKMARK""#);
             asked.resource != "leases" && tested && !is_bookmark
         }
@@ -39,7 +39,7 @@ fn tells(record: &Record) -> bool {
 fn turns(record: &Record) -> bool {
     match &record.what {
         RecordKind::Sent { asked, .. } | RecordKind::Served { asked, .. } => asked.is_work(),
-        RecordKind::Struck { .. } | RecordKind::Note(_) | RecordKind::Broken(_) => true,
+        RecordKind::FaultInjected { .. } | RecordKind::Note(_) | RecordKind::Broken(_) => true,
         _ => false,
     }
 }

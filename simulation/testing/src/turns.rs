@@ -126,9 +126,9 @@ impl<S> TurnLine<S> {
         let (who, key, at) = (self.who.to_string(), turn.key.clone(), self.world.now().since_origin());
         let is_wanted_dry = request.extensions().get::<DryRun>().is_some();
         if turn.is_over() {
-            Some(Violation::TurnOver { who, request: format!("{method} {uri}"), key, at })
+            Some(Violation::WriteAfterReconcile { who, request: format!("{method} {uri}"), key, at })
         } else if is_wanted_dry && !is_dry(request) {
-            Some(Violation::NotDry { who, request: format!("{method} {uri}"), key, at })
+            Some(Violation::WriteInDryRun { who, request: format!("{method} {uri}"), key, at })
         } else {
             None
         }

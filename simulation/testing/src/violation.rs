@@ -14,7 +14,7 @@ pub enum Violation {
     Panicked(String),
     /// A condition of the script did not become true.
     #[error("condition was not met within {waited:?}: {what}")]
-    Never {
+    Timeout {
         /// Description of the condition.
         what: String,
         /// Waiting time.
@@ -22,7 +22,7 @@ pub enum Violation {
     },
     /// Tasks kept waking each other and virtual time did not advance.
     #[error("virtual time did not advance during a million polls; last polled task: {task:?}")]
-    Frozen {
+    Livelock {
         /// Task that was polled last.
         task: String,
     },
@@ -31,7 +31,7 @@ pub enum Violation {
     TooLong(Duration),
     /// Writes continued after the last fault.
     #[error("controllers did not become idle: {writes} writes in {over:?} after the last fault")]
-    Restless {
+    NotConverged {
         /// Number of writes.
         writes: u64,
         /// Time since the last fault.
@@ -49,7 +49,7 @@ pub enum Violation {
     },
     /// The state changed after it was reached.
     #[error("state changed after it was reached: {0}")]
-    NotKept(String),
+    PromiseBroken(String),
     /// A write was sent or took effect without a Lease, or after the Lease expired.
     #[error("{who} wrote {request} at {at:?}, {}", allowed(*.until))]
     Unfenced {
@@ -88,7 +88,7 @@ pub enum Violation {
     },
     /// A write was sent by a reconcile that had ended.
     #[error("{who} wrote {request} at {at:?} by a finished reconcile of {key}")]
-    TurnOver {
+    WriteAfterReconcile {
         /// Process that sent the write.
         who: String,
         /// The request.
@@ -100,7 +100,7 @@ pub enum Violation {
     },
     /// A write of a context in dry-run mode was sent without `dryRun=All`: the server executes it.
     #[error("{who} sent {request} at {at:?} in a dry run of {key}, without dryRun=All")]
-    NotDry {
+    WriteInDryRun {
         /// Process that sent the write.
         who: String,
         /// The request.
@@ -115,7 +115,7 @@ pub enum Violation {
         "{shard} has no active holder at {at:?}, since {since:?}: another replica must acquire it \
          within {within:?} of {counted_from:?}"
     )]
-    Vacant {
+    ShardWithoutHolder {
         /// The shard.
         shard: String,
         /// Start of the vacancy, or time of the stop signal of its holder.
@@ -189,13 +189,13 @@ pub enum Violation {
     Forbidden(String),
     /// No run of the campaign used these rules.
     #[error("no run used these rules; remove them from the setup, or extend the script to use them\n{0}")]
-    UnusedRights(String),
+    UnusedPermissions(String),
     /// The runs of a campaign could not fail.
     #[error("campaign proves nothing: {0}")]
     ProvesNothing(String),
     /// Tasks outlived their process or the world.
     #[error("{who} left tasks behind: {tasks}")]
-    LeftBehind {
+    LeakedTasks {
         /// The process, or the run.
         who: String,
         /// Names or number of the tasks.
@@ -214,7 +214,7 @@ fn allowed(until: Option<Duration>) -> String {
 #[derive(Clone, Debug)]
 pub struct SimulationFailure {
     /// The violation.
-    pub flaw: Violation,
+    pub violation: Violation,
     /// Plan, shrunk as far as possible.
     pub plan: FaultPlan,
     /// End of the trace.
@@ -223,7 +223,7 @@ pub struct SimulationFailure {
 
 impl fmt::Display for SimulationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SimulationFailure { flaw, plan, trace } = self;
+        let SimulationFailure { violation: flaw, plan, trace } = self;
         write!(f, "{flaw}\n\nend of the trace:\n{trace}\nto reproduce it, run the same script with\n{plan}\n")
     }
 }

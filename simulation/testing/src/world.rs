@@ -360,7 +360,7 @@ impl World {
                 self.network.note(env, how);
                 if !left.is_empty() {
                     let (who, tasks) = (env.instance().to_owned(), left.join(", "));
-                    self.judge.object(Violation::LeftBehind { who, tasks });
+                    self.judge.object(Violation::LeakedTasks { who, tasks });
                 }
             }
         }
@@ -400,7 +400,7 @@ impl World {
 
     fn manager(&self, process: &Process, env: &Env, caches: &Caches) -> Result<Manager, ManagerError> {
         let line = if process.tested {
-            self.network.line_within(env, self.lateness(process))
+            self.network.link_with_max_delay(env, self.lateness(process))
         } else {
             self.network.reliable_link(env)
         };

@@ -172,7 +172,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     let updated = updated.context("the change is told before the deletion")?;
     ensure!(updated.metadata.resource_version == Some(changed.to_string()) && taste(&updated) == "sweet");
     let (last, observed) = deleted.context("the deletion is told")?;
-    ensure!(observed == DeletionEvidence::Seen && taste(&last) == "sweet", "it carries the last state");
+    ensure!(observed == DeletionEvidence::Observed && taste(&last) == "sweet", "it carries the last state");
     factory.shutdown().await;
     Ok(())
 }

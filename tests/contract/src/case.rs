@@ -15,7 +15,7 @@ use crate::subject::{TestRequest, TestResponse, TestServer, Watch};
 const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Interval between two polls.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The media types of patches.
 pub mod patch {
@@ -168,7 +168,7 @@ impl Case {
                 if wanted(&answer) {
                     return Ok(answer);
                 }
-                tokio::time::sleep(LOOK_INTERVAL).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         tokio::time::timeout(TIMEOUT, asked)

@@ -63,7 +63,7 @@ fn updated(old: u64, new: u64) -> Event<u64> {
 }
 
 fn deleted(last: u64) -> Event<u64> {
-    Event::Deleted { last, observed: DeletionEvidence::Seen, cause: Cause::Watch }
+    Event::Deleted { last, observed: DeletionEvidence::Observed, cause: Cause::Watch }
 }
 
 fn brief(event: &Event<u64>) -> String {

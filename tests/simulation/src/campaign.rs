@@ -13,7 +13,7 @@ use crate::wanted;
 /// Number of failed plans after which the remaining plans are skipped.
 const ENOUGH: u64 = 5;
 /// Number of plans between two outputs of the rate.
-const NOTE_INTERVAL: u64 = 250;
+const PROGRESS_INTERVAL: u64 = 250;
 
 /// Runs `WINDLASS_PLANS` random plans (default `plans`) from seed `WINDLASS_SEED` on and returns their reports. Each
 /// plan must end in the state of the run without faults. A failed plan is shrunk and printed.
@@ -87,7 +87,7 @@ where
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.push(report);
         let plans = reports.len() as u64;
-        if plans.is_multiple_of(NOTE_INTERVAL) || plans == self.plans {
+        if plans.is_multiple_of(PROGRESS_INTERVAL) || plans == self.plans {
             let rate = plans as f64 / self.begun.elapsed().as_secs_f64();
             println!("{plans} plans, {rate:.2} per second");
         }

@@ -77,8 +77,8 @@ fn shard_left_to_expire_in_a_graceful_shutdown_is_reported() {
     let simulation = simulation.with_config(|config| {
         config.election.as_mut().expect("replicas are elected").release_on_exit = false;
     });
-    let flaw = simulation.run(rollout).expect_err("the others wait for the leases to expire").flaw;
-    assert!(matches!(flaw, Violation::Vacant { .. }), "{flaw}");
+    let flaw = simulation.run(rollout).expect_err("the others wait for the leases to expire").violation;
+    assert!(matches!(flaw, Violation::ShardWithoutHolder { .. }), "{flaw}");
 }
 
 /// Runs a fault on a replica that holds shards, and returns the resulting vacancies.
@@ -88,7 +88,7 @@ fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
         let fault = Fault::during(Duration::from_secs(150), what.clone());
         let plan = FaultPlan { seed, faults: vec![fault.from(Duration::from_secs(100)).for_instance("a")] };
         let run = simulation(seed).plan(plan).run(tenants);
-        add(&mut all, &run.map_err(|failure| failure.flaw)?.vacancies);
+        add(&mut all, &run.map_err(|failure| failure.violation)?.vacancies);
     }
     Ok(all)
 }

@@ -142,7 +142,7 @@ impl World {
         let client = kube::Client::new(network.reliable_link(&user), "default");
         let nodes = play_nodes(&env, &network);
         let process = env.with_incarnation(STRUCK, 0);
-        let line = network.line(&process);
+        let line = network.link(&process);
         let tested = begin(&process, line.clone());
         drop(inside);
         World { runtime, env, client, process, line, nodes, tested }

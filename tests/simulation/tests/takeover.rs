@@ -81,7 +81,7 @@ fn server(env: &Env, objects: usize) -> FaultyServer {
 }
 
 fn manager(env: &Env, api: &FaultyServer) -> Manager {
-    let line = api.line();
+    let line = api.link();
     let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
         let uri = http::Uri::from_static("http://api");
         Clients::from_service(env.clone(), line, uri, config.client.clone(), metrics, fence)

@@ -18,7 +18,7 @@ use super::setting::{Position, Setting};
 use super::value::ValueShape;
 
 /// The longest file in bytes. All settings with their help are a hundredth of it.
-pub(crate) const MAX: usize = 1 << 20;
+pub(crate) const MAX_SIZE: usize = 1 << 20;
 
 /// Returns the text and the position of each field of `table` in the file, by flag. The file must contain the fields of
 /// `header`.
@@ -31,7 +31,7 @@ pub(crate) fn read(
     name: &str,
     bytes: &[u8],
 ) -> Result<BTreeMap<&'static str, (String, Position)>, InvalidInput> {
-    if bytes.len() > MAX {
+    if bytes.len() > MAX_SIZE {
         return Err(InvalidInput::new(name, "longer than 1 MiB", "write settings only"));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {

@@ -7,40 +7,40 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use windlass::manager::{FeatureGate, FeatureGateError, FeatureGates, ShardStage};
+use windlass::manager::{FeatureGate, FeatureGateError, FeatureGates, FeatureStage};
 
 use super::invalid::InvalidValue;
 use super::value::{Value, ValueShape, entries};
 
 /// The status of a ReplicaSet counts terminating pods.
 pub(crate) const TERMINATING_REPLICAS: FeatureGate =
-    gate("DeploymentReplicaSetTerminatingReplicas", ShardStage::Beta, true, "v1.35");
+    gate("DeploymentReplicaSetTerminatingReplicas", FeatureStage::Beta, true, "v1.35");
 
 /// The annotation `controller.kubernetes.io/pod-deletion-cost` ranks pods for deletion.
-pub(crate) const POD_DELETION_COST: FeatureGate = gate("PodDeletionCost", ShardStage::Beta, true, "v1.22");
+pub(crate) const POD_DELETION_COST: FeatureGate = gate("PodDeletionCost", FeatureStage::Beta, true, "v1.22");
 
 /// The API server selects the leader.
 pub(crate) const COORDINATED_ELECTION: FeatureGate =
-    gate("CoordinatedLeaderElection", ShardStage::Beta, false, "v1.33");
+    gate("CoordinatedLeaderElection", FeatureStage::Beta, false, "v1.33");
 
 /// All gates, with the stages and versions of Kubernetes.
 const GATES: [FeatureGate; 6] = [
     // The leader releases its Lease on a clean exit, after its work has stopped.
-    locked("ControllerManagerReleaseLeaderElectionLockOnExit", ShardStage::Alpha, "v1.36"),
+    locked("ControllerManagerReleaseLeaderElectionLockOnExit", FeatureStage::Alpha, "v1.36"),
     COORDINATED_ELECTION,
     TERMINATING_REPLICAS,
     // The age of pods is compared by order of magnitude.
-    locked("LogarithmicScaleDown", ShardStage::Stable, "v1.31"),
+    locked("LogarithmicScaleDown", FeatureStage::Stable, "v1.31"),
     POD_DELETION_COST,
     // No reconcile runs on a cache older than the controller's last write.
-    locked("StaleControllerConsistencyReplicaSet", ShardStage::Beta, "v1.36"),
+    locked("StaleControllerConsistencyReplicaSet", FeatureStage::Beta, "v1.36"),
 ];
 
-const fn gate(name: &'static str, stage: ShardStage, default: bool, since: &'static str) -> FeatureGate {
+const fn gate(name: &'static str, stage: FeatureStage, default: bool, since: &'static str) -> FeatureGate {
     FeatureGate { name, stage, default, locked: false, since }
 }
 
-const fn locked(name: &'static str, stage: ShardStage, since: &'static str) -> FeatureGate {
+const fn locked(name: &'static str, stage: FeatureStage, since: &'static str) -> FeatureGate {
     FeatureGate { locked: true, ..gate(name, stage, true, since) }
 }
 

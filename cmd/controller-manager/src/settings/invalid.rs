@@ -40,11 +40,11 @@ pub(crate) fn assignment(name: &str, value: &str) -> String {
 
 /// Escapes control characters, and truncates.
 fn printable(text: &str) -> String {
-    const MAX: usize = 300;
-    let escaped = text.chars().take(MAX).map(|c| match c {
+    const MAX_LENGTH: usize = 300;
+    let escaped = text.chars().take(MAX_LENGTH).map(|c| match c {
         '"' | '\'' | '\\' => c.to_string(),
         c => c.escape_debug().to_string(),
     });
-    let end = if text.chars().nth(MAX).is_some() { "\u{2026}" } else { "" };
+    let end = if text.chars().nth(MAX_LENGTH).is_some() { "\u{2026}" } else { "" };
     escaped.collect::<String>() + end
 }

@@ -9,7 +9,7 @@ const DETERMINISTIC: &[&str] = &["runtime/", "simulation/", "controllers/"];
 const ENV: &str = "runtime/env/";
 
 /// Maximum number of lines of a function.
-const MAX_FUNCTION: usize = 70;
+const MAX_FUNCTION_LINES: usize = 70;
 
 /// Requires `biased` in each `select!`: the default order depends on random numbers that the seed does not determine.
 pub(super) fn selects_are_biased(tree: &Tree) -> Vec<Finding> {
@@ -132,8 +132,9 @@ fn too_long(file: &RustFile<'_>, at: usize) -> Option<Finding> {
     }
     let open = body(file, at)?;
     let lines = file.code.line_of(file.code.closing(open)?) - file.code.line_of(at) + 1;
-    let message = || format!("`{name}` is {lines} lines long, at most {MAX_FUNCTION} are allowed; divide it");
-    (lines > MAX_FUNCTION).then(|| file.finding_at(at, message()))
+    let message =
+        || format!("`{name}` is {lines} lines long, at most {MAX_FUNCTION_LINES} are allowed; divide it");
+    (lines > MAX_FUNCTION_LINES).then(|| file.finding_at(at, message()))
 }
 
 /// Returns the opening brace of the body of the function at `at`; `None` for a declaration.

@@ -56,7 +56,7 @@ fn service_is_concerned_by_pods_it_selects() {
         ["all"],
         "an empty selector selects all pods, a missing one none"
     );
-    assert_eq!(names(&AffectedServices::Nobody), Vec::<String>::new());
+    assert_eq!(names(&AffectedServices::None), Vec::<String>::new());
 }
 
 #[test]

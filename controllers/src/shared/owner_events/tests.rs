@@ -71,7 +71,7 @@ fn updated(mut old: Pod, mut new: Pod) -> Event<Arc<Pod>> {
 }
 
 fn deleted(pod: Pod) -> Event<Arc<Pod>> {
-    Event::Deleted { last: Arc::new(pod), observed: DeletionEvidence::Seen, cause: Cause::Watch }
+    Event::Deleted { last: Arc::new(pod), observed: DeletionEvidence::Observed, cause: Cause::Watch }
 }
 
 /// Checks that exactly these owners are requeued immediately.

@@ -14,19 +14,19 @@ pub fn retry_after(error: &kube::Error) -> Option<Duration> {
 }
 
 /// The maximum delay that a server can request.
-pub(super) const MAX_ADVICE: Duration = Duration::from_secs(60);
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Maximum size of an error response, in bytes. A status is far shorter, and the page of a proxy need not be complete.
-pub(crate) const MAX_REFUSAL: usize = 1024 * 1024;
+pub(crate) const MAX_ERROR_BODY: usize = 1024 * 1024;
 
 /// Returns the delay from the response headers. API servers send seconds; dates are for caches.
 pub(crate) fn advised_by_headers(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MAX_ADVICE))
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
 }
 
 /// Returns the delay from the response body.
 pub(crate) fn advised_by_status(status: &Status) -> Option<Duration> {
     let seconds = status.details.as_ref()?.retry_after_seconds;
-    (seconds > 0).then(|| Duration::from_secs(seconds.into()).min(MAX_ADVICE))
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()).min(MAX_RETRY_AFTER))
 }

@@ -5,7 +5,7 @@ use std::{error::Error, io, time::Duration};
 use windlass_object::{Status, WireError};
 
 use super::{
-    advice::{MAX_ADVICE, advised_by_status},
+    advice::{MAX_RETRY_AFTER, advised_by_status},
     chain::{causes, find},
     ended::{DeadlineError, FencedError, NotDeclaredError, WatchIdleError},
     text::one_line,
@@ -63,7 +63,7 @@ impl RequestError {
         let status = Box::new(status);
         if status.code == 429 {
             let retry_after = retry_after.or_else(|| advised_by_status(&status));
-            let retry_after = retry_after.map(|wait| wait.min(MAX_ADVICE));
+            let retry_after = retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
             RequestError::TooManyRequests { retry_after, status }
         } else {
             RequestError::Api(status)

@@ -92,7 +92,7 @@ impl Cache {
     /// Why changes may be missing, although there is an initial list.
     pub(crate) fn trouble(&self) -> Option<String> {
         let stuck = || self.stuck_for().map(|stuck| format!("it has got nowhere for {stuck:?}"));
-        self.0.trouble().or_else(stuck)
+        self.0.problem().or_else(stuck)
     }
 }
 

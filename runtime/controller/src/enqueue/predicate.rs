@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn deleted() -> Event<Arc<Pod>> {
-        Event::Deleted { last: pod(|_| ()), observed: DeletionEvidence::Seen, cause: Cause::Watch }
+        Event::Deleted { last: pod(|_| ()), observed: DeletionEvidence::Observed, cause: Cause::Watch }
     }
 
     fn updated(change: impl FnOnce(&mut ObjectMeta)) -> Event<Arc<Pod>> {

@@ -88,7 +88,7 @@ async fn assert_applies_once(world: &World, name: &str, change: impl FnOnce()) {
 async fn apply_that_failed_is_sent_again() {
     for what in [FaultAction::InternalError, FaultAction::ResponseLost { silently: false }] {
         let world = World::with(&[]);
-        world.api.meddle(first_write(what));
+        world.api.inject_fault(first_write(what));
         let _workers = applying(&world, Selection::default()).await;
         world.pass(10).await;
         let sent = world.api.sent_requests().iter().filter(|asked| asked.is_work()).count();

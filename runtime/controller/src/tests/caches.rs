@@ -11,7 +11,7 @@ use crate::CacheSync;
 /// A world in which Secrets cannot be read.
 fn secretive() -> World {
     let world = World::with(&["m"]);
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
+    world.api.inject_fault(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     world
 }
 
@@ -54,7 +54,7 @@ async fn controller_that_waits_for_ever_begins_once_its_caches_fill() {
     assert!(!starting.is_finished());
     let told = caches().expect_err("still lacking").to_string();
     assert!(told.contains("secrets") && !told.contains("configmaps"), "{told}");
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     let _workers = starting.await.expect("ended").expect("started");
     world.pass(1).await;
     assert!(caches().is_ok());
@@ -104,7 +104,7 @@ async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
     let world = World::with(&["m"]);
     world.api.upsert("/api/v1/namespaces/shop/secrets/s", json!({}));
     let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
-    world.api.meddle(move |asked| {
+    world.api.inject_fault(move |asked| {
         (asked.resource == "secrets" && env.now() < mended).then_some(FaultAction::Unavailable)
     });
     let wire = |setup: &mut Setup| {

@@ -90,7 +90,7 @@ async fn dry_run_is_not_waited_for_by_the_next_reconcile() {
         setup.uses::<ConfigMap>([Verb::Patch]);
         setup.primary::<ConfigMap>();
     };
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     let _workers = world.start_with(world.scripted(wire, act)).await;
     world.pass(10).await;
     assert!(world.work().len() > 10);
@@ -100,9 +100,9 @@ async fn dry_run_is_not_waited_for_by_the_next_reconcile() {
 #[tokio::test(start_paused = true)]
 async fn context_with_a_timeout_ends_its_requests_by_it() {
     let world = World::with(&["m"]);
-    world
-        .api
-        .meddle(|asked| (asked.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 }));
+    world.api.inject_fault(|asked| {
+        (asked.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 })
+    });
     let result = once::<ConfigMap, _>(
         &world,
         |writer| writer.patch().build(),

@@ -119,7 +119,7 @@ async fn cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_al
     world.pass(1).await;
     let insight = workers.insight();
     assert_says(&insight, "known", "done: nothing to do until something changes");
-    world.api.meddle(|asked| (asked.resource == "configmaps").then_some(FaultAction::Unavailable));
+    world.api.inject_fault(|asked| (asked.resource == "configmaps").then_some(FaultAction::Unavailable));
     world.api.upsert(&path("missed"), json!({}));
     // Until the watch that was open has ended.
     world.pass(600).await;
@@ -128,7 +128,7 @@ async fn cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_al
         let line = first_line(&told);
         assert!(line.contains("may have changed since") && line.contains("503"), "{line}");
     }
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(120).await;
     assert_says(&insight, "missed", "done: ");
 }
@@ -248,7 +248,7 @@ async fn key_that_is_given_up_on_says_so() {
 #[tokio::test(start_paused = true)]
 async fn cache_that_is_not_filled_is_waited_for_with_the_reason() {
     let world = World::with(&["m"]);
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
+    world.api.inject_fault(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let readied = world.ready(world.scripted(
         |setup| {
             setup.cache_sync(CacheSync::Forever);
@@ -516,7 +516,7 @@ async fn key_whose_cache_is_waited_for_is_handed_over_at_once() {
         setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(60) });
     });
     let workers = start_in(&world, &scope, registration).await;
-    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 60_000 }));
+    world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 60_000 }));
     world.pass(1).await;
     assert_eq!(workers.busy().len(), 1, "the worker waits for the cache");
     let begun = world.env.now();
@@ -644,7 +644,7 @@ async fn key_that_no_watch_can_bring_says_what_leaves_it_out() {
 #[tokio::test(start_paused = true)]
 async fn key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
+    world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let workers = world.start().await;
     for _ in 0..300 {
         world.env.sleep(Duration::from_millis(100)).await;

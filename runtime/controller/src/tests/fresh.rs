@@ -19,7 +19,7 @@ use crate::consistency::write_tracker::{AwaitedWrite, WrittenCollection};
 
 async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     let workers = world
         .start_with(Registration::of::<Obedient>().tuned(move |setup| setup.read_your_writes(mode)))
         .await;
@@ -80,7 +80,7 @@ async fn deleter(world: &World) -> Workers {
 #[tokio::test(start_paused = true)]
 async fn what_was_deleted_is_not_deleted_again_on_a_cache_that_still_shows_it() {
     let world = World::with(&["m"]);
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     let _workers = deleter(&world).await;
     world.pass(60).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
@@ -149,7 +149,7 @@ async fn cleanup_does_not_run_again_on_a_cache_that_still_has_the_object() {
     let world = World::with(&["m"]);
     world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     let (_workers, cleanups) = finalizer(&world).await;
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     world.api.remove(&path("m"));
     world.pass(60).await;
     assert!(world.api.object(&path("m")).is_none(), "the finalizer is removed");
@@ -182,7 +182,7 @@ async fn write_that_is_answered_without_a_version_is_waited_for() {
     let world = World::with(&[]);
     let container = json!({ "name": "main", "image": "web" });
     world.api.upsert("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     let _workers = evictor(&world).await;
     world.pass(60).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
@@ -248,7 +248,7 @@ async fn kind_that_is_not_served_is_waited_for_by_nobody() {
 async fn cache_that_cannot_be_filled_for_a_while_is_waited_for() {
     let world = World::with(&["m"]);
     let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
-    world.api.meddle(move |asked| {
+    world.api.inject_fault(move |asked| {
         let read = asked.resource == "leases" && matches!(asked.verb, Some(Verb::List | Verb::Watch));
         (read && env.now() < mended).then_some(FaultAction::Unavailable)
     });

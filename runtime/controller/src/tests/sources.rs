@@ -231,7 +231,7 @@ fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) 
 #[tokio::test(start_paused = true)]
 async fn start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
     let world = World::with(&[]);
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
+    world.api.inject_fault(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let trigger = world.feed(1);
     let (feed, registration) = fed_and_needing_secrets(&world);
     let readied = world.ready(registration);

@@ -70,7 +70,7 @@ async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
     let slow = |asked: &RequestSummary| {
         (asked.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 })
     };
-    world.api.meddle(slow);
+    world.api.inject_fault(slow);
     let _workers = world.start_with(world.scripted(patches_maps, act)).await;
     world.pass(30).await;
     assert_eq!(*end.lock().expect("whole"), Some(TurnOverError::Interrupted));

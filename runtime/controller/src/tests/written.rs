@@ -43,7 +43,7 @@ async fn binds_once(resource: &'static str, place: fn(&str) -> String) {
     let world = World::with(&[]);
     let container = json!({ "name": "main", "image": "web" });
     world.api.upsert("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     let _workers = binder(&world, resource, place).await;
     world.pass(60).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
@@ -66,7 +66,7 @@ async fn binding_that_names_its_pod_in_the_body_is_waited_for_in_the_pods_as_wel
 async fn deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     let world = World::with(&["m"]);
     let (gate, _resolver) = gate(&world).await;
-    world.api.meddle(|_| Some(LATE));
+    world.api.inject_fault(|_| Some(LATE));
     let key = ObjectKey::namespaced("shop", "m");
     let log = gate.log(&key);
     world.api.delete(&path("m"));

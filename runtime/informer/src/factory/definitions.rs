@@ -39,6 +39,6 @@ fn look_again(factory: &Weak<Inner>, definition: &ObjectKey) {
     };
     let defined = GroupResource::new(group.to_owned(), plural.to_owned());
     for informer in inner.informers_of(&defined) {
-        informer.look_again();
+        informer.recheck();
     }
 }

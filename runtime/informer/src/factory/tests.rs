@@ -232,18 +232,18 @@ async fn informer_reports_trouble_until_it_follows_again() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.settle().await;
-    assert_eq!(rig.informer.trouble(), None);
+    assert_eq!(rig.informer.problem(), None);
     server.cut(Some(refusal(500, "InternalError")));
     server.fail_next(refusal(503, "ServiceUnavailable"));
     rig.settle().await;
-    let trouble = rig.informer.trouble().expect("it failed");
+    let trouble = rig.informer.problem().expect("it failed");
     assert!(trouble.contains("50"), "{trouble}");
     server.heal();
     rig.env.sleep(Duration::from_secs(60)).await;
-    assert_eq!(rig.informer.trouble(), None);
+    assert_eq!(rig.informer.problem(), None);
     rig.env.kill();
     rig.settle().await;
-    assert!(rig.informer.trouble().is_some(), "a stopped informer does not follow its source");
+    assert!(rig.informer.problem().is_some(), "a stopped informer does not follow its source");
 }
 
 // parity: test-new-informer-name, several-clusters

@@ -81,7 +81,7 @@ impl Informer {
 
     /// Requests an immediate retry for a kind that is not served or must not be read, with another retry soon after.
     /// Has no effect if the kind is available.
-    pub fn look_again(&self) {
+    pub fn recheck(&self) {
         self.following.board.look_again();
     }
 
@@ -124,7 +124,7 @@ impl Informer {
     }
 
     /// Returns why changes might be missing now, if the informer knows a reason.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn problem(&self) -> Option<String> {
         let dead =
             || (!self.is_following()).then(|| "its reflector has stopped; restart the process".to_owned());
         self.last_error().or_else(dead)

@@ -3,7 +3,7 @@
 //! Guarantees:
 //! - Every state on the path is delivered, in order, each as a change from the previous state. A reader of the store
 //!   might have acted on any of them, so no state can be skipped because a newer one exists.
-//! - At most [`MAX_STATES`] states are pending. Above that, intermediate states are dropped, the oldest first, and the
+//! - At most [`MAX_PENDING_STATES`] states are pending. Above that, intermediate states are dropped, the oldest first, and the
 //!   updates around a dropped state are merged. The first state (the last delivered one, or the addition), the newest
 //!   states and the deletion are kept. A slow handler can miss nothing else.
 
@@ -16,7 +16,7 @@ use crate::handler::{Cause, DeletionEvidence, Event};
 /// The maximum number of pending states of one object for a handler, including its deletion. Ordinary objects have
 /// fewer states in their lifetime, so only objects that change constantly lose some. The limit is low enough for many
 /// pending objects.
-pub(super) const MAX_STATES: usize = 16;
+pub(super) const MAX_PENDING_STATES: usize = 16;
 
 /// The pending changes of one object, that is, of one key and UID.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl<T: Clone> Pending<T> {
             self.path.pop_back();
         }
         self.path.push_back(step);
-        let fits = self.path.len() <= MAX_STATES;
+        let fits = self.path.len() <= MAX_PENDING_STATES;
         if !fits {
             self.shorten();
         }

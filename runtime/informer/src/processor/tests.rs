@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use proptest::prelude::*;
 use windlass_metrics::Metrics;
 
-use super::pending::MAX_STATES;
+use super::pending::MAX_PENDING_STATES;
 use super::*;
 use crate::handler::{DeletionEvidence, Delivery};
 
@@ -49,7 +49,7 @@ fn resynced<T: Clone>(object: T) -> Event<T> {
 }
 
 fn deleted<T>(last: T) -> Event<T> {
-    Event::Deleted { last, observed: DeletionEvidence::Seen, cause: Cause::Watch }
+    Event::Deleted { last, observed: DeletionEvidence::Observed, cause: Cause::Watch }
 }
 
 fn enqueue<T: Clone + Send + Sync + 'static>(listener: &Listener<T>, name: &str, uid: &str, event: Event<T>) {
@@ -177,7 +177,7 @@ fn sixteen_pending_states_of_one_object_are_kept() {
 #[test]
 fn oldest_intermediate_states_are_dropped_above_limit() {
     let delivered = everything(&waiting_history(20));
-    assert_eq!(delivered.len(), MAX_STATES);
+    assert_eq!(delivered.len(), MAX_PENDING_STATES);
     assert_eq!(delivered[..3], [added(1), updated(1, 6), updated(6, 7)]);
     assert_eq!(delivered.last(), Some(&updated(19, 20)));
 }
@@ -190,7 +190,7 @@ fn last_delivered_state_and_deletion_are_kept_above_limit() {
     }
     enqueue(&listener, "a", "u", deleted(20));
     let delivered = everything(&listener);
-    assert_eq!(delivered.len(), MAX_STATES);
+    assert_eq!(delivered.len(), MAX_PENDING_STATES);
     assert_eq!(delivered[..2], [updated(0, 6), updated(6, 7)]);
     assert_eq!(delivered[14..], [updated(19, 20), deleted(20)]);
 }
@@ -204,7 +204,7 @@ fn repeated_recreation_under_one_uid_stays_within_limit() {
         enqueue(&listener, "a", "u", added(version + 1));
     }
     let delivered = everything(&listener);
-    assert!(delivered.len() <= MAX_STATES, "{delivered:?}");
+    assert!(delivered.len() <= MAX_PENDING_STATES, "{delivered:?}");
     assert_eq!(delivered[delivered.len() - 2..], [deleted(49), added(50)]);
     let is_deletion = |event: &Told| matches!(event, Event::Deleted { .. });
     assert!(delivered.windows(2).all(|pair| is_deletion(&pair[0]) != is_deletion(&pair[1])), "{delivered:?}");
@@ -619,7 +619,7 @@ proptest! {
     fn handler_receives_every_state_of_the_store(steps in steps()) {
         let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
-            while most_states(&listener) == MAX_STATES {
+            while most_states(&listener) == MAX_PENDING_STATES {
                 model.apply(Step::Tell, &listener);
             }
             model.apply(step, &listener);
@@ -640,7 +640,7 @@ proptest! {
             let states = most_states(&listener);
             // A pending resync separates the changes before it from the changes after it.
             prop_assert!(waiting <= 2 * (model.deleted.len() + 3), "{waiting} objects are pending");
-            prop_assert!(states <= MAX_STATES, "{states} states of one object are pending");
+            prop_assert!(states <= MAX_PENDING_STATES, "{states} states of one object are pending");
         }
         for event in everything(&listener) {
             model.on_event(&event);

@@ -17,7 +17,7 @@ const MIN_WATCH: Duration = Duration::from_secs(1);
 const LONG_WATCH: Duration = Backoff::MAX;
 /// The longest `Retry-After` that is honored. The server can repeat it after that time; a malformed response must not
 /// block an informer for hours.
-const MAX_WISH: Duration = Duration::from_secs(60);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Wait after the source exceeded the byte budget: each attempt reads a part of the list without effect.
 const NO_ROOM_PACE: Duration = Duration::from_secs(60);
@@ -310,7 +310,7 @@ pub(crate) fn after_wait(then: Next) -> State {
 fn back_off(fault: &FailureKind, then: Next) -> State {
     let (trouble, at_least) = match fault {
         FailureKind::Unreachable => (BackoffReason::Unreachable, None),
-        FailureKind::Throttled(wish) => (BackoffReason::Refused, wish.map(|wish| wish.min(MAX_WISH))),
+        FailureKind::Throttled(wish) => (BackoffReason::Refused, wish.map(|wish| wish.min(MAX_RETRY_AFTER))),
         FailureKind::NoRoom => (BackoffReason::Refused, Some(NO_ROOM_PACE)),
         FailureKind::VersionUnavailable | FailureKind::Stumbled | FailureKind::Other => {
             (BackoffReason::Refused, None)

@@ -15,7 +15,7 @@ use windlass_election::{CoordinatedConfig, ElectionConfig};
 use windlass_informer::{KindOptions, NamespaceSet};
 
 use crate::configuration::about;
-use crate::feature_gates::{FeatureGate, FeatureGates, ShardStage};
+use crate::feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 use crate::{CacheOptions, ControllerSelection, ManagerConfig};
 
 /// Returns a configuration with every optional part.
@@ -56,7 +56,7 @@ fn served(config: &mut ManagerConfig) -> &mut AdminConfig {
 }
 
 fn gates() -> FeatureGates {
-    let (stage, since) = (ShardStage::Beta, "v1.0");
+    let (stage, since) = (FeatureStage::Beta, "v1.0");
     FeatureGates::new([FeatureGate { name: "Gate", stage, default: true, locked: false, since }])
         .expect("one")
 }

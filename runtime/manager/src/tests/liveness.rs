@@ -90,7 +90,7 @@ async fn stuck_watch_fails_liveness_by_kind_until_it_makes_progress() {
     assert_eq!(replica.ailing().len(), 1, "the other watch is quiet, and no informer has died");
     let shown = replica.health.report(Probe::Live);
     assert!(shown.details().contains("[-]watches failed: reason withheld\n"), "{}", shown.details());
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     let recovered = replica.recovers(&world).await;
     assert!(
         (WINDOW..=WINDOW * 2 + PROBED_INTERVAL).contains(&recovered),

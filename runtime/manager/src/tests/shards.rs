@@ -306,13 +306,13 @@ async fn partitioned_replica_stops_writing_and_rejoins_later() {
     // Replicas cannot renew their Leases.
     let agent =
         |asked: &windlass_api_server::faults::RequestSummary| asked.resource == "leases" && asked.is_write();
-    tenants.world.api.meddle(move |asked| agent(asked).then_some(FaultAction::Partition));
+    tenants.world.api.inject_fault(move |asked| agent(asked).then_some(FaultAction::Partition));
     tenants.world.pass(20).await;
     let turns = tenants.diary.lock().expect("not poisoned").len();
     tenants.ask();
     tenants.world.pass(10).await;
     assert_eq!(tenants.diary.lock().expect("not poisoned").len(), turns, "no shard is held");
-    tenants.world.api.meddle(|_| None);
+    tenants.world.api.inject_fault(|_| None);
     tenants.world.pass(60).await;
     assert!(tenants.done().iter().all(Option::is_some), "{:?}", tenants.holders());
     assert_eq!(tenants.shares(), even(&[("one", 2), ("two", 2)]), "neither process has ended");
@@ -331,7 +331,10 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
     let lost = |tenant: usize| division.shard_of(hash(&format!("tenant-{tenant}"))) == ShardId(1);
     assert!((0..NAMESPACES).any(lost) && !(0..NAMESPACES).all(lost), "both sides have tenants");
     let terms = [0, 2, 3].map(|shard| tenants.term(shard));
-    tenants.world.api.meddle(|asked| (asked.name == "windlass-shard-1").then_some(FaultAction::Partition));
+    tenants
+        .world
+        .api
+        .inject_fault(|asked| (asked.name == "windlass-shard-1").then_some(FaultAction::Partition));
     tenants.world.pass(20).await;
     tenants.ask();
     tenants.world.pass(20).await;
@@ -343,7 +346,7 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
         terms,
         "the other shards are held without a break"
     );
-    tenants.world.api.meddle(|_| None);
+    tenants.world.api.inject_fault(|_| None);
     tenants.world.pass(60).await;
     assert_eq!(tenants.done(), vec![Some("one".to_owned()); NAMESPACES], "the shard is acquired again");
     one.stops().await;
@@ -564,14 +567,14 @@ async fn failed_count_is_retried_and_unchanged_namespaces_skip_counting() {
     assert!(lists("limit=1") >= checks + 3, "it checks every few minutes: {}", lists("limit=1"));
     assert_eq!(lists("limit=500"), counts, "nothing has changed");
     tenants.fill(3, 300);
-    tenants.world.api.meddle(|asked| {
+    tenants.world.api.inject_fault(|asked| {
         let is_list = asked.resource == "configmaps" && asked.verb == Some(Verb::List);
         is_list.then_some(FaultAction::InternalError)
     });
     tenants.world.pass(600).await;
     assert_eq!(one.heavy(), "0", "the count failed");
     assert_eq!(warnings.about("counting the objects of namespaces failed").len(), 1, "it is logged once");
-    tenants.world.api.meddle(|_| None);
+    tenants.world.api.inject_fault(|_| None);
     tenants.world.pass(40).await;
     assert_eq!(one.heavy(), "1", "{}", one.page());
     one.replica.stops().await;

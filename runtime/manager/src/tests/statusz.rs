@@ -63,7 +63,7 @@ async fn elected_replica_shows_its_lease_and_the_holder() {
     let one = world.show(ManagerConfig::new("one"));
     world.pass(5).await;
     assert_eq!(one.held(), ["Lease default/windlass: holder unknown"]);
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(30).await;
     let two = world.show(ManagerConfig::new("two"));
     world.pass(5).await;

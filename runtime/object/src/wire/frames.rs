@@ -198,7 +198,7 @@ struct RawFrame<'a> {
 }
 
 /// The maximum length of the recorded name of an unknown type, in bytes.
-const MAX_TYPE: usize = 40;
+const MAX_TYPE_LENGTH: usize = 40;
 
 fn frame(line: &Bytes) -> Result<Frame, WireError> {
     let OfObject(raw): OfObject<RawFrame<'_>> =
@@ -210,7 +210,7 @@ fn frame(line: &Bytes) -> Result<Frame, WireError> {
         "DELETED" => Ok(Frame::Deleted(object)),
         "BOOKMARK" => bookmark(&object),
         "ERROR" => Ok(Frame::Error(Box::new(status(500, &object)))),
-        unknown => Ok(Frame::Unknown(excerpt(unknown.as_bytes(), MAX_TYPE).into())),
+        unknown => Ok(Frame::Unknown(excerpt(unknown.as_bytes(), MAX_TYPE_LENGTH).into())),
     }
 }
 

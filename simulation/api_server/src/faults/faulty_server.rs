@@ -52,16 +52,16 @@ impl FaultyServer {
         let server = ApiServer::new(env, options);
         let journal = Journal::new(RECORDS, None);
         let network = Network::new(env, Arc::new(server.clone()), plan, journal.clone());
-        FaultyServer { server, journal, line: network.line(env) }
+        FaultyServer { server, journal, line: network.link(env) }
     }
 
     /// Returns the link for clients.
-    pub fn line(&self) -> Link {
+    pub fn link(&self) -> Link {
         self.line.clone()
     }
 
     /// Injects faults by hand from now on; see [`Link::inject_fault`].
-    pub fn meddle(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
+    pub fn inject_fault(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
         self.line.inject_fault(choose);
     }
 
@@ -200,7 +200,7 @@ mod tests {
     fn scene() -> (Env, FaultyServer, Api<ConfigMap>) {
         let env = Env::virtual_time(1);
         let scene = FaultyServer::new(&env, FaultPlan::quiet(1));
-        let maps = Api::namespaced(kube::Client::new(scene.line(), "default"), "default");
+        let maps = Api::namespaced(kube::Client::new(scene.link(), "default"), "default");
         (env, scene, maps)
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let (_, scene, maps) = scene();
         scene.upsert(MAP, json!({}));
         let mut left = 1;
-        scene.meddle(move |asked| {
+        scene.inject_fault(move |asked| {
             let hit = left > 0 && asked.is_write();
             left -= i32::from(hit);
             hit.then_some(FaultAction::Forbidden)
@@ -268,11 +268,11 @@ mod tests {
         let (env, scene, maps) = scene();
         let events = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut events = events.expect("watching").boxed();
-        scene.meddle(|asked| asked.is_watch().then_some(FaultAction::Coalesced { within_ms: 7000 }));
+        scene.inject_fault(|asked| asked.is_watch().then_some(FaultAction::Coalesced { within_ms: 7000 }));
         scene.upsert(MAP, json!({}));
         assert!(env.timeout(Duration::from_millis(6999), events.next()).await.is_err());
         assert!(env.timeout(Duration::from_millis(10), events.next()).await.is_ok());
-        scene.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchClosed));
+        scene.inject_fault(|asked| asked.is_watch().then_some(FaultAction::WatchClosed));
         scene.remove(MAP);
         let end = env.timeout(Duration::from_secs(1), events.next()).await;
         assert!(matches!(end, Ok(None)), "the watch ends instead of the event: {end:?}");
@@ -283,7 +283,7 @@ mod tests {
         let (env, scene, maps) = scene();
         let events = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut events = events.expect("watching").boxed();
-        scene.line().partition();
+        scene.link().partition();
         scene.upsert(MAP, json!({}));
         let end = env.timeout(Duration::from_secs(1), events.next()).await;
         assert!(matches!(end, Ok(Some(Err(_)))), "the watch breaks instead of the event: {end:?}");
@@ -291,7 +291,7 @@ mod tests {
             env.timeout(Duration::from_secs(60), maps.get("a")).await.is_err(),
             "a partitioned link delivers no response"
         );
-        scene.line().heal();
+        scene.link().heal();
         assert!(maps.get("a").await.is_ok());
         assert!(events.next().await.is_none(), "a broken watch stays broken");
     }

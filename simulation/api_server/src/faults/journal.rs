@@ -76,14 +76,14 @@ pub enum RecordKind {
         code: u16,
     },
     /// A fault was injected into a request or a watch.
-    Struck {
+    FaultInjected {
         /// Number of the request.
         id: u64,
         /// Description of the fault.
         how: String,
     },
     /// An event reached a watch client.
-    Told {
+    WatchEventSent {
         /// Number of the watch.
         id: u64,
         /// The watch request.
@@ -180,8 +180,8 @@ impl fmt::Display for RecordKind {
                     .map_or(Ok(()), |object| write!(f, " {}", brief(&object)))
             }
             RecordKind::Answered { id, code, .. } => write!(f, "<- #{id} {code}"),
-            RecordKind::Struck { id, how } => write!(f, "!! #{id} {how}"),
-            RecordKind::Told { id, frame, .. } => {
+            RecordKind::FaultInjected { id, how } => write!(f, "!! #{id} {how}"),
+            RecordKind::WatchEventSent { id, frame, .. } => {
                 let event: Value = serde_json::from_slice(frame).unwrap_or_default();
                 let kind = event["type"].as_str().unwrap_or("?");
                 write!(f, "<~ #{id} {kind} {}", brief(&event["object"]))

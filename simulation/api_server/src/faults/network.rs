@@ -32,23 +32,23 @@ impl Network {
     ///
     /// # Panics
     /// If this incarnation already has a link: both would use the same random numbers.
-    pub fn line(&self, sender: &Env) -> Link {
-        self.line_within(sender, Duration::MAX)
+    pub fn link(&self, sender: &Env) -> Link {
+        self.link_with_max_delay(sender, Duration::MAX)
     }
 
     /// Returns a link in a network that delivers fenced writes and resets at most `lateness` late. Clock drift leaves
     /// that much time between the end of a fence and the end of its lease.
     ///
     /// # Panics
-    /// See [`Network::line`].
-    pub fn line_within(&self, sender: &Env, lateness: Duration) -> Link {
+    /// See [`Network::link`].
+    pub fn link_with_max_delay(&self, sender: &Env, lateness: Duration) -> Link {
         Link::new(&self.shared, sender, self.shared.threats(sender), (true, Bounds::within(lateness)))
     }
 
     /// Returns a link without faults, for an observing user. Its writes are not counted.
     ///
     /// # Panics
-    /// See [`Network::line`].
+    /// See [`Network::link`].
     pub fn reliable_link(&self, sender: &Env) -> Link {
         Link::new(&self.shared, sender, Vec::new(), (false, Bounds::default()))
     }

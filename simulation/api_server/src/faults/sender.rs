@@ -91,7 +91,7 @@ impl LinkEndpoint {
     }
 
     pub(super) fn struck(&self, id: u64, how: impl Into<String>) {
-        self.record(RecordKind::Struck { id, how: how.into() });
+        self.record(RecordKind::FaultInjected { id, how: how.into() });
     }
 
     pub(super) fn note(&self, text: String) {

@@ -43,7 +43,7 @@ impl World {
         let journal = Journal::new(usize::MAX, None);
         let network = Network::new(&env, Arc::new(server), FaultPlan { seed, faults }, journal);
         let sender = env.with_incarnation("a", 0);
-        let line = network.line(&sender);
+        let line = network.link(&sender);
         World { env, sender, network, line }
     }
 

@@ -294,7 +294,7 @@ impl FaultyWatch {
         match cargo {
             StreamItem::Event(frame, _) => {
                 let (id, asked) = (self.id, Arc::clone(&self.asked));
-                self.line.record(RecordKind::Told { id, asked, frame: frame.clone() });
+                self.line.record(RecordKind::WatchEventSent { id, asked, frame: frame.clone() });
                 return Some(Ok(frame));
             }
             StreamItem::End | StreamItem::Cut => {}

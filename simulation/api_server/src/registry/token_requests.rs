@@ -16,7 +16,7 @@ use crate::storage::Collection;
 /// Default lifetime of a token: one hour, as upstream.
 const LIFETIME: i64 = 3600;
 /// Minimum lifetime of a token.
-const MIN: i64 = 600;
+const MIN_LIFETIME: i64 = 600;
 
 impl WriteTransaction<'_> {
     /// Returns the user of a token, unless the token has expired or its ServiceAccount was deleted.
@@ -59,7 +59,7 @@ impl WriteTransaction<'_> {
         let account = account.ok_or_else(|| to.not_found())?;
         self.check_bound(&to.namespace, value::at(&request, &["spec", "boundObjectRef"]))?;
         let asked = value::integer(&request, &["spec", "expirationSeconds"]).unwrap_or(LIFETIME);
-        if asked < MIN {
+        if asked < MIN_LIFETIME {
             let mut errors = FieldErrors::default();
             let detail = "may not specify a duration less than 10 minutes";
             errors.invalid("spec.expirationSeconds", asked, detail);

@@ -104,8 +104,8 @@ struct ParsePosition {
 impl ParsePosition {
     fn found_twice(&mut self) {
         /// Maximum number of duplicates that upstream reports.
-        const MAX: usize = 100;
-        if self.duplicates.len() < MAX && !self.duplicates.contains(&self.path) {
+        const MAX_DUPLICATES: usize = 100;
+        if self.duplicates.len() < MAX_DUPLICATES && !self.duplicates.contains(&self.path) {
             self.duplicates.push(self.path.clone());
         }
     }

@@ -60,7 +60,7 @@ fn campaign_of(
         cluster.create(&object::<ConfigMap>(map)).await;
         cluster.eventually("there is a Secret", |now| now.get::<Secret>("web").is_some()).await;
     };
-    replay(simulation, plan, script).err().map(|failure| failure.flaw)
+    replay(simulation, plan, script).err().map(|failure| failure.violation)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn campaign_with_exact_rights_passes_when_it_uses_every_rule() {
 fn rule_that_no_run_uses_fails_the_campaign() {
     let simulation = Simulation::of(3).exact_rights();
     let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<Pod>([Verb::Get, Verb::Delete]));
-    let Some(Violation::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
+    let Some(Violation::UnusedPermissions(rules)) = campaign(&simulation, &wide, "default") else {
         panic!("it passes")
     };
     assert_eq!(rules, r#"copier: - { apiGroups: [""], resources: ["pods"], verbs: [get, delete] }"#);
@@ -107,7 +107,7 @@ fn quota_for_a_while() -> Fault {
 fn requests_of_the_script_do_not_use_a_rule() {
     let simulation = Simulation::of(3).exact_rights();
     let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<ConfigMap>([Verb::Create]));
-    let Some(Violation::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
+    let Some(Violation::UnusedPermissions(rules)) = campaign(&simulation, &wide, "default") else {
         panic!("it passes")
     };
     assert_eq!(rules, r#"copier: - { apiGroups: [""], resources: ["configmaps"], verbs: [create] }"#);

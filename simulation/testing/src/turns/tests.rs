@@ -71,9 +71,11 @@ async fn write_after_the_next_reconcile_of_its_key_began_is_reported() {
     create(&first).await;
     let (who, key, at) = ("a/0".to_owned(), "test default/web".to_owned(), Duration::ZERO);
     let request = "POST http://test/api/v1/namespaces/default/configmaps?".to_owned();
-    let Some(Violation::TurnOver { request: found, .. }) = world.judge.found() else { panic!("not found") };
+    let Some(Violation::WriteAfterReconcile { request: found, .. }) = world.judge.found() else {
+        panic!("not found")
+    };
     assert!(found.starts_with(&request), "{found}");
-    assert_eq!(world.judge.found(), Some(Violation::TurnOver { who, request: found, key, at }));
+    assert_eq!(world.judge.found(), Some(Violation::WriteAfterReconcile { who, request: found, key, at }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +84,7 @@ async fn write_after_its_reconcile_was_dropped_is_reported() {
     let clients = world.begin();
     world.reconcile(Box::pin(pending())).await;
     create(&clients).await;
-    assert!(matches!(world.judge.found(), Some(Violation::TurnOver { .. })));
+    assert!(matches!(world.judge.found(), Some(Violation::WriteAfterReconcile { .. })));
 }
 
 /// Returns the violation of a deletion with these options by clients in dry-run mode that send the parameter or not.
@@ -102,11 +104,11 @@ async fn write_of_a_dry_run_without_its_parameter_is_reported() {
     assert!(api(&clients).get_opt("web").await.is_ok());
     assert_eq!(world.judge.found(), None);
     create(&clients).await;
-    assert!(matches!(world.judge.found(), Some(Violation::NotDry { .. })));
+    assert!(matches!(world.judge.found(), Some(Violation::WriteInDryRun { .. })));
 
     let params = DeleteParams::background();
     assert_eq!(deletion(true, &params).await, None);
-    assert!(matches!(deletion(false, &params).await, Some(Violation::NotDry { .. })));
+    assert!(matches!(deletion(false, &params).await, Some(Violation::WriteInDryRun { .. })));
 }
 
 /// The server ignores the query of a deletion with a body.

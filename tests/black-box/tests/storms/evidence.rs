@@ -33,7 +33,7 @@ impl FaultEvidence {
         for record in &self.0 {
             match &record.what {
                 RecordKind::Sent { id, asked } => drop(asked_by_id.insert(*id, asked)),
-                RecordKind::Struck { id, how } => {
+                RecordKind::FaultInjected { id, how } => {
                     let hit = asked_by_id.get(id).is_some_and(|asked| of_interest(asked, how));
                     struck.extend(hit.then_some(*id));
                 }
@@ -75,7 +75,7 @@ impl FaultEvidence {
                 RecordKind::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => {
                     made.insert(uid(&parsed(body)), record.at);
                 }
-                RecordKind::Told { asked, frame, .. } if asked.resource == "pods" => {
+                RecordKind::WatchEventSent { asked, frame, .. } if asked.resource == "pods" => {
                     let made = made.remove(&uid(&parsed(frame)["object"]));
                     count += usize::from(made.is_some_and(|made| record.at.saturating_sub(made) >= late));
                 }

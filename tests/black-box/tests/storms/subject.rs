@@ -31,7 +31,7 @@ impl Subject {
         request_timeout: Duration,
     ) -> Result<Self> {
         let env = world.with_incarnation("windlass", 0);
-        let line = network.line(&env);
+        let line = network.link(&env);
         let wire = line.clone();
         let manager = Manager::with_clients(
             env.clone(),

@@ -71,7 +71,7 @@ fn run(script: Script, judges_reads: bool, plan: &FaultPlan) -> Result<u64, Stri
         let run = simulation.clone().plan(plan).run_compared_to(quiet, async |cluster| {
             script.play(cluster, registrations(&ControllerOptions::default())).await;
         });
-        run.map_err(|failure| described(&failure.flaw))
+        run.map_err(|failure| described(&failure.violation))
     };
     let known = || QUIET.lock().unwrap_or_else(PoisonError::into_inner).get(&script).cloned();
     let quiet = match known() {
@@ -86,12 +86,12 @@ fn run(script: Script, judges_reads: bool, plan: &FaultPlan) -> Result<u64, Stri
 
 fn run_shards(plan: &FaultPlan) -> Result<u64, String> {
     let run = shards::simulation(plan.seed).plan(plan.clone()).run(shards::tenants);
-    run.map(|report| report.writes).map_err(|failure| described(&failure.flaw))
+    run.map(|report| report.writes).map_err(|failure| described(&failure.violation))
 }
 
 fn run_turns(plan: &FaultPlan) -> Result<u64, String> {
     let run = Simulation::of(1).plan(plan.clone()).run(strays::play);
-    run.map(|report| report.writes).map_err(|failure| described(&failure.flaw))
+    run.map(|report| report.writes).map_err(|failure| described(&failure.violation))
 }
 
 fn one_replica_fails(seed: u64) -> FaultPlan {

@@ -16,23 +16,23 @@ fn reconcile_on_cache_without_its_own_writes_is_reported() {
 
 #[test]
 fn conflict_without_requeue_is_reported() {
-    hunt(&["conflict taken for success"], &busy(plans::conflicts), 30, &["Never {", "Differs {"]);
+    hunt(&["conflict taken for success"], &busy(plans::conflicts), 30, &["Timeout {", "Differs {"]);
 }
 
 #[test]
 fn leaked_task_is_reported() {
-    hunt(&["reconcile leaks a task"], &busy(plans::anything), 30, &["LeftBehind {"]);
+    hunt(&["reconcile leaks a task"], &busy(plans::anything), 30, &["LeakedTasks {"]);
 }
 
 /// No built-in controller sends such writes, or has dry runs.
 #[test]
 fn write_of_a_stray_task_is_reported() {
-    hunt(&["writes after their turn"], &TURNS, 3, &["TurnOver {"]);
+    hunt(&["writes after their turn"], &TURNS, 3, &["WriteAfterReconcile {"]);
 }
 
 #[test]
 fn write_in_a_dry_run_is_reported() {
-    hunt(&["dry run that writes"], &TURNS, 3, &["NotDry {"]);
+    hunt(&["dry run that writes"], &TURNS, 3, &["WriteInDryRun {"]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn controllers_started_twice_are_reported() {
 #[test]
 fn adoption_without_uid_is_reported() {
     const DEFECTS: &[&str] = &["adoption without UID", "no read-your-writes"];
-    hunt(DEFECTS, &SUCCESSION, 30, &["Never {", "CreatedTwice {"]);
+    hunt(DEFECTS, &SUCCESSION, 30, &["Timeout {", "CreatedTwice {"]);
 }
 
 /// Read-your-writes relists stale caches, and so hides this defect.

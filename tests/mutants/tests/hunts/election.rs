@@ -15,5 +15,5 @@ fn write_after_ignored_clock_jump_is_reported() {
 
 #[test]
 fn shard_whose_lease_outlives_its_duration_is_reported() {
-    hunt(&["shard lease outlives its duration"], &SHARDS, 3, &["Vacant {"]);
+    hunt(&["shard lease outlives its duration"], &SHARDS, 3, &["ShardWithoutHolder {"]);
 }

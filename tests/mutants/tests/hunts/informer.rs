@@ -12,7 +12,7 @@ fn deletion_lost_on_relist_is_reported() {
     // An object that is deleted while it is undecodable stays quarantined.
     let reports = &["the cache holds", "knows", "the store is at", "quarantined: "];
     hunt(DEFECT, &informer::FAMILY, 30, reports);
-    hunt(DEFECT, &busy(plans::relists), 30, &["CacheDiffers {", "Never {", "Differs {"]);
+    hunt(DEFECT, &busy(plans::relists), 30, &["CacheDiffers {", "Timeout {", "Differs {"]);
 }
 
 #[test]

@@ -193,10 +193,10 @@ async fn deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as
     let handle = informer.add_handler("told", handler).expect("not stopped");
     world.sync(&factory).await;
     assert!(handle.synced().await);
-    world.api.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchExpired));
+    world.api.inject_fault(|asked| asked.is_watch().then_some(FaultAction::WatchExpired));
     world.api.remove(&map("a"));
     world.pass(1).await;
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(60).await;
     let end = (Some("words".to_owned()), DeletionEvidence::Inferred, Cause::Relist);
     assert_eq!(*told.lock().expect("no panic"), [end]);

@@ -33,9 +33,9 @@ async fn watch_that_fails_delays_nothing_that_another_one_brings() {
     });
     let _workers = world.run([watching_two]).await;
     world.pass(1).await;
-    world.api.meddle(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
+    world.api.inject_fault(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     world.api.upsert("/api/v1/namespaces/shop/secrets/unseen", json!({}));
-    world.api.meddle(|asked| match (&*asked.resource, asked.is_watch()) {
+    world.api.inject_fault(|asked| match (&*asked.resource, asked.is_watch()) {
         ("secrets", true) => Some(FaultAction::WatchReset),
         ("secrets", false) => Some(FaultAction::Unavailable),
         _ => None,
@@ -62,7 +62,7 @@ async fn watch_that_fails_delays_nothing_that_another_one_brings() {
 async fn create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
     let world = World::new();
     world.put("owner");
-    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 3000 }));
+    world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 3000 }));
     let wants_a_secret = controller("wants-a-secret", |setup| {
         setup.uses::<Secret>([Verb::Create]);
         setup.primary::<ConfigMap>();

@@ -31,14 +31,14 @@ fn parameter<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
 #[tokio::test(start_paused = true)]
 async fn server_that_always_fails_is_asked_ever_less_often() {
     let world = World::new();
-    world.api.meddle(|_| Some(FaultAction::InternalError));
+    world.api.inject_fault(|_| Some(FaultAction::InternalError));
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
     factory.start(world.sources());
     world.pass(120).await;
     let asked = world.asked("configmaps", |_| true).len();
     assert!((4..=16).contains(&asked), "{asked} requests in two minutes");
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(60).await;
     assert!(informer.has_synced(), "and it is noticed within a minute that the server is well again");
 }
@@ -50,7 +50,7 @@ async fn server_that_always_fails_is_asked_ever_less_often() {
 async fn version_that_is_refused_as_expired_is_not_asked_for_again() {
     let world = World::new();
     let (mover, mut refused) = (world.clone(), Vec::new());
-    world.api.meddle(move |asked| {
+    world.api.inject_fault(move |asked| {
         if is_stream(asked) {
             // Lists in pages, so that watches begin at a version.
             return Some(FaultAction::InternalError);
@@ -110,11 +110,11 @@ async fn watch_that_falls_silent_is_given_up_within_four_minutes() {
     let informer = factory.typed::<ConfigMap>();
     world.sync(&factory).await;
     world.pass(1).await;
-    world.api.meddle(|asked| asked.is_watch().then_some(FaultAction::WatchStalled));
+    world.api.inject_fault(|asked| asked.is_watch().then_some(FaultAction::WatchStalled));
     world.put("unseen");
     world.pass(1).await;
     assert_eq!(informer.lister().len(), 0, "it is silent indeed");
-    world.api.meddle(|_| None);
+    world.api.inject_fault(|_| None);
     world.pass(240).await;
     assert_eq!(informer.lister().len(), 1);
 }
@@ -128,7 +128,7 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
     let world = World::new();
     (0..1200).for_each(|number| world.put(&format!("map-{number}")));
     let strike = |also: Option<FaultAction>| {
-        world.api.meddle(move |asked| {
+        world.api.inject_fault(move |asked| {
             // Lists come in pages, and so have limits.
             if is_stream(asked) {
                 Some(FaultAction::InternalError)
@@ -144,10 +144,10 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
     world.pass(1).await;
     // An error that the informer cannot know makes it list from where it is.
     strike(Some(FaultAction::InternalError));
-    world.api.line().partition();
+    world.api.link().partition();
     world.put("b");
     world.pass(1).await;
-    world.api.line().heal();
+    world.api.link().heal();
     world.pass(3).await;
     strike(None);
     world.pass(120).await;

@@ -79,7 +79,7 @@ impl World {
         api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, rights) = (Metrics::new(), Rights::default());
         let options = ClientOptions::default();
-        let wire = Authorised { line: api.line(), rights: rights.clone() };
+        let wire = Authorised { line: api.link(), rights: rights.clone() };
         let uri = http::Uri::from_static("http://api");
         let clients = Clients::from_service(env.clone(), wire, uri, options, &metrics, Arc::new(OpenFence));
         let clients = clients.expect("clients");
@@ -138,7 +138,7 @@ impl World {
 
     /// Its own manager for this cluster, which stands for election there.
     pub(crate) fn manager(&self, env: Env, registration: Registration) -> Manager {
-        let wire = self.api.line();
+        let wire = self.api.link();
         let manager = Manager::with_clients(env, ManagerConfig::new("one"), |env, config, metrics, fence| {
             let uri = http::Uri::from_static("http://api");
             Clients::from_service(env.clone(), wire, uri, config.client.clone(), metrics, fence)
@@ -170,7 +170,7 @@ impl World {
 
     /// Lets the first requests of a sort, this many, go wrong.
     pub(crate) fn strike_first(&self, mut count: u32, which: fn(&RequestSummary) -> bool, what: FaultAction) {
-        self.api.meddle(move |asked| {
+        self.api.inject_fault(move |asked| {
             let hit = count > 0 && which(asked);
             count -= u32::from(hit);
             hit.then(|| what.clone())

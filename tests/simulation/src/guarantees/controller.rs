@@ -53,7 +53,7 @@ fn run(plan: &FaultPlan) -> Result<u64, String> {
     let played = |plan: &FaultPlan, quiet: Option<&Report>| {
         let probe = Arc::new(Probe::default());
         let report = simulation.clone().plan(plan.clone()).run_compared_to(quiet, script(&probe));
-        let report = report.map_err(|failure| failure.flaw.to_string())?;
+        let report = report.map_err(|failure| failure.violation.to_string())?;
         let notes = probe.notes();
         match notes.objections.first().cloned().or_else(|| notes.uncounted()) {
             Some(objection) => Err(objection),

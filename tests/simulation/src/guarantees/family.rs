@@ -21,7 +21,7 @@ use crate::wanted;
 /// Number of failed plans after which the remaining plans are skipped.
 const ENOUGH: usize = 3;
 /// Limit of a run in virtual time.
-const MAX: Duration = Duration::from_secs(24 * 3600);
+const MAX_VIRTUAL_TIME: Duration = Duration::from_secs(24 * 3600);
 /// Message of panics that belong to a script.
 pub(crate) const ON_PURPOSE: &str = "on purpose";
 
@@ -61,9 +61,9 @@ where
         let vigil = PollMonitor::new();
         let env = Env::virtual_time(plan.seed).with_poll_monitor(&vigil);
         let broken = async {
-            match future::select(pin!(vigil.livelocked()), pin!(env.sleep(MAX))).await {
+            match future::select(pin!(vigil.livelocked()), pin!(env.sleep(MAX_VIRTUAL_TIME))).await {
                 Either::Left((task, _)) => Err(format!("{task} is polled without time passing")),
-                Either::Right(_) => Err(format!("it runs for more than {MAX:?}")),
+                Either::Right(_) => Err(format!("it runs for more than {MAX_VIRTUAL_TIME:?}")),
             }
         };
         let script = pin!(catch_panic(script(env.clone())));

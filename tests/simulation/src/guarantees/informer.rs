@@ -497,7 +497,7 @@ fn reader(env: &Env, scene: &FaultyServer, metrics: &Metrics) -> Result<RawClien
     let fence = Arc::new(windlass_client::OpenFence);
     let uri = Uri::from_static("http://kubernetes.default.svc");
     let clients =
-        Clients::from_service(env.clone(), scene.line(), uri, ClientOptions::default(), metrics, fence);
+        Clients::from_service(env.clone(), scene.link(), uri, ClientOptions::default(), metrics, fence);
     clients.and_then(|clients| clients.for_informers()).map_err(|error| error.to_string())
 }
 

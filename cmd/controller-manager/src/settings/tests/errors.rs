@@ -223,7 +223,7 @@ fn file_with_wrong_encoding_or_length_is_reported() {
     let error =
         |bytes: &[u8]| SettingSources::default().add_file("f", bytes).expect_err("invalid").to_string();
     assert_eq!(error(b"\n\nlogging: \xff\n"), "f:3: not UTF-8; write the file in UTF-8");
-    assert_eq!(error(&vec![b'#'; MAX + 1]), "f: longer than 1 MiB; write settings only");
+    assert_eq!(error(&vec![b'#'; MAX_SIZE + 1]), "f: longer than 1 MiB; write settings only");
 }
 
 #[test]

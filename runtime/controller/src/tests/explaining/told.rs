@@ -85,7 +85,7 @@ async fn object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
 #[tokio::test(start_paused = true)]
 async fn worker_that_waits_for_the_cache_does_not_count_as_running() {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
+    world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let workers = start_blocking(&world, Arc::new(OwnsAllKeys)).await;
     for _ in 0..300 {
         world.env.sleep(Duration::from_millis(100)).await;
@@ -120,7 +120,7 @@ impl KeyOwnership for Passing {
 #[tokio::test(start_paused = true)]
 async fn after_a_wait_for_the_cache_the_fence_is_the_one_of_then() {
     let world = World::with(&["counter"]);
-    world.api.meddle(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
+    world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let scope = Passing(Arc::new(Mutex::new(Arc::new(OpenFence))));
     let workers = start_blocking(&world, Arc::new(scope.clone())).await;
     for _ in 0..300 {

@@ -77,7 +77,7 @@ async fn recheck_of_absent_kind_lists_immediately_and_resets_backoff() {
     world.start();
     world.pass(MINUTE * 10).await;
     let before = world.requests(Verb::List, "widgets").len();
-    widgets.look_again();
+    widgets.recheck();
     world.pass(Duration::from_millis(500)).await;
     assert_eq!(world.requests(Verb::List, "widgets").len(), before + 1, "immediately, and once");
     world.define_widgets();
@@ -148,7 +148,7 @@ async fn crd_changes_are_followed_with_streaming_lists() {
     assert_eq!(widgets.presence(), KindAvailability::Absent);
     world.define_widgets();
     world.put_widget("w");
-    widgets.look_again();
+    widgets.recheck();
     assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok());
     world.undefine_widgets();
     world.pass(MINUTE * 4).await;
@@ -375,7 +375,7 @@ async fn recheck_of_forbidden_informer_lists_immediately() {
     world.start();
     world.pass(MINUTE * 10).await;
     world.door.open();
-    secrets.look_again();
+    secrets.recheck();
     secrets.wait_for_sync(Some(SECOND)).await.expect("synced immediately");
 }
 

@@ -181,7 +181,7 @@ async fn write_to_unlisted_namespace_is_not_visible() {
     assert!(!version_source.reached(elsewhere.clone(), SECOND).await);
     assert_eq!(version_source.version_in(Some("c").into()), None);
     world.door.open();
-    informer.look_again();
+    informer.recheck();
     assert!(version_source.reached_in(Some("c").into(), elsewhere.clone(), MINUTE).await);
     assert!(held(&informer).contains(&"c/x=second".to_owned()));
     assert!(version_source.version_in(Some("c").into()) >= Some(elsewhere));

@@ -94,7 +94,7 @@ fn service(
 + Send
 + Sync
 + 'static {
-    let (env, line, traffic) = (env.clone(), api.line(), Arc::clone(traffic));
+    let (env, line, traffic) = (env.clone(), api.link(), Arc::clone(traffic));
     service_fn(move |request: Request<Body>| {
         let (env, mut line, traffic) = (env.clone(), line.clone(), Arc::clone(&traffic));
         let wait = detour(&request).unwrap_or_else(|| future::ready(()).boxed());

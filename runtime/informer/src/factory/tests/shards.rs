@@ -168,7 +168,7 @@ async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
     assert!(informer.synced().await);
-    world.api.meddle(|asked: &RequestSummary| {
+    world.api.inject_fault(|asked: &RequestSummary| {
         (asked.verb == Some(Verb::List)).then_some(FaultAction::InternalError)
     });
     shards.join(shard(1), of("b")).unwrap();
@@ -258,7 +258,7 @@ async fn object_recreated_in_another_shard_is_never_lost() {
             if round % 3 == 0 {
                 // One of the shards relists, perhaps with the previous object.
                 let few = AtomicUsize::new(0);
-                world.api.meddle(move |asked: &RequestSummary| {
+                world.api.inject_fault(move |asked: &RequestSummary| {
                     let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
                     strikes.then_some(FaultAction::WatchExpired)
                 });

@@ -69,7 +69,7 @@ impl World {
         for namespace in ["a", "b", "c"] {
             api.upsert(&format!("/api/v1/namespaces/{namespace}"), json!({}));
         }
-        let client = RawClient::new(kube::Client::new(api.line(), "default"), env.clone());
+        let client = RawClient::new(kube::Client::new(api.link(), "default"), env.clone());
         let door = Arc::new(Door {
             sources: ApiServerSources::new(client),
             streams: AtomicBool::new(false),
@@ -123,11 +123,11 @@ impl World {
     /// Compacts the history of one namespace: its watches expire at the next event and cannot be resumed.
     pub(super) fn compact(&self, namespace: &'static str) {
         let here = move |asked: &RequestSummary| asked.is_watch() && asked.namespace == namespace;
-        self.api.meddle(move |asked| here(asked).then_some(FaultAction::WatchExpired));
+        self.api.inject_fault(move |asked| here(asked).then_some(FaultAction::WatchExpired));
     }
 
     pub(super) fn heal(&self) {
-        self.api.meddle(|_| None);
+        self.api.inject_fault(|_| None);
     }
 }
 

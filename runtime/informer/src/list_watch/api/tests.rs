@@ -26,7 +26,7 @@ impl World {
     fn with(faults: Vec<Fault>) -> Self {
         let env = Env::virtual_time(1);
         let scene = FaultyServer::new(&env, FaultPlan { seed: 1, faults });
-        let client = RawClient::new(kube::Client::new(scene.line(), "default"), env.clone());
+        let client = RawClient::new(kube::Client::new(scene.link(), "default"), env.clone());
         let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
         Self { env, scene, factory, sources: ApiServerSources::new(client) }
     }

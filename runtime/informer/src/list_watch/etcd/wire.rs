@@ -10,7 +10,7 @@ use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// The maximum size of a response in bytes, as in etcd's own clients. A page of objects can be large.
-const MAX: usize = i32::MAX as usize;
+const MAX_RESPONSE: usize = i32::MAX as usize;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct RangeRequest {
@@ -137,7 +137,7 @@ pub(super) async fn watch(
 }
 
 async fn calls(channel: Channel) -> Result<Grpc<Channel>, Status> {
-    let mut calls = Grpc::new(channel).max_decoding_message_size(MAX);
+    let mut calls = Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE);
     calls.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     Ok(calls)
 }

@@ -169,7 +169,7 @@ async fn every_event_handler_that_misses_an_event_is_removed_with_reason() {
         server.set("a", &round.to_string());
     }
     rig.settle().await;
-    let failure = HandlerFailure::FellBehind { handler: "strict".to_owned(), bound: 3 };
+    let failure = HandlerFailure::Overflow { handler: "strict".to_owned(), bound: 3 };
     assert_eq!((handle.failure(), handle.removed().await), (Some(failure), Ok(())));
     assert!(!handle.has_synced());
     assert_eq!(rig.counts().handler_overflows.get(), 1);

@@ -164,7 +164,7 @@ impl World {
 
     /// Removes the CRD while the informer cannot observe the deletion of its objects.
     async fn undefine_unseen(&mut self) {
-        self.widgets.scene.meddle(|asked| {
+        self.widgets.scene.inject_fault(|asked| {
             let what = if asked.is_watch() { FaultAction::WatchClosed } else { FaultAction::Unavailable };
             (asked.resource == "widgets").then_some(what)
         });
@@ -172,7 +172,7 @@ impl World {
         self.env.sleep(MOMENT).await;
         self.undefine();
         self.env.sleep(MOMENT).await;
-        self.widgets.scene.meddle(|_| None);
+        self.widgets.scene.inject_fault(|_| None);
     }
 
     fn look(&self) -> Result<(), String> {
@@ -224,7 +224,7 @@ impl World {
         self.rights.take(verb, "widgets", None);
         if verb == Verb::List {
             // Without permission to list, the informer keeps working while a watch can be resumed.
-            self.widgets.scene.meddle(|asked| {
+            self.widgets.scene.inject_fault(|asked| {
                 (asked.is_watch() && asked.resource == "widgets").then_some(FaultAction::Expired)
             });
         }
@@ -244,7 +244,7 @@ impl World {
         }
         self.check_other_kind_is_delivered("which must not be read").await?;
         self.rights.give_all_back();
-        self.widgets.scene.meddle(|_| None);
+        self.widgets.scene.inject_fault(|_| None);
         self.settle(&KindAvailability::Served).await
     }
 

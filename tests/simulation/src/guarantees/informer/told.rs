@@ -279,7 +279,7 @@ impl<T: TestObject> CheckingHandler<T> {
                 let ended = went || deselected || self.history.was_away_after(&key, now);
                 self.check(ended || self.judge.exact.is_none(), event, "it was never deleted");
                 // An object that could not be decoded for some time can reappear unchanged.
-                let floor = if *observed == DeletionEvidence::Seen { now + 1 } else { now };
+                let floor = if *observed == DeletionEvidence::Observed { now + 1 } else { now };
                 told.floor.insert(key.clone(), floor);
                 told.known.remove(&key);
             }
@@ -294,7 +294,7 @@ impl<T: TestObject> CheckingHandler<T> {
             Event::Updated { cause: Cause::Resync, .. } => return,
             Event::Added { .. } => (format!("+{now}"), true),
             Event::Updated { .. } => (format!("~{now}"), true),
-            Event::Deleted { observed, .. } => (format!("-{now}"), *observed == DeletionEvidence::Seen),
+            Event::Deleted { observed, .. } => (format!("-{now}"), *observed == DeletionEvidence::Observed),
         };
         told.paths.entry(key).or_default().push(step);
         let every = matches!(self.delivery, Delivery::EveryEvent { .. });
@@ -324,7 +324,7 @@ impl<T: TestObject> CheckingHandler<T> {
         let holds = match (event, held) {
             (Event::Deleted { .. }, None) => true,
             (_, Some(_)) if !ordered => true,
-            (Event::Deleted { observed: DeletionEvidence::Seen, .. }, Some(held)) => held > told,
+            (Event::Deleted { observed: DeletionEvidence::Observed, .. }, Some(held)) => held > told,
             (_, Some(held)) => held >= told,
             (_, None) => !listed || quarantined || self.history.was_away_after(&key, told),
         };

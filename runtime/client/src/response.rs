@@ -26,7 +26,7 @@ pub async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Re
 ///
 /// # Errors
 /// All other errors, unchanged.
-pub fn found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+pub fn optional<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
         answer => answer.map(Some),
