@@ -1,4 +1,5 @@
-//! Read-your-writes: what each key wrote, whether the caches show it, and how an unknown outcome is resolved.
+//! Read-your-writes: records the writes of each key, checks whether the caches reflect them, and resolves unknown
+//! outcomes.
 
 pub(crate) mod caches;
 pub(crate) mod doubts;

@@ -1,5 +1,5 @@
-//! One controller from its setup until after its end: what its workers, the replicas that share its keys, and whoever asks
-//! about it have in common.
+//! The shared state of one controller, from its setup until after its end: used by its workers, by the replicas that
+//! share its keys and by `explain`.
 
 pub(crate) mod activity;
 pub(crate) mod denials;
@@ -26,7 +26,7 @@ use crate::enqueue::source::{Means, Source, TaskContext};
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::HandlerContext;
 
-/// One controller. Costs nothing unless it works.
+/// The shared state of one controller. Idle controllers have no cost.
 pub(crate) struct Core {
     pub(crate) descriptor: Descriptor,
     pub(crate) env: Env,
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     pub(crate) wiring: HandlerContext,
     pub(crate) activity: WorkerActivity,
     pub(crate) denials: DenialLog,
-    /// Cancelled when the workers are to stop.
+    /// Canceled when the workers must stop.
     pub(crate) stop: CancellationToken,
     pub(crate) phase: Phase,
     pub(crate) polls: Polls,
@@ -50,7 +50,7 @@ pub(crate) struct Core {
     pub(crate) dropped_tasks: TaskGroup,
 }
 
-/// How often and how long a key is reconciled.
+/// Concurrency, retries and time limits of reconciles.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) workers: usize,
@@ -58,10 +58,10 @@ pub(crate) struct Policy {
     pub(crate) reconcile_timeout: Option<Duration>,
 }
 
-/// How far the controller has come.
+/// The lifecycle phase of the controller.
 pub(crate) struct Phase {
     standing: Mutex<ControllerPhase>,
-    /// Whether the start has begun, and with it sources of the controller's own.
+    /// Whether the start has begun, which also starts the controller's own sources.
     begun: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl Core {
         self.descriptor.name
     }
 
-    /// What `source` does until the controller is told to stop, and the name of its task.
+    /// Runs `source` in a named task until the controller is stopped.
     pub(crate) fn run_source(
         &self,
         source: Source,
@@ -91,7 +91,7 @@ impl Core {
         })
     }
 
-    /// What the start still waits for, if anything, and why.
+    /// Returns the missing caches and the causes, or `None` if the start waits for nothing.
     pub(crate) fn lacking(&self) -> Option<String> {
         let caches = behind(&self.expected()).err().map(|behind| behind.to_string());
         let polls = if self.phase.has_begun() { self.polls.lacking() } else { Vec::new() };
@@ -99,8 +99,8 @@ impl Core {
         (!lacking.is_empty()).then(|| lacking.join("; "))
     }
 
-    /// The caches that should be complete by now. A source of the controller's own starts with the controller: a standby
-    /// cannot be held to it.
+    /// Returns the caches that should be synced by now. The controller's own sources start with the controller, so a
+    /// standby replica does not wait for them.
     pub(crate) fn expected(&self) -> Vec<Cache> {
         if self.phase.has_begun() { self.needed.clone() } else { self.gate.caches.all() }
     }

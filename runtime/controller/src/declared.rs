@@ -1,4 +1,4 @@
-//! What a controller said it would ask of the API server: the one source of roles and of the check on requests.
+//! The declared requests of a controller: the single source of roles and of the check on requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ type Resources = BTreeMap<String, BTreeSet<Verb>>;
 /// The metric that counts undeclared requests.
 pub const UNDECLARED: &str = "windlass_undeclared_requests_total";
 
-/// What stands for every group or every resource.
+/// The wildcard for every group or every resource.
 const ANY: &str = "*";
 
 /// A set of permissions, merged by group and resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeclaredRules {
     groups: BTreeMap<String, Resources>,
-    /// The resources that are known to have no namespaces, by group and plural.
+    /// The resources that are known to be cluster-scoped, by group and plural.
     cluster: BTreeSet<(String, String)>,
 }
 
@@ -41,7 +41,7 @@ impl DeclaredRules {
         self.add(&kind.group, &format!("{}{subresource}", kind.plural), verbs.iter().copied());
     }
 
-    /// One rule per group and resource, in order of group and resource.
+    /// Returns one rule per group and resource, ordered by group and resource.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         let of_group = |(group, resources): (&String, &Resources)| -> Vec<Rule> {
             let rule = |(resource, verbs): (&String, &BTreeSet<Verb>)| {
@@ -61,12 +61,12 @@ impl DeclaredVerbs for DeclaredRules {
     }
 }
 
-/// What one setup declares.
+/// The declarations of one setup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Declared {
-    /// Everything that is asked of the API server.
+    /// All requests to the API server.
     pub(crate) all: DeclaredRules,
-    /// What of it the controller itself sends.
+    /// The requests that the controller itself sends.
     own: DeclaredRules,
     definitions: Vec<CustomResourceDefinition>,
     /// The resources of which writers replace whole objects.
@@ -78,8 +78,8 @@ impl Declared {
         self.replaced.insert(kind.group_resource());
     }
 
-    /// The first resource of which writers replace whole objects and of which `is_changed` says that stored objects differ
-    /// from the server's.
+    /// Returns the first resource of which writers replace whole objects and for which `is_changed` reports that cached
+    /// objects differ from the server's.
     pub(crate) fn replaced_after(
         &self,
         is_changed: impl Fn(&GroupResource) -> bool,
@@ -124,8 +124,8 @@ impl Declared {
     }
 }
 
-/// The rules as requests are held against them. What they refuse is counted by verb and resource, whatever the
-/// controller makes of the error: an undeclared request is a defect of the program, and tests look for it.
+/// The rules that requests are checked against. Rejected requests are counted by verb and resource, even if the
+/// controller ignores the error: an undeclared request is a bug in the program, and tests check the counter.
 #[derive(Clone, Debug)]
 pub(crate) struct EnforcedRules {
     rules: DeclaredRules,
@@ -154,27 +154,27 @@ impl DeclaredVerbs for EnforcedRules {
     }
 }
 
-/// What a controller, a runnable, or another part of the process says it does. That of controllers and runnables is read off
-/// their setup, without a cluster.
+/// The declarations of a controller, a runnable, or another part of the process. For controllers and runnables they
+/// come from their setup, without a cluster.
 #[derive(Clone, Debug)]
 pub struct Declaration {
-    /// Its names.
+    /// The names of the part.
     pub descriptor: Descriptor,
-    /// What it may ask of the API server, one rule per resource, in order.
+    /// The permissions on the API server, one rule per resource, in order.
     pub rules: Vec<Rule>,
-    /// What of it leaves under the identity of the controller, where controllers have identities of their own: all but
-    /// what its watches need, which the process reads.
+    /// The rules that are sent under the identity of the controller, if controllers have separate identities. They
+    /// exclude the rules of its watches, which use the identity of the process.
     pub own_rules: Vec<Rule>,
-    /// The resources of these rules that are known to have no namespaces, by group and plural.
+    /// The resources of these rules that are known to be cluster-scoped, by group and plural.
     pub cluster_scoped: BTreeSet<(String, String)>,
-    /// The kinds that the binary ships, each once.
+    /// The CustomResourceDefinitions that the binary ships, each once.
     pub definitions: Vec<CustomResourceDefinition>,
-    /// What it keeps caches of.
+    /// The cached kinds and selections.
     pub watches: Vec<(ResourceKind, Selection)>,
 }
 
 impl Declaration {
-    /// What something that watches nothing asks of the API server.
+    /// Creates the declaration of a part without watches.
     pub fn new(descriptor: Descriptor, rules: impl IntoIterator<Item = Rule>) -> Self {
         let rules: Vec<Rule> = rules.into_iter().collect();
         Self {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_counted_by_controller_verb_and_resource() {
+    fn undeclared_requests_are_counted_by_controller_verb_and_resource() {
         let metrics = Metrics::new();
         let mut rules = DeclaredRules::default();
         rules.add("", "pods", [Verb::List]);

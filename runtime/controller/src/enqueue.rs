@@ -1,4 +1,5 @@
-//! From an event, a trigger, a timer, a poll or a stream to a key on the queue, and everything that keeps a key from its worker.
+//! Turns events, triggers, timers, polls and streams into keys on the queue, and holds the reasons for which keys are
+//! not reconciled.
 
 pub(crate) mod enqueuer;
 pub(crate) mod history;

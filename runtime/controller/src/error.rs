@@ -1,4 +1,4 @@
-//! How a reconcile fails, and how a controller fails to be built.
+//! Errors of reconciles, of writes and of setups.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -12,15 +12,16 @@ use self::boxed::boxed;
 
 mod boxed;
 
-/// How often a reconcile looks for an object that cannot be decoded. No event says that such an object is gone.
+/// Interval at which a key with an undecodable object is reconciled. No event reports that such an object was deleted.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-/// Any error, sendable between workers.
+/// Any error that can be sent between workers.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
-/// Why a reconcile did not succeed, and what becomes of its key.
+/// Error of a reconcile; determines when its key is retried.
 ///
-/// `?` converts any error, `anyhow::Error` and text included, and takes the class from the first cause of a known type:
+/// `?` converts any error, including `anyhow::Error` and text, and takes the class from the first cause of a known
+/// type:
 ///
 /// | cause | key |
 /// |---|---|
@@ -29,62 +30,63 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// | [`Unreadable`] | [`not_yet`], after 30 s |
 /// | anything else | [`retry`] |
 ///
-/// [`retry`], [`retry_after`], [`terminal`] and [`not_yet`] choose the class: `.map_err(terminal)?`. An error type of yours
-/// that wraps one of these is looked through by its [`source`](Error::source); one that is `#[error(transparent)]` hides it.
+/// [`retry`], [`retry_after`], [`terminal`] and [`not_yet`] choose the class: `.map_err(terminal)?`. A custom error
+/// type that wraps one of these must return it from its [`source`](Error::source); `#[error(transparent)]` hides it.
 ///
-/// This type implements no [`Error`], as `anyhow::Error` does not: it could not convert any error otherwise.
+/// Like `anyhow::Error`, this type does not implement [`Error`]: otherwise it could not convert every error.
 #[derive(Debug)]
 pub struct ReconcileError {
     class: Class,
     cause: BoxError,
 }
 
-/// What becomes of the key.
+/// The handling of the key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// It is backed off.
+    /// The key backs off.
     Retry,
-    /// It is reconciled again after this delay. Its failures stay counted.
+    /// The key is reconciled again after this delay. Its failure count is kept.
     RetryAfter(Duration),
-    /// It waits for its next change.
+    /// The key waits for its next change.
     Terminal,
-    /// It did not fail, and is reconciled again after this delay.
+    /// No failure: the key is reconciled again after this delay.
     NotYet(Duration),
 }
 
-/// A failure that another attempt can mend: the key is backed off.
+/// Creates an error that another attempt can resolve: the key backs off.
 pub fn retry(cause: impl Into<BoxError> + 'static) -> ReconcileError {
     ReconcileError { class: Class::Retry, cause: boxed(cause) }
 }
 
-/// A failure that another attempt after `delay` can mend: the key is reconciled again then, whatever its back-off is.
+/// Creates an error that another attempt after `delay` can resolve: the key is then reconciled regardless of its
+/// backoff.
 pub fn retry_after(delay: Duration, cause: impl Into<BoxError> + 'static) -> ReconcileError {
     ReconcileError { class: Class::RetryAfter(delay), cause: boxed(cause) }
 }
 
-/// A failure that only a change of the object can mend: the key waits for its next change.
+/// Creates an error that only a change of the object can resolve: the key waits for its next change.
 pub fn terminal(cause: impl Into<BoxError> + 'static) -> ReconcileError {
     ReconcileError { class: Class::Terminal, cause: boxed(cause) }
 }
 
-/// Something else has to happen first, such as a child becoming ready. The key is reconciled again after `delay`; this is
-/// no failure, and `explain` shows the reason. It leaves through every function that returns a [`ReconcileError`].
+/// Creates an error for a prerequisite that is not met yet, such as a child that is not ready. The key is reconciled
+/// again after `delay`. This is not a failure; `explain` shows the reason.
 pub fn not_yet(delay: Duration, reason: impl Into<Cow<'static, str>>) -> ReconcileError {
     let reason: Cow<'static, str> = reason.into();
     ReconcileError { class: Class::NotYet(delay), cause: reason.into() }
 }
 
-/// How loudly a failure is told.
+/// The log severity of a failure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FailureSeverity {
-    /// Part of normal work: another writer was faster, leadership has ended, or the process shuts down.
+    /// Part of normal operation: a conflict, the end of leadership, or a shutdown.
     Expected,
-    /// Somebody may want to know.
+    /// A failure that an operator might need to act on.
     Unexpected,
 }
 
 impl ReconcileError {
-    /// Whether the key waits for its next change.
+    /// Returns whether the key waits for its next change.
     pub fn is_terminal(&self) -> bool {
         self.class == Class::Terminal
     }
@@ -94,8 +96,8 @@ impl ReconcileError {
         self.causes().find_map(|cause| cause.downcast_ref())
     }
 
-    /// Whether the cause is an optimistic-concurrency conflict: somebody else wrote the object first, and the next
-    /// attempt reads what they wrote.
+    /// Returns whether the cause is an optimistic-concurrency conflict: another client wrote the object first, and the
+    /// next attempt reads the new version.
     pub fn is_conflict(&self) -> bool {
         self.causes().any(is_conflict)
     }
@@ -108,18 +110,18 @@ impl ReconcileError {
         self.cause.as_ref()
     }
 
-    /// How loudly the worker tells of this failure.
+    /// Returns the severity with which the worker logs this failure.
     pub(crate) fn loudness(&self) -> FailureSeverity {
         let expected = self.causes().any(|cause| is_conflict(cause) || is_held_back(cause));
         if expected { FailureSeverity::Expected } else { FailureSeverity::Unexpected }
     }
 
-    /// What the API server's authorizer refused, if that is why it failed.
+    /// Returns the permission that the API server's authorizer denied, if a denial is the cause.
     pub(crate) fn denial(&self) -> Option<MissingPermission> {
         windlass_client::missing_permission(self.cause())
     }
 
-    /// Whether it failed because of what the controller may not do, or as whom: an operator mends that, at any time.
+    /// Returns whether the cause is a missing permission or identity, which an operator can fix at any time.
     pub(crate) fn is_for_want_of_rights(&self) -> bool {
         self.denial().is_some() || IdentityError::among(self.cause()).is_some()
     }
@@ -154,7 +156,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// The class of a cause of a known type.
+/// Returns the class of a cause of a known type.
 fn class_of(cause: &(dyn Error + 'static)) -> Option<Class> {
     let of_write = |error: &WriteError| {
         matches!(
@@ -167,7 +169,7 @@ fn class_of(cause: &(dyn Error + 'static)) -> Option<Class> {
     cause.downcast_ref().and_then(of_write).or_else(of_read)
 }
 
-/// The request that was refused because the controller did not declare it.
+/// Returns the request that was rejected because the controller did not declare it.
 fn undeclared<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotDeclaredError> {
     let of_request = || match cause.downcast_ref() {
         Some(RequestError::NotDeclared(undeclared)) => Some(undeclared),
@@ -180,11 +182,11 @@ fn undeclared<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotDeclaredErr
         .or_else(|| cause.downcast_ref())
 }
 
-/// Why a [`Writer`](crate::Writer) did not write, or what the server answered.
+/// Error of a [`Writer`](crate::Writer): the write was not sent, or the server rejected it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The request failed, or its answer could not be decoded.
+    /// The request failed, or its response could not be decoded.
     #[error("{0}")]
     Request(#[source] kube::Error),
     /// The writer was not granted the operation. Nothing was sent.
@@ -192,10 +194,10 @@ pub enum WriteError {
     NotGranted {
         /// The kind of the writer's objects.
         kind: String,
-        /// The method of the builder that grants it.
+        /// The builder method that grants it.
         operation: &'static str,
     },
-    /// A child of that name is controlled by another object, or by none. Nothing was sent.
+    /// A child of that name exists and its owner does not control it. Nothing was sent.
     #[error("{child} exists and is controlled by {by}: delete it, or choose another name")]
     NotOwned {
         /// Kind and key of the child.
@@ -203,24 +205,24 @@ pub enum WriteError {
         /// Kind and name of the object that controls it.
         by: String,
     },
-    /// A child would be in another namespace than its owner. Nothing was sent.
+    /// The child would be in another namespace than its owner. Nothing was sent.
     #[error("{child} is in another namespace than its owner, which cannot control it there")]
     CrossNamespace {
         /// Kind and key of the child.
         child: String,
     },
-    /// The object lacks what the write takes. Nothing was sent.
+    /// The object is missing a field that the write requires. Nothing was sent.
     #[error("the {kind} object has no {lacks}: write from an object that was read, and name what is created")]
     Incomplete {
         /// The kind of the object.
         kind: String,
-        /// What it lacks.
+        /// The missing field.
         lacks: &'static str,
     },
     /// An object that decides about the write cannot be decoded. Nothing was sent.
     #[error("{0}")]
     Unreadable(#[source] Unreadable),
-    /// The reconcile has ended, so its writes are over ([`Context::spawn`](crate::Context::spawn)).
+    /// The reconcile has ended and can no longer write ([`Context::spawn`](crate::Context::spawn)).
     #[error("{0}")]
     TurnOver(#[source] TurnOverError),
     /// The object cannot be encoded. Nothing was sent.
@@ -228,7 +230,7 @@ pub enum WriteError {
     Encoding(#[source] serde_json::Error),
 }
 
-/// A request that the controller did not declare, with the line that would.
+/// A request that the controller did not declare, with the line that declares it.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{cause}; add to its setup: setup.uses_rule(Rule::new({:?}, {:?}, [Verb::{:?}]))",
@@ -239,7 +241,8 @@ struct Undeclared {
     cause: NotDeclaredError,
 }
 
-/// An apply that another field manager stands in the way of is none: the next attempt finds the same.
+/// Returns whether `cause` is a version conflict. A field-manager conflict of an apply is excluded: the next attempt
+/// would fail in the same way.
 fn is_conflict(cause: &(dyn Error + 'static)) -> bool {
     let Some(kube::Error::Api(status)) = cause.downcast_ref() else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -247,7 +250,7 @@ fn is_conflict(cause: &(dyn Error + 'static)) -> bool {
     status.code == 409 && status.reason == "Conflict" && !is_of_fields
 }
 
-/// Whether this side, and not the server, kept the request from leaving, as it does when its time is over.
+/// Returns whether the client blocked the request before it was sent, for example because its deadline had expired.
 fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
     let held_back = |error: &kube::Error| {
         windlass_client::refusal(error).is_some()
@@ -258,64 +261,63 @@ fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
     cause.is::<LeaseLost>() || cause.downcast_ref().is_some_and(held_back)
 }
 
-/// A reconcile took longer than its controller allows.
+/// Error of a reconcile that exceeded the reconcile timeout of its controller.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "dropped after {limit:?}, the controller's reconcile timeout: it was waiting for something all that time"
-)]
+#[error("dropped after {limit:?}, the controller's reconcile timeout: it did not complete in time")]
 pub(crate) struct ReconcileTimeout {
     pub(crate) limit: Duration,
 }
 
-/// A reconcile was under way when its key's lease was lost. Another replica may have the key by now.
+/// Error of a reconcile that was running when the lease of its key's shard was lost. Another replica might own the key
+/// now.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "dropped where it stood: the lease of its shard was lost, and another replica may have the key by now"
 )]
 pub(crate) struct LeaseLost;
 
-/// Why a controller could not be set up or started.
+/// Error of a controller that could not be set up or started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The controller refused its configuration.
+    /// The controller rejected its configuration.
     #[error("{0}")]
     Invalid(#[source] BoxError),
-    /// A watch could not be arranged: a selection that comes after its mappers, for instance.
+    /// A watch could not be set up, for example because a selection follows its mappers.
     #[error("watching {kind}: {message}")]
     Watch {
-        /// The kind that was to be watched.
+        /// The kind to watch.
         kind: String,
-        /// What the informer said.
+        /// The error of the informer.
         message: String,
     },
-    /// No worker was asked for, so nothing would ever be reconciled.
+    /// The number of workers is zero, so no key would be reconciled.
     #[error("a controller needs at least one worker")]
     NoWorkers,
-    /// A limit lets nobody in, so its keys would never be reconciled.
+    /// The limit admits no key, so its keys would never be reconciled.
     #[error("a limit on concurrent keys must be at least one")]
     NoPlaces,
-    /// A timer would go off without pause.
+    /// The timer would fire without pause.
     #[error("a timer needs a period longer than zero, and a jitter that is a number and not below zero")]
     Timer,
-    /// The setup of a runnable calls what brings keys to a queue, or changes one.
+    /// The setup of a runnable calls a method that requires a queue.
     #[error("a runnable has no queue: {call} belongs in the setup of a controller")]
     NoQueue {
         /// The method.
         call: &'static str,
     },
-    /// The caches that it needs are not complete in time.
+    /// The required caches did not sync in time.
     #[error("caches are not complete after {waited:?}: {lacking}")]
     NotSynced {
-        /// How long they were waited for.
+        /// The time waited.
         waited: Duration,
-        /// Which ones lack, and why.
+        /// The missing caches and the causes.
         lacking: String,
     },
 }
 
 impl SetupError {
-    /// The controller refuses its configuration, for this reason.
+    /// Creates the error of a controller that rejects its configuration for this reason.
     pub fn invalid(cause: impl Into<BoxError>) -> Self {
         Self::Invalid(cause.into())
     }
@@ -327,11 +329,11 @@ mod tests {
 
     use super::*;
 
-    /// A conflict is part of normal work, and no error to be told of (knative #3289). Of two writers who create the same
-    /// name that is not so: the next attempt finds what the other wrote only if it looks for it.
+    /// A conflict is part of normal work and is not logged as an error (knative #3289). A name conflict of two creates
+    /// is logged: the next attempt only finds the other object if it reads it.
     // parity: conflicts-logged-errors
     #[test]
-    fn conflict_is_told_quietly_and_tried_again_and_other_refusals_are_told_aloud() {
+    fn conflict_is_retried_quietly_and_other_rejections_are_logged() {
         for (code, reason, loudness) in [
             (409, "Conflict", FailureSeverity::Expected),
             (409, "AlreadyExists", FailureSeverity::Unexpected),
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_side_kept_from_leaving_is_told_quietly_and_tried_again() {
+    fn requests_blocked_by_the_client_are_retried_quietly() {
         for cause in [BoxError::from(DrainingError), BoxError::from(FencedError::NotSent)] {
             let error = ReconcileError::from(kube::Error::Service(cause));
             assert_eq!(error.class(), Class::Retry);

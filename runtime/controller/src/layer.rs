@@ -22,27 +22,27 @@ pub trait ReconcileLayer: Send + Sync + 'static {
     /// Runs `reconcile`, which reconciles `key`.
     ///
     /// # Cancel safety
-    /// The future is dropped at any await, as that of [`Controller::reconcile`](crate::Controller::reconcile) is.
+    /// The future can be dropped at any await, like that of [`Controller::reconcile`](crate::Controller::reconcile).
     fn around<'a>(
         &'a self,
         key: &'a ObjectKey,
         reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
     ) -> BoxFuture<'a, Result<Outcome, ReconcileError>>;
 
-    /// Returns the clients of a turn of `key`, which begins, if they are not those of the controller. The default is `None`.
-    /// It is called before [`around`](Self::around), and before the next turn of the key.
+    /// Returns the clients for the turn of `key` that begins, or `None` (the default) for those of the controller.
+    /// Called before [`around`](Self::around) and before any later turn of the key.
     fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
         let (_key, _clients) = (key, clients);
         None
     }
 }
 
-/// The caches that one controller reads, as far as their versions go.
+/// The versions of the caches that one controller reads.
 #[derive(Clone)]
 pub struct CacheVersions(Caches);
 
 impl CacheVersions {
-    /// Returns the caches of `resource`, with those of watches that were added at run time.
+    /// Returns the caches of `resource`, including those of watches that were added at run time.
     pub fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn VersionSource>> {
         self.0.of(resource).into_iter().map(|cache| cache.version_source()).collect()
     }

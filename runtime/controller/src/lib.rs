@@ -1,44 +1,49 @@
-//! Where handlers meet the queue: the trait, enqueue, workers, outcomes.
+//! Connects event handlers to the queue: the controller trait, enqueueing, workers, outcomes.
 //!
-//! A controller is one [`Controller`] implementation. [`Controller::setup`] declares, once and without a cluster, what
-//! it watches and writes; informers, roles, documentation and the check that refuses an undeclared request all follow
-//! from that one declaration. [`Controller::reconcile`] brings one key to its desired state and names the outcome.
+//! A controller is an implementation of [`Controller`]. [`Controller::setup`] declares, once and without a cluster, the
+//! kinds that the controller watches and writes. Informers, roles, documentation and the check that rejects undeclared
+//! requests all follow from that declaration. [`Controller::reconcile`] brings one key to its desired state and returns
+//! the outcome.
 //!
 //! Guarantees:
-//! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged; a reconcile's key is
-//!   backed off, and after fifteen in a row rests until its next change. It takes down neither its worker nor its
-//!   process.
-//! - A key that keeps failing backs off alone: keys that do not fail continue at full speed. With the usual limiter the retry
-//!   of a key waits at most 100 ms longer for each other key that fails, and 1000 s at most
+//! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged. It stops neither its
+//!   worker nor its process. The key of a reconcile that panics backs off; after 15 consecutive panics it is
+//!   quarantined until its next change.
+//! - A key that keeps failing backs off alone: keys that do not fail continue at full speed. With the default limiter
+//!   the retry of a key waits at most 100 ms longer for each other key that fails, and 1000 s at most
 //!   ([`Bucket`](windlass_workqueue::Bucket)).
-//! - A reconcile never runs on a cache older than its own key's last write (read-your-writes), whatever the cache selects.
-//!   Nothing is decided by elapsed time alone: a cache that does not reflect a write after 2 s is listed again, and the key
-//!   waits until a list that began after the write is in the cache. A write whose answer was lost counts as settled after
-//!   1 s; then one consistent read of the collection yields the version that the caches must reach. What remains possible:
-//!   a server that applies a write more than 1 s after its connection was closed. Deletions are waited for by UID. A
-//!   controller can choose to block for its writes, or to do without ([`ReadYourWrites`]). A cache that holds nothing,
-//!   because its kind is absent or forbidden, is not waited for: check [`DynamicWatches::has_synced`] before acting on what a watch
-//!   that was added at run time lacks.
-//! - A write belongs to the key whose reconcile was handed the client, and is not sent after that reconcile has ended
+//! - A reconcile never reads a cache that is older than the last write of its key (read-your-writes), whatever the
+//!   cache selects. No decision depends on elapsed time alone: a cache that does not reflect a write after 2 s is
+//!   relisted, and the key waits until the cache contains a list that began after the write. A write without a response
+//!   counts as settled after 1 s; one consistent read of the collection then yields the version that the caches must
+//!   reach. One gap remains: a server that applies a write more than 1 s after its connection was closed. Deletions are
+//!   tracked by UID. A controller can instead block on its writes or disable the wait ([`ReadYourWrites`]). An empty
+//!   cache of a kind that is absent or forbidden is not waited for: check [`DynamicWatches::has_synced`] before acting
+//!   on an object that is missing from a watch added at run time.
+//! - A write belongs to the key whose reconcile received the client, and is not sent after that reconcile has ended
 //!   ([`Context::client`]). Tasks of [`Context::spawn`] end before the key is settled.
-//! - A controller waits for the caches it declared and for no others ([`PreparedController::start`](host::PreparedController::start)). It does
-//!   not wait for a watch that is added at run time ([`DynamicWatches`]).
-//! - What changed comes before what nothing happened to: keys of the initial list and of resyncs have low priority.
-//! - A request that was not declared in `setup` is refused before it leaves the process, with the line to add.
-//! - Nothing reaches the queue before [`PreparedController::start`](host::PreparedController::start): a standby keeps warm caches and an empty
-//!   queue, so a long wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
-//! - Of every key it can be said why it has not been reconciled, in one line that names the cause
-//!   ([`ControllerInspector::explain`](host::ControllerInspector::explain)). That costs no allocation for a reconcile that succeeds, and memory for
-//!   a bounded number of keys.
-//! - A key that is paused, or that another replica owns ([`KeyOwnership`](windlass_sharding::KeyOwnership)), is not reconciled.
+//! - A controller waits for the caches it declared and for no others
+//!   ([`PreparedController::start`](host::PreparedController::start)). It does not wait for a watch that is added at
+//!   run time ([`DynamicWatches`]).
+//! - Keys of changed objects come first: keys of the initial list and of resyncs have low priority.
+//! - A request that was not declared in `setup` is rejected before it leaves the process. The error names the line to
+//!   add.
+//! - No key reaches the queue before [`PreparedController::start`](host::PreparedController::start): a standby replica
+//!   keeps warm caches and an empty queue. A long wait for leadership costs no memory, and a new leader processes every
+//!   object once, as after a restart.
+//! - For every key, [`ControllerInspector::explain`](host::ControllerInspector::explain) states in one line why it has
+//!   not been reconciled. This costs no allocation for a reconcile that succeeds, and memory for a bounded number of
+//!   keys.
+//! - A key that is paused, or that another replica owns ([`KeyOwnership`](windlass_sharding::KeyOwnership)), is not
+//!   reconciled.
 //! - A key whose own object exists and cannot be decoded is not reconciled until the object is readable or deleted
 //!   ([`Setup::reconcile_undecodable`]). A reconcile that is running when its object becomes undecodable continues.
-//! - A key whose write is forbidden is tried again within half a minute for as long as that lasts, and the rule that the
-//!   role lacks is told in one line. Keys that need no such write are not concerned, and neither are their retries.
-//! - Once told to stop, a worker takes no new key and finishes the one it has.
+//! - A key whose write is forbidden is retried within 30 s for as long as the write is forbidden, and one log line
+//!   names the missing rule. Other keys and their retries are not affected.
+//! - After the stop signal a worker dequeues no key and finishes its current one.
 //!
-//! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs unless
-//! told to (a stuck one is shown by [`Workers::health`](host::Workers::health)), and to write anything by itself.
+//! Non-goals: retrying a request inside a reconcile (the queue retries), limiting the duration of a reconcile unless
+//! configured ([`Workers::health`](host::Workers::health) reports a stuck one), and writing anything on its own.
 
 mod consistency;
 mod core;
@@ -92,7 +97,8 @@ pub use crate::write::{
     Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
 };
 
-/// What a host of controllers needs to prepare, run and explain them: a manager, or a simulation. A controller does not.
+/// Types with which a host (a manager or a simulation) prepares, runs and explains controllers. Controllers do not need
+/// them.
 pub mod host {
     pub use crate::core::activity::ActiveKey;
     pub use crate::core::standing::{ControllerPhase, LeaseStatus, LeaseStatusFn};
@@ -123,37 +129,38 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// The other names a controller goes by. All follow from [`Self::NAME`] unless stated.
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
 
-    /// What the controller is configured with; `()` if nothing.
+    /// The configuration of the controller; `()` if it has none.
     type Config: Send + Sync + 'static;
 
     /// Declares what the controller watches and writes, and builds it.
     ///
-    /// Synchronous, does no I/O and runs without a cluster; it may run more than once in a process (printing roles
-    /// runs it too), so it has no effects beyond `setup`. Listers taken here are filled when the manager runs.
+    /// It is synchronous, does no I/O and runs without a cluster. It can run more than once in a process (printing
+    /// roles runs it too), so it must have no effects beyond `setup`. Listers obtained here are filled when the manager
+    /// runs.
     ///
     /// # Errors
-    /// When the controller cannot be built from its configuration.
+    /// If the controller cannot be built from its configuration.
     fn setup(setup: &mut Setup, config: &Self::Config) -> Result<Self, SetupError>;
 
-    /// Brings the world in line with what `key` asks for. Implementations write `async fn reconcile`.
+    /// Brings the cluster to the state that `key` specifies. Implementations write `async fn reconcile`.
     ///
-    /// Reads come from listers, writes go through [`Context::client`]. The key's object may be gone: that is a state
-    /// like any other. No two calls with one key run at the same time.
+    /// Reads use listers, writes use [`Context::client`]. The object of the key can be absent: that is a state like any
+    /// other. Two calls for one key never run at the same time.
     ///
     /// # Errors
-    /// `?` takes any error. [`ReconcileError`] says what becomes of the key.
+    /// `?` converts any error. [`ReconcileError`] determines when the key is retried.
     ///
     /// # Cancel safety
     /// The future is dropped at any await when leadership is lost or a shutdown is aborted, so every prefix of its
-    /// writes must be a state that a later reconcile can pick up.
+    /// writes must be a state from which a later reconcile can continue.
     fn reconcile(
         &self,
         key: &ObjectKey,
         cx: &Context,
     ) -> impl Future<Output = Result<Outcome, ReconcileError>> + Send;
 
-    /// Called once, after the caches are synced and the initial objects are enqueued, before the first worker starts.
-    /// The place for keys that no event brings, such as leftovers of objects deleted while no replica led, or the one key
-    /// of a controller that works by period.
+    /// Runs once, after the caches are synced and the initial objects are enqueued, before the first worker starts. Use
+    /// it for keys without an event, such as leftovers of objects that were deleted while no replica led, or the single
+    /// key of a periodic controller.
     fn started(&self, _queue: &Enqueuer) {}
 }

@@ -1,4 +1,4 @@
-//! Reads of single objects past the caches: a context and the writers of children send the same request.
+//! Uncached reads of single objects, shared by contexts and the writers of children.
 
 use bytes::Bytes;
 use http::Response;
@@ -21,7 +21,7 @@ pub(crate) async fn live(
     Ok(optional(send(client, request).await)?.map(Response::into_body))
 }
 
-/// Returns a text as a part of a path or a query.
+/// Escapes a text for a path or a query.
 pub(crate) fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, UNRESERVED)
 }

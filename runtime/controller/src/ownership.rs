@@ -1,11 +1,11 @@
-//! From the scope of a kind to kube's client for its objects.
+//! Selects kube's client by the scope of a kind.
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Resource};
 
-/// The scope of a kind, which says where its objects are found.
+/// The scope of a kind, which determines where its objects are stored.
 pub trait ApiScope: Sized {
-    /// The client for the objects of `K`. A kind without namespaces ignores `namespace`.
+    /// Returns the client for the objects of `K`. A cluster-scoped kind ignores `namespace`.
     fn api<K: Resource<DynamicType = (), Scope = Self>>(client: kube::Client, namespace: &str) -> Api<K>;
 }
 

@@ -1,7 +1,8 @@
 //! A controller or a runnable before it runs: registered and declared.
 //!
 //! [`Registration`] is what a registry contains: object-safe, private traits behind one concrete type, because
-//! [`Controller`] and [`Runnable`] are generic. It can be set up any number of times: once to print its roles, once to run.
+//! [`Controller`] and [`Runnable`] are generic. It can be set up any number of times: once to print its roles, once to
+//! run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ type Tune = Arc<dyn Fn(&mut Setup) + Send + Sync>;
 
 type MakeLayer = Arc<dyn Fn(&Setup) -> Arc<dyn ReconcileLayer> + Send + Sync>;
 
-/// A controller or a runnable that a manager may run.
+/// A controller or a runnable that a manager can run.
 #[derive(Clone)]
 pub struct Registration {
     descriptor: Descriptor,
@@ -100,21 +101,21 @@ impl Registration {
         Self { descriptor, part, tunes: Vec::new(), layers: Vec::new() }
     }
 
-    /// The same with other names: one process can run a type twice, with two configurations.
+    /// Returns the registration with other names: a process can run one type twice, with two configurations.
     #[must_use]
     pub fn named(self, descriptor: Descriptor) -> Self {
         Self { descriptor, ..self }
     }
 
-    /// The same with further settings, which override its own.
+    /// Returns the registration with additional settings, which override those of its setup.
     #[must_use]
     pub fn tuned(mut self, tune: impl Fn(&mut Setup) + Send + Sync + 'static) -> Self {
         self.tunes.push(Arc::new(tune));
         self
     }
 
-    /// Puts a layer around every reconcile of the controller. `layer` makes it from the finished setup. A runnable has no
-    /// reconciles, and stays as it is.
+    /// Puts a layer around every reconcile of the controller. `layer` builds it from the finished setup. A runnable has
+    /// no reconciles and is not changed.
     #[must_use]
     pub fn layered(
         mut self,
@@ -124,20 +125,21 @@ impl Registration {
         self
     }
 
-    /// The names of the controller or runnable.
+    /// Returns the names of the controller or runnable.
     pub fn descriptor(&self) -> Descriptor {
         self.descriptor
     }
 
-    /// Whether it is a runnable, and not a controller.
+    /// Returns whether this is a runnable, not a controller.
     pub fn is_runnable(&self) -> bool {
         matches!(self.part, Part::Runnable(_))
     }
 
-    /// What its setup declares. Sets it up in a throw-away world: no cluster, and no trace in `env`.
+    /// Returns the declarations of its setup. Runs the setup in a separate environment, without a cluster and without
+    /// effects on `env`.
     ///
     /// # Errors
-    /// As [`set_up`](Self::set_up).
+    /// The same as [`set_up`](Self::set_up).
     pub fn declaration(&self, env: &Env) -> Result<Declaration, SetupError> {
         let env = env.with_incarnation("declaration", 0);
         let metrics = Metrics::new();
@@ -151,7 +153,7 @@ impl Registration {
     /// Sets it up in `host`. Nothing runs yet.
     ///
     /// # Errors
-    /// When its setup fails, or its declarations contradict each other.
+    /// If its setup fails or its declarations contradict each other.
     pub fn set_up(&self, host: Host) -> Result<PreparedPart, SetupError> {
         match &self.part {
             Part::Controller(set_up) => {
@@ -171,7 +173,7 @@ impl Registration {
     /// Sets a controller up in `host`, to be started without a manager.
     ///
     /// # Errors
-    /// As [`set_up`](Self::set_up), and for a runnable.
+    /// The same as [`set_up`](Self::set_up); also if this is a runnable.
     pub fn prepare(&self, host: Host) -> Result<PreparedController, SetupError> {
         match self.set_up(host)? {
             PreparedPart::Controller(prepared) => Ok(*prepared),

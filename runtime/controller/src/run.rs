@@ -1,4 +1,4 @@
-//! From a key on the queue to its reconcile, and what becomes of the key then.
+//! Runs controllers: from a dequeued key to its reconcile and the decision about its requeue.
 
 pub(crate) mod cache_wait;
 pub(crate) mod cleanup;

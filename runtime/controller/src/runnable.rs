@@ -1,17 +1,17 @@
-//! What runs in a process next to controllers: servers, syncers, everything that starts, works and stops.
+//! Runnables: servers, syncers and other long-running work that runs in the process next to controllers.
 //!
 //! A [`Runnable`] declares in its setup what it reads and writes, as a controller does. It has no queue.
 //!
 //! Guarantees:
-//! - [`Runnable::run`] is called once its caches are synced, and on a new leader once they reflect what the last leader
-//!   wrote. It waits for the caches of its own setup and for no others.
-//! - A request that was not declared in `setup` is rejected before it leaves the process. On the leader every write passes
-//!   the fence of the lease.
-//! - A panic is an error like any other. Events that were recorded are sent before the runnable counts as stopped, for half
-//!   a second at most.
+//! - [`Runnable::run`] is called once its caches are synced, and on a new leader once they reflect the writes of the
+//!   previous leader. It waits only for the caches that its setup declares.
+//! - A request that was not declared in `setup` is rejected before it leaves the process. On the leader every write
+//!   passes the fence of the lease.
+//! - A panic is handled like any other error. Recorded events are sent before the runnable counts as stopped, for at
+//!   most 500 ms.
 //!
-//! It refuses to wait for what it wrote: a lister can be behind the runnable's own writes. Work that decides by what it
-//! wrote belongs in a controller.
+//! A runnable does not wait for its own writes to reach the caches: a lister can be behind them. Work that depends on
+//! its own writes belongs in a controller.
 
 use std::fmt;
 use std::pin::pin;
@@ -35,7 +35,7 @@ use crate::run::cache_wait::{CacheWait, caches_synced};
 use crate::run::cleanup::Cleanup;
 use crate::setup::{CacheSync, OwnSource, RunnableParts, Setup};
 
-/// How long events can take to be sent after a runnable has ended.
+/// Time limit for sending the remaining events after a runnable has ended.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Work that runs in the process next to controllers.
@@ -71,31 +71,33 @@ pub trait Runnable: Send + Sync + Sized + 'static {
     /// Its name in errors, logs and roles, and the identity of its client.
     const NAME: &'static str;
 
-    /// The replicas that run it, and from when on. Default [`RunsOn::Leader`].
+    /// The replicas that run it, and the point in the start of the process. Default [`RunsOn::Leader`].
     const RUNS: RunsOn = RunsOn::Leader;
 
-    /// What the runnable is configured with; `()` if nothing.
+    /// The configuration of the runnable; `()` if it has none.
     type Config: Send + Sync + 'static;
 
-    /// Declares what the runnable reads and writes, and builds it. As [`Controller::setup`](crate::Controller::setup), but
-    /// methods that are about a queue are errors. One that runs [before caches](RunsOn::BeforeCaches) watches nothing.
+    /// Declares what the runnable reads and writes, and builds it. Works like
+    /// [`Controller::setup`](crate::Controller::setup), except that methods that need a queue are errors. A runnable
+    /// that runs [before caches](RunsOn::BeforeCaches) has no watches.
     ///
     /// # Errors
-    /// When the runnable cannot be built from its configuration.
+    /// If the runnable cannot be built from its configuration.
     fn setup(setup: &mut Setup, config: &Self::Config) -> Result<Self, SetupError>;
 
-    /// Runs until [`RunnableContext::stopped`] resolves, or its work is done. It is called once, in its own task.
+    /// Runs until [`RunnableContext::stopped`] resolves or its work is done. It is called once, in its own task.
     /// Implementations write `async fn run`.
     ///
     /// # Errors
-    /// Failures that the process must not continue after: the first error of a runnable ends it.
+    /// Failures after which the process must not continue: the first error of a runnable ends the process.
     ///
     /// # Cancel safety
-    /// The future is dropped at any await when leadership is lost, a shutdown is aborted, or the shutdown timeout expires.
+    /// The future is dropped at any await when leadership is lost, a shutdown is aborted, or the shutdown timeout
+    /// expires.
     fn run(&self, cx: RunnableContext) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
 
-/// A runnable without its type.
+/// A runnable with its type erased.
 pub(crate) trait Run: Send + Sync {
     fn run(&self, cx: RunnableContext) -> BoxFuture<'_, Result<(), BoxError>>;
 }
@@ -108,7 +110,7 @@ impl<R: Runnable> Run for R {
 
 type RunTask = Box<dyn Fn(RunnableContext) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// A runnable that is no more than a function.
+/// A runnable that consists of one function.
 pub(crate) struct Task(pub(crate) RunTask);
 
 impl Run for Task {
@@ -117,7 +119,7 @@ impl Run for Task {
     }
 }
 
-/// The means of one runnable. Clones are the same.
+/// The context of one runnable. Clones share it.
 #[derive(Clone)]
 pub struct RunnableContext {
     env: Env,
@@ -136,12 +138,12 @@ impl RunnableContext {
         self.stop.clone().cancelled_owned()
     }
 
-    /// Whether the runnable must stop.
+    /// Returns whether the runnable must stop.
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Reports that others can rely on the runnable from now on. The informers start when every runnable that runs
+    /// Reports that other parts can rely on the runnable from now on. The informers start when every runnable that runs
     /// [before caches](RunsOn::BeforeCaches) is ready or has ended.
     pub fn ready(&self) {
         self.ready.cancel();
@@ -153,42 +155,42 @@ impl RunnableContext {
         &self.client
     }
 
-    /// Tells users what happened. Never waits and never fails.
+    /// Returns the recorder of Kubernetes events. It never waits and never fails.
     pub fn events(&self) -> &Recorder {
         &self.events
     }
 
-    /// The clock, timers, randomness and tasks of this process.
+    /// Returns the clock, timers, randomness and tasks of this process.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// The metrics of this process.
+    /// Returns the metrics of this process.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The health checks of this process. More can be added.
+    /// Returns the health checks of this process, to which more can be added.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// The trigger that `controller` declares under `name` in its setup: sends keys to that controller.
+    /// Returns the trigger that `controller` declares under `name` in its setup. It sends keys to that controller.
     pub fn trigger(&self, controller: &str, name: &str) -> Trigger {
         self.triggers.get(controller, name)
     }
 }
 
-/// What a runnable needs from its process in order to run.
+/// The resources of the process that a runnable needs to run.
 #[derive(Clone)]
 pub struct RunnableResources {
-    /// Its identity towards the API server.
+    /// The clients with its identity.
     pub clients: ControllerClients,
     /// The health checks of the process.
     pub health: Health,
-    /// How many events of each sort are remembered in order to recognize repetition.
+    /// Maximum number of recorded events per type that are kept to detect repetitions.
     pub remembered_events: usize,
-    /// A number that no other runnable of this process has.
+    /// A number that is unique among the runnables of this process.
     pub number: u64,
     /// Canceled when it must stop.
     pub stop: CancellationToken,
@@ -207,23 +209,24 @@ impl PreparedRunnable {
         Self { runnable, parts }
     }
 
-    /// The names of the runnable, and the replicas that run it.
+    /// Returns the names of the runnable and the replicas that run it.
     pub fn descriptor(&self) -> Descriptor {
         self.parts.descriptor
     }
 
-    /// What the runnable declared.
+    /// Returns the declarations of the runnable.
     pub fn declaration(&self) -> Declaration {
         self.parts.declared.declaration(self.descriptor(), self.parts.caches.watches())
     }
 
-    /// Reports, whenever it is called, whether the caches of this runnable are complete; if not, which are not and why.
+    /// Returns a check that reports whether the caches of this runnable are complete; if not, it returns the missing
+    /// caches and the causes.
     pub fn caches(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let caches = self.parts.caches.all();
         move || behind(&caches).map_err(|behind| behind.to_string())
     }
 
-    /// What is left of the runnable if it is dropped while it runs.
+    /// Returns a handle that cleans up if the runnable is dropped while it runs.
     pub fn remains(&self) -> Cleanup {
         Cleanup {
             controller: self.descriptor().name,
@@ -233,19 +236,19 @@ impl PreparedRunnable {
         }
     }
 
-    /// How long to wait for caches, unless the setup of the runnable chose.
+    /// Sets the time limit for caches, unless the setup of the runnable has set one.
     pub fn cache_sync_by_default(&mut self, patience: CacheSync) {
         self.parts.cache_sync.get_or_insert(patience);
     }
 
-    /// Waits for the caches, then for `caught_up`, and runs the runnable to its end. `caught_up` is first polled when the
-    /// caches are complete.
+    /// Waits for the caches, then for `caught_up`, and runs the runnable to its end. `caught_up` is first polled when
+    /// the caches are complete.
     ///
     /// # Errors
-    /// That of the runnable, a panic of it, and [`SetupError::NotSynced`].
+    /// The error or panic of the runnable, and [`SetupError::NotSynced`].
     ///
     /// # Cancel safety
-    /// Dropping it drops the runnable; [`Cleanup::finish`] waits until all is gone.
+    /// Dropping it drops the runnable; [`Cleanup::finish`] waits until all its parts have stopped.
     pub async fn run(
         self,
         resources: RunnableResources,
@@ -275,12 +278,12 @@ impl PreparedRunnable {
         wait.until(|| caches_synced(needed), lacking).await
     }
 
-    /// Runs it, sends the events that it records meanwhile, and afterwards those that are left.
+    /// Runs the runnable and sends the events that it records, including those that are left when it ends.
     async fn run_with_events(&self, resources: RunnableResources) -> Result<(), BoxError> {
         let RunnableParts { descriptor, host, declared, .. } = &self.parts;
         let RunnableResources { clients, health, remembered_events, number, stop, ready } = resources;
         let declared = EnforcedRules::new(declared.all.clone(), descriptor.name, host.metrics.clone());
-        // A later runnable can have the same name: each draws names of events from its own stream.
+        // A later runnable can have the same name, so each generates names of events from its own stream.
         let chance = format!("{} {} {}", host.env.instance(), host.env.incarnation(), descriptor.name);
         let chance = host.env.with_incarnation(&chance, number);
         let (events, sink) = recorder(chance, descriptor.client_name, descriptor.client_name, &host.metrics);
@@ -301,10 +304,7 @@ impl PreparedRunnable {
             Either::Left((ran, sink)) => {
                 ended.cancel();
                 if host.env.timeout(FLUSH_TIMEOUT, sink).await.is_err() {
-                    tracing::warn!(
-                        runnable = descriptor.name,
-                        "events were not sent in time and are dropped"
-                    );
+                    tracing::warn!(runnable = descriptor.name, "events not sent in time; dropping them");
                 }
                 ran
             }

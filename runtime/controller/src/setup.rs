@@ -1,9 +1,8 @@
-//! Setting a controller or a runnable up: what it watches, what it asks of the API server, and how its queue and workers
-//! behave.
+//! The setup of a controller or a runnable: its watches, its requests to the API server, its queue and its workers.
 //!
-//! Everything here is a declaration. Informers are requested from the factory but not started, handlers are kept until
-//! the controller starts, and nothing needs a cluster; so the same code that builds a controller also prints its roles.
-//! A [`Runnable`](crate::Runnable) has no queue: in its setup a method that needs one is an error.
+//! Every call is a declaration. Informers are requested from the factory but not started, handlers are kept until the
+//! controller starts, and nothing needs a cluster. The same code therefore builds a controller and prints its roles. A
+//! [`Runnable`](crate::Runnable) has no queue: a method that needs one is an error in its setup.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,76 +46,76 @@ use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
 use crate::error::{BoxError, SetupError};
 
-/// How long a controller waits at its start for the caches it needs.
+/// Time limit for the caches that a controller waits for at its start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum CacheSync {
-    /// So long; then it fails with an error that names the caches that lack and why.
+    /// Waits this long, then fails with an error that names the missing caches and the causes.
     Within(Duration),
-    /// Until they are there. A role that is granted, or a kind that is installed, an hour later is then picked up
-    /// without a restart; whoever runs the controller must tell meanwhile why it does not work.
+    /// Waits indefinitely. The controller then starts without a restart when a role is granted or a kind is installed
+    /// an hour later; until then the host must report why the controller does not run.
     Forever,
 }
 
 impl Default for CacheSync {
-    /// Two minutes, as controller-runtime has it.
+    /// Returns two minutes, the default of controller-runtime.
     fn default() -> Self {
         CacheSync::Within(Duration::from_secs(120))
     }
 }
 
-/// An informer that belongs to one controller or runnable, with a source of its choice.
+/// An informer with a custom source that belongs to one controller or runnable.
 pub(crate) struct OwnSource {
     pub(crate) factory: InformerFactory,
     pub(crate) source: Arc<dyn ListerWatcher>,
 }
 
 impl OwnSource {
-    /// Has the informer list and watch.
+    /// Starts the informer's list and watch.
     pub(crate) fn start(&self) {
         let source = Arc::clone(&self.source);
         self.factory.start(Arc::new(move |_: &_, _: &_| Arc::clone(&source)));
     }
 }
 
-/// The process that a controller or a runnable is set up in.
+/// The process in which a controller or a runnable is set up.
 #[derive(Clone)]
 pub struct Host {
-    /// Where tasks live: clock, timers and randomness.
+    /// Clock, timers, randomness and tasks.
     pub env: Env,
     /// The metrics of the process.
     pub metrics: Metrics,
-    /// Where informers are requested.
+    /// The factory of informers.
     pub factory: InformerFactory,
-    /// Which keys are reconciled here, where several replicas share them.
+    /// The ownership of keys among several replicas.
     pub ownership: Arc<dyn KeyOwnership>,
-    /// By which code outside of controllers sends keys to them.
+    /// The handles by which code outside of controllers sends keys to them.
     pub triggers: Triggers,
 }
 
 impl Host {
-    /// A process that reconciles every key.
+    /// Creates a process that reconciles every key.
     pub fn new(env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
         Self { env, metrics, factory, ownership: Arc::new(OwnsAllKeys), triggers: Triggers::default() }
     }
 }
 
-/// What a controller or a runnable declares about itself while it is being built.
+/// The declarations of a controller or a runnable, collected while it is built.
 pub struct Setup {
     descriptor: Descriptor,
     host: Host,
     queue: Queue<ObjectKey>,
     declared: Declared,
     wired: Wired,
-    /// What read-your-writes asks.
+    /// The caches of read-your-writes.
     caches: Caches,
-    /// What the start waits for.
+    /// The caches that the start waits for.
     needed: Vec<Cache>,
     sources: Vec<OwnSource>,
     watches: DynamicWatches,
     triggers: Vec<Trigger>,
-    /// What is asked from the start on.
+    /// The polls, which run from the start on.
     polls: Vec<(Arc<Poll>, Source)>,
-    /// What runs next to the workers.
+    /// The tasks that run next to the workers.
     tasks: Vec<Source>,
     limits: Vec<ConcurrencyLimit>,
     reconcile_undecodable: bool,
@@ -129,12 +128,12 @@ pub struct Setup {
     background: Priority,
 }
 
-/// What the start of a controller takes, next to its core.
+/// The parts that the start of a controller needs in addition to its core.
 pub(crate) struct Parts {
     pub(crate) declared: Declared,
     pub(crate) metrics: Metrics,
     pub(crate) handlers: Vec<(String, Attach)>,
-    /// Of the caches that hold the objects of every shard.
+    /// Replays of the caches that contain the objects of every shard.
     pub(crate) replays: Arc<[Replay]>,
     pub(crate) sources: Vec<OwnSource>,
     pub(crate) polls: Vec<Source>,
@@ -142,39 +141,39 @@ pub(crate) struct Parts {
     pub(crate) cache_sync: Option<CacheSync>,
 }
 
-/// What a runnable takes from its setup.
+/// The parts of a runnable's setup.
 pub(crate) struct RunnableParts {
     pub(crate) descriptor: Descriptor,
     pub(crate) host: Host,
     pub(crate) declared: Declared,
     /// The caches of the API server's objects.
     pub(crate) caches: Caches,
-    /// What the start waits for.
+    /// The caches that the start waits for.
     pub(crate) needed: Vec<Cache>,
     pub(crate) sources: Vec<OwnSource>,
     pub(crate) cache_sync: Option<CacheSync>,
 }
 
 impl Setup {
-    /// An empty declaration. Tests and tools may make one; a manager makes one per controller.
+    /// Creates an empty declaration. Tests and tools can create one; a manager creates one per controller.
     ///
-    /// Until told otherwise: one worker, retries forever, the usual limiter (5 ms doubling to 1000 s per key, and 10
-    /// a second with bursts of 100 overall), namespaces take turns, no time limit on a reconcile, quarantine after 15
-    /// panics in a row, and the right to create and patch events.
+    /// Defaults: one worker, unlimited retries, the default limiter (5 ms doubling to 1000 s per key, and 10 per second
+    /// with bursts of 100 overall), fair queuing by namespace, no reconcile timeout, quarantine after 15 consecutive
+    /// panics, and permission to create and patch events.
     pub fn new(descriptor: Descriptor, host: Host) -> Self {
         let metrics = host.metrics.clone();
         Self::measured(descriptor, host, &metrics)
     }
 
-    /// An empty declaration of a runnable.
+    /// Creates an empty declaration of a runnable.
     pub(crate) fn of_runnable(descriptor: Descriptor, host: Host) -> Self {
-        // Metrics that are never gathered, because there is no queue to measure.
+        // These metrics are never gathered, because there is no queue to measure.
         let mut setup = Self::measured(descriptor, host, &Metrics::new());
         setup.wired.queueless = true;
         setup
     }
 
-    /// An empty declaration whose queue has its metrics there.
+    /// Creates an empty declaration whose queue reports to `metrics`.
     fn measured(descriptor: Descriptor, host: Host, metrics: &Metrics) -> Self {
         let Host { env, factory, .. } = &host;
         let queue_metrics = metrics.workqueue(descriptor.queue_name);
@@ -210,16 +209,16 @@ impl Setup {
     }
 }
 
-/// What is watched.
+/// Watches.
 impl Setup {
-    /// Watches every `K`, whose names are the keys of this controller: the same as [`watch`](Self::watch) and
+    /// Watches every `K`; their names are the keys of this controller. Short for [`watch`](Self::watch) and
     /// [`Watch::primary`].
     pub fn primary<K: Watchable>(&mut self) -> Watch<'_, K> {
         self.watch().primary()
     }
 
-    /// Watches every `K`: a cache of them all, and the right to list and watch. In a process that holds some shards, of
-    /// those in them. [`Watch::selecting`] narrows it.
+    /// Watches every `K`: declares a cache of all objects, and permission to list and watch them. In a sharded process
+    /// the cache contains the objects of the owned shards. [`Watch::selecting`] narrows it.
     pub fn watch<K: Watchable>(&mut self) -> Watch<'_, K> {
         self.watch_as(Typed::new())
     }
@@ -229,13 +228,13 @@ impl Setup {
         self.watch_as(Dynamic::new(kind))
     }
 
-    /// Watches the metadata of every object of a kind, which is all that is sent and kept.
+    /// Watches the metadata of every object of a kind. Only metadata is sent and cached.
     pub fn watch_metadata(&mut self, kind: ResourceKind) -> Watch<'_, PartialObjectMeta> {
         self.watch_as(Metadata::new(kind))
     }
 
-    /// Watches objects that are decoded as `representation` says. [`watch`](Self::watch), [`watch_dynamic`](Self::watch_dynamic)
-    /// and [`watch_metadata`](Self::watch_metadata) are this one.
+    /// Watches objects that are decoded by `representation`. [`watch`](Self::watch),
+    /// [`watch_dynamic`](Self::watch_dynamic) and [`watch_metadata`](Self::watch_metadata) call this method.
     pub fn watch_as<R: Representation>(&mut self, representation: R) -> Watch<'_, R::Object> {
         let kind = representation.kind();
         self.declared.watch(&kind);
@@ -250,8 +249,8 @@ impl Setup {
         Watch::new(wired, Box::new(make))
     }
 
-    /// Watches what `source` brings, which may be anything but the API server. Nothing is declared for it; its cache
-    /// starts, syncs and stops with the controller, and read-your-writes does not wait for it.
+    /// Watches the objects of `source`, which can be any system except the API server. No rule is declared for it. Its
+    /// cache starts, syncs and stops with the controller, and read-your-writes does not wait for it.
     pub fn watch_from<R: Representation>(
         &mut self,
         source: Arc<dyn ListerWatcher>,
@@ -270,14 +269,14 @@ impl Setup {
         Watch::new(wired, Box::new(make))
     }
 
-    /// Watches that are added and removed while the controller runs. [`Context::watches`](crate::Context::watches)
-    /// gives the same to a reconcile.
+    /// Returns the watches that can be added and removed while the controller runs.
+    /// [`Context::watches`](crate::Context::watches) returns the same to a reconcile.
     pub fn watches(&self) -> DynamicWatches {
         self.watches.clone()
     }
 
-    /// Declares a trigger: a handle by which code outside of this controller sends keys to it, at most `bound` of which
-    /// wait at a time. It is the same one as [`Host::triggers`] has under the name of this controller and `name`.
+    /// Declares a trigger: a handle by which code outside of this controller sends keys to it. At most `bound` keys
+    /// wait in it. [`Host::triggers`] has the same trigger under the name of this controller and `name`.
     pub fn trigger(&mut self, name: &'static str, bound: usize) -> Trigger {
         self.needs_queue("trigger");
         let trigger = self.host.triggers.get(self.descriptor.name, name);
@@ -286,8 +285,8 @@ impl Setup {
         trigger
     }
 
-    /// Enqueues the keys that `keys` names whenever `timer` goes off, while the controller runs. A panic in `keys` is
-    /// counted and costs that one turn.
+    /// Enqueues the keys that `keys` returns whenever `timer` fires, while the controller runs. A panic in `keys` is
+    /// counted and skips that one run.
     pub fn every<I>(&mut self, timer: Timer, mut keys: impl FnMut() -> I + Send + 'static)
     where
         I: IntoIterator<Item = ObjectKey>,
@@ -299,15 +298,15 @@ impl Setup {
         self.tasks.push(Source::new(name, move |means| timer::run(timer, keys, means)));
     }
 
-    /// Asks a system that does not tell when something changes: `fetch` returns the value of every key that it has,
-    /// at the start of the controller and then in every period of `timer`. Keys whose value appeared, changed or
-    /// vanished are queued; the last answer is a cache.
+    /// Polls a system that sends no change notifications. `fetch` returns the value of every key, once at the start of
+    /// the controller and then in every period of `timer`. Keys whose value appeared, changed or disappeared are
+    /// enqueued; the last response is a cache.
     ///
-    /// Like a cache of a watch it is waited for at the [start](Self::cache_sync). An answer that is an error or a panic is
-    /// logged and asked for again after a back-off from 1 s to the period; the last answer stays until then. `fetch` has
-    /// no time limit but its own.
+    /// The [start](Self::cache_sync) waits for it as for the cache of a watch. If `fetch` fails or panics, the failure
+    /// is logged and `fetch` is retried after a backoff from 1 s to the period; the last response stays until then.
+    /// `fetch` must set its own timeout.
     ///
-    /// `name` is unique in the controller; it shows in the log and in `explain`.
+    /// `name` is unique in the controller; the log and `explain` show it.
     ///
     /// # Examples
     /// ```
@@ -359,10 +358,10 @@ impl Setup {
         }));
     }
 
-    /// Enqueues the keys of a stream, such as a subscription to a message queue, while the controller runs. A stream that
-    /// ends or panics is opened again after a back-off, from 1 s to a minute.
+    /// Enqueues the keys of a stream, such as a subscription to a message queue, while the controller runs. A stream
+    /// that ends or panics is reopened after a backoff from 1 s to a minute.
     ///
-    /// `name` is unique in the controller; it shows in the log.
+    /// `name` is unique in the controller; the log shows it.
     pub fn stream<S>(&mut self, name: &'static str, open: impl Fn(TaskContext) -> S + Send + Sync + 'static)
     where
         S: Stream<Item = ObjectKey> + Send + 'static,
@@ -373,12 +372,12 @@ impl Setup {
         self.tasks.push(Source::new(name, move |means| stream::follow(open, means)));
     }
 
-    /// The name of a task. Two of one name have the setup fail.
+    /// Returns the name of a task. A duplicate name makes the setup fail.
     fn named(&mut self, what: &str, name: &str) -> String {
         let name = format!("{what} {name}");
         let mut others = self.tasks.iter().chain(self.polls.iter().map(|(_, source)| source));
         if others.any(|other| other.name == name) {
-            let fault = format!("the {name} is declared twice: give each a name of its own");
+            let fault = format!("the {name} is declared twice: give each a unique name");
             self.wired.fail(SetupError::invalid(fault));
         }
         name
@@ -391,25 +390,25 @@ impl Setup {
     }
 }
 
-/// What is asked of the API server.
+/// Requests to the API server.
 impl Setup {
-    /// Has the setup fail. The first fault counts.
+    /// Makes the setup fail. Only the first fault is reported.
     pub(crate) fn fail(&mut self, fault: SetupError) {
         self.wired.fail(fault);
     }
 
-    /// Has the setup of a runnable fail: it calls a method that is about the queue.
+    /// Makes the setup of a runnable fail, because `call` needs a queue.
     pub(crate) fn needs_queue(&mut self, call: &'static str) {
         self.wired.needs_queue(call);
     }
 
-    /// For writers: where their rules are declared.
+    /// Returns the declarations, to which writers add their rules.
     pub(crate) fn declared(&mut self) -> &mut Declared {
         &mut self.declared
     }
 
-    /// Declares that requests with these verbs are made on `K`, beyond what watching it needs. An uncached get is a
-    /// use like any other. Writes are granted to a [`writer`](Self::writer).
+    /// Declares requests with these verbs on `K`, in addition to those of a watch. An uncached get must be declared
+    /// like any other request. Writes are granted to a [`writer`](Self::writer).
     pub fn uses<K: Resource<DynamicType = (), Scope: Scoped>>(
         &mut self,
         verbs: impl IntoIterator<Item = Verb>,
@@ -418,35 +417,36 @@ impl Setup {
         self.declared.uses(&ResourceKind::of::<K>(), "", &verbs);
     }
 
-    /// Declares requests on something that has no Rust type here. A group or resource of `*` stands for all of them,
-    /// for controllers that learn at run time what there is. Where roles are limited to namespaces, it is taken for a
-    /// resource with namespaces.
+    /// Declares requests on a resource without a Rust type. A group or resource of `*` matches all of them, for
+    /// controllers that discover resources at run time. Where roles are limited to namespaces, the resource is assumed
+    /// to be namespaced.
     pub fn uses_rule(&mut self, rule: Rule) {
         self.declared.uses_rule(&rule);
     }
 
-    /// Declares that this binary ships the definition of `K`: manifests contain it.
+    /// Declares that this binary ships the CustomResourceDefinition of `K`, so manifests contain it.
     pub fn crd<K: CustomResourceExt>(&mut self) {
         self.declared.ships(K::crd());
     }
 
-    /// What was declared so far.
+    /// Returns the rules declared so far.
     pub fn rules(&self) -> Vec<Rule> {
         self.declared.all.rules()
     }
 }
 
-/// How the queue and the workers behave.
+/// Settings of the queue and the workers.
 impl Setup {
-    /// How many keys are reconciled at the same time. Default 1: the safest answer, and enough for most.
+    /// Sets the number of keys that are reconciled concurrently. Default 1, the safest value and enough for most
+    /// controllers.
     pub fn workers(&mut self, count: usize) {
         self.needs_queue("workers");
         self.policy.workers = count;
     }
 
-    /// At most `limit` keys of a class are reconciled at the same time: `class` says to which one a key belongs, such
-    /// as its namespace, or its kind where a controller handles several; `None` is never limited. A key of a full
-    /// class makes way for others. May be said more than once: then every limit holds.
+    /// Limits the concurrent reconciles of a class of keys to `limit`. `class` returns the class of a key, such as its
+    /// namespace or kind; `None` is never limited. A key of a full class is parked, so that other keys can run. Every
+    /// call adds a limit; all limits apply.
     pub fn limit_concurrency(
         &mut self,
         limit: usize,
@@ -456,71 +456,72 @@ impl Setup {
         self.limits.push(ConcurrencyLimit::new(limit, class));
     }
 
-    /// How long one reconcile may take. Then it is dropped at the await where it is, counted, and its key backed off
-    /// like one that failed. The outcome of writes it had in flight is unknown, and the key waits until it is known.
-    /// Default `None`, as upstream: every single request has its own deadline.
+    /// Sets the timeout of a reconcile. A reconcile that exceeds it is dropped at its current await and counted, and
+    /// its key backs off as after a failure. The outcome of its in-flight writes is unknown, and the key waits until it
+    /// is known. Default `None`, as upstream: every single request has its own deadline.
     pub fn reconcile_timeout(&mut self, limit: Option<Duration>) {
         self.needs_queue("reconcile_timeout");
         self.policy.reconcile_timeout = limit;
     }
 
-    /// After how many failures in a row a key is dropped until its next change. Default `None`: never.
+    /// Sets the number of consecutive failures after which a key is dropped until its next change. Default `None`:
+    /// never.
     pub fn max_retries(&mut self, limit: Option<u32>) {
         self.needs_queue("max_retries");
         self.policy.max_retries = limit;
     }
 
-    /// After how many panics in a row a key rests until its next change. Default 15, about three minutes of back-off.
-    /// With `None` a panic is no more than a failure that never uses up its retries: it is tried again forever.
+    /// Sets the number of consecutive panics after which a key is quarantined until its next change. Default 15, about
+    /// three minutes of backoff. With `None` a panic counts as a failure that is retried indefinitely, regardless of
+    /// the maximum of retries.
     pub fn quarantine_after(&mut self, panics: Option<u32>) {
         self.needs_queue("quarantine_after");
         self.quarantine.limit(panics);
     }
 
-    /// Whether keys are reconciled while their own object exists and cannot be decoded. Default `false`: such a key waits
-    /// until its object is readable or deleted, and `explain` says why. With `true`,
+    /// Sets whether keys are reconciled while their own object exists and cannot be decoded. Default `false`: such a
+    /// key waits until its object is readable or deleted, and `explain` reports the reason. With `true`,
     /// [`Lister::get`](windlass_informer::Lister::get) returns an error for the object, and an annotation of
-    /// [`Watch::paused_by`] cannot be seen.
+    /// [`Watch::paused_by`] cannot be read.
     ///
     /// If the keys name objects of several watches, a key waits while any object of its name cannot be decoded.
     ///
-    /// An object is a key's own if its watch is [`primary`](Watch::primary) or has
-    /// [`paused_by`](Watch::paused_by).
+    /// An object is a key's own if its watch is [`primary`](Watch::primary) or has [`paused_by`](Watch::paused_by).
     pub fn reconcile_undecodable(&mut self, yes: bool) {
         self.needs_queue("reconcile_undecodable");
         self.reconcile_undecodable = yes;
     }
 
-    /// How many keys are remembered that nothing is the matter with, for whoever asks what became of them
-    /// ([`Insight::explain`](crate::host::Insight::explain)): the most recent ones. Default 10,000, for about three megabytes.
-    /// Those that are queued, delayed, running, failing or in quarantine are remembered in any case.
+    /// Sets how many settled keys keep a history for
+    /// [`ControllerInspector::explain`](crate::host::ControllerInspector::explain): the most recent ones. Default
+    /// 10,000, about 3 MB. Keys that are queued, delayed, running, failing or in quarantine always keep theirs.
     pub fn history_limit(&mut self, keys: usize) {
         self.needs_queue("remember");
         self.history.limit(keys);
     }
 
-    /// How this controller comes to read its own writes. Default [`ReadYourWrites::Requeue`].
+    /// Sets how this controller waits for its own writes. Default [`ReadYourWrites::Requeue`].
     pub fn read_your_writes(&mut self, mode: ReadYourWrites) {
         self.needs_queue("read_your_writes");
         self.read_your_writes = mode;
     }
 
-    /// How long this controller waits for its caches at its start. Default: as its process says, or
+    /// Sets the time limit for the caches at the start of this controller. Default: the setting of its process, or
     /// [`CacheSync::default`] without one.
     pub fn cache_sync(&mut self, patience: CacheSync) {
         self.cache_sync = Some(patience);
     }
 
-    /// The priority of keys that nothing happened to: those from the initial list and from resyncs. Default
-    /// [`Priority::LOW`], so that a restart with a hundred thousand objects does not hold up what changes meanwhile;
-    /// the queue lets none starve. [`Priority::NORMAL`] switches this off.
+    /// Sets the priority of keys without a change: those from the initial list and from resyncs. Default
+    /// [`Priority::LOW`], so that the initial list of a restart with a hundred thousand objects does not delay changed
+    /// objects; the queue prevents starvation. [`Priority::NORMAL`] disables this.
     pub fn background_priority(&mut self, priority: Priority) {
         self.needs_queue("background_priority");
         self.background = priority;
     }
 
-    /// Sets the tenant of each key. Tenants take turns, so a flood of one tenant's keys delays that tenant only. Default:
-    /// the namespace; keys without a namespace are one tenant.
+    /// Sets the tenant of each key. Tenants are served in turn, so a flood of keys of one tenant delays that tenant
+    /// only. Default: the namespace; keys without a namespace are one tenant.
     ///
     /// The function must be fast, because it runs once for each key that is queued.
     pub fn fair_by(&mut self, tenant: impl for<'k> Fn(&'k ObjectKey) -> &'k str + Send + 'static) {
@@ -528,7 +529,7 @@ impl Setup {
         self.queue.fair_by(tenant);
     }
 
-    /// Replaces the limiter that says how long a failing key waits. The usual one doubles from 5 ms to 1000 s per key.
+    /// Replaces the limiter that delays failing keys. The default doubles the delay per key from 5 ms to 1000 s.
     pub fn limiter(&mut self, limiter: Box<dyn RateLimiter<ObjectKey>>) {
         self.needs_queue("limiter");
         self.queue.replace_limiter(limiter);
@@ -539,24 +540,24 @@ impl Setup {
     }
 }
 
-/// What a controller is built in.
+/// Accessors.
 impl Setup {
-    /// The clock, timers and randomness of this process.
+    /// Returns the clock, timers and randomness of this process.
     pub fn env(&self) -> &Env {
         &self.host.env
     }
 
-    /// The manager's metrics, for a controller's own families.
+    /// Returns the manager's metrics, for a controller's own metric families.
     pub fn metrics(&self) -> &Metrics {
         &self.host.metrics
     }
 
-    /// The names this controller goes by.
+    /// Returns the names of this controller.
     pub fn descriptor(&self) -> Descriptor {
         self.descriptor
     }
 
-    /// The caches that read-your-writes asks.
+    /// Returns the caches of read-your-writes.
     pub(crate) fn caches(&self) -> &Caches {
         &self.caches
     }
@@ -565,10 +566,10 @@ impl Setup {
         self.read_your_writes != ReadYourWrites::Off
     }
 
-    /// Makes a controller of the declarations.
+    /// Builds a controller from the declarations.
     ///
     /// # Errors
-    /// When they contradict each other.
+    /// If they contradict each other.
     pub(crate) fn assemble(mut self) -> Result<(Core, Parts), SetupError> {
         self.check()?;
         let wiring = self.wiring();
@@ -612,10 +613,10 @@ impl Setup {
         Ok((core, parts))
     }
 
-    /// Makes a runnable of the declarations.
+    /// Builds a runnable from the declarations.
     ///
     /// # Errors
-    /// When they contradict each other.
+    /// If they contradict each other.
     pub(crate) fn assemble_runnable(mut self) -> Result<RunnableParts, SetupError> {
         self.check()?;
         if let (RunsOn::BeforeCaches, Some(cache)) = (self.descriptor.runs_on, self.needed.first()) {
@@ -634,7 +635,7 @@ impl Setup {
         })
     }
 
-    /// Whether the declaration holds together.
+    /// Returns an error if the declarations contradict each other.
     fn check(&mut self) -> Result<(), SetupError> {
         match self.wired.take_fault() {
             Some(fault) => Err(fault),
@@ -647,7 +648,7 @@ impl Setup {
         }
     }
 
-    /// A PUT of an object that a transform has changed would delete what the transform dropped.
+    /// Rejects writers that PUT transformed objects: a PUT would delete the fields that the transform dropped.
     fn check_replacements(&self) -> Result<(), SetupError> {
         let replaced = self.declared.replaced_after(|resource| self.host.factory.has_transform(resource));
         match replaced {
@@ -659,7 +660,7 @@ impl Setup {
         }
     }
 
-    /// What handlers are joined to.
+    /// Returns the context that connects handlers to the queue.
     pub(crate) fn wiring(&self) -> HandlerContext {
         let (history, ownership) = (self.history.clone(), Arc::clone(&self.host.ownership));
         HandlerContext {

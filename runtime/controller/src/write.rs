@@ -1,18 +1,18 @@
-//! Writers: the declared ways in which a controller changes objects of one kind.
+//! Writers: the declared operations by which a controller changes objects of one kind.
 //!
 //! Guarantees:
-//! - A writer sends only what its builder granted; another operation is an error before anything is sent, which names the
-//!   line to add. Each grant declares its rule, so roles follow from it.
-//! - A change (update, patch, status, finalizers) is computed from an object that the caller read. It carries the resource
-//!   version and the UID of that object: if the object changed unseen, the server answers 409, and the key is retried
-//!   quietly. If nothing would change, no request is sent. Creations are always sent.
-//! - An apply that would change nothing is not sent, if the writer is [`cached_by`](WriterBuilder::cached_by) a lister.
+//! - A writer sends only the operations that its builder granted. Another operation fails before anything is sent, and
+//!   the error names the line to add. Each grant declares its rule, so roles follow from it.
+//! - A change (update, patch, status, finalizers) is computed from an object that the caller read. It carries the
+//!   resource version and the UID of that object: if the object has changed since, the server answers 409 and the key
+//!   is retried quietly. If nothing would change, no request is sent. Creates are always sent.
+//! - An apply that would change nothing is not sent if the writer is [`cached_by`](WriterBuilder::cached_by) a lister.
 //! - A deletion carries the UID: it never deletes a later object of the same name.
-//! - A writer sends through the client of its [`Caller`]. That of a reconcile writes behind the fence of the key, and
-//!   read-your-writes waits for it.
-//! - Children ([`Owned`]) carry their owner; one of that name that is not the owner's is refused.
+//! - A writer sends through the client of its [`Caller`]. The client of a reconcile writes behind the fence of the key,
+//!   and read-your-writes waits for its writes.
+//! - Children ([`Owned`]) carry an owner reference. An existing child that the owner does not control is rejected.
 //!
-//! It refuses to read: what the caller read decides.
+//! Writers do not read for the caller: a change is based on the object that the caller read.
 
 mod apply_history;
 mod cached_apply;

@@ -1,4 +1,4 @@
-//! The caches that one controller reads, and no others: what it waits for at its start, and what read-your-writes asks.
+//! The caches that one controller reads: its start waits for them, and read-your-writes checks them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +12,16 @@ use windlass_informer::{
 use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion, Uid};
 
-/// What the cache must show of a deletion.
+/// The state of a deletion that the cache must reflect.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum End {
-    /// That it is under way.
+    /// The deletion has begun.
     Begun,
-    /// That the object is gone.
+    /// The object is gone.
     Complete,
 }
 
-/// One cache. Clones are the same cache.
+/// One cache. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache(Arc<Informer>);
 
@@ -34,7 +34,7 @@ impl Cache {
         Arc::<Informer>::clone(&self.0)
     }
 
-    /// Whether this end of this very object shows.
+    /// Returns whether the cache reflects this state of the deletion of this very object.
     pub(crate) fn shows_deletion(&self, key: &ObjectKey, uid: &Uid, end: End) -> bool {
         let ends = |meta: &ObjectMeta| {
             meta.uid.as_deref() != Some(uid.as_str())
@@ -43,27 +43,27 @@ impl Cache {
         self.with_metadata(key, ends).unwrap_or(true)
     }
 
-    /// Whether it holds shards that are told apart by the identity of their objects.
+    /// Returns whether it contains shards that are divided by the UID of their objects.
     pub(crate) fn is_sharded_by_uid(&self) -> bool {
         self.sharded_by() == Some(ShardField::Uid)
     }
 
-    /// Whether namespaces are listed one by one, because a role can be limited to them.
+    /// Returns whether namespaces are listed separately, because a role can be limited to them.
     pub(crate) fn is_by_namespace(&self) -> bool {
         self.namespaces().is_some()
     }
 
-    /// Whether the kind is known not to be served.
+    /// Returns whether the kind is known not to be served.
     pub(crate) fn is_absent(&self) -> bool {
         self.presence() == KindAvailability::Absent
     }
 
-    /// Version and UID of the object of this name, if it is there.
+    /// Returns version and UID of the object of this name, if the cache contains it.
     pub(crate) fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {
         self.with_metadata(key, |meta| (meta.resource_version.clone(), meta.uid.clone()))
     }
 
-    /// What may leave out an object of this name, which is not there.
+    /// Returns a reason for which the cache can exclude an object of this name that it does not contain.
     pub(crate) fn exclusion_reason(&self, key: &ObjectKey) -> Option<String> {
         let (kind, selection) = (self.kind(), self.selection());
         if let (Some(selected), Some(namespace)) = (&selection.namespace, key.namespace())
@@ -81,7 +81,7 @@ impl Cache {
         if let (Some(shards), Some(namespace)) = (self.shards(), key.namespace())
             && shards.shard_of(windlass_object::shard::hash(namespace)).is_none()
         {
-            return Some(format!("namespace {namespace} is of no shard that this process holds"));
+            return Some(format!("namespace {namespace} is in no shard that this process owns"));
         }
         let absent = selection.is_filtered() && self.held(key).is_none();
         absent.then(|| {
@@ -89,9 +89,9 @@ impl Cache {
         })
     }
 
-    /// Why changes may be missing, although there is an initial list.
+    /// Returns the reason for which changes can be missing, although there is an initial list.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let stuck = || self.stuck_for().map(|stuck| format!("it has got nowhere for {stuck:?}"));
+        let stuck = || self.stuck_for().map(|stuck| format!("it has made no progress for {stuck:?}"));
         self.0.problem().or_else(stuck)
     }
 }
@@ -108,14 +108,14 @@ impl Deref for Cache {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CacheId(u64);
 
-/// The caches of one controller, by resource. Some may come and go while it runs. Clones share them.
+/// The caches of one controller, by resource. Some can be added and removed while it runs. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Caches(Arc<Mutex<Registered>>);
 
 #[derive(Default)]
 struct Registered {
     by_resource: ByResource,
-    /// How many caches have been added.
+    /// Total number of added caches.
     added: u64,
 }
 
@@ -130,7 +130,7 @@ impl Caches {
         id
     }
 
-    /// Forgets the cache that [`add`](Self::add) gave this id. The same informer can have been added several times.
+    /// Removes the cache that [`add`](Self::add) gave this id. The same informer can have been added several times.
     pub(crate) fn remove(&self, id: CacheId) {
         let mut caches = self.lock();
         caches.by_resource.retain(|_, of_resource| {
@@ -143,12 +143,12 @@ impl Caches {
         self.identified(resource).into_iter().map(|(_, cache)| cache).collect()
     }
 
-    /// Returns the caches of `resource`, each with what identifies it.
+    /// Returns the caches of `resource` with their ids.
     pub(crate) fn identified(&self, resource: &GroupResource) -> Vec<(CacheId, Cache)> {
         self.lock().by_resource.get(resource).cloned().unwrap_or_default()
     }
 
-    /// Whether some hold shards of `resource` that are told apart by the identity of their objects.
+    /// Returns whether any cache contains shards of `resource` that are divided by the UID of their objects.
     pub(crate) fn sharded_by_uid(&self, resource: &GroupResource) -> bool {
         self.of(resource).iter().any(|cache| cache.is_sharded_by_uid())
     }
@@ -170,18 +170,18 @@ impl Caches {
         uids.all(|uid| uid.as_ref() == Some(&first)).then(|| first.into())
     }
 
-    /// All of them, in order.
+    /// Returns all caches, in order.
     pub(crate) fn all(&self) -> Vec<Cache> {
         self.lock().by_resource.values().flatten().map(|(_, cache)| cache.clone()).collect()
     }
 
-    /// The kinds and selections of all of them.
+    /// Returns the kinds and selections of all caches.
     pub(crate) fn watches(&self) -> Vec<(ResourceKind, Selection)> {
         self.all().iter().map(|cache| (cache.kind().clone(), cache.selection().clone())).collect()
     }
 
-    /// The epoch of the caches of `resource`: none if it is not watched. Epochs only grow, so their sum changes when
-    /// any of them does.
+    /// Returns the epoch of the caches of `resource`: `None` if it is not watched. Epochs only grow, so their sum
+    /// changes when any of them does.
     pub(crate) fn epoch(&self, resource: &GroupResource) -> Option<u64> {
         self.lock()
             .by_resource
@@ -194,10 +194,10 @@ impl Caches {
     }
 }
 
-/// Which of `caches` have no initial list, and why.
+/// Checks that all `caches` have their initial list.
 ///
 /// # Errors
-/// If there are such.
+/// [`NotSynced`] with the caches that have none, and the causes.
 pub(crate) fn behind(caches: &[Cache]) -> Result<(), NotSynced> {
     let behind = caches.iter().filter(|cache| !cache.has_synced());
     let laggards: Vec<UnsyncedInformer> = behind.flat_map(|cache| cache.laggards()).collect();

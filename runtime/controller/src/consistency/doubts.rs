@@ -1,9 +1,10 @@
-//! Writes of unknown outcome: one consistent read per collection tells up to which version its caches must get.
+//! Writes of unknown outcome: one consistent read per collection yields the version that its caches must reach.
 //!
-//! A write whose answer was lost either happened before the read or not at all, once it had time to settle
-//! ([`SETTLING_TIME`]). So a key waits until its caches have reached the version of a read that began after that. However
-//! many keys, namespaces and writes are concerned, a cache that holds a whole resource needs one read, and no more than
-//! [`MAX_READS`] are in flight. They run apart from the workers: a server that does not answer delays no other key.
+//! A write without a response has taken effect before the read or never will, once it had time to settle
+//! ([`SETTLING_TIME`]). So a key waits until its caches have reached the version of a read that began after that time.
+//! A cache of a whole resource needs one read, regardless of the number of keys, namespaces and writes; at most
+//! [`MAX_READS`] reads are in flight. They run outside the workers, so a server that does not respond delays no other
+//! key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,17 +17,17 @@ use windlass_object::ResourceVersion;
 use crate::consistency::caches::{Cache, CacheId, Caches};
 use crate::consistency::write_tracker::{SETTLING_TIME, SharedWriteTracker, WrittenCollection};
 
-/// How long a read may take. A server that selects by fields can have to look at many objects for one.
+/// Timeout of a read. A server that selects by fields might have to inspect many objects to find one.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After how long a read that failed is repeated.
+/// Delay before a failed read is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many reads are in flight.
+/// Maximum number of reads in flight.
 const MAX_READS: usize = 4;
 
-/// How long a controller that stops waits for the outcome of its writes. They settle within 1 s, and a server that is well
-/// answers at once; beyond that a successor that lists its caches again is better than one that waits.
+/// Time that a stopping controller waits for the outcome of its writes. They settle within 1 s, and a healthy server
+/// answers immediately; after that, a successor that relists its caches is better than one that waits.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(SETTLING_TIME.as_secs() + 4);
 
 /// Resolves the unknown outcomes of one controller.
@@ -41,13 +42,13 @@ impl DoubtResolver {
     /// Runs until dropped.
     ///
     /// # Cancel safety
-    /// Can be dropped at any await; a read that was interrupted is repeated by the next run.
+    /// Can be dropped at any await; an interrupted read is repeated by the next run.
     pub(crate) async fn run(self) {
         let mut doubts = self.ledger.doubts();
         loop {
             let next = self.ledger.lock().next_doubt();
             let Some(due) = next else {
-                // `self` holds a publisher, so the cell cannot close.
+                // `self` owns the sender, so the channel cannot close.
                 let _changed = doubts.changed().await;
                 continue;
             };
@@ -58,7 +59,8 @@ impl DoubtResolver {
         }
     }
 
-    /// Returns the reads that resolve the unknown outcomes at these places. Those that no cache can show need none.
+    /// Returns the reads that resolve the unknown outcomes in these collections. Collections that no cache can reflect
+    /// need none.
     fn reads(&self, due: Vec<WrittenCollection>) -> Vec<Read> {
         let mut reads: BTreeMap<(CacheId, Option<String>), Read> = BTreeMap::new();
         for place in due {
@@ -77,7 +79,7 @@ impl DoubtResolver {
         reads.into_values().collect()
     }
 
-    /// Reads one collection, and applies what the read says to every key that waits for it.
+    /// Reads one collection and applies the result to every key that waits for it.
     async fn resolve(&self, read: Read) {
         let sent = self.env.now();
         let newest = |place: &WrittenCollection| self.caches.newest_version(&place.resource, place.site());
@@ -104,14 +106,15 @@ impl DoubtResolver {
         }
     }
 
-    /// Returns the version of the collection now. A list without a version is answered from a quorum; one object is enough,
-    /// because the version of the list itself counts. Labels are left out: roles do not depend on them, and a server would
-    /// look for an object that has them. Fields stay, because a role can be granted for one name.
+    /// Returns the current version of the collection. A list without a version is a quorum read; a limit of one object
+    /// suffices, because only the version of the list counts. Label selectors are omitted: roles do not depend on them,
+    /// and the server would have to search for a matching object. Field selectors stay, because a role can be granted
+    /// for one name.
     async fn version(&self, read: &Read) -> Result<Option<ResourceVersion>, RequestError> {
         let query = ListQuery {
             fields: read.cache.selection().fields.clone(),
             limit: Some(1),
-            // The reads are bounded, and keys wait for them.
+            // The number of reads is bounded, and keys wait for them.
             unthrottled: true,
             ..ListQuery::default()
         };
@@ -121,7 +124,7 @@ impl DoubtResolver {
     }
 }
 
-/// One consistent read, and the places whose outcomes it resolves.
+/// One consistent read, and the collections whose outcomes it resolves.
 struct Read {
     cache: Cache,
     namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! The write log of one key's reconciles: what the client reports goes into the [`WriteTracker`].
+//! The write log of one key's reconciles: records the writes that the client reports in the [`WriteTracker`].
 
 use windlass_client::{CacheState, Write, WriteLog, WriteTarget};
 use windlass_env::{Env, Instant};
@@ -7,7 +7,7 @@ use windlass_object::{GroupResource, ObjectKey, Uid, Verb};
 use crate::consistency::caches::{Caches, End};
 use crate::consistency::write_tracker::{NO_EPOCH, SharedWriteTracker, WriteTracker, WrittenCollection};
 
-/// The write log of one reconcile: what its client writes belongs to this key, however long the client is kept.
+/// The write log of one reconcile: all writes of its client belong to this key, however long the client is kept.
 pub(crate) struct KeyLog {
     env: Env,
     ledger: SharedWriteTracker,
@@ -24,8 +24,9 @@ impl KeyLog {
         &self.key
     }
 
-    /// Whether the server and the caches are of different epochs: the version of a created object is not later than the
-    /// version of a cache before the create. Other writes prove nothing: without a change they return the old version.
+    /// Returns whether the server and the caches are of different epochs: the version of a created object is not later
+    /// than the version of a cache before the create. Other writes prove nothing: without a change they return the old
+    /// version.
     fn is_of_other_epoch(write: &Write) -> bool {
         let versions = write.version.as_ref().zip(write.cached.version.as_ref());
         write.target.verb == Verb::Create
@@ -43,7 +44,7 @@ impl KeyLog {
         object: Option<&Uid>,
         write: impl FnOnce(&mut WriteTracker, &ObjectKey, &WrittenCollection, u64, Instant),
     ) {
-        // A resource this controller does not watch has no cache that could be stale.
+        // Without a watch of the resource there is no cache that could be stale.
         let place = self.place(target);
         let Some(epoch) = self.caches.epoch(&place.resource) else { return };
         let object = object.filter(|_| self.caches.sharded_by_uid(&place.resource));
@@ -82,8 +83,8 @@ impl WriteLog for KeyLog {
             return;
         }
         let ended = ended(&write);
-        // A cache reflects the deletion of an object that it contained when the object is gone. A cache that did not contain
-        // it can receive it later, so its version must pass a consistent read.
+        // The deletion of a cached object is reflected when the object is gone. A cache without it can receive it
+        // later, so its version must pass a consistent read.
         let is_followed = ended.as_ref().is_some_and(|(_, uid, _)| write.cached.uid.as_ref() == Some(uid));
         if write.version.is_none() && !is_followed {
             return self.ambiguous(write.target);
@@ -109,20 +110,21 @@ impl WriteLog for KeyLog {
     }
 }
 
-/// Whether a request that is made like a write leaves the object as it is: a token is issued, and kept nowhere.
+/// Returns whether a request with a write verb leaves the object unchanged: creating a token stores nothing.
 fn changes_nothing(target: &WriteTarget) -> bool {
     target.resource == GroupResource::new("", "serviceaccounts")
         && target.subresource.as_deref() == Some("token")
 }
 
-/// The resource whose objects a write changes: that of its path, but for bindings, which are kept nowhere and change the
-/// Pod they name.
+/// Returns the resource whose objects a write changes: that of its path, except for bindings, which are not stored and
+/// change the Pod they name.
 fn changed(target: &WriteTarget) -> GroupResource {
     let binds = target.resource == GroupResource::new("", "bindings");
     if binds { GroupResource::new("", "pods") } else { target.resource.clone() }
 }
 
-/// The object that a write deleted, if the answer says which. Its name alone would not do: another may bear it by now.
+/// Returns the object that a write deleted, if the response identifies it. The name alone is not enough: another object
+/// can have it by now.
 fn ended(write: &Write) -> Option<(ObjectKey, Uid, End)> {
     let deletes = write.target.verb == Verb::Delete && write.target.subresource.is_none();
     let end = if write.is_removed { Some(End::Complete) } else { deletes.then_some(End::Begun) };

@@ -1,10 +1,10 @@
-//! Read-your-writes, the waiting: a reconcile starts only when the caches reflect what its key wrote last.
+//! The wait of read-your-writes: a reconcile starts only when the caches reflect the last writes of its key.
 //!
-//! A cache reflects a write when its version has reached that of the write and the deleted objects are gone. A cache that
-//! does not do so within [`LATE`] is listed again, because its watch can be stalled, its selection can exclude the object
-//! that was written, and a server can accept a deletion and keep the object. A consistent list that began after the write
-//! reflects it in any case. The informer bounds how many such lists it makes. While none succeeds, the key waits: nothing
-//! is decided by elapsed time alone.
+//! A cache reflects a write when it has reached the version of the write and the deleted objects are gone. A cache that
+//! does not within [`LATE`] is relisted, because its watch can be stalled, its selection can exclude the written
+//! object, and a server can accept a deletion and keep the object. A consistent list that began after the write
+//! reflects it in any case. The informer limits the rate of these lists. While none succeeds, the key waits: no
+//! decision depends on elapsed time alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,51 +18,51 @@ use crate::consistency::key_log::KeyLog;
 use crate::consistency::visible::{is_listed, shows_ends};
 use crate::consistency::write_tracker::{AwaitedWrite, SharedWriteTracker, WrittenCollection};
 
-/// How long a worker waits for its caches before it turns to another key. Watches usually show a write within a few
-/// milliseconds; beyond this the worker's time is better spent elsewhere. A key that was put off once is only looked
-/// at: many of them, behind one cache that is cut off, must not hold up keys that could be reconciled.
+/// Time that a worker waits for the caches before it dequeues another key. Watches usually deliver a write within a few
+/// milliseconds. A key that was postponed once is only checked: many keys behind one disconnected cache must not delay
+/// keys that could be reconciled.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The longest a key is put off before it is looked at again: once the cache is back, its keys should be too.
+/// Maximum delay before a postponed key is checked again, so that its keys continue soon after the cache recovers.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a cache may take to reflect a write before it is listed again. A watch delivers a write within milliseconds; a
-/// list sooner than this would only burden a server that is slow because it is busy.
+/// Time that a cache has to reflect a write before it is relisted. A watch delivers a write within milliseconds; an
+/// earlier list would only burden a busy server.
 const LATE: Duration = Duration::from_secs(2);
 
-/// How a controller comes to read its own writes.
+/// Mode of waiting for the own writes of a key.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReadYourWrites {
-    /// A key whose writes the caches do not show within 50 ms makes way for others, and is looked at again soon: after
-    /// 50 ms at first, after a second at most. The default: no worker is held up by a cache that is behind.
+    /// A key whose writes the caches do not reflect within 50 ms is requeued and checked again, first after 50 ms,
+    /// later after at most 1 s. The default: no worker is blocked by a cache that is behind.
     #[default]
     Requeue,
-    /// The worker waits this long at each of the key's turns, then makes way. For controllers whose keys are few and
-    /// whose order matters: the key continues the moment its writes show.
+    /// The worker blocks for this long in each attempt, then requeues the key. For controllers with few keys whose
+    /// order matters: the key continues as soon as the caches reflect its writes.
     Block {
-        /// How long a worker waits at most, for each collection that the key wrote to.
+        /// Maximum wait of a worker for each collection that the key wrote to.
         at_most: Duration,
     },
-    /// A reconcile may run on a cache that does not show its own last writes. For controllers that write nothing they
-    /// read, or whose every write is safe to repeat.
+    /// A reconcile can run on a cache that does not reflect its own last writes. For controllers that do not read the
+    /// objects they write, or whose writes are all safe to repeat.
     Off,
 }
 
-/// Whether a key may be reconciled.
+/// Result of the check of a key's caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CacheFreshness {
-    /// The caches show everything the key wrote.
+    /// The caches reflect all writes of the key.
     Fresh,
-    /// Some cache is behind.
+    /// At least one cache is behind.
     Stale {
-        /// Whose objects that cache holds.
+        /// The resource of that cache.
         resource: GroupResource,
-        /// When to look again. Doubles from turn to turn, up to [`MAX_DELAY`].
+        /// The delay before the next check. Doubles with each attempt, up to [`MAX_DELAY`].
         again_after: Duration,
     },
 }
 
-/// Holds keys back until their own writes are visible.
+/// Blocks keys until the caches reflect their own writes.
 #[derive(Clone)]
 pub(crate) struct ReadYourWritesBarrier {
     pub(crate) env: Env,
@@ -77,10 +77,10 @@ impl ReadYourWritesBarrier {
         KeyLog::new(self.env.clone(), self.ledger.clone(), self.caches.clone(), key.clone())
     }
 
-    /// Waits a little for every cache that `key` wrote to.
+    /// Waits briefly for every cache that `key` wrote to.
     ///
     /// # Cancel safety
-    /// May be dropped and called again: what was found out is in the ledger already.
+    /// Can be dropped and called again: progress is recorded in the ledger.
     pub(crate) async fn pass(&self, key: &ObjectKey) -> CacheFreshness {
         if self.mode == ReadYourWrites::Off {
             return CacheFreshness::Fresh;
@@ -101,7 +101,7 @@ impl ReadYourWritesBarrier {
         CacheFreshness::Fresh
     }
 
-    /// How long a key may wait for its caches at most, as far as its controller asks for that: [`ReadYourWrites::Block`].
+    /// Returns the maximum wait of a worker that the controller configured: [`ReadYourWrites::Block`].
     pub(crate) fn longest_wait(&self) -> Duration {
         match self.mode {
             ReadYourWrites::Block { at_most } => {
@@ -128,12 +128,12 @@ impl ReadYourWritesBarrier {
     ) -> bool {
         let caches = self.caches.showing(place);
         if caches.is_empty() {
-            tracing::debug!(resource = %place.resource, "no cache can show own writes: not waiting");
+            tracing::debug!(resource = %place.resource, "no cache can reflect own writes; not waiting");
             self.ledger.lock().satisfied(key, place, &wanted);
             return true;
         }
         if wanted.doubt.is_some() {
-            // The place had no cache when its read was due, and has one now.
+            // The collection had no cache when its read was due, and has one now.
             if self.ledger.lock().renew_doubt(place, self.env.now()) {
                 self.ledger.doubts_changed();
             }
@@ -159,7 +159,7 @@ impl ReadYourWritesBarrier {
         behind.is_empty()
     }
 
-    /// Has those of the caches listed again that have not been requested to.
+    /// Requests lists of those caches for which none has been requested.
     fn relist(
         &self,
         key: &ObjectKey,
@@ -171,12 +171,12 @@ impl ReadYourWritesBarrier {
         let lists: BTreeMap<_, _> =
             unlisted.map(|(id, cache)| (*id, cache.request_refresh(place.site()))).collect();
         if !lists.is_empty() {
-            tracing::debug!(resource = %place.resource, %key, "own writes do not show in the cache: listing again");
+            tracing::debug!(resource = %place.resource, %key, "cache does not reflect own writes; relisting");
             self.ledger.lock().requested(key, place, wanted, lists);
         }
     }
 
-    /// Waits until the cache shows what is wanted, or `deadline`.
+    /// Waits until the cache reflects `wanted`, or until `deadline`.
     async fn shown(
         &self,
         cache: &Cache,
@@ -199,7 +199,7 @@ impl ReadYourWritesBarrier {
     }
 }
 
-/// How long a key is put off that was put off `skips` times in a row before.
+/// Returns the delay of a key that was postponed `skips` consecutive times before.
 fn delay_after(skips: u32) -> Duration {
     TIMEOUT.saturating_mul(1 << skips.min(16)).min(MAX_DELAY)
 }

@@ -1,5 +1,5 @@
-//! Counting the keys that were put off because a cache was behind: under this project's name for it, by controller, and
-//! under the name that dashboards made for the built-in controllers know, by the resource whose cache was behind.
+//! Counts keys that were postponed because a cache was behind, in two metrics: one of this project, by controller, and
+//! one with the upstream name that dashboards of the built-in controllers use, by resource of the cache.
 
 use windlass_metrics::{IntCounter, Metrics};
 use windlass_object::GroupResource;
@@ -8,7 +8,7 @@ use windlass_object::GroupResource;
 pub(crate) struct StaleSkips {
     ours: IntCounter,
     metrics: Metrics,
-    /// The name of the other counter, which exists from the first skip on.
+    /// The name of the upstream metric, which exists from the first skip on.
     name: String,
 }
 
@@ -27,8 +27,8 @@ impl StaleSkips {
     }
 }
 
-/// `replicaset-controller` counts `replicaset_controller_stale_sync_skips_total`. What Prometheus does not allow in a
-/// name becomes an underscore.
+/// Returns the metric name: `replicaset-controller` counts `replicaset_controller_stale_sync_skips_total`. Characters
+/// that Prometheus does not allow in a name become underscores.
 fn name(controller: &str) -> String {
     let stem = controller.strip_suffix("-controller").unwrap_or(controller);
     let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };

@@ -1,14 +1,16 @@
-//! Read-your-writes, the bookkeeping: which versions each key's cache must reflect before the next reconcile.
+//! The records of read-your-writes: the versions that each key's caches must reflect before the next reconcile.
 //!
-//! [`WriteTracker`] is pure. Per key and collection it keeps the highest version written, the UIDs of deleted objects (the answer
-//! to a deletion can lack a version), and since when the outcome of a write is unknown. An answer with neither version nor
-//! UID, as to an eviction, counts as an unknown outcome. With each entry goes the epoch of the cache: versions of two epochs
-//! (before and after the restore of an etcd) cannot be compared, so an entry of another epoch is settled only by a list. Per
-//! resource the ledger keeps the highest version of all keys, for a successor whose caches must reflect it.
+//! [`WriteTracker`] does no I/O. Per key and collection it keeps the highest version written, the UIDs of deleted
+//! objects (the response to a deletion can lack a version), and since when the outcome of a write is unknown. A
+//! response with neither version nor UID, as to an eviction, counts as an unknown outcome. Each entry records the epoch
+//! of the cache: versions of two epochs (before and after the restore of an etcd) cannot be compared, so an entry of
+//! another epoch is settled only by a list. Per resource the tracker keeps the highest version of all keys, for a
+//! successor whose caches must reflect it.
 //!
-//! Nothing is decided by elapsed time alone. An unknown outcome becomes a version by a consistent read of the collection
-//! ([`doubts`](crate::consistency::doubts)). A version or deletion that a cache does not reflect is settled by a list of the cache that began
-//! after the write was recorded ([`freshness`](crate::consistency::freshness)).
+//! No decision depends on elapsed time alone. A consistent read of the collection turns an unknown outcome into a
+//! version ([`doubts`](crate::consistency::doubts)). A version or deletion that a cache does not reflect is settled by
+//! a list of the cache that began after the write was recorded
+//! ([`read_your_writes`](crate::consistency::read_your_writes)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -22,14 +24,14 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
 
 use crate::consistency::caches::{CacheId, End};
 
-/// How long a write of unknown outcome can still take effect. The client has closed its connection, and a server stops
-/// working on a request whose connection is closed; what it had sent to its storage by then is applied within
-/// milliseconds. A consistent read that begins after this time therefore reflects the write, if it happened.
+/// Time during which a write of unknown outcome can still take effect. The client has closed its connection, and a
+/// server stops working on a request whose connection is closed; requests that it had already sent to its storage are
+/// applied within milliseconds. A consistent read that begins after this time therefore reflects the write, if it took
+/// effect.
 pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
-/// A collection that is written to: a resource, in one namespace if it has any. With many namespaces as one source each
-/// has its own version. So has each shard: where those are told apart by the identity of objects, an object is a
-/// place by itself.
+/// A written collection: a resource, in one namespace if it is namespaced. If namespaces are separate sources, each has
+/// its own version. So has each shard: if shards are divided by UID, each object counts as a separate collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WrittenCollection {
     /// Group and resource.
@@ -43,12 +45,12 @@ impl WrittenCollection {
         Self { resource, namespace: namespace.map(Into::into), object: None }
     }
 
-    /// That of one object.
+    /// Narrows the collection to one object.
     pub(crate) fn of_object(self, uid: Uid) -> Self {
         Self { object: Some(uid), ..self }
     }
 
-    /// What tells the part of a cache that shows it.
+    /// Returns the location in a cache that reflects writes to this collection.
     pub(crate) fn site(&self) -> ObjectLocation<'_> {
         ObjectLocation { namespace: self.namespace(), uid: self.object.as_ref() }
     }
@@ -58,23 +60,23 @@ impl WrittenCollection {
     }
 }
 
-/// The epoch of writes whose versions cannot be compared with those of any cache: only a list settles them.
+/// The epoch of writes whose versions cannot be compared with those of any cache. Only a list settles them.
 pub(crate) const NO_EPOCH: u64 = u64::MAX;
 
-/// What the caches of one collection must reflect before the key is reconciled again.
+/// The writes that the caches of one collection must reflect before the key is reconciled again.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AwaitedWrite {
     /// The highest version written, if a version is known.
     pub(crate) version: Option<ResourceVersion>,
     /// The objects that were deleted.
     pub(crate) deleted: BTreeSet<(ObjectKey, Uid, End)>,
-    /// Since when the outcome of a write is unknown.
+    /// The time since when the outcome of a write is unknown.
     pub(crate) doubt: Option<Instant>,
     /// The epoch of the cache when this was recorded.
     pub(crate) epoch: u64,
-    /// When this was last recorded.
+    /// The time at which this was last recorded.
     pub(crate) since: Instant,
-    /// The lists that late caches were asked for since then. One that is done reflects everything above.
+    /// The lists requested from late caches since then. A completed list reflects all writes above.
     pub(crate) lists: BTreeMap<CacheId, RefreshTicket>,
 }
 
@@ -83,10 +85,11 @@ impl AwaitedWrite {
         Self { version: None, deleted: BTreeSet::new(), doubt: None, epoch, since, lists: BTreeMap::new() }
     }
 
-    /// Returns the union of this and `later`. Versions of two epochs cannot be compared: only a list settles their union.
+    /// Returns the union of this and `later`. Versions of two epochs cannot be compared: only a list settles their
+    /// union.
     fn and(self, mut later: Self) -> Self {
         later.deleted.extend(self.deleted);
-        // A list that was asked for before `later` was written may not reflect it.
+        // A list that was requested before `later` was written might not reflect it.
         let doubt = later.doubt.or(self.doubt);
         let epoch = if self.epoch == later.epoch { self.epoch } else { NO_EPOCH };
         Self { version: higher(self.version, later.version), doubt, epoch, ..later }
@@ -100,30 +103,30 @@ fn higher(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Optio
     }
 }
 
-/// At how many keys each write looks whether caches have passed what they wrote. A write adds one key at most, so with two
-/// what keys that never come back have left, at some two kilobytes each, melts away, however many there were at once.
+/// Number of keys that each write sweeps. A write adds at most one key, so with two the records of keys that never
+/// return (about 2 kB each) are removed over time, however many there were.
 const SWEPT_PER_WRITE: usize = 2;
 
-/// What each key still waits for.
+/// The writes that each key still waits for.
 #[derive(Debug, Default)]
 pub(crate) struct WriteTracker {
     keys: BTreeMap<ObjectKey, BTreeMap<WrittenCollection, AwaitedWrite>>,
     highest: BTreeMap<GroupResource, HighestVersion>,
-    /// The collections with writes of unknown outcome, also of keys that are no longer here.
+    /// The collections with writes of unknown outcome, including those of keys that are no longer here.
     doubts: BTreeMap<WrittenCollection, WriteUncertainty>,
-    /// The resources with a write of unknown outcome that no cache here can show, and when the write was recorded.
+    /// The resources with a write of unknown outcome that no cache here can reflect, and when the write was recorded.
     unseen: BTreeMap<GroupResource, Instant>,
     skips: BTreeMap<ObjectKey, u32>,
-    /// The key that was looked at last.
+    /// The key that was swept last.
     swept: Option<ObjectKey>,
 }
 
 /// Writes of unknown outcome to one collection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct WriteUncertainty {
-    /// When the latest of them was recorded.
+    /// The time at which the latest of them was recorded.
     since: Instant,
-    /// When the collection is to be read.
+    /// The time at which the collection must be read.
     due: Instant,
 }
 
@@ -133,13 +136,13 @@ struct HighestVersion {
     version: ResourceVersion,
     /// The epoch of its cache at that time, if it has one.
     epoch: Option<u64>,
-    /// The epoch of the cache that the server has left, as a write or read proved.
+    /// The epoch of the cache that the server has left, as proven by a write or a read.
     left: Option<u64>,
 }
 
 impl WriteTracker {
-    /// Records a write that returned `version`. A version that cannot be compared is not recorded: waiting for it
-    /// would never end.
+    /// Records a write that returned `version`. A version that cannot be compared is not recorded, because the wait for
+    /// it would never end.
     pub(crate) fn wrote(
         &mut self,
         key: &ObjectKey,
@@ -184,13 +187,13 @@ impl WriteTracker {
         places.insert(place.clone(), merged);
     }
 
-    /// What `key` waits for.
+    /// Returns the writes that `key` waits for.
     pub(crate) fn wanted(&self, key: &ObjectKey) -> Vec<(WrittenCollection, AwaitedWrite)> {
         let places = self.keys.get(key).into_iter().flatten();
         places.map(|(place, wanted)| (place.clone(), wanted.clone())).collect()
     }
 
-    /// Removes what was waited for, unless something was recorded since `wanted` was read.
+    /// Removes `wanted`, unless a write was recorded since it was read.
     pub(crate) fn satisfied(&mut self, key: &ObjectKey, place: &WrittenCollection, wanted: &AwaitedWrite) {
         let Some(places) = self.keys.get_mut(key) else { return };
         if places.get(place) == Some(wanted) {
@@ -201,12 +204,13 @@ impl WriteTracker {
         }
     }
 
-    /// Records a write of unknown outcome that no cache can show: its key does not wait for it, and a successor does.
+    /// Records a write of unknown outcome that no cache can reflect. Its key does not wait for it, but a successor
+    /// does.
     pub(crate) fn ambiguous_unseen(&mut self, resource: &GroupResource, now: Instant) {
         self.unseen.insert(resource.clone(), now);
     }
 
-    /// Records that `resource` had `version` at `now`, by whichever key, watched or not.
+    /// Records that `resource` had `version` at `now`, from any key, watched or not.
     pub(crate) fn reached(
         &mut self,
         resource: &GroupResource,
@@ -228,16 +232,16 @@ impl WriteTracker {
         }
     }
 
-    /// Records that the server was restored and has left this epoch of the caches of `resource`: until they begin the next,
-    /// no version covers the writes.
+    /// Records that the server was restored and has left this epoch of the caches of `resource`: until the caches begin
+    /// the next epoch, no version covers the writes.
     pub(crate) fn left_epoch(&mut self, resource: &GroupResource, epoch: Option<u64>) {
         if let Some(highest) = self.highest.get_mut(resource) {
             highest.left = epoch;
         }
     }
 
-    /// Returns the highest version written of each resource; `None` if the versions do not cover every write: the outcome
-    /// of one is unknown, or one was made in another epoch of its cache.
+    /// Returns the highest version written of each resource; `None` if the versions do not cover every write: the
+    /// outcome of one is unknown, or one was made in another epoch of its cache.
     pub(crate) fn written(
         &self,
         epoch: impl Fn(&GroupResource) -> Option<u64>,
@@ -253,7 +257,7 @@ impl WriteTracker {
         Some(versions.collect())
     }
 
-    /// Records that a list of one cache was requested for `key`, unless something was recorded since `wanted` was read.
+    /// Records that a list of one cache was requested for `key`, unless a write was recorded since `wanted` was read.
     pub(crate) fn requested(
         &mut self,
         key: &ObjectKey,
@@ -267,30 +271,31 @@ impl WriteTracker {
         }
     }
 
-    /// Returns when the next collection with writes of unknown outcome is to be read.
+    /// Returns the time of the next read of a collection with writes of unknown outcome.
     pub(crate) fn next_doubt(&self) -> Option<Instant> {
         self.doubts.values().map(|doubt| doubt.due).min()
     }
 
-    /// Returns the collections with writes of unknown outcome that are to be read by now.
+    /// Returns the collections with writes of unknown outcome whose read is due.
     pub(crate) fn due_doubts(&self, now: Instant) -> Vec<WrittenCollection> {
         let due = self.doubts.iter().filter(|(_, doubt)| doubt.due <= now);
         due.map(|(place, _)| place.clone()).collect()
     }
 
-    /// Whether a write of unknown outcome has not been resolved.
+    /// Returns whether a write of unknown outcome has not been resolved.
     pub(crate) fn is_in_doubt(&self) -> bool {
         !self.doubts.is_empty()
     }
 
-    /// Returns when the last of the recorded writes can no longer take effect; `None` if all outcomes are known.
+    /// Returns the time after which no recorded write can take effect; `None` if all outcomes are known.
     pub(crate) fn settled_at(&self) -> Option<Instant> {
         self.doubts.values().map(|doubt| doubt.since + SETTLING_TIME).max()
     }
 
-    /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had settled
-    /// by then are reflected at the version of the read, if they happened. Without a version nothing can be waited for. A read
-    /// that is older than `seen`, the version of a cache before the read, is of another epoch: only a list settles the writes.
+    /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had
+    /// settled by then are reflected at the version of the read, if they took effect. Without a version there is
+    /// nothing to wait for. A read that is older than `seen`, the version of a cache before the read, is of another
+    /// epoch: only a list settles the writes.
     pub(crate) fn resolve(
         &mut self,
         place: &WrittenCollection,
@@ -317,15 +322,15 @@ impl WriteTracker {
         }
     }
 
-    /// No cache can show the writes of unknown outcome at `place` any more.
+    /// Drops the unknown outcomes at `place`, because no cache can reflect them any longer.
     pub(crate) fn abandon_doubt(&mut self, place: &WrittenCollection) {
         if let Some(doubt) = self.doubts.remove(place) {
             self.ambiguous_unseen(&place.resource, doubt.since);
         }
     }
 
-    /// Schedules the read of a collection for whose unknown outcomes a key waits, unless a read is scheduled. Returns whether
-    /// it did.
+    /// Schedules the read of a collection for whose unknown outcomes a key waits, unless a read is scheduled. Returns
+    /// whether it did.
     pub(crate) fn renew_doubt(&mut self, place: &WrittenCollection, now: Instant) -> bool {
         let is_new = !self.doubts.contains_key(place);
         if is_new {
@@ -341,40 +346,40 @@ impl WriteTracker {
         }
     }
 
-    /// Counts a turn of `key` that passed without a reconcile, because a cache was behind.
+    /// Counts an attempt at `key` that was skipped because a cache was behind.
     pub(crate) fn skipped(&mut self, key: &ObjectKey) {
         *self.skips.entry(key.clone()).or_default() += 1;
     }
 
-    /// How many turns of `key` in a row were skipped.
+    /// Returns the number of consecutive skipped attempts at `key`.
     pub(crate) fn skips(&self, key: &ObjectKey) -> u32 {
         self.skips.get(key).copied().unwrap_or_default()
     }
 
-    /// The resource whose cache has held up `key` in its last turn, if one has.
+    /// Returns the resource whose cache delayed `key` in its last attempt, if any.
     pub(crate) fn held_up_by(&self, key: &ObjectKey) -> Option<GroupResource> {
         self.skips.get(key)?;
         self.pending(key)
     }
 
-    /// The first resource whose cache has not been seen yet to show what `key` wrote.
+    /// Returns the first resource whose cache does not yet reflect the writes of `key`.
     pub(crate) fn pending(&self, key: &ObjectKey) -> Option<GroupResource> {
         self.keys.get(key)?.keys().next().map(|place| place.resource.clone())
     }
 
-    /// Forgets what keys wait for of which `gone` says so.
+    /// Removes the records of keys for which `gone` returns true.
     pub(crate) fn forget_if(&mut self, gone: impl Fn(&ObjectKey) -> bool) {
         self.keys.retain(|key, _| !gone(key));
         self.skips.retain(|key, _| !gone(key));
     }
 
-    /// The caches have caught up with `key`.
+    /// Resets the skips of `key`, because the caches have caught up.
     pub(crate) fn forget_skips(&mut self, key: &ObjectKey) {
         self.skips.remove(key);
     }
 
-    /// Forgets what caches have passed of the next few keys, in order and round and round, since a key may never come back.
-    /// Call it with every write.
+    /// Removes writes that the caches reflect from the next few keys, in cyclic order, since a key might never be
+    /// reconciled again. Call it with every write.
     pub(crate) fn sweep_some(&mut self, passed: impl Fn(&WrittenCollection, &AwaitedWrite) -> bool) {
         for _ in 0..SWEPT_PER_WRITE.min(self.keys.len()) {
             let after = self.swept.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -392,11 +397,11 @@ impl WriteTracker {
     }
 }
 
-/// The ledger of one controller, shared by its workers: a key can have another worker next time.
+/// The tracker of one controller, shared by its workers: a key can have another worker next time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedWriteTracker {
     ledger: Arc<Mutex<WriteTracker>>,
-    /// Changes whenever an outcome becomes unknown, or known.
+    /// Notified whenever an outcome becomes unknown or known.
     doubts: Sender<()>,
 }
 
@@ -411,12 +416,12 @@ impl SharedWriteTracker {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an observer of unknown outcomes.
+    /// Returns a receiver for changes of unknown outcomes.
     pub(crate) fn doubts(&self) -> Receiver<()> {
         self.doubts.subscribe()
     }
 
-    /// Notifies the observers that an outcome has become unknown, or known.
+    /// Notifies the receivers that an outcome has become unknown or known.
     pub(crate) fn doubts_changed(&self) {
         self.doubts.set(());
     }
@@ -428,7 +433,7 @@ impl SharedWriteTracker {
     pub(crate) async fn resolved(&self) {
         let mut doubts = self.doubts();
         while self.lock().is_in_doubt() {
-            // The publisher is in `self`, so the cell cannot close.
+            // `self` owns the sender, so the channel cannot close.
             let _changed = doubts.changed().await;
         }
     }
@@ -474,7 +479,7 @@ mod tests {
 
     // parity: malformed-empty-versions-fail
     #[tokio::test(start_paused = true)]
-    async fn version_that_is_no_number_is_not_waited_for() {
+    async fn incomparable_version_is_not_waited_for() {
         let mut ledger = WriteTracker::default();
         ledger.wrote(&key(), &place(), &ResourceVersion::new("opaque"), 0, Env::virtual_time(1).now());
         assert_eq!(ledger.wanted(&key()), []);
@@ -615,7 +620,7 @@ mod tests {
 
     // parity: read-your-writes-0
     #[tokio::test(start_paused = true)]
-    async fn deletions_are_waited_for_by_uid_beside_the_highest_version() {
+    async fn deletions_are_tracked_by_uid_next_to_the_highest_version() {
         let now = Env::virtual_time(1).now();
         let (mut ledger, web) = (WriteTracker::default(), ObjectKey::namespaced("shop", "web-1"));
         ledger.deleted(&key(), &place(), (web.clone(), "u1".into(), End::Begun), 0, now);
@@ -629,7 +634,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_written_in_two_namespaces_is_waited_for_in_each() {
+    async fn writes_in_two_namespaces_are_waited_for_in_each() {
         let now = Env::virtual_time(1).now();
         let mut ledger = WriteTracker::default();
         ledger.wrote(&key(), &place(), &version(5), 0, now);
@@ -640,7 +645,7 @@ mod tests {
 
     // parity: clear-new
     #[tokio::test(start_paused = true)]
-    async fn keys_that_never_come_back_are_swept_once_their_writes_were_seen() {
+    async fn keys_that_never_return_are_swept_once_caches_reflect_writes() {
         let now = Env::virtual_time(1).now();
         let mut ledger = WriteTracker::default();
         let mut write = |number: u64, seen: u64| {

@@ -1,4 +1,4 @@
-//! What each worker of a controller does.
+//! The current activity of the workers of a controller.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,32 +7,32 @@ use tokio::sync::Notify;
 use windlass_env::Instant;
 use windlass_object::ObjectKey;
 
-/// What each worker does.
+/// The current activity of all workers.
 pub(crate) struct WorkerActivity {
     seats: Vec<Mutex<WorkerState>>,
-    /// Notified when a worker has let go of a key.
+    /// Notified when a worker releases a key.
     pub(crate) let_go: Notify,
 }
 
-/// What one worker does.
+/// The state of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WorkerState {
-    /// It has not started.
+    /// The worker has not started.
     NotYet,
-    /// It waits for a key.
+    /// The worker waits for a key.
     Idle,
-    /// It has a key.
+    /// The worker reconciles a key.
     Busy(ActiveKey),
-    /// It has ended.
+    /// The worker has exited.
     Ended,
 }
 
-/// A key that a worker has.
+/// A key that a worker reconciles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveKey {
     /// The key.
     pub key: ObjectKey,
-    /// When the worker took it.
+    /// The time at which the worker dequeued it.
     pub since: Instant,
 }
 
@@ -41,13 +41,13 @@ impl WorkerActivity {
         Self { seats: (0..workers).map(|_| Mutex::new(WorkerState::NotYet)).collect(), let_go: Notify::new() }
     }
 
-    /// The worker of this number runs until the seat is dropped.
+    /// Marks the worker with this number as running until the slot is dropped.
     pub(crate) fn take_seat(&self, number: usize) -> WorkerSlot<'_> {
         *self.seat(number) = WorkerState::Idle;
         WorkerSlot { activity: self, number }
     }
 
-    /// The keys that workers have.
+    /// Returns the keys that workers reconcile.
     pub(crate) fn busy(&self) -> Vec<ActiveKey> {
         let busy = |seated| match seated {
             WorkerState::Busy(busy) => Some(busy),
@@ -56,7 +56,7 @@ impl WorkerActivity {
         self.seats().filter_map(busy).collect()
     }
 
-    /// Whether a worker has ended.
+    /// Returns whether a worker has exited.
     pub(crate) fn has_ended(&self) -> bool {
         self.seats().any(|seated| seated == WorkerState::Ended)
     }
@@ -70,14 +70,14 @@ impl WorkerActivity {
     }
 }
 
-/// A worker's place, given up when the worker ends for whatever reason.
+/// The slot of a worker, released when the worker exits for any reason.
 pub(crate) struct WorkerSlot<'a> {
     activity: &'a WorkerActivity,
     number: usize,
 }
 
 impl WorkerSlot<'_> {
-    /// The worker has `key` until the turn is dropped.
+    /// Marks the worker as busy with `key` until the turn is dropped.
     pub(crate) fn begin_turn(&self, key: &ObjectKey, since: Instant) -> Turn<'_> {
         *self.activity.seat(self.number) = WorkerState::Busy(ActiveKey { key: key.clone(), since });
         Turn { activity: self.activity, number: self.number }
@@ -90,7 +90,7 @@ impl Drop for WorkerSlot<'_> {
     }
 }
 
-/// One key's time with a worker.
+/// The time during which a worker has a key.
 pub(crate) struct Turn<'a> {
     activity: &'a WorkerActivity,
     number: usize,

@@ -1,4 +1,4 @@
-//! Which rules a controller's role was found to lack, so that each is told once in a while and not once per key.
+//! Deduplicates missing permissions, so that each is logged once per minute and not once per key.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +8,10 @@ use windlass_client::MissingPermission;
 use windlass_env::Instant;
 use windlass_object::Rule;
 
-/// How long a rule that lacks is not told again.
+/// Interval between two log lines about the same missing rule.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Who lacks which rule. Whether it was in one namespace or another makes no other rule.
+/// A user and the missing rule. The namespace is not part of the key.
 type DenialKey = (Option<String>, Rule);
 
 /// Bounded by what the controller declares.
@@ -19,14 +19,14 @@ type DenialKey = (Option<String>, Rule);
 pub(crate) struct DenialLog(Mutex<BTreeMap<DenialKey, Instant>>);
 
 impl DenialLog {
-    /// Whether this is worth telling now.
+    /// Returns whether this denial must be logged now.
     pub(crate) fn is_news(&self, denial: &MissingPermission, now: Instant) -> bool {
         let lack = (denial.user.clone(), denial.rule.clone());
-        // No code of others runs under this lock, so poison cannot mean a broken map.
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = told.get(&lack).is_none_or(|last| now.saturating_duration_since(*last) >= QUIET);
+        // No foreign code runs under this lock, so a poisoned lock still has a valid map.
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = logged.get(&lack).is_none_or(|last| now.saturating_duration_since(*last) >= QUIET);
         if news {
-            told.insert(lack, now);
+            logged.insert(lack, now);
         }
         news
     }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rule_that_lacks_is_told_once_a_minute_however_many_keys_and_namespaces_lack_it() {
+    fn missing_rule_is_logged_once_a_minute_for_all_keys() {
         let denials = DenialLog::default();
         let in_namespace = |verb, namespace: &str| MissingPermission {
             user: Some("me".into()),

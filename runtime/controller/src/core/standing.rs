@@ -1,39 +1,39 @@
-//! How a controller stands.
+//! The lifecycle phase of a controller.
 
 use std::sync::Arc;
 
-/// Says who holds a lease, whenever it is asked.
+/// Function that returns the current state of a lease.
 pub type LeaseStatusFn = Arc<dyn Fn() -> LeaseStatus + Send + Sync>;
 
-/// Who holds a lease.
+/// The state of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
-    /// Nobody that is known here.
+    /// The holder is unknown.
     Nowhere,
-    /// Another replica, of this identity.
+    /// Held by another replica with this identity.
     Elsewhere(String),
-    /// This replica: its controllers are about to start.
+    /// Held by this replica; its controllers are about to start.
     Here,
-    /// This replica held it, and has lost it.
+    /// This replica held the lease and lost it.
     Lost,
 }
 
-/// How a controller stands: the one cell that its process fills in, for what it alone knows.
+/// The lifecycle phase of a controller. Its process sets the phase.
 #[derive(Clone)]
 pub enum ControllerPhase {
-    /// It is set up.
+    /// The controller is set up.
     NotStarted,
-    /// Another replica acts; this one waits for the lease.
+    /// The replica is on standby and waits for the lease.
     StandingBy {
         /// The Lease, as `namespace/name`.
         lease: String,
-        /// Who holds it.
+        /// The current state of the lease.
         held: LeaseStatusFn,
     },
-    /// It starts, and waits for its caches.
+    /// The controller starts and waits for its caches.
     WaitingForCaches,
-    /// Its workers take keys.
+    /// The workers dequeue keys.
     Working,
-    /// It takes no key any more.
+    /// The workers dequeue no more keys.
     Draining,
 }

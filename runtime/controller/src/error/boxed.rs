@@ -1,4 +1,4 @@
-//! Errors of controllers in boxes, such that their types can be found.
+//! Boxes errors of controllers so that their types can still be found.
 
 use std::any::Any;
 

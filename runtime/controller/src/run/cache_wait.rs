@@ -1,4 +1,4 @@
-//! The wait of a start for the caches that its setup declared.
+//! The wait for the caches at the start of a controller or runnable.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::consistency::caches::Cache;
 use crate::error::SetupError;
 use crate::setup::CacheSync;
 
-/// How often the caches that delay a start are logged.
+/// Interval of the log line that names the caches that delay a start.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The wait of one controller or runnable.
@@ -19,13 +19,13 @@ pub(crate) struct CacheWait<'a> {
 }
 
 impl CacheWait<'_> {
-    /// Waits for the future that `synced` returns, for as long as the patience lasts. `lacking` names what is missing.
+    /// Waits for the future that `synced` returns, up to the configured time. `lacking` names the missing caches.
     ///
     /// # Errors
-    /// That of the future, and [`SetupError::NotSynced`].
+    /// The error of the future, and [`SetupError::NotSynced`].
     ///
     /// # Cancel safety
-    /// Safe if the future is: it is dropped and made again whenever the log is written.
+    /// Safe if the future is: it is dropped and created again whenever the log is written.
     pub(crate) async fn until<F>(
         &self,
         synced: impl Fn() -> F,
@@ -57,7 +57,7 @@ impl CacheWait<'_> {
 /// Waits until every cache has its initial list.
 ///
 /// # Errors
-/// If the informer of one was shut down before that.
+/// If an informer was shut down before that.
 pub(crate) async fn caches_synced(caches: &[Cache]) -> Result<(), SetupError> {
     for cache in caches {
         if !cache.synced().await {

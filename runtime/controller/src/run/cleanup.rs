@@ -1,4 +1,4 @@
-//! What a controller leaves behind when its start fails, is dropped or never comes.
+//! Cleanup of a controller whose start fails, is dropped or never happens.
 
 use std::fmt;
 
@@ -9,8 +9,9 @@ use windlass_informer::InformerFactory;
 
 use crate::enqueue::trigger::Trigger;
 
-/// What may be left of a controller that does not work: informers of its own, polls, and triggers that keep keys
-/// for it. From [`Prepared::remains`](crate::host::Prepared::remains), for whoever may drop its start.
+/// The parts of a controller that outlive a failed start: its own informers, its polls, and the triggers that buffer
+/// keys for it. Returned by [`PreparedController::remains`](crate::host::PreparedController::remains) for callers that
+/// might drop its start.
 #[derive(Clone)]
 pub struct Cleanup {
     pub(crate) controller: &'static str,
@@ -20,11 +21,12 @@ pub struct Cleanup {
 }
 
 impl Cleanup {
-    /// Ends everything: triggers refuse keys, and the controller's own informers and polls are gone when this returns. For a controller that works call it once its [`Workers`](crate::host::Workers) have ended, after
-    /// which it changes nothing.
+    /// Stops all parts: triggers reject keys, and the controller's own informers and polls have stopped when this
+    /// returns. For a running controller call it after its [`Workers`](crate::host::Workers) have ended; then it has no
+    /// effect.
     ///
     /// # Cancel safety
-    /// Everything has been told to end by then; calling it again waits for the rest.
+    /// All parts have received the stop signal at the first await; calling it again waits for the rest.
     pub async fn finish(&self) {
         self.triggers.iter().for_each(|trigger| trigger.abandon(self.controller));
         self.polls.abort();
@@ -32,9 +34,9 @@ impl Cleanup {
         future::join(informers, self.polls.ended()).await;
     }
 
-    /// Tells everything to end, and waits for nothing.
+    /// Sends the stop signal to all parts without waiting.
     pub fn begin(&self) {
-        // An informer stops at the first look at its shutdown; what is left of it is to wait for its tasks.
+        // The first poll shuts the informers down; the rest only waits for their tasks.
         let _waited_for_by_others = self.finish().now_or_never();
     }
 }

@@ -1,4 +1,4 @@
-//! What a reconcile is handed: the means to write, to tell, and to wait.
+//! The context of a reconcile: its client, events, queue, timers and tasks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::live::live;
 use crate::ownership::ApiScope;
 use crate::run::turn::Turn;
 
-/// The means of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
+/// The context of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
 #[derive(Clone)]
 pub struct Context {
     turn: Arc<Turn>,
@@ -32,7 +32,7 @@ pub struct Context {
     priority: Priority,
 }
 
-/// What the attempt at one key knows of it.
+/// The properties of one attempt at a key.
 pub(crate) struct AttemptInfo {
     pub(crate) attempts: u32,
     pub(crate) priority: Priority,
@@ -51,10 +51,12 @@ impl Context {
     }
 
     /// Returns the client of this reconcile. It is rate-limited, fenced by leadership, and rejects requests that the
-    /// controller did not declare. The next reconcile of this key waits until the caches reflect what the client wrote.
+    /// controller did not declare. The next reconcile of this key waits until the caches reflect the writes of this
+    /// client.
     ///
-    /// It writes while the reconcile runs. Afterwards a write fails and is not sent, and one that is under way then is
-    /// dropped: a task that writes is started by [`spawn`](Self::spawn), and the reconcile waits for it. Reads pass.
+    /// It writes only while the reconcile runs. Afterwards a write fails without being sent, and a write in flight is
+    /// dropped. Start tasks that write with [`spawn`](Self::spawn): the reconcile waits for them. Reads are always
+    /// sent.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -62,8 +64,8 @@ impl Context {
         self.turn.client()
     }
 
-    /// Returns kube's client for objects of `K`: those in the namespace of `at`, or of the cluster, as the scope of `K`
-    /// says. For requests that have no method of a [`Writer`](crate::Writer); `setup` declares them by
+    /// Returns kube's client for objects of `K`: in the namespace of `at` or in the cluster, by the scope of `K`. For
+    /// requests without a method of a [`Writer`](crate::Writer); `setup` must declare them with
     /// [`uses`](crate::Setup::uses).
     ///
     /// # Panics
@@ -75,11 +77,11 @@ impl Context {
         K::Scope::api(self.client().clone(), at.namespace().unwrap_or_default())
     }
 
-    /// Returns a context whose requests have these options: those of [`client`](Self::client), [`api`](Self::api) and of
-    /// writers that it is passed to. An option that is not set keeps its value.
+    /// Returns a context whose requests have these options: those of [`client`](Self::client), [`api`](Self::api) and
+    /// of writers that it is passed to. An option that is not set keeps its value.
     ///
-    /// In a dry run the server checks a write and answers as if it had written. Read-your-writes does not wait for it, and no
-    /// writer records it. The rest has its effect: events are recorded, and the cleanup of
+    /// In a dry run the server checks a write and responds as if it had written. Read-your-writes does not wait for it,
+    /// and no writer records it. Other effects are real: events are recorded, and the cleanup of
     /// [`finalize`](crate::Writer::finalize) runs.
     ///
     /// # Examples
@@ -106,19 +108,20 @@ impl Context {
         self.turn.options()
     }
 
-    /// Reads an object past the cache; `None` if it does not exist. `setup` declares that by
+    /// Reads an object from the server, not from a cache; `None` if it does not exist. `setup` must declare it with
     /// `uses::<K>([Verb::Get])`.
     ///
     /// # Errors
-    /// As the server answers, except that the object does not exist.
+    /// Errors of the server, except that the object does not exist.
     pub async fn get_live<K: Watchable>(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
         let answer = live(self.client(), &ResourceKind::of::<K>(), key).await?;
-        // From bytes, as caches decode: one decoder for every kind.
+        // Decoded from bytes like cached objects, so each kind has one decoder.
         answer.map(|it| serde_json::from_slice(&it)).transpose().map_err(kube::Error::SerdeError)
     }
 
-    /// Makes a condition about the present generation of `of`, stamped with the time. To be set by
-    /// [`set_condition`](windlass_object::condition::set_condition), which keeps the time of a status that stays.
+    /// Creates a condition for the current generation of `of`, with the current time. Set it with
+    /// [`set_condition`](windlass_object::condition::set_condition), which keeps the transition time if the status does
+    /// not change.
     pub fn condition(
         &self,
         of: &impl Resource,
@@ -137,53 +140,53 @@ impl Context {
         }
     }
 
-    /// The wall clock, in whole seconds, as objects carry it.
+    /// Returns the wall-clock time in whole seconds, as objects store it.
     pub fn time(&self) -> Time {
         time::seconds(self.env().wall())
     }
 
-    /// Tells users what happened. Never waits and never fails the reconcile.
+    /// Returns the recorder of Kubernetes events. It never waits and never fails the reconcile.
     pub fn events(&self) -> &Recorder {
         &self.events
     }
 
-    /// The clock, timers and randomness of this process.
+    /// Returns the clock, timers and randomness of this process.
     pub fn env(&self) -> &Env {
         &self.core.env
     }
 
-    /// How many times in a row this key has failed before this attempt.
+    /// Returns the number of consecutive failures of this key before this attempt.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// How urgent the key was when the worker took it. A key that comes back keeps it, unless its
-    /// [`Outcome`](crate::Outcome::at) says otherwise.
+    /// Returns the priority of the key when the worker dequeued it. A requeued key keeps it, unless its
+    /// [`Outcome`](crate::Outcome::at) sets another.
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// The queue of this controller, for other keys than this one: an [`Outcome`](crate::Outcome) says when this one
-    /// comes back.
+    /// Returns the queue of this controller, for other keys than this one: an [`Outcome`](crate::Outcome) determines
+    /// when this one is requeued.
     pub fn queue(&self) -> &Enqueuer {
         &self.core.wiring.queue
     }
 
-    /// Resolves when the controller begins to stop: the reconcile continues, and no other key is taken.
+    /// Resolves when the controller begins to stop: the reconcile continues, and no other key is dequeued.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.core.stop.clone().cancelled_owned()
     }
 
-    /// Watches that may be added and removed while the controller runs.
+    /// Returns the watches that can be added and removed while the controller runs.
     pub fn watches(&self) -> &DynamicWatches {
         &self.core.watches
     }
 
-    /// Starts a task of this reconcile, in its span. The key is settled when every such task has ended: they are awaited
-    /// once the reconcile returns, and aborted if it is dropped or panics. `name` shows in the log.
+    /// Starts a task of this reconcile, in its span. The key is settled when every such task has ended: they are
+    /// awaited once the reconcile returns, and aborted if it is dropped or panics. `name` appears in the log.
     ///
-    /// The handle need not be kept. A panic of the task is an error of the handle and is logged; it is no failure of the
-    /// reconcile unless the reconcile makes it one.
+    /// The handle can be dropped. A panic of the task is logged and returned as an error by the handle; it does not
+    /// fail the reconcile unless the reconcile returns that error.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

@@ -1,4 +1,4 @@
-//! What a reconcile that did not fail asks for next, and what the queue makes of every way an attempt can end.
+//! Outcomes of successful reconciles, and the requeue decision after every attempt.
 
 use std::time::Duration;
 
@@ -7,28 +7,27 @@ use windlass_workqueue::Priority;
 use crate::enqueue::quarantine::PanicDecision;
 use crate::error::{Class, ReconcileError};
 
-/// How a reconcile that did not fail ended.
+/// Outcome of a reconcile that did not fail.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing more to do until something changes.
+    /// Completed; the key waits for its next change.
     Done,
-    /// Look again after this long, even if nothing changes. Earlier changes are still handled at once.
+    /// Reconcile again after this delay, even if nothing changes. Earlier changes are still handled immediately.
     RequeueAfter(Duration),
-    /// The same, at a priority of the reconcile's choosing instead of the one the key had. Made by [`Outcome::at`].
+    /// Requeue with a new priority instead of the priority the key had. Created by [`Outcome::at`].
     RequeueAt {
-        /// When to look again.
+        /// The delay until the next reconcile.
         after: Duration,
-        /// How urgent that is.
+        /// The new priority.
         priority: Priority,
     },
-    /// Nothing is done for now, on purpose, and nothing more until something changes: whoever asks why is told this
-    /// reason.
+    /// Intentionally no action until something changes. `explain` shows this reason.
     Paused(&'static str),
 }
 
 impl Outcome {
-    /// Asks for another priority than the one the key had: `Outcome::RequeueAfter(delay).at(Priority::HIGH)`. Means
-    /// nothing where nothing is asked for again.
+    /// Sets the priority of the requeue: `Outcome::RequeueAfter(delay).at(Priority::HIGH)`. Has no effect on an outcome
+    /// without a requeue.
     #[must_use]
     pub fn at(self, priority: Priority) -> Self {
         match self {
@@ -39,10 +38,10 @@ impl Outcome {
         }
     }
 
-    /// Returns the outcome that looks again earlier, for a reconcile of several parts. Of two at the same time, the one with
-    /// the higher priority; one that states a priority precedes one that keeps the key's. An outcome that looks again
-    /// precedes one that does not, and [`Paused`](Self::Paused) precedes [`Done`](Self::Done), because it has a reason. Of
-    /// two reasons the first stays.
+    /// Returns the outcome with the earlier requeue, for a reconcile of several parts. At the same time, the higher
+    /// priority wins; an outcome that sets a priority precedes one that keeps the key's. An outcome with a requeue
+    /// precedes one without, and [`Paused`](Self::Paused) precedes [`Done`](Self::Done), because it has a reason. Of
+    /// two reasons the first is kept.
     #[must_use]
     pub fn sooner(self, other: Outcome) -> Outcome {
         match (self.requeue(), other.requeue()) {
@@ -72,7 +71,7 @@ impl Outcome {
         }
     }
 
-    /// When to look again, and at which priority if the outcome states one.
+    /// Returns the delay of the requeue, and the priority if the outcome sets one.
     fn requeue(self) -> Option<(Duration, Option<Priority>)> {
         match self {
             Outcome::Done | Outcome::Paused(_) => None,
@@ -82,36 +81,37 @@ impl Outcome {
     }
 }
 
-/// How one attempt at a key ended.
+/// Result of one attempt at a key.
 #[derive(Debug)]
 pub(crate) enum Attempt {
     /// The reconcile returned.
     Returned(Result<Outcome, ReconcileError>),
-    /// The reconcile panicked, with this message and what follows from it.
+    /// The reconcile panicked, with this message and decision.
     Panicked(String, PanicDecision),
 }
 
-/// What becomes of the key after an attempt.
+/// Handling of a key after an attempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequeueDecision {
-    /// Its history of failures is forgotten.
+    /// Its failure count is reset.
     Forget,
-    /// Forgotten, and back in the queue after a while, at another priority if that is given.
+    /// Its failure count is reset, and it is requeued after this delay, at another priority if one is given.
     ForgetThenAfter(Duration, Option<Priority>),
-    /// Back in the queue as late as its failures ask.
+    /// It is requeued after its backoff.
     BackOff,
-    /// Back in the queue by its own failures, but soon in any case. The key draws on nothing that keys share: the
-    /// missing permission is no fault of the key, and an operator adds it at any time.
+    /// It is requeued after its own backoff, with a short maximum. It does not use the shared rate limit: the missing
+    /// permission is not a fault of the key, and an operator can add it at any time.
     AwaitRole,
-    /// Back in the queue after this long, with one failure more.
+    /// It is requeued after this delay, and its failure count increases.
     RetryAfter(Duration),
-    /// Forgotten until something changes, because it failed too often.
+    /// It is dropped until something changes, because it failed too often.
     GiveUp,
-    /// At rest until something changes, because it panicked too often.
+    /// It is quarantined until something changes, because it panicked too often.
     Quarantine,
 }
 
-/// Decides what becomes of a key. `attempts` counts its failures before this attempt; no `max_retries` means forever.
+/// Decides how a key is handled. `attempts` counts its failures before this attempt; without `max_retries` it is
+/// retried indefinitely.
 pub(crate) fn decide_requeue(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> RequeueDecision {
     match attempt {
         Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => RequeueDecision::Forget,
@@ -120,7 +120,7 @@ pub(crate) fn decide_requeue(attempt: &Attempt, attempts: u32, max_retries: Opti
             RequeueDecision::ForgetThenAfter(*after, Some(*priority))
         }
         Attempt::Returned(Err(error)) => settle_failure(error, attempts, max_retries),
-        // A panic is a defect, not an answer about the key: it never uses up the key's retries.
+        // A panic is a bug and not a result of the key, so it never uses up the key's retries.
         Attempt::Panicked(_, PanicDecision::TryAgain) => RequeueDecision::BackOff,
         Attempt::Panicked(_, PanicDecision::Rest(_)) => RequeueDecision::Quarantine,
     }
@@ -128,7 +128,7 @@ pub(crate) fn decide_requeue(attempt: &Attempt, attempts: u32, max_retries: Opti
 
 fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32>) -> RequeueDecision {
     let is_last = max_retries.is_some_and(|limit| attempts >= limit);
-    // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
+    // A missing rule is not a fault of the key, so it never uses up the key's retries either.
     let lacks_rights = || error.is_for_want_of_rights();
     match error.class() {
         Class::Terminal => RequeueDecision::Forget,

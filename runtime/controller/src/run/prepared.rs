@@ -1,7 +1,7 @@
-//! A controller that is set up and waits to be started, and its start: caches first, workers last.
+//! The start of a controller that is set up: caches first, workers last.
 //!
-//! A controller waits for the caches it declared and for no others, so a permission or a kind that another one lacks
-//! does not concern it.
+//! A controller waits only for the caches it declared, so a permission or a kind that another controller is missing
+//! does not affect it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::run::worker::Worker;
 use crate::run::workers::Workers;
 use crate::setup::{CacheSync, OwnSource, Parts};
 
-/// What a controller needs from its process in order to run.
+/// The resources of the process that a controller needs to run.
 #[derive(Clone)]
 pub struct ControllerDeps {
-    /// Its identity towards the API server.
+    /// The clients with its identity.
     pub clients: ControllerClients,
-    /// Reads next to the caches, to find out whether a write whose answer was lost took effect.
+    /// A client for uncached reads, which determine whether a write without a response took effect.
     pub reader: RawClient,
-    /// Where it tells users what happened.
+    /// The recorder of Kubernetes events.
     pub events: Recorder,
 }
 
@@ -51,29 +51,29 @@ impl PreparedController {
         Self { core: Arc::new(core), controller, parts }
     }
 
-    /// The names of the controller.
+    /// Returns the names of the controller.
     pub fn descriptor(&self) -> Descriptor {
         self.core.descriptor
     }
 
-    /// What the controller declared.
+    /// Returns the declarations of the controller.
     pub fn declaration(&self) -> Declaration {
         self.parts.declared.declaration(self.descriptor(), self.core.gate.caches.watches())
     }
 
-    /// Says, whenever it is asked, whether the caches that this controller needs are complete, and polls answered; if not,
-    /// which lack and why. For readiness, from before the start on.
+    /// Returns a check that reports whether the caches of this controller are complete and its polls have responded; if
+    /// not, it returns the missing ones and the causes. For readiness, usable before the start.
     pub fn caches(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let core = Arc::clone(&self.core);
         move || core.lacking().map_or(Ok(()), Err)
     }
 
-    /// A look into this controller, from now until after its end, for whoever answers questions about it.
+    /// Returns an inspector of this controller, which works from now until after its end.
     pub fn insight(&self) -> ControllerInspector {
         ControllerInspector::new(Arc::clone(&self.core))
     }
 
-    /// What is left of the controller if its start fails, is dropped or never comes.
+    /// Returns a handle that cleans up if the start fails, is dropped or never happens.
     pub fn remains(&self) -> Cleanup {
         Cleanup {
             controller: self.core.name(),
@@ -83,33 +83,33 @@ impl PreparedController {
         }
     }
 
-    /// How long the controller waits for its caches.
+    /// Returns the time limit for the caches.
     pub fn cache_sync(&self) -> CacheSync {
         self.parts.cache_sync.unwrap_or_default()
     }
 
-    /// How long to wait for caches, unless the controller itself said.
+    /// Sets the time limit for caches, unless the controller has set one.
     pub fn cache_sync_by_default(&mut self, patience: CacheSync) {
         self.parts.cache_sync.get_or_insert(patience);
     }
 
-    /// Starts the controller: joins its handlers to the informers, waits until they have seen what exists, calls
-    /// [`Controller::started`](crate::Controller::started), then lets timers, triggers and workers go. Takes as long
-    /// as the caches take to sync.
+    /// Starts the controller: attaches its handlers to the informers, waits until they have received all existing
+    /// objects, calls [`Controller::started`](crate::Controller::started), then starts timers, triggers and workers.
+    /// Completes once the caches are synced.
     ///
     /// # Errors
-    /// When an informer has been shut down, or caches are not complete in the time that [`CacheSync`] gives: the error
-    /// names them and says why. Nothing is left running then, and who sends to the controller's triggers is told.
+    /// If an informer has been shut down, or caches are not complete within [`CacheSync`]: the error names them and the
+    /// causes. Everything is then stopped, and triggers of the controller return errors to their senders.
     ///
     /// # Cancel safety
-    /// Dropping it tells everything that it began to end: no handler is told anything more and no worker runs.
-    /// [`Cleanup::finish`] waits until all is gone.
+    /// Dropping it sends the stop signal to everything it started: no handler receives another event and no worker
+    /// runs. [`Cleanup::finish`] waits until all parts have stopped.
     pub async fn start(self, resources: ControllerDeps) -> Result<Workers, SetupError> {
         self.start_after(resources, std::future::ready(())).await
     }
 
-    /// As [`start`](Self::start), but no worker runs before `ready` has resolved. It is first polled when the caches are
-    /// complete.
+    /// Starts the controller like [`start`](Self::start), but no worker runs before `ready` has resolved. `ready` is
+    /// first polled when the caches are complete.
     ///
     /// # Errors
     /// See [`start`](Self::start).
@@ -142,7 +142,7 @@ impl PreparedController {
         ready.await;
         if let Err(message) = catch_panic_sync(|| controller.started(&core.wiring.queue)) {
             core.metrics.panics.inc();
-            tracing::error!(controller = core.name(), %message, "the start hook panicked");
+            tracing::error!(controller = core.name(), %message, "start hook panicked");
         }
         open(&core, &rules);
         start.is_over = true;
@@ -168,7 +168,7 @@ impl fmt::Debug for PreparedController {
     }
 }
 
-/// A start under way. Dropped before it is over, it takes back what it has begun.
+/// A start in progress. Dropping it before its end reverts it.
 struct StartGuard {
     remains: Cleanup,
     handles: Vec<(String, HandlerHandle)>,
@@ -176,7 +176,7 @@ struct StartGuard {
 }
 
 impl StartGuard {
-    /// Has the caches filled, and the handlers told of what is in them.
+    /// Waits until the caches are filled and the handlers have received their objects.
     async fn synced(
         &mut self,
         core: &Core,
@@ -207,7 +207,7 @@ impl StartGuard {
         Ok(())
     }
 
-    /// Takes back what has begun, and waits until it is gone.
+    /// Reverts the start, and waits until all parts have stopped.
     async fn undo(mut self) {
         self.handles.drain(..).for_each(|(_, handle)| handle.remove());
         self.remains.finish().await;
@@ -224,7 +224,7 @@ impl Drop for StartGuard {
     }
 }
 
-/// Waits until the caches are complete, every handler has received the initial list, and polls are answered.
+/// Waits until the caches are complete, every handler has received the initial list, and the polls have responded.
 async fn all_synced(core: &Core, handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
     caches_synced(&core.needed).await?;
     for (kind, handle) in handles {
@@ -236,7 +236,7 @@ async fn all_synced(core: &Core, handles: &[(String, HandlerHandle)]) -> Result<
     Ok(())
 }
 
-/// Lets keys from outside in, and watches come and go.
+/// Opens the triggers and enables dynamic watches.
 fn open(core: &Core, rules: &DeclaredRules) {
     let Core { wiring, keys, .. } = core;
     for trigger in &keys.triggers {
@@ -245,7 +245,7 @@ fn open(core: &Core, rules: &DeclaredRules) {
     core.watches.open(wiring.clone(), Arc::new(rules.clone()));
 }
 
-/// Lets workers go, and what resolves the outcomes of their writes.
+/// Starts the workers and the resolver of unknown write outcomes.
 fn run(core: &Arc<Core>, workers: Vec<Worker>, replays: Arc<[Replay]>, reader: RawClient) -> Workers {
     core.metrics.max_concurrent.set(i64::try_from(core.policy.workers).unwrap_or(i64::MAX));
     core.phase.stand(ControllerPhase::Working);

@@ -1,4 +1,4 @@
-//! A controller as workers see it.
+//! A type-erased controller for workers.
 
 use async_trait::async_trait;
 use windlass_client::ControllerClients;
@@ -10,12 +10,12 @@ use crate::error::ReconcileError;
 use crate::run::context::Context;
 use crate::run::outcome::Outcome;
 
-/// A controller as workers see it: [`Controller`] without what makes it generic.
+/// A type-erased [`Controller`].
 #[async_trait]
 pub(crate) trait Reconcile: Send + Sync {
     async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError>;
     fn started(&self, queue: &Enqueuer);
-    /// Returns the clients of a turn of `key` that begins, if they are not those of the controller.
+    /// Returns the clients for the turn of `key` that begins, or `None` for those of the controller.
     fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
         let (_key, _clients) = (key, clients);
         None

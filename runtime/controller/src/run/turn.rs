@@ -1,10 +1,10 @@
-//! The turn of one key: what its reconcile can do while it runs, and cannot do afterwards.
+//! The turn of one key: the client and tasks of its reconcile, which end with it.
 //!
 //! Guarantees:
 //! - Tasks of [`Context::spawn`](crate::Context::spawn) have ended before the key is settled. They are awaited when the
-//!   reconcile returns, and aborted when it is dropped or panics. A worker that is aborted waits for nothing:
+//!   reconcile returns, and aborted when it is dropped or panics. An aborted worker does not wait:
 //!   [`Workers::ended`](crate::host::Workers::ended) waits for the tasks of its turn.
-//! - A write through the turn's client after the turn is over is not sent. One that is under way at that moment is
+//! - A write through the turn's client after the end of the turn is not sent. A write in flight at that moment is
 //!   dropped, and its key waits for a consistent read, as after every write of unknown outcome.
 
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ pub(crate) struct Turn {
     clients: ControllerClients,
     declared: Arc<dyn DeclaredVerbs>,
     log: Arc<KeyLog>,
-    /// The writes of the client that are under way.
+    /// The client's writes in flight.
     writes: OpenWrites,
     /// Built at its first use, because most reconciles change nothing.
     client: OnceLock<kube::Client>,
@@ -31,9 +31,9 @@ pub(crate) struct Turn {
 /// A turn that is open until this is dropped.
 pub(crate) struct OpenTurn {
     turn: Arc<Turn>,
-    /// Has the tasks of turns that were dropped.
+    /// The tasks of turns that were dropped.
     dropped: TaskGroup,
-    /// Dropped when the turn is over: its client writes until then.
+    /// Dropped at the end of the turn, after which its client no longer writes.
     open: Option<Sender<()>>,
 }
 
@@ -58,11 +58,11 @@ impl Turn {
         OpenTurn { turn: Arc::new(turn), dropped: dropped.clone(), open: Some(publisher) }
     }
 
-    /// The same turn, with a client that sends requests with these options.
+    /// Returns the turn with a client that sends requests with these options.
     pub(crate) fn with(&self, options: RequestOptions) -> Self {
         let clients = self.clients.with(options);
         Self {
-            // The tag does not depend on how options are merged and sent, so that observers can judge that.
+            // The tag does not depend on how options are merged and sent, so that test observers can verify them.
             clients: if options.dry_run { clients.tagged(DryRun) } else { clients },
             declared: Arc::clone(&self.declared),
             log: Arc::clone(&self.log),
@@ -72,12 +72,12 @@ impl Turn {
         }
     }
 
-    /// Its key.
+    /// Returns its key.
     pub(crate) fn key(&self) -> &ObjectKey {
         self.log.key()
     }
 
-    /// The options of its client.
+    /// Returns the options of its client.
     pub(crate) fn options(&self) -> RequestOptions {
         self.clients.options()
     }
@@ -88,7 +88,7 @@ impl Turn {
         self.client.get_or_init(build)
     }
 
-    /// The tasks of this turn. None runs after it.
+    /// Returns the tasks of this turn. None runs after it.
     pub(crate) fn tasks(&self) -> &TaskGroup {
         &self.tasks
     }
@@ -99,7 +99,7 @@ impl OpenTurn {
         Arc::clone(&self.turn)
     }
 
-    /// Ends the turn, and waits until tasks that still ran are gone.
+    /// Ends the turn, and waits until its tasks have ended.
     pub(crate) async fn end(mut self) {
         self.close();
         self.turn.tasks.ended().await;
@@ -109,7 +109,7 @@ impl OpenTurn {
         if self.open.take().is_none() {
             return;
         }
-        // A write of a task that is not of this turn may be dropped after the key has begun its next.
+        // A write of a task outside of this turn can be dropped after the next turn of the key has begun.
         self.turn.writes.targets().into_iter().for_each(|target| self.turn.log.ambiguous(target));
         self.turn.tasks.abort();
     }

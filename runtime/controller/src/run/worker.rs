@@ -1,8 +1,8 @@
-//! One worker: it takes one key at a time, waits until the key's own writes are visible, reconciles, and settles.
+//! The worker loop: dequeues one key at a time, waits until the caches reflect the key's own writes, reconciles it, and
+//! settles it.
 //!
-//! One small function per step, in the order in which a key meets them: `next`, `process`, `admit`, `reconcile`,
-//! `attempt`, `decide_requeue`. No panic in any of them ends a worker. A worker that is told to stop waits for nothing but the reconcile
-//! that runs.
+//! One small function per step, in call order: `next`, `process`, `admit`, `reconcile`, `attempt`, `decide_requeue`. No
+//! panic in any of them ends a worker. After the stop signal a worker waits only for its running reconcile.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,15 +34,15 @@ use crate::run::outcome::{Attempt, Outcome, RequeueDecision, decide_requeue};
 use crate::run::reconcile::Reconcile;
 use crate::run::turn::{OpenTurn, Turn};
 
-/// How long a key waits for its next turn after a panic outside of its reconcile: with a limiter that panics there is
-/// no back-off to go by, and a defect does not pass within milliseconds.
+/// Delay of a key after a panic outside of its reconcile. If the limiter panics there is no backoff, and a bug does not
+/// disappear within milliseconds.
 const AFTER_PANIC: Duration = Duration::from_secs(5);
 
-/// How long a key waits at most for its next turn after its role was found to lack a rule. A rule that is added should
-/// be felt within a minute, without a restart, and the back-off of a key may have grown to a quarter of an hour.
+/// Maximum delay of a key after a missing rule was found. An added rule must take effect within a minute without a
+/// restart, and the backoff of a key can have grown to 15 minutes.
 const AFTER_DENIAL: Duration = Duration::from_secs(30);
 
-/// The fence of a key; none for the process's own.
+/// The fence of a key; `None` for that of the process.
 type KeyFence = Option<Arc<dyn Fence>>;
 
 /// One worker.
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Works until told to stop.
+    /// Works until the stop signal.
     pub(crate) async fn run(self) {
         let seat = self.core.activity.take_seat(self.number);
         while let Some(item) = self.next().await {
@@ -64,17 +64,18 @@ impl Worker {
                 self.requeue_after_panic(&item, &message);
             }
             drop(item);
-            // A controller that never waits must still let others have a turn.
+            // A controller that never awaits must still yield to other tasks.
             tokio::task::coop::consume_budget().await;
         }
     }
 
-    /// The next key; none once the worker is to stop, whatever is still queued: the next leader sees it all again.
+    /// Returns the next key; `None` once the worker must stop, even if keys are queued: the next leader enqueues them
+    /// again.
     async fn next(&self) -> Option<Item<ObjectKey>> {
         self.unless_stopped(self.core.keys.queue.get()).await.flatten()
     }
 
-    /// What `wait` comes to; nothing if the worker is told to stop before that.
+    /// Waits for `wait`; returns `None` if the stop signal arrives first.
     async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         match future::select(pin!(self.core.stop.cancelled()), pin!(wait)).await {
             Either::Left(((), _)) => None,
@@ -85,8 +86,8 @@ impl Worker {
     async fn process(&self, item: &Item<ObjectKey>, seat: &WorkerSlot<'_>) {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
-        // If its class has had room since, the key is added again and this parks nothing. For its trigger it still waits: a
-        // trigger that let another key in for each one that is parked would have no bound.
+        // If its class got room meanwhile, the key was added again and this parks nothing. The key still counts in its
+        // trigger: otherwise the trigger would admit a new key for each parked one, without a bound.
         let Some(_places) = ConcurrencyLimit::enter_all(limits, queue, key, priority) else {
             return item.park(CLASS_FULL);
         };
@@ -98,12 +99,12 @@ impl Worker {
             Some((_, CacheFreshness::Stale { resource, again_after })) => {
                 self.skip(key, &resource, AddOptions::after(again_after).priority(priority));
             }
-            // Like a key that is still queued: the next leader sees it, or has it.
+            // Handled like a queued key: the next leader enqueues it, or already has it.
             None => {}
         }
     }
 
-    /// Waits for the caches, as long as the key is to be reconciled here; then says behind which fence.
+    /// Waits for the caches while the key is to be reconciled here; returns its fence.
     async fn pass(&self, item: &Item<ObjectKey>) -> Option<(KeyFence, CacheFreshness)> {
         let mut passed = pin!(self.unless_stopped(self.core.gate.pass(item.key())));
         let fence = self.admit(item)?;
@@ -112,17 +113,17 @@ impl Worker {
         }
         loop {
             let mut gone = pin!(self.core.keys.gone.notified());
-            // The ownership changes before the notification, so this listens from before the check.
+            // The ownership changes before the notification, so this subscribes before the check.
             gone.as_mut().enable();
             self.admit(item)?;
             if let Either::Left((passed, _)) = future::select(passed.as_mut(), gone).await {
-                // Time has passed: whoever has the key now may have another fence for it.
+                // Admitted again after the wait, because the key might have another fence by now.
                 return Some((self.admit(item)?, passed?));
             }
         }
     }
 
-    /// Whether the key is to be reconciled here and now; if so, behind which fence. If not, it is parked or dropped.
+    /// Returns the fence of the key if it is to be reconciled here and now. Otherwise it parks or drops the key.
     fn admit(&self, item: &Item<ObjectKey>) -> Option<KeyFence> {
         let (name, keys, key) = (self.core.name(), &self.core.keys, item.key());
         let Keys { ownership, pauses, undecodable, history, queue, .. } = keys;
@@ -157,18 +158,18 @@ impl Worker {
         Some(fence)
     }
 
-    /// Goes on after a panic that was not the controller's: above all one of a limiter, which is its user's code. The
-    /// key gets another turn, as urgent as this one, at a time that the limiter is not asked about.
+    /// Handles a panic outside of the reconcile, such as a panic in a custom limiter. The key is requeued with its
+    /// priority after a fixed delay, without calling the limiter.
     fn requeue_after_panic(&self, item: &Item<ObjectKey>, message: &str) {
         let key = item.key();
         self.core.metrics.panics.inc();
-        tracing::error!(controller = self.core.name(), %key, message, "a panic beside the reconcile: trying again");
+        tracing::error!(controller = self.core.name(), %key, message, "worker panicked outside reconcile; requeueing");
         self.core.keys.history.beside(key, message);
         self.core.keys.queue.add_with(key.clone(), AddOptions::after(AFTER_PANIC).priority(item.priority()));
     }
 
-    /// Puts a key off whose cache does not show its last write yet. That is no failure of the key's: its back-off, which
-    /// may be minutes, has no part in it.
+    /// Requeues a key whose cache does not reflect its last write yet. This is not a failure, so the key's backoff,
+    /// which can be minutes, does not apply.
     fn skip(&self, key: &ObjectKey, resource: &GroupResource, again: AddOptions) {
         self.core.stale_skips.count(resource);
         tracing::debug!(controller = self.core.name(), %key, "skipped: the cache is older than the key's last write");
@@ -184,11 +185,11 @@ impl Worker {
         let settlement = decide_requeue(&attempt, failures, self.core.policy.max_retries);
         span.in_scope(|| self.tell(&attempt, settlement, failures));
         self.count(&attempt);
-        self.note(key, &attempt, settlement, ended);
+        self.record_attempt(key, &attempt, settlement, ended);
         self.settle(key, settlement, priority);
     }
 
-    /// Has the key reconciled; tells how that ended, and when.
+    /// Reconciles the key; returns the result and the time.
     async fn attempt(&self, key: &ObjectKey, about: AttemptInfo, fence: KeyFence) -> (Attempt, Instant) {
         let Core { env, keys, .. } = &*self.core;
         let Keys { quarantine, history, .. } = keys;
@@ -231,7 +232,7 @@ impl Worker {
         Turn::open(env, clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks)
     }
 
-    /// What `reconcile` comes to, or an error once it has taken longer than the controller allows.
+    /// Waits for `reconcile`; returns an error once it exceeds the reconcile timeout.
     async fn in_time(
         &self,
         reconcile: impl Future<Output = Result<Outcome, ReconcileError>>,
@@ -243,7 +244,7 @@ impl Worker {
         })
     }
 
-    /// A key that comes back keeps the priority it had, unless its reconcile asked for another.
+    /// Requeues or drops the key. A requeued key keeps its priority, unless its reconcile set another.
     fn settle(&self, key: &ObjectKey, settlement: RequeueDecision, priority: Priority) {
         let queue = &self.core.keys.queue;
         match settlement {
@@ -251,7 +252,7 @@ impl Worker {
                 queue.add_with(key.clone(), AddOptions::rate_limited().priority(priority))
             }
             RequeueDecision::AwaitRole => {
-                // Other keys do not pay for a role that lacks a rule.
+                // A missing rule must not consume the shared rate limit of other keys.
                 queue
                     .add_with(key.clone(), AddOptions::rate_limited_per_key(AFTER_DENIAL).priority(priority));
             }
@@ -265,14 +266,14 @@ impl Worker {
             }
             RequeueDecision::Quarantine => {
                 queue.forget(key);
-                // An appointment from before is no change.
+                // A delayed add from before is not a change.
                 queue.cancel_delayed(key);
             }
         }
     }
 
-    /// Remembers how it ended.
-    fn note(&self, key: &ObjectKey, attempt: &Attempt, settlement: RequeueDecision, at: Instant) {
+    /// Records the end of an attempt in the history.
+    fn record_attempt(&self, key: &ObjectKey, attempt: &Attempt, settlement: RequeueDecision, at: Instant) {
         let ending = match (attempt, settlement) {
             (Attempt::Returned(Ok(Outcome::Done)), _) => AttemptEnd::Done,
             (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => AttemptEnd::Paused(reason),
@@ -321,39 +322,35 @@ impl Worker {
         match attempt {
             Attempt::Returned(Ok(outcome)) => tracing::debug!(?outcome, "reconciled"),
             Attempt::Returned(Err(error)) if settlement == RequeueDecision::AwaitRole => {
-                self.tell_denial(error, failures);
+                self.log_denial(error, failures);
             }
-            Attempt::Returned(Err(error)) => tell_failure(error, settlement, failures),
+            Attempt::Returned(Err(error)) => log_failure(error, settlement, failures),
             Attempt::Panicked(message, PanicDecision::TryAgain) => {
-                tracing::error!(%message, failures, "panicked: backing off");
+                tracing::error!(%message, failures, "reconcile panicked; backing off");
             }
             Attempt::Panicked(message, PanicDecision::Rest(panics)) => {
-                tracing::error!(%message, panics, "panicked too often: in quarantine until its next change");
+                tracing::error!(%message, panics, "reconcile panicked too often; quarantining the key");
             }
         }
     }
 }
 
 impl Worker {
-    /// Tells what a role lacks once in a while, and of all other keys that need it in detail only.
-    fn tell_denial(&self, error: &ReconcileError, failures: u32) {
+    /// Logs a missing rule at most once per interval, and later occurrences at debug level.
+    fn log_denial(&self, error: &ReconcileError, failures: u32) {
         let Some(denial) = error.denial() else {
             let error = one_line(error.cause());
-            return tracing::warn!(
-                error,
-                failures,
-                "failed for want of credentials: backing off, half a minute at most"
-            );
+            return tracing::warn!(error, failures, "credentials missing; backing off for at most 30 s");
         };
         if self.core.denials.is_news(&denial, self.core.env.now()) {
-            tracing::warn!(%denial, failures, "forbidden: trying again within half a minute, as all keys that need it");
+            tracing::warn!(%denial, failures, "request forbidden; retrying this and all affected keys within 30 s");
         } else {
-            tracing::debug!(%denial, failures, "forbidden: trying again within half a minute");
+            tracing::debug!(%denial, failures, "request forbidden; retrying within 30 s");
         }
     }
 }
 
-/// One of the workers that have a key, in the metrics.
+/// Counts a busy worker in the metrics while it is alive.
 struct Active<'a>(&'a ReconcileMetrics);
 
 impl<'a> Active<'a> {
@@ -369,8 +366,8 @@ impl Drop for Active<'_> {
     }
 }
 
-/// What `reconcile` comes to, or an error as soon as the fence of its key is closed: its writes would be held back, but
-/// whatever else it does, elsewhere or by waiting, would continue next to the next holder of the key.
+/// Waits for `reconcile`; returns an error as soon as the fence of its key closes. The fence blocks its writes, but
+/// other effects and waits of the reconcile would otherwise overlap with the next owner of the key.
 async fn unless_lost(
     lost: Option<BoxFuture<'static, ()>>,
     reconcile: impl Future<Output = Result<Outcome, ReconcileError>>,
@@ -382,23 +379,25 @@ async fn unless_lost(
     }
 }
 
-fn tell_failure(error: &ReconcileError, settlement: RequeueDecision, failures: u32) {
+fn log_failure(error: &ReconcileError, settlement: RequeueDecision, failures: u32) {
     let (loudness, class) = (error.loudness(), error.class());
     let error = one_line(error.cause());
     match (settlement, loudness) {
-        _ if matches!(class, Class::NotYet(_)) => tracing::debug!(reason = error, "not yet: waiting"),
+        _ if matches!(class, Class::NotYet(_)) => {
+            tracing::debug!(reason = error, "prerequisite not met; requeueing")
+        }
         _ if class == Class::Terminal => {
-            tracing::error!(error, "failed for good: waiting for its next change");
+            tracing::error!(error, "reconcile failed with a terminal error; waiting for the next change");
         }
         (RequeueDecision::GiveUp, _) => {
-            tracing::warn!(error, failures, "failed too often: dropped until its next change");
+            tracing::warn!(error, failures, "reconcile failed too often; key dropped until its next change");
         }
         (RequeueDecision::RetryAfter(delay), _) => {
-            tracing::warn!(error, failures, ?delay, "failed: retrying after the delay");
+            tracing::warn!(error, failures, ?delay, "reconcile failed; retrying after the delay");
         }
         (_, FailureSeverity::Expected) => {
-            tracing::debug!(error, failures, "failed as may happen: backing off")
+            tracing::debug!(error, failures, "reconcile failed as expected; backing off")
         }
-        (_, FailureSeverity::Unexpected) => tracing::warn!(error, failures, "failed: backing off"),
+        (_, FailureSeverity::Unexpected) => tracing::warn!(error, failures, "reconcile failed; backing off"),
     }
 }

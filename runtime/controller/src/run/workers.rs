@@ -1,4 +1,4 @@
-//! The running workers of one controller: started, observed, stopped, waited for.
+//! The running workers of one controller.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -20,20 +20,20 @@ use crate::enqueue::wiring::Replay;
 use crate::run::shard_handoff::ShardHandoff;
 use crate::run::worker::Worker;
 
-/// What a worker may do with a key next to waiting and reconciling, before it is taken for stuck.
+/// Additional time that a worker can spend on a key outside waiting and reconciling before it counts as stuck.
 const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The running workers of one controller. Dropping this neither stops nor forgets them: [`Workers::stop`] and
-/// [`Workers::ended`] do, in that order.
+/// The running workers of one controller. Dropping this neither stops nor waits for them: call [`Workers::stop`] and
+/// then [`Workers::ended`].
 pub struct Workers {
     core: Arc<Core>,
     replays: Arc<[Replay]>,
     tasks: Vec<Task<()>>,
-    /// Resolves unknown outcomes of writes, of the last reconciles too.
+    /// Resolves unknown outcomes of writes, including those of the last reconciles.
     resolver: Option<Task<()>>,
-    /// Until when [`Workers::ended`] waits for such outcomes.
+    /// The time until which [`Workers::ended`] waits for such outcomes.
     resolve_until: Option<Instant>,
-    /// Informers of the controller's own, which end after it.
+    /// The controller's own informers, which stop after it.
     own: Vec<InformerFactory>,
 }
 
@@ -57,7 +57,7 @@ impl Workers {
         }
     }
 
-    /// Runs what brings keys next to the workers, until they are told to stop.
+    /// Runs the key sources next to the workers, until the stop signal.
     pub(crate) fn run_sources(&mut self, sources: Vec<Source>, cx: &TaskContext) {
         for source in sources {
             let (name, run) = self.core.run_source(source, cx);
@@ -65,7 +65,7 @@ impl Workers {
         }
     }
 
-    /// Releases the keys that are parked while their object cannot be decoded, until the workers are told to stop.
+    /// Releases parked keys once their object is decodable or deleted, until the stop signal.
     pub(crate) fn follow_undecodable(&mut self) {
         let Core { env, stop, keys, .. } = &*self.core;
         for number in 0..keys.undecodable.caches() {
@@ -77,17 +77,18 @@ impl Workers {
         }
     }
 
-    /// Keeps informers that end with the controller.
+    /// Keeps informers that stop with the controller.
     pub(crate) fn keep(&mut self, own: impl IntoIterator<Item = InformerFactory>) {
         self.own.extend(own);
     }
 
-    /// The controller's name.
+    /// Returns the controller's name.
     pub fn name(&self) -> &'static str {
         self.core.name()
     }
 
-    /// No worker takes another key, and the queue takes no more. Reconciles that run go on to their end.
+    /// Sends the stop signal: no worker dequeues another key, and the queue accepts no more keys. Running reconciles
+    /// continue to their end.
     pub fn stop(&self) {
         let Core { phase, stop, keys, watches, .. } = &*self.core;
         phase.stand(ControllerPhase::Draining);
@@ -97,14 +98,14 @@ impl Workers {
         watches.close();
     }
 
-    /// Waits until every worker and every task of a reconcile has ended, and the outcome of each of their writes is known. An
-    /// outcome that is unknown 5 s after the last worker has ended stays unknown ([`Workers::written`]).
+    /// Waits until every worker and every task of a reconcile has ended, and the outcome of each of their writes is
+    /// known. An outcome that is unknown 5 s after the last worker has ended stays unknown ([`Workers::written`]).
     ///
     /// # Cancel safety
-    /// May be dropped and called again.
+    /// Can be dropped and called again.
     pub async fn ended(&mut self) {
         while let Some(task) = self.tasks.last_mut() {
-            // How it ended is no matter here: a panic has been logged under the task's name.
+            // The result is ignored: a panic has been logged under the task's name.
             let _ended = task.await;
             self.tasks.pop();
         }
@@ -117,14 +118,14 @@ impl Workers {
         }
     }
 
-    /// Waits for unknown outcomes as long as there is time, then ends the task that resolves them.
+    /// Waits for unknown outcomes until the time limit, then stops the task that resolves them.
     async fn outcomes_resolved(&mut self) {
         let Some(resolver) = &mut self.resolver else { return };
         let Core { env, gate, .. } = &*self.core;
         let until = *self.resolve_until.get_or_insert(env.now() + STOP_TIMEOUT);
         let left = until.saturating_duration_since(env.now());
         let resolved = pin!(env.timeout(left, gate.ledger.resolved()));
-        // A resolver that has ended was aborted, or has panicked, which is logged under its name.
+        // The resolver was aborted or has panicked, which is logged under its name.
         if let Either::Right((resolved, _)) = future::select(&mut *resolver, resolved).await {
             if resolved.is_err() {
                 tracing::warn!(controller = self.core.name(), "stopping with writes of unknown outcome");
@@ -135,7 +136,7 @@ impl Workers {
         self.resolver = None;
     }
 
-    /// Ends every worker at its next await, and what it reconciles with it.
+    /// Aborts every worker and its reconcile at the next await.
     pub fn abort(&self) {
         self.stop();
         self.tasks.iter().for_each(Task::abort);
@@ -143,30 +144,32 @@ impl Workers {
         self.resolver.iter().for_each(Task::abort);
     }
 
-    /// Returns the highest version that a write of this controller returned, by resource: what the caches of a successor
-    /// must reflect first. `None` if the outcome of a write is unknown. Final once the workers have [ended](Self::ended).
+    /// Returns the highest version that a write of this controller returned, by resource. The caches of a successor
+    /// must reflect these versions before it starts. `None` if the outcome of a write is unknown. Final once the
+    /// workers have [ended](Self::ended).
     pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
         self.steward().written()
     }
 
-    /// Brings keys to these workers, and takes them away.
+    /// Returns the handle that adds keys to these workers and removes them.
     pub fn steward(&self) -> ShardHandoff {
         ShardHandoff { core: Arc::clone(&self.core), replays: Arc::clone(&self.replays) }
     }
 
-    /// Returns the answers that [`Prepared::insight`](crate::host::Prepared::insight) gives.
+    /// Returns the inspector, the same as [`PreparedController::insight`](crate::host::PreparedController::insight).
     #[cfg(test)]
     pub(crate) fn insight(&self) -> crate::explain::ControllerInspector {
         crate::explain::ControllerInspector::new(Arc::clone(&self.core))
     }
 
-    /// The keys that workers have now.
+    /// Returns the keys that workers are reconciling.
     pub fn busy(&self) -> Vec<ActiveKey> {
         self.core.activity.busy()
     }
 
-    /// Says, whenever it is asked, how many keys are in quarantine; nothing if none is. Which they are is in the log and in
-    /// the controller's [`Overview`](crate::host::Overview): health pages are read by more people than objects are.
+    /// Returns a check that reports the number of quarantined keys; `None` if there are none. It omits their names,
+    /// because health endpoints have more readers than objects do: the log and the controller's
+    /// [`Overview`](crate::host::Overview) contain them.
     pub fn quarantine_notice(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static + use<> {
         let quarantine = self.core.keys.quarantine.clone();
         move || {
@@ -175,10 +178,10 @@ impl Workers {
         }
     }
 
-    /// A check that fails when a worker has had one key for longer than `stuck_after`, or has ended without being
-    /// told to, or what follows a source of the controller's own has died, of a panic in the source, for instance. Of
-    /// a controller with a reconcile timeout it fails a minute after that, if this is sooner: a reconcile that outlasts
-    /// its timeout never awaits, and keeps its thread.
+    /// Returns a health check. It fails if a worker has had one key for longer than `stuck_after`, if a worker exited
+    /// without the stop signal, or if the informer of the controller's own source has died, for example because the
+    /// source panicked. With a reconcile timeout it fails 60 s after that timeout if this is sooner: a reconcile that
+    /// exceeds its timeout never awaits and blocks its thread.
     pub fn health(
         &self,
         stuck_after: Duration,
@@ -192,11 +195,11 @@ impl Workers {
         move || {
             let is_told_to_stop = core.stop.is_cancelled();
             if !is_told_to_stop && core.activity.has_ended() {
-                return Err("a worker has ended".to_owned());
+                return Err("a worker exited unexpectedly".to_owned());
             }
             let dead = || own.iter().flat_map(InformerFactory::stopped_reflectors).next();
             if let (false, Some((kind, _))) = (is_told_to_stop, dead()) {
-                return Err(format!("the informer of {kind} has died that followed a source of its own"));
+                return Err(format!("the informer of {kind} has died, which followed a custom source"));
             }
             let age = |busy: &ActiveKey| core.env.now().saturating_duration_since(busy.since);
             match core.activity.busy().into_iter().find(|busy| age(busy) > stuck_after) {

@@ -1,17 +1,17 @@
-//! What a writer applied last to each object, so that it does not send an apply that would change nothing.
+//! Records the last apply of a writer to each object, so that an apply that would change nothing is not sent.
 //!
 //! Guarantees:
-//! - An apply counts as done only if its answer arrived, and no other apply to the same object overlapped with it.
-//! - It holds for the object with the UID of that answer, and as long as the cache shows the state of that answer: the
-//!   same resource version, or the same content apart from the status and the metadata that the server keeps. A cache
-//!   that detects a restored server shows no such state any more.
-//! - Memory: a fixed size for each object, for at most twice as many objects as the cache contained at the last sweep, and a
-//!   few more. A sweep forgets objects that are not in the cache yet, too: these are applied once more.
+//! - An apply counts as done only if its response arrived and no other apply to the same object overlapped with it.
+//! - The record is valid for the object with the UID of that response while the cache contains the state of that
+//!   response: the same resource version, or the same content apart from the status and the metadata that the server
+//!   maintains. After a cache detects a restored server the record is not valid.
+//! - Memory: a fixed size per object, for at most about twice as many objects as the cache contained at the last sweep.
+//!   A sweep also drops objects that are not in the cache yet; these are applied once more.
 //!
-//! After a restart nothing is known, so each object is applied once.
+//! After a restart no record exists, so each object is applied once.
 //!
-//! It refuses to trust `metadata.generation`: kinds such as PriorityClass set it when an object is created, and keep it when
-//! the object changes.
+//! `metadata.generation` is not used: kinds such as PriorityClass set it when an object is created and keep it when the
+//! object changes.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -24,12 +24,13 @@ use windlass_object::ObjectKey;
 
 use crate::error::WriteError;
 
-/// Up to this many objects are recorded before the first sweep.
+/// Number of recorded objects before the first sweep.
 const SWEPT_FROM: usize = 64;
 
 /// The last apply to each object.
 pub(super) struct ApplyHistory {
-    /// Begins every hash: users choose what is hashed, and must not find two documents of one hash.
+    /// The start of every hash. It is random because users control the hashed documents and must not be able to
+    /// construct collisions.
     seed: u64,
     records: Mutex<Records>,
 }
@@ -44,15 +45,15 @@ struct Records {
 
 /// The last apply to one object.
 enum Record {
-    /// It was sent, and has this number. Its outcome is unknown until its answer arrives.
+    /// The apply with this number was sent. Its outcome is unknown until its response arrives.
     InFlight(u64),
     Complete(State),
 }
 
-/// An apply, and the object as it was after that. Documents are kept as hashes.
+/// An apply, and the object after it. Documents are kept as hashes.
 struct State {
     desired: u64,
-    /// Of the cache: in each epoch the server assigns the same versions again.
+    /// The epoch of the cache: in each epoch the server assigns the same versions again.
     epoch: u64,
     uid: Option<String>,
     version: Option<String>,
@@ -73,8 +74,9 @@ impl ApplyHistory {
         Self { seed: env.hash_seed("applies"), records: Mutex::new(records) }
     }
 
-    /// Whether the last apply to the object was one of `desired`, and nothing changed since. The cache contains `present`, and
-    /// was in `epoch` after that was read; `object` encodes it, if its version does not decide.
+    /// Returns whether the last apply to the object was one of `desired` and the object has not changed since. The
+    /// cache contains `present` and was in `epoch` after `present` was read; `object` encodes it, if its version does
+    /// not decide.
     pub(super) fn is_unchanged(
         &self,
         key: &ObjectKey,
@@ -98,7 +100,8 @@ impl ApplyHistory {
         Ok(content == self.hash_content(object()?))
     }
 
-    /// Records that `desired` is sent, while the cache is in `epoch`. Until [`complete`](Self::complete) nothing is known about the object.
+    /// Records that `desired` is sent while the cache is in `epoch`. The state of the object is unknown until
+    /// [`complete`](Self::complete).
     pub(super) fn begin(
         &self,
         key: ObjectKey,
@@ -108,7 +111,7 @@ impl ApplyHistory {
     ) -> PendingApply {
         let desired = self.hash(desired);
         let mut records = self.lock();
-        // Here, because an apply that fails leaves its record.
+        // Swept here because an apply that fails leaves its record.
         records.sweep(is_cached);
         let number = records.next;
         records.next += 1;
@@ -116,20 +119,20 @@ impl ApplyHistory {
         PendingApply { key, number, desired, epoch }
     }
 
-    /// Records the answer to an apply: its metadata, and the whole object.
+    /// Records the response to an apply: its metadata and the whole object.
     pub(super) fn complete(&self, pending: PendingApply, answer: &ObjectMeta, object: Value) {
         let PendingApply { key, number, desired, epoch } = pending;
         let (uid, version) = (answer.uid.clone(), answer.resource_version.clone());
         let state = State { desired, epoch, uid, version, content: self.hash_content(object) };
         let mut records = self.lock();
-        // Which of two applies that overlap reached the server first is unknown: neither counts.
+        // The order of two overlapping applies at the server is unknown, so neither counts.
         let last = records.by_key.remove(&key);
         if matches!(last, Some(Record::InFlight(last)) if last == number) {
             records.by_key.insert(key, Record::Complete(state));
         }
     }
 
-    /// The hash of what an apply can change.
+    /// Returns the hash of the fields that an apply can change.
     fn hash_content(&self, mut object: Value) -> u64 {
         if let Some(fields) = object.as_object_mut() {
             fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind" | "status"));
@@ -197,7 +200,7 @@ mod tests {
         history.begin(key(1), desired, 1, |_| true)
     }
 
-    /// Applies `desired`, which the server answers with [`present`].
+    /// Applies `desired`; the server responds with [`present`].
     fn apply(history: &ApplyHistory, desired: &Value) {
         complete(history, begin(history, desired));
     }
@@ -212,7 +215,7 @@ mod tests {
         apply(&history, &desired);
         let unchanged = |present| is_unchanged(&history, &desired, present, 1);
         assert!(unchanged(present(|_| ())));
-        // A status comes with a new version, and managers of fields with every write.
+        // A status change sets a new version, and every write changes the field managers.
         assert!(unchanged(present(|it| {
             it["metadata"]["resourceVersion"] = json!("9");
             it["metadata"]["managedFields"] = json!([{ "manager": "another" }]);
@@ -220,7 +223,7 @@ mod tests {
         })));
         assert!(!is_unchanged(&history, &json!({ "spec": 2 }), present(|_| ()), 1));
         assert!(!is_unchanged(&history, &desired, present(|_| ()), 2), "the server was restored");
-        // No change has a new generation: kinds exist that never count it.
+        // These changes keep the generation: some kinds never increase it.
         let changed = [
             ("/metadata/uid", json!("another")),
             ("/spec", json!(2)),
@@ -242,7 +245,7 @@ mod tests {
         }
     }
 
-    /// A transform has the cache show another content than the answer.
+    /// A transform makes the cached content differ from the response.
     #[test]
     fn object_is_unchanged_while_its_version_is_that_of_the_answer() {
         let (history, desired) = (history(), json!({ "spec": 1 }));

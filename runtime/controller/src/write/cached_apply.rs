@@ -1,4 +1,4 @@
-//! Applies that would change nothing are not sent: compiled once for objects of any type.
+//! Skips applies that would change nothing. Compiled once for objects of any type.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ trait Cache: Send + Sync {
     fn decoded(&self, answer: &Answer) -> Result<Object, WriteError>;
 }
 
-/// A cache, and what was applied to its objects.
+/// A cache, and the applies to its objects.
 pub(super) struct CachedApply {
     cache: Box<dyn Cache>,
     history: ApplyHistory,
@@ -59,7 +59,7 @@ impl CachedApply {
         let Self { cache, history } = self;
         let key = ObjectKey::of(meta);
         let present = cache.get(&key);
-        // Read after the object: an epoch that begins in between must not be taken for the object's.
+        // Read after the object: an epoch that begins in between must not be attributed to the object.
         let epoch = cache.epoch();
         if let Some(object) = present
             && history.is_unchanged(&key, &document, cache.meta(&object), epoch, || cache.encoded(&object))?
@@ -96,10 +96,10 @@ impl<K: Writable> Cache for Lister<K> {
     }
 }
 
-/// Returns the object as its type.
+/// Casts the object to its type.
 ///
 /// # Panics
-/// If the object has another type, which is a bug of this module.
+/// If the object has another type, which is a bug in this module.
 pub(super) fn typed<K: Writable>(object: Object) -> Arc<K> {
     object.downcast().expect(ONE_TYPE)
 }

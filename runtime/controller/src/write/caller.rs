@@ -5,12 +5,12 @@ use std::fmt;
 use crate::run::context::Context;
 use crate::runnable::RunnableContext;
 
-/// Writes through a writer: a reconcile or a runnable. Sealed.
+/// A caller of a writer: a reconcile or a runnable. Sealed.
 pub trait Caller: Sealed + fmt::Debug + Send + Sync {
-    /// The client that sends what is written.
+    /// Returns the client that sends the writes.
     fn client(&self) -> &kube::Client;
 
-    /// Whether its writes are dry runs.
+    /// Returns whether its writes are dry runs.
     fn is_dry_run(&self) -> bool;
 }
 

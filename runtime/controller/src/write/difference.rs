@@ -1,9 +1,9 @@
-//! The JSON merge patch (RFC 7386) that makes one document out of another.
+//! Computes the JSON merge patch (RFC 7386) between two documents.
 
 use serde_json::{Map, Value};
 
-/// Returns the merge patch from `before` to `after`; `None` if they are equal. A field that is `null` in `after` cannot be
-/// told from one that is absent: a merge patch removes both.
+/// Returns the merge patch from `before` to `after`; `None` if they are equal. A field that is `null` in `after` counts
+/// as absent: a merge patch removes both.
 pub(super) fn difference(before: &Value, after: &Value) -> Option<Value> {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server does with a merge patch.
+    /// Applies a merge patch as a server does.
     fn merged(target: &Value, patch: &Value) -> Value {
         let Value::Object(patch) = patch else { return patch.clone() };
         let mut target = target.as_object().cloned().unwrap_or_default();
@@ -47,7 +47,7 @@ mod tests {
         Value::Object(target)
     }
 
-    /// Documents as typed objects are encoded: fields that are absent are left out, and never `null`.
+    /// Documents as typed objects are encoded: absent fields are left out and never `null`.
     fn documents() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),

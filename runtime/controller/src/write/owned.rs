@@ -1,4 +1,4 @@
-//! Children: objects of one kind that are controlled by objects of another.
+//! Children: objects of one kind that are controlled by objects of another kind.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::write::encoding::Writable;
 use crate::write::ownership;
 use crate::write::writer::{Grants, WriteResult, Writer};
 
-/// Declares [`Owned`] children: what is written of them, and which are watched.
+/// Declares [`Owned`] children: the granted writes and the watched objects.
 pub struct OwnedBuilder<'s, C: Resource, O> {
     setup: &'s mut Setup,
     grants: Grants,
@@ -32,8 +32,8 @@ pub struct OwnedBuilder<'s, C: Resource, O> {
 
 /// The children of kind `C` that objects of kind `O` control.
 ///
-/// A child that changes enqueues the key of its owner. Writes set the owner reference, and the owner's name and namespace
-/// where the child has none; they refuse a child of that name that is not the owner's.
+/// A change of a child enqueues the key of its owner. Writes set the owner reference, and the owner's name and
+/// namespace where the child has none. They reject an existing child of that name that the owner does not control.
 pub struct Owned<C, O> {
     children: Lister<C>,
     by_owner: Index<C, Uid>,
@@ -95,28 +95,28 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
         self
     }
 
-    /// Watches the children that `selection` leaves.
+    /// Watches only the children that `selection` selects.
     #[must_use]
     pub fn selecting(mut self, selection: Selection) -> Self {
         self.selection = selection;
         self
     }
 
-    /// Only changes that `predicate` lets pass enqueue the owner. Several must all agree.
+    /// Enqueues the owner only for changes that `predicate` passes. Several predicates must all pass.
     #[must_use]
     pub fn when(mut self, predicate: Predicate<C>) -> Self {
         self.predicates.push(predicate);
         self
     }
 
-    /// Takes over children of the right name that no other object controls. Otherwise they are refused.
+    /// Adopts children of the right name that no other object controls. Without it they are rejected.
     #[must_use]
     pub fn adopting(mut self) -> Self {
         self.adopts = true;
         self
     }
 
-    /// The children.
+    /// Builds the children.
     pub fn build(self) -> Owned<C, O> {
         let Self { setup, grants, selection, predicates, adopts, owner } = self;
         let (child, parent) = (ResourceKind::of::<C>(), ResourceKind::of::<O>());
@@ -131,7 +131,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
 }
 
 impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
-    /// The child of that key, whoever controls it.
+    /// Returns the child with that key, regardless of its controller.
     ///
     /// # Errors
     /// If it exists and cannot be decoded.
@@ -139,7 +139,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         self.children.get(key)
     }
 
-    /// All children that `owner` controls, in the order of their keys.
+    /// Returns all children that `owner` controls, ordered by key.
     ///
     /// # Errors
     /// If one of them cannot be decoded.
@@ -149,20 +149,20 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
             self.children
                 .all_readable(owner.meta().namespace.as_deref(), |child| is_controlled_by(child, uid))
         };
-        // On both sides of the read: a child may become readable or unreadable meanwhile.
+        // Checked before and after the read: a child can become readable or unreadable in between.
         all_readable()?;
         let children = self.by_owner.get(&uid.into());
         all_readable()?;
         Ok(children)
     }
 
-    /// Applies the child, unless that would change nothing: see [`Writer::apply`]. A child that the cache shows keeps its UID; one that it does not show is
-    /// read from the server first. An object of that name that another client creates between that read and the apply is
-    /// taken over.
+    /// Applies the child, unless that would change nothing: see [`Writer::apply`]. A child in the cache keeps its UID;
+    /// a child that is not in the cache is first read from the server. If another client creates an object of that name
+    /// between that read and the apply, the apply takes it over.
     ///
     /// # Errors
-    /// [`WriteError::NotOwned`] if there is a child of that name that is not the owner's,
-    /// [`WriteError::CrossNamespace`] if it would be in another namespace, and as the server answers.
+    /// [`WriteError::NotOwned`] if a child of that name exists that the owner does not control,
+    /// [`WriteError::CrossNamespace`] if it would be in another namespace, and errors of the server.
     pub async fn apply(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
         let present = match self.cached(&child)? {
@@ -178,7 +178,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     /// Creates the child: see [`Writer::create`].
     ///
     /// # Errors
-    /// As [`apply`](Self::apply), by what the cache shows.
+    /// The same as [`apply`](Self::apply), based on the cache.
     pub async fn create(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
         if let Some(present) = self.cached(&child)? {
@@ -187,11 +187,11 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         self.writer.create(cx, &child).await
     }
 
-    /// Brings the child of `key` to the state that `change` makes: replaces the child that the cache shows, or creates one. See
+    /// Brings the child of `key` to the state that `change` sets: replaces the cached child, or creates one. See
     /// [`Writer::create_or_update`].
     ///
     /// # Errors
-    /// As [`apply`](Self::apply), by what the cache shows; 409 if the object is not what the cache shows.
+    /// The same as [`apply`](Self::apply), based on the cache; 409 if the object differs from the cached one.
     pub async fn create_or_update(
         &self,
         cx: &dyn Caller,
@@ -214,10 +214,10 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         self.writer.create_or_update(cx, key, present.as_deref(), change).await
     }
 
-    /// Deletes the owner's children that `keep` rejects, and are not being deleted; returns how many.
+    /// Deletes the owner's children that `keep` rejects and that are not being deleted; returns their number.
     ///
     /// # Errors
-    /// As the server answers the first deletion that fails; [`WriteError::Unreadable`] if a child cannot be decoded.
+    /// The error of the first deletion that fails; [`WriteError::Unreadable`] if a child cannot be decoded.
     pub async fn prune(
         &self,
         cx: &dyn Caller,
@@ -230,24 +230,24 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         self.writer.delete_all(cx, &rejected).await
     }
 
-    /// All children in the cache, whoever controls them.
+    /// Returns the lister of all children in the cache, regardless of their controller.
     pub fn lister(&self) -> &Lister<C> {
         &self.children
     }
 
-    /// The writer of the children, which does not check who controls them.
+    /// Returns the writer of the children, which does not check their controller.
     pub fn writer(&self) -> &Writer<C> {
         &self.writer
     }
 
-    /// The child as it is written.
+    /// Returns the child as it is written.
     fn prepared(&self, owner: &O, mut child: C) -> Result<C, WriteError> {
         let reference = controller_reference(owner);
         ownership::prepare(self.writer.kind(), child.meta_mut(), owner.meta(), reference)?;
         Ok(child)
     }
 
-    /// The child of that name, as the cache shows it.
+    /// Returns the cached child of that name.
     fn cached(&self, child: &C) -> Result<Option<Arc<C>>, WriteError> {
         let has_name = child.meta().name.is_some();
         let cached = has_name.then(|| self.children.get(&ObjectKey::of(child.meta())));

@@ -1,4 +1,4 @@
-//! The rules by which objects own their children, for kinds of any type.
+//! The rules of ownership between objects, compiled once for all kinds.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
@@ -19,10 +19,10 @@ pub(super) fn declare(
     selection: Selection,
 ) -> Selection {
     if grants.apply {
-        // A child that the cache does not show is read before it is applied for the first time.
+        // A child that is not in the cache is read before it is applied for the first time.
         setup.declared().uses(child, "", &[Verb::Get]);
     }
-    // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
+    // An owner reference that blocks the owner's deletion requires permission to set the owner's finalizers.
     setup.declared().uses(parent, "/finalizers", &[Verb::Update]);
     match (child.scope, parent.scope) {
         (Scope::Cluster, Scope::Namespaced) => {
@@ -31,13 +31,13 @@ pub(super) fn declare(
             setup.fail(SetupError::Watch { kind: child.to_string(), message });
             selection
         }
-        // Children are divided by their namespaces, and their owners are not.
+        // Children are sharded by their namespaces; cluster-scoped owners are not sharded.
         (Scope::Namespaced, Scope::Cluster) => selection.of_every_shard(),
         (Scope::Namespaced, Scope::Namespaced) | (Scope::Cluster, Scope::Cluster) => selection,
     }
 }
 
-/// Gives a child its owner, and the owner's name and namespace where it has none.
+/// Sets the owner reference of a child, and the owner's name and namespace where the child has none.
 pub(super) fn prepare(
     kind: &ResourceKind,
     child: &mut ObjectMeta,
@@ -54,7 +54,8 @@ pub(super) fn prepare(
     check_namespace(kind, &ObjectKey::of(child), owner)
 }
 
-/// Adds the reference, instead of an earlier one to the same owner: another order would be a change.
+/// Adds the reference, or replaces an earlier reference to the same owner in its position: another order would be a
+/// change.
 pub(super) fn set_owner(child: &mut ObjectMeta, reference: OwnerReference) {
     let references = child.owner_references.get_or_insert_default();
     match references.iter_mut().find(|present| present.uid == reference.uid) {

@@ -1,4 +1,4 @@
-//! What a writer sends, whatever type its objects have.
+//! The requests of a writer, independent of the type of its objects.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const PUT: (Method, &str) = (Method::PUT, "application/json");
 /// Changes the fields that the patch contains.
 const MERGE: (Method, &str) = (Method::PATCH, "application/merge-patch+json");
 
-/// An operation that a builder grants, named as its method.
+/// An operation that a builder grants, named like its method.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Create,
@@ -56,23 +56,23 @@ pub(super) struct Core {
     pub(super) kind: ResourceKind,
     pub(super) granted: BTreeSet<Operation>,
     pub(super) finalizer: Option<&'static str>,
-    /// Owns the fields that are applied, and is named in `managedFields`.
+    /// The owner of applied fields, as named in `managedFields`.
     pub(super) field_manager: Option<String>,
-    /// Owns the fields that are applied, unless the builder says otherwise.
+    /// The default field manager of applies.
     pub(super) controller: &'static str,
     /// Whether apply takes fields from other owners.
     pub(super) forced: bool,
     pub(super) noop_writes: IntCounter,
 }
 
-/// The answer to a write: the object.
+/// The response to a write: the object.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) body: Bytes,
     pub(super) is_created: bool,
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -80,23 +80,23 @@ pub enum Change {
     Created,
     /// A change was sent.
     Updated,
-    /// Nothing was sent: nothing would have changed.
+    /// No request was sent, because the object would not have changed.
     None,
 }
 
-/// The next step of a finalizer. Lists are the object's finalizers after that step.
+/// The next step of a finalizer. The lists contain the object's finalizers after that step.
 pub(super) enum Finalizing {
-    /// The object lives and has the finalizer.
+    /// The object is not being deleted and has the finalizer.
     Present,
-    /// The object lives and gets the finalizer.
+    /// The object is not being deleted and gets the finalizer.
     Add(Vec<String>),
-    /// The object is being deleted, and loses the finalizer after the cleanup.
+    /// The object is being deleted and loses the finalizer after the cleanup.
     Remove(Vec<String>),
-    /// The object is being deleted, and does not have the finalizer.
+    /// The object is being deleted and does not have the finalizer.
     Absent,
 }
 
-/// An object as it was read, and as it is to be: encoded, as a document or as the bytes of one.
+/// An object before and after the change, encoded as a document or as its bytes.
 pub(super) struct Intent<'a, T> {
     pub(super) meta: &'a ObjectMeta,
     pub(super) before: T,
@@ -111,7 +111,7 @@ impl Core {
         Err(WriteError::NotGranted { kind: self.kind.to_string(), operation: operation.name() })
     }
 
-    /// Creates; returns the answer.
+    /// Creates the object; returns the response.
     pub(super) async fn create(
         &self,
         cx: &dyn Caller,
@@ -123,8 +123,8 @@ impl Core {
         self.send(cx, Method::POST, self.with_manager(uri), "application/json", object).await
     }
 
-    /// Replaces the object; returns the answer, or nothing if nothing would change. Both states contain the version and the
-    /// UID that were read.
+    /// Replaces the object; returns the response, or `None` if nothing would change. Both states contain the version
+    /// and the UID that were read.
     pub(super) async fn update(
         &self,
         cx: &dyn Caller,
@@ -138,7 +138,7 @@ impl Core {
         self.change(cx, PUT, meta, "", after).await.map(Some)
     }
 
-    /// Patches what differs; returns the answer, or nothing if nothing differs.
+    /// Sends a patch of the difference; returns the response, or `None` if there is no difference.
     pub(super) async fn patch(
         &self,
         cx: &dyn Caller,
@@ -149,7 +149,7 @@ impl Core {
         self.change(cx, MERGE, intent.meta, "", self.locked(patch, intent.meta)?).await.map(Some)
     }
 
-    /// Patches or replaces the status; returns the answer, or nothing if the status does not differ.
+    /// Patches or replaces the status; returns the response, or `None` if the status does not differ.
     pub(super) async fn update_status(
         &self,
         cx: &dyn Caller,
@@ -183,7 +183,7 @@ impl Core {
         })
     }
 
-    /// Replaces the list of finalizers that was read; returns the answer.
+    /// Replaces the list of finalizers that was read; returns the response.
     pub(super) async fn set_finalizers(
         &self,
         cx: &dyn Caller,
@@ -194,7 +194,7 @@ impl Core {
         self.change(cx, MERGE, meta, "", patch).await
     }
 
-    /// Replaces the list of finalizers by the one without the granted finalizer, unless the object is gone.
+    /// Removes the granted finalizer from the list, unless the object is gone.
     pub(super) async fn remove_finalizer(
         &self,
         cx: &dyn Caller,
@@ -204,14 +204,15 @@ impl Core {
         unless_gone(self.set_finalizers(cx, meta, others).await).map(drop)
     }
 
-    /// What an apply of `desired` sends.
+    /// Returns the document that an apply of `desired` sends.
     pub(super) fn applicable(&self, mut desired: Value, subresource: &str) -> Result<Value, WriteError> {
         self.granted(if subresource.is_empty() { Operation::Apply } else { Operation::Status })?;
         leave_out_of_apply(&mut desired, subresource);
         Ok(desired)
     }
 
-    /// Applies what is [applicable](Self::applicable); returns the answer. With a UID only to the object that has it.
+    /// Applies a document from [`applicable`](Self::applicable); returns the response. With a UID, applies only to the
+    /// object that has it.
     pub(super) async fn apply(
         &self,
         cx: &dyn Caller,
@@ -228,21 +229,21 @@ impl Core {
         self.send(cx, Method::PATCH, uri, "application/apply-patch+yaml", bytes(&desired)?).await
     }
 
-    /// Counts a locked write that changed nothing: a change that the server takes back each time, for instance.
+    /// Counts a locked write that changed nothing, for example because the server reverts the change each time.
     pub(super) fn count_noop(&self, sent: &ObjectMeta, answer: &ObjectMeta) {
         if sent.resource_version == answer.resource_version {
             self.noop_writes.inc();
         }
     }
 
-    /// Reads the object past the cache, for a decision about a write; `None` if there is none.
+    /// Reads the object from the server, not from the cache; `None` if it does not exist.
     pub(super) async fn live(&self, cx: &dyn Caller, meta: &ObjectMeta) -> Result<Option<Bytes>, WriteError> {
         // Without a name or a namespace the path would be that of a collection.
         self.path(meta, "")?;
         live(cx.client(), &self.kind, &ObjectKey::of(meta)).await.map_err(failed)
     }
 
-    /// Deletes the object with this UID; `false` if it is gone already.
+    /// Deletes the object with this UID; `false` if it is already gone.
     pub(super) async fn delete(
         &self,
         cx: &dyn Caller,
@@ -256,7 +257,7 @@ impl Core {
         let body = bytes(&params)?;
         let mut uri = self.path(meta, "")?;
         if params.dry_run {
-            // The server reads the body, and the write log the query.
+            // The server reads `dryRun` from the body, the write log from the query.
             uri.push_str("?dryRun=All");
         }
         match self.send(cx, Method::DELETE, uri, "application/json", body).await {
@@ -278,7 +279,7 @@ impl Core {
     ) -> Result<usize, WriteError> {
         let mut deleted = 0;
         for meta in objects {
-            // With the version too: the reason for the deletion may have changed unseen.
+            // The version is included because the reason for the deletion might have changed since the read.
             let resource_version = meta.resource_version.clone();
             let preconditions = Some(Preconditions { resource_version, ..Preconditions::default() });
             let params = DeleteParams { preconditions, ..DeleteParams::default() };
@@ -313,8 +314,8 @@ impl Core {
         windlass_client::send(cx.client(), request).await.map(Answer::from).map_err(failed)
     }
 
-    /// The version and the UID that were read. With them in its body, the server refuses a write unless the object is still
-    /// the one that was read.
+    /// Returns the version and the UID that were read. With them in the body, the server rejects the write if the
+    /// object has changed since.
     fn lock<'a>(&self, meta: &'a ObjectMeta) -> Result<(&'a str, &'a str), WriteError> {
         let version = meta.resource_version.as_deref().ok_or_else(|| self.lacks("resource version"))?;
         let uid = meta.uid.as_deref().ok_or_else(|| self.lacks("UID"))?;
@@ -353,7 +354,7 @@ impl Core {
 }
 
 impl Answer {
-    /// Returns what the apply with this answer did.
+    /// Returns the effect of the apply with this response.
     pub(super) fn change(&self) -> Change {
         if self.is_created { Change::Created } else { Change::Updated }
     }
@@ -365,12 +366,13 @@ impl From<Response<Bytes>> for Answer {
     }
 }
 
-/// The body of a request.
+/// Returns the body of a request.
 pub(super) fn bytes(object: &impl Serialize) -> Result<Vec<u8>, WriteError> {
     serde_json::to_vec(object).map_err(WriteError::Encoding)
 }
 
-/// Whether two bodies are one document. The order of keys, which a `HashMap` changes, means nothing, and keeps the length.
+/// Returns whether two bodies contain the same document. The order of keys, which varies with a `HashMap`, is ignored;
+/// it does not change the length.
 fn is_same(before: &[u8], after: &[u8]) -> bool {
     let parsed = |body| serde_json::from_slice::<Value>(body);
     let is_reordered =
@@ -378,8 +380,8 @@ fn is_same(before: &[u8], after: &[u8]) -> bool {
     before == after || (before.len() == after.len() && is_reordered())
 }
 
-/// Removes differences without a meaning: the changed object keeps its identity and what the server sets, also when a closure
-/// replaces the metadata, and loses empty labels and the like where there were none. Closures leave these behind.
+/// Removes differences without a meaning, as closures leave them behind: restores the identity and the server's fields,
+/// also when a closure replaces the metadata, and removes empty labels and the like where there were none.
 pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
     changed.resource_version.clone_from(&read.resource_version);
     changed.uid.clone_from(&read.uid);
@@ -400,7 +402,7 @@ pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
     changed.owner_references.take_if(|it| it.is_empty() && read.owner_references.is_none());
 }
 
-/// Returns why a request failed.
+/// Converts the error of a request.
 fn failed(error: kube::Error) -> WriteError {
     match windlass_client::turn_over(&error) {
         Some(over) => WriteError::TurnOver(*over),
@@ -408,7 +410,7 @@ fn failed(error: kube::Error) -> WriteError {
     }
 }
 
-/// `None` if the object is gone.
+/// Returns `None` if the object is gone.
 fn unless_gone(answer: Result<Answer, WriteError>) -> Result<Option<Answer>, WriteError> {
     match answer {
         Err(WriteError::Request(kube::Error::Api(status))) if is_not_found(&status) => Ok(None),
@@ -416,15 +418,16 @@ fn unless_gone(answer: Result<Answer, WriteError>) -> Result<Option<Answer>, Wri
     }
 }
 
-/// Whether a deletion was refused because another object has the name. Other conflicts leave the object where it is.
+/// Returns whether a deletion was rejected because another object has the name. Other conflicts leave the object in
+/// place.
 fn is_another_object(status: &Status) -> bool {
-    // Upstream refuses in two places, each in its own words.
+    // Upstream rejects it in two places, with two messages.
     let words = ["UID in precondition", "UID in the precondition"];
     status.code == 409 && words.iter().any(|words| status.message.contains(words))
 }
 
-/// Takes out what is not the applier's to set: the server's metadata, all but the status or the status itself, and fields
-/// that are `null`, which apply would take for the wish to own them without a value.
+/// Removes the fields that the applier must not set: the server's metadata, everything but the status or the status
+/// itself, and fields that are `null`, which apply would own without a value.
 fn leave_out_of_apply(desired: &mut Value, subresource: &str) {
     without_nulls(desired);
     if let Some(metadata) = desired["metadata"].as_object_mut() {

@@ -1,4 +1,4 @@
-//! Writers with the type of their objects: they encode and decode, and leave the rest to [`Core`].
+//! Typed writers: they encode and decode objects and leave the rest to [`Core`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ pub struct WriterBuilder<'s, K> {
     object: PhantomData<fn() -> K>,
 }
 
-/// What a builder of children grants to their writer.
+/// The operations that a builder of children grants to their writer.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Grants {
     pub(super) create: bool,
@@ -38,7 +38,7 @@ pub(super) struct Grants {
     pub(super) apply: bool,
 }
 
-/// Changes objects of one kind, in the ways that were granted in `setup`. Cheap to clone.
+/// Changes objects of one kind, by the operations that `setup` granted. Cheap to clone.
 ///
 /// # Examples
 /// ```
@@ -64,36 +64,36 @@ pub struct Writer<K> {
     object: PhantomData<fn() -> K>,
 }
 
-/// What a write led to.
+/// Result of a write.
 pub type WriteResult<K> = Result<Written<K>, WriteError>;
 
-/// An object as the server has it after a write.
+/// An object as the server stores it after a write.
 #[derive(Clone, Debug)]
 pub struct Written<K> {
-    /// The object of the answer, or the one that was read if nothing was sent.
+    /// The object of the response, or the object that was read if nothing was sent.
     pub object: Arc<K>,
-    /// What was done.
+    /// The effect of the write.
     pub change: Change,
 }
 
-/// What a deletion led to.
+/// Result of a deletion.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Deletion {
-    /// The server deletes the object, at once or after its finalizers.
+    /// The server deletes the object, immediately or after its finalizers.
     Accepted,
     /// The object was gone, or another object has its name.
     AlreadyGone,
 }
 
 impl Setup {
-    /// Declares a writer of `K`: the operations that are granted to it are all that it sends.
+    /// Declares a writer of `K`. It sends only the operations that are granted to it.
     pub fn writer<K: Watchable + Writable>(&mut self) -> WriterBuilder<'_, K> {
         self.writer_of(ResourceKind::of::<K>())
     }
 
-    /// Declares a writer of objects of a kind known only at run time, as [`writer`](Self::writer) does. The objects have their
-    /// `apiVersion` and `kind`, as those of a lister and of [`DynamicObject::new`] have.
+    /// Declares a writer of objects of a kind known only at run time, like [`writer`](Self::writer). The objects must
+    /// have their `apiVersion` and `kind`, as objects of a lister and of [`DynamicObject::new`] do.
     ///
     /// # Examples
     /// ```
@@ -135,15 +135,15 @@ impl<K: Writable> WriterBuilder<'_, K> {
         self.grant(Operation::Create, "", [Verb::Create])
     }
 
-    /// Grants [`Writer::update`]: PUT of the whole object. Fields that the Rust type does not know are lost. The setup fails
-    /// if a transform changes cached objects of this kind, because the PUT would delete what it dropped.
+    /// Grants [`Writer::update`]: PUT of the whole object. Fields that the Rust type does not know are lost. The setup
+    /// fails if a transform changes cached objects of this kind, because the PUT would delete what it dropped.
     #[must_use]
     pub fn update(self) -> Self {
         self.grant(Operation::Update, "", [Verb::Update])
     }
 
-    /// Grants [`Writer::patch`]: a merge patch of what differs. Fields that the Rust type does not know are kept, except
-    /// inside of a list that changes.
+    /// Grants [`Writer::patch`]: a merge patch of the difference. Fields that the Rust type does not know are kept,
+    /// except inside of a list that changes.
     #[must_use]
     pub fn patch(self) -> Self {
         self.grant(Operation::Patch, "", [Verb::Patch])
@@ -155,7 +155,7 @@ impl<K: Writable> WriterBuilder<'_, K> {
         self.grant(Operation::Delete, "", [Verb::Delete])
     }
 
-    /// Grants [`Writer::apply`]: server-side apply, which creates what is absent.
+    /// Grants [`Writer::apply`]: server-side apply, which creates absent objects.
     #[must_use]
     pub fn apply(self) -> Self {
         self.grant(Operation::Apply, "", [Verb::Create, Verb::Patch])
@@ -174,15 +174,16 @@ impl<K: Writable> WriterBuilder<'_, K> {
         self.grant(Operation::Status, "/status", [Verb::Patch])
     }
 
-    /// Grants [`Writer::update_status`] by PUT, for roles that grant `update` of the status only. Fields of the status that
-    /// the Rust type does not know are lost. The setup fails if a transform changes cached objects of this kind.
+    /// Grants [`Writer::update_status`] by PUT, for roles that grant `update` of the status only. Fields of the status
+    /// that the Rust type does not know are lost. The setup fails if a transform changes cached objects of this kind.
     #[must_use]
     pub fn status_update(self) -> Self {
         self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
     }
 
-    /// Grants requests on a subresource that have no method here, such as `binding` or `scale`: they are sent by
-    /// [`Context::api`](crate::Context::api). The name `finalizers` grants references that block the deletion of these objects.
+    /// Grants requests on a subresource without a method here, such as `binding` or `scale`; send them with
+    /// [`Context::api`](crate::Context::api). The name `finalizers` grants references that block the deletion of these
+    /// objects.
     #[must_use]
     pub fn subresource(self, name: &'static str, verb: Verb) -> Self {
         self.declared.uses(&self.core.kind, &format!("/{name}"), &[verb]);
@@ -198,31 +199,31 @@ impl<K: Writable> WriterBuilder<'_, K> {
         if apply { self.apply() } else { self }
     }
 
-    /// Names the owner of what is written, in `managedFields`. Default: the controller's client name for apply, and what
-    /// the server makes of the user agent for the rest.
+    /// Sets the field manager in `managedFields`. Default: the controller's client name for apply, and the server's
+    /// default (from the user agent) for other writes.
     #[must_use]
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.core.field_manager = Some(name.into());
         self
     }
 
-    /// Has apply fail if another owner has a field with another value. By default apply takes the field over.
+    /// Makes apply fail if another owner has a field with another value. By default apply takes the field over.
     #[must_use]
     pub fn unforced(mut self) -> Self {
         self.core.forced = false;
         self
     }
 
-    /// Has apply send nothing if that would change nothing: this process applied the same last, and in the cache of `lister`
-    /// the object still has the UID and the content that it had after that apply. The status is no part of the content. An
-    /// object that the cache does not contain is always applied.
+    /// Skips an apply that would change nothing: the last apply of this process to the object was the same, and in the
+    /// cache of `lister` the object still has the UID and the content that it had after that apply. The status is not
+    /// part of the content. An object that the cache does not contain is always applied.
     #[must_use]
     pub fn cached_by(mut self, lister: &Lister<K>) -> Self {
         self.cached = Some(CachedApply::new(&self.env, lister));
         self
     }
 
-    /// The writer.
+    /// Builds the writer.
     pub fn build(self) -> Writer<K> {
         Writer { core: Arc::new(self.core), cached: self.cached.map(Arc::new), object: PhantomData }
     }
@@ -241,26 +242,28 @@ impl<K: Writable> Writer<K> {
     /// Creates the object.
     ///
     /// # Errors
-    /// As the server answers: an object of that name that exists already is an error too.
+    /// Errors of the server, including that the object already exists.
     pub async fn create(&self, cx: &dyn Caller, object: &K) -> WriteResult<K> {
         let answer = self.core.create(cx, object.meta(), bytes(object)?).await?;
         Ok(Written { object: decoded(&answer.body)?, change: Change::Created })
     }
 
-    /// Changes a copy of `current`, and replaces the object with it.
+    /// Changes a copy of `current` and replaces the object with it.
     ///
     /// # Errors
-    /// As the server answers; 409 if the object is not what `current` says any more.
+    /// Errors of the server; 409 if the object has changed since `current` was read.
     pub async fn update(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
         self.written(cx, current, self.core.update(cx, intent(current, change, bytes)?).await?)
     }
 
-    /// Brings the object of `key` to the state that `change` makes: replaces it as [`update`](Self::update) does, or creates
-    /// it from `K::default()` if `current` is `None`. A created object has the name and namespace of `key`, whatever `change`
-    /// sets. Takes the grants [`create`](WriterBuilder::create) and [`update`](WriterBuilder::update).
+    /// Brings the object of `key` to the state that `change` sets: replaces it like [`update`](Self::update), or
+    /// creates it from `K::default()` if `current` is `None`. A created object has the name and namespace of `key`,
+    /// whatever `change` sets. Requires the grants [`create`](WriterBuilder::create) and
+    /// [`update`](WriterBuilder::update).
     ///
     /// # Errors
-    /// As the server answers; 409 if the object is not what `current` says any more, or exists although `current` is `None`.
+    /// Errors of the server; 409 if the object has changed since `current` was read, or exists although `current` is
+    /// `None`.
     pub async fn create_or_update(
         &self,
         cx: &dyn Caller,
@@ -279,19 +282,19 @@ impl<K: Writable> Writer<K> {
         }
     }
 
-    /// Changes a copy of `current`, and sends what differs. The server ignores changes of the status of a kind that has it
-    /// as a subresource: [`update_status`](Self::update_status) is for those.
+    /// Changes a copy of `current` and sends the difference. If the kind has a status subresource, the server ignores
+    /// changes of the status: use [`update_status`](Self::update_status) for those.
     ///
     /// # Errors
-    /// As the server answers; 409 if the object is not what `current` says any more.
+    /// Errors of the server; 409 if the object has changed since `current` was read.
     pub async fn patch(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
         self.written(cx, current, self.core.patch(cx, intent(current, change, encoded)?).await?)
     }
 
-    /// Changes the status in a copy of `current`, and sends what differs in the status. Other changes are not sent.
+    /// Changes the status in a copy of `current` and sends the difference of the status. Other changes are not sent.
     ///
     /// # Errors
-    /// As the server answers; 409 if the object is not what `current` says any more.
+    /// Errors of the server; 409 if the object has changed since `current` was read.
     pub async fn update_status(
         &self,
         cx: &dyn Caller,
@@ -301,26 +304,28 @@ impl<K: Writable> Writer<K> {
         self.written(cx, current, self.core.update_status(cx, intent(current, change, encoded)?).await?)
     }
 
-    /// Applies `desired`, without its status: fields that are set are the field manager's, others are left alone. Creates
-    /// the object if it is absent. Not sent if it would change nothing ([`cached_by`](WriterBuilder::cached_by)).
+    /// Applies `desired` without its status: the field manager owns the fields that are set, other fields are left
+    /// alone. Creates the object if it is absent. Not sent if it would change nothing
+    /// ([`cached_by`](WriterBuilder::cached_by)).
     ///
     /// # Errors
-    /// As the server answers; 409 if another owner has a field and the builder was [`unforced`](WriterBuilder::unforced).
+    /// Errors of the server; 409 if another owner has a field and the builder was
+    /// [`unforced`](WriterBuilder::unforced).
     pub async fn apply(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         self.apply_to(cx, desired, None).await
     }
 
-    /// Applies the status of `desired`: for a status to which several controllers write. Always sent.
+    /// Applies the status of `desired`: for a status that several controllers write. Always sent.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// The same as [`apply`](Self::apply).
     pub async fn apply_status(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         let document = self.core.applicable(encoded(desired)?, "/status")?;
         let answer = self.core.apply(cx, desired.meta(), "/status", None, document).await?;
         Ok(Written { object: decoded(&answer.body)?, change: Change::Updated })
     }
 
-    /// As [`apply`](Self::apply); with a UID to the object that has it only.
+    /// Applies `desired` like [`apply`](Self::apply); with a UID, only to the object that has it.
     pub(super) async fn apply_to(&self, cx: &dyn Caller, desired: &K, uid: Option<&str>) -> WriteResult<K> {
         let document = self.core.applicable(encoded(desired)?, "")?;
         // The answer to a dry run is not the state of the object.
@@ -346,7 +351,7 @@ impl<K: Writable> Writer<K> {
         self.core.delete_all(cx, objects).await
     }
 
-    /// Reads the object of that name past the cache.
+    /// Reads the object of that name from the server, not from the cache.
     pub(super) async fn live(&self, cx: &dyn Caller, object: &K) -> Result<Option<Arc<K>>, WriteError> {
         self.core.live(cx, object.meta()).await?.map(|body| decoded(&body)).transpose()
     }
@@ -354,7 +359,7 @@ impl<K: Writable> Writer<K> {
     /// Deletes the object with the UID of `object`.
     ///
     /// # Errors
-    /// As the server answers.
+    /// Errors of the server.
     pub async fn delete(
         &self,
         cx: &dyn Caller,
@@ -365,21 +370,22 @@ impl<K: Writable> Writer<K> {
         Ok(if accepted { Deletion::Accepted } else { Deletion::AlreadyGone })
     }
 
-    /// Keeps the granted finalizer on an object that lives, and removes it from one that is being deleted, after `cleanup`.
+    /// Keeps the granted finalizer on an object that is not being deleted, and removes it from one that is, after
+    /// `cleanup`.
     ///
-    /// | object | has the finalizer | done | returns |
+    /// | object | has the finalizer | action | returns |
     /// |---|---|---|---|
-    /// | lives | no | adds it | the new object |
-    /// | lives | yes | nothing | the object |
+    /// | not being deleted | no | adds it | the new object |
+    /// | not being deleted | yes | nothing | the object |
     /// | is being deleted | yes | awaits `cleanup`, removes it | `None` |
     /// | is being deleted | no | nothing | `None` |
     ///
-    /// `cleanup` is a future and not a closure: it is polled in the third case only. It must not change the object itself:
-    /// the finalizer is removed from the object that was read, and a change in between makes that a conflict. It must be
-    /// idempotent: it runs again if the finalizer could not be removed, or if the process died before.
+    /// `cleanup` is a future, not a closure: it is polled in the third case only. It must not change the object itself:
+    /// the finalizer is removed from the object that was read, and a change in between makes that a conflict. It must
+    /// be idempotent: it runs again if the finalizer could not be removed, or if the process exited before.
     ///
     /// # Errors
-    /// That of `cleanup`, and as the server answers. The finalizer then stays.
+    /// The error of `cleanup`, and errors of the server. The finalizer then stays.
     pub async fn finalize<E>(
         &self,
         cx: &dyn Caller,
@@ -425,10 +431,10 @@ fn intent<K: Writable, T>(
     Ok(Intent { meta: current.meta(), before: encode(current)?, after: encode(&changed)? })
 }
 
-/// The object that is created under `key`.
+/// Returns the object to create under `key`.
 fn made<K: Writable + Default>(key: &ObjectKey, change: impl FnOnce(&mut K)) -> K {
     let mut object = K::default();
-    // Before the change, which can read the key, and after it, which can replace the metadata.
+    // Set before the change, which can read the key, and after it, because it can replace the metadata.
     set_key(object.meta_mut(), key);
     change(&mut object);
     set_key(object.meta_mut(), key);
