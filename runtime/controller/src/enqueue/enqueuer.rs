@@ -1,12 +1,12 @@
-//! From what changed to which keys want work.
+//! Maps changed objects to keys and enqueues the keys.
 //!
-//! A mapper is any function from an object to keys. After an update both the old and the new state are mapped, so that
-//! a key an object no longer points at still hears of it; each key is enqueued once per event. A mapper that needs more
-//! than the object captures a lister, and so has every index of that cache.
+//! A mapper is a function from an object to keys. After an update, both the old and the new state are mapped, so that a
+//! key to which the object no longer refers is enqueued too. Each key is enqueued once per event. A mapper that needs
+//! other objects captures a lister, which also provides the indexes of its cache.
 //!
-//! What nothing happened to waits behind what something happened to: keys from the initial list and from resyncs are
-//! queued at a lower priority, unless a controller says otherwise ([`Setup::background_priority`](crate::Setup)). Keys
-//! that are another replica's ([`KeyOwnership`]) are not queued.
+//! Keys from the initial list and from resyncs (background keys) have a lower priority than keys of changed objects;
+//! [`Setup::background_priority`](crate::Setup) sets it. Keys that another replica owns ([`KeyOwnership`]) are not
+//! enqueued.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::enqueue::history::{EnqueueReason, History, KeyOrigin, ObservedEvent};
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::quarantine::Quarantine;
 
-/// The object's own key.
+/// Maps an object to its own key.
 pub fn by_self<K: Resource>(object: &K) -> Vec<ObjectKey> {
     vec![ObjectKey::of(object.meta())]
 }
 
-/// The key of the controlling owner, if that owner is an `O`. Versions of the owner's group are not compared: an object
-/// keeps the owner reference it was born with when its owner moves on to a newer version.
+/// Maps an object to the key of its controlling owner, if that owner is an `O`. API versions are not compared: an owner
+/// reference keeps its API version when the owner is migrated to a newer one.
 pub fn by_owner<O>(object: &impl Resource) -> Vec<ObjectKey>
 where
     O: Resource<DynamicType = ()>,
@@ -39,7 +39,7 @@ where
     controlling(object.meta(), &ResourceKind::of::<O>())
 }
 
-/// The keys of all owners that are an `O`, whether they control the object or not.
+/// Maps an object to the keys of all its owners that are an `O`, whether they control the object or not.
 pub fn by_any_owner<O>(object: &impl Resource) -> Vec<ObjectKey>
 where
     O: Resource<DynamicType = ()>,
@@ -48,7 +48,7 @@ where
     owning(object.meta(), &ResourceKind::of::<O>())
 }
 
-/// The keys of the objects that `index` has under the key of the changed object: those that refer to it.
+/// Creates a mapper to the objects that refer to the changed object, as recorded in `index`.
 ///
 /// # Examples
 /// ```
@@ -70,7 +70,7 @@ where
     move |object| index.keys(&ObjectKey::of(object.meta()))
 }
 
-/// The keys of all objects of a lister, whatever changed: for what concerns each of them.
+/// Creates a mapper to all objects of a lister, for a change that affects each of them.
 pub fn all_of<K, T>(lister: &Lister<T>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
 where
     T: Send + Sync + 'static,
@@ -79,9 +79,9 @@ where
     move |_| lister.keys()
 }
 
-/// The key of the object that the label `key` names, in the namespace of the changed object. An object without the label, or
-/// with an empty value, has none. The index function [`indexes::by_label`](windlass_informer::indexes::by_label) returns
-/// the value itself.
+/// Creates a mapper to the object whose name is the value of the label `key`, in the namespace of the changed object.
+/// An object without the label, or with an empty value, is mapped to no key. The index function
+/// [`indexes::by_label`](windlass_informer::indexes::by_label) returns the value itself.
 ///
 /// # Examples
 /// ```
@@ -96,7 +96,7 @@ pub fn by_label<K: Resource>(key: &str) -> impl Fn(&K) -> Vec<ObjectKey> + Send 
     move |object| named_by_label(object.meta(), &key).into_iter().collect()
 }
 
-/// The owners of an object that a mapper takes.
+/// The owners of an object that a mapper returns.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Owners {
     /// The owner that controls the object.
@@ -105,7 +105,7 @@ pub enum Owners {
     All,
 }
 
-/// As [`by_owner`] or [`by_any_owner`], for owners of a kind known only at run time.
+/// Creates a mapper like [`by_owner`] or [`by_any_owner`], for a kind of owner that is known only at run time.
 pub fn by_owner_kind<K: Resource>(
     kind: ResourceKind,
     owners: Owners,
@@ -116,8 +116,8 @@ pub fn by_owner_kind<K: Resource>(
     }
 }
 
-/// Where handlers put keys. It knows the priority that what happened deserves, which keys rest in quarantine, and which
-/// are another replica's.
+/// The handle with which handlers enqueue keys. It sets the priority by the cause of the event, and filters out
+/// quarantined keys and keys that another replica owns.
 #[derive(Clone)]
 pub struct Enqueuer {
     queue: Queue<ObjectKey>,
@@ -129,17 +129,17 @@ pub struct Enqueuer {
     news: ChangeKind,
 }
 
-/// Whether something happened.
+/// The kind of the cause for which keys are enqueued.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ChangeKind {
-    /// Something changed, or somebody asks.
+    /// A change, or an explicit request.
     Change,
-    /// Nothing did: it is a time to look again, or the first look.
+    /// No change: the initial list, a resync or a timer.
     Routine,
 }
 
 impl Enqueuer {
-    /// For what happened.
+    /// Creates an enqueuer for changes.
     pub(crate) fn new(
         queue: Queue<ObjectKey>,
         quarantine: Quarantine,
@@ -158,39 +158,39 @@ impl Enqueuer {
         }
     }
 
-    /// For the keys of one watch.
+    /// Returns an enqueuer for the keys of one watch.
     pub(crate) fn for_watch(&self, sighting: Arc<ObservedEvent>) -> Self {
         Self { origin: KeyOrigin::Watch(sighting), ..self.clone() }
     }
 
-    /// For the keys of something else.
-    pub(crate) fn of(&self, asker: EnqueueReason) -> Self {
-        Self { origin: KeyOrigin::Other(asker), ..self.clone() }
+    /// Returns an enqueuer for keys with this reason, which is not an event of a watch.
+    pub(crate) fn of(&self, reason: EnqueueReason) -> Self {
+        Self { origin: KeyOrigin::Other(reason), ..self.clone() }
     }
 
-    /// Whether `event` passes every one of `predicates`; if not, it is noted which one kept it back.
+    /// Returns whether `event` passes all `predicates`. Records the first predicate that rejects it.
     pub(crate) fn passes_predicates<O: Resource + 'static>(
         &self,
         event: &Event<Arc<O>>,
         predicates: &[Predicate<O>],
     ) -> bool {
-        let Some(by) = predicates.iter().find(|one| !one.passes(event)) else { return true };
+        let Some(by) = predicates.iter().find(|predicate| !predicate.passes(event)) else { return true };
         if let KeyOrigin::Watch(sighting) = &self.origin {
             self.history.refused(event.object().meta(), event, sighting, by.name());
         }
         false
     }
 
-    /// For the keys of an event with this cause; `background` is for those where nothing happened.
+    /// Returns an enqueuer for the keys of an event with this cause. Background causes use the priority `background`.
     pub(crate) fn for_cause(&self, cause: Cause, background: Priority) -> Self {
         match cause {
             Cause::InitialList | Cause::Resync => self.for_background().at(background),
-            // What a re-list or a changed selection shows has happened, though nobody saw when.
+            // A relist or a changed selection reveals changes that the watch has missed.
             _ => self.clone(),
         }
     }
 
-    /// For keys that nothing happened to.
+    /// Returns an enqueuer for background keys.
     pub(crate) fn for_background(&self) -> Self {
         Self { news: ChangeKind::Routine, ..self.clone() }
     }
@@ -200,36 +200,37 @@ impl Enqueuer {
         self.add_all(self.history.keys());
     }
 
-    /// The same place, at another priority.
+    /// Returns an enqueuer for the same queue with another priority.
     #[must_use]
     pub fn at(&self, priority: Priority) -> Self {
         Self { priority, ..self.clone() }
     }
 
-    /// The priority at which keys are added here.
+    /// Returns the priority of the keys that this enqueuer adds.
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// Queues `key`. See [`Queue::add`].
+    /// Enqueues `key`. See [`Queue::add`].
     pub fn add(&self, key: ObjectKey) {
         self.put(key, AddOptions::now());
     }
 
-    /// Queues `key` once `delay` has passed. See [`Queue::add_after`].
+    /// Enqueues `key` after `delay`. See [`Queue::add_after`].
     pub fn add_after(&self, key: ObjectKey, delay: Duration) {
         self.put(key, AddOptions::after(delay));
     }
 
-    /// Queues `keys`, once each.
+    /// Enqueues each of `keys` once.
     pub fn add_all(&self, keys: impl IntoIterator<Item = ObjectKey>) {
-        // Users' code makes them one by one, and may use the queue meanwhile: not under the queue's lock.
-        let wanted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.accepts(key)).collect();
-        self.history.queued(&wanted, &self.origin);
-        self.queue.add_all(wanted, self.priority);
+        // Collected before the queue is locked: the iterator is user code, which can use the queue.
+        let accepted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.accepts(key)).collect();
+        self.history.queued(&accepted, &self.origin);
+        self.queue.add_all(accepted, self.priority);
     }
 
-    /// Takes back what was to queue `key` later, [`add_after`](Self::add_after) or a retry. A key that has come due stays.
+    /// Cancels delayed adds of `key` by [`add_after`](Self::add_after) and by retries. A key whose delay has passed
+    /// stays in the queue.
     pub fn cancel(&self, key: &ObjectKey) {
         self.queue.cancel_delayed(key);
     }
@@ -240,23 +241,24 @@ impl Enqueuer {
         }
     }
 
-    /// Queues `key`, which [is wanted](Self::accepts), without another check of its ownership.
+    /// Enqueues `key`, which the caller has [checked](Self::accepts), without another ownership check.
     pub(crate) fn enqueue_accepted(&self, key: ObjectKey, add: AddOptions) {
         self.history.queued([&key], &self.origin);
         self.queue.add_with(key, add.priority(self.priority));
     }
 
-    /// Whether `key` is parked for `reason`.
+    /// Returns whether `key` is parked for `reason`.
     pub(crate) fn is_parked(&self, key: &ObjectKey, reason: ParkReason) -> bool {
         self.queue.is_parked(key, reason)
     }
 
-    /// How many keys are parked for `reason`.
+    /// Returns the number of keys parked for `reason`.
     pub(crate) fn count_parked(&self, reason: ParkReason) -> usize {
         self.queue.count_parked(reason)
     }
 
-    /// Queues `key`, as urgent as it was, if it is parked for `reason`. The worker that takes it checks its ownership.
+    /// Enqueues `key` at its previous priority if it is parked for `reason`. The worker that dequeues it checks its
+    /// ownership.
     pub(crate) fn release(&self, key: &ObjectKey, reason: ParkReason) {
         if self.is_parked(key, reason) {
             self.history.queued([key], &self.origin);
@@ -264,8 +266,8 @@ impl Enqueuer {
         }
     }
 
-    /// A key in quarantine is woken by a change only, and one that is another replica's by nothing. Checks the ownership, which
-    /// is its user's code.
+    /// Returns whether `key` can be enqueued. A quarantined key is enqueued for changes only. A key that another
+    /// replica owns is never enqueued. Calls [`KeyOwnership`], which is user code.
     pub(crate) fn accepts(&self, key: &ObjectKey) -> bool {
         !matches!(self.ownership.ownership(key), Ownership::NotOwned { .. })
             && (self.news == ChangeKind::Change || !self.quarantine.holds(key))
@@ -305,7 +307,7 @@ fn key_of_owner(meta: &ObjectMeta, kind: &ResourceKind, owner: Option<&OwnerRefe
     Some(ObjectKey::new(namespace, &owner.name))
 }
 
-/// The keys an event concerns: those of the old state first, then those only the new state adds.
+/// Returns the keys of an event: the keys of the old state, then the keys that only the new state has.
 pub(crate) fn keys_of<T>(event: &Event<T>, map: impl Fn(&T) -> Vec<ObjectKey>) -> Vec<ObjectKey> {
     match event {
         Event::Added { object, .. } => distinct(map(object)),
@@ -352,7 +354,7 @@ mod tests {
 
     // parity: enqueue-object-map-function
     #[test]
-    fn only_the_controlling_owner_of_the_asked_kind_is_enqueued() {
+    fn by_owner_enqueues_only_controlling_owner_of_kind() {
         let web = ObjectKey::namespaced("shop", "web");
         let pod = owned("apps/v1", "ReplicaSet", Some(true));
         assert_eq!(by_owner::<ReplicaSet>(&pod), std::slice::from_ref(&web));
@@ -364,7 +366,7 @@ mod tests {
 
     // parity: match-every-owner
     #[test]
-    fn every_owner_of_the_asked_kind_is_enqueued_once_if_asked_for() {
+    fn by_any_owner_enqueues_each_owner_of_kind_once() {
         let mut pod = owned("apps/v1", "ReplicaSet", Some(true));
         let first = pod.metadata.owner_references.as_ref().and_then(|all| all.first()).cloned().expect("one");
         let named = |name: &str| OwnerReference { name: name.into(), controller: None, ..first.clone() };
@@ -382,12 +384,12 @@ mod tests {
     #[test]
     fn label_names_an_object_in_the_same_namespace() {
         let mut pod = owned("v1", "Node", None);
-        let mut labelled = |value: &str| {
+        let mut labeled = |value: &str| {
             pod.metadata.labels = Some([("site".to_owned(), value.to_owned())].into());
             by_label("site")(&pod)
         };
-        assert_eq!(labelled("web"), [ObjectKey::namespaced("shop", "web")]);
-        assert_eq!(labelled(""), []);
+        assert_eq!(labeled("web"), [ObjectKey::namespaced("shop", "web")]);
+        assert_eq!(labeled(""), []);
         let mut node = Node::default();
         assert_eq!(by_label("site")(&node), []);
         node.metadata.labels = Some([("site".to_owned(), "web".to_owned())].into());
@@ -402,7 +404,7 @@ mod tests {
 
     // parity: enqueue-requests-from-map-func, enqueue-object-map-function
     #[test]
-    fn update_concerns_old_and_new_keys_once_each() {
+    fn update_maps_to_old_and_new_keys_once_each() {
         let key = ObjectKey::cluster;
         let map = |names: &Vec<&str>| names.iter().map(|name| key(name)).collect();
         let event = Event::Updated { old: vec!["a", "b"], new: vec!["b", "c"], cause: Cause::Watch };

@@ -1,13 +1,12 @@
-//! What happened to each key: what was seen of it last, why it was queued, how its reconciles went.
+//! Records the history of each key: its last event, the reason it was enqueued, and the results of its reconciles.
 //!
-//! Kept so that [`explain`](crate::host::Explanation) has something to go by. Guarantees:
-//! - A key that is queued, delayed, running, failing or in quarantine is remembered; of those that are paused or given up
-//!   on the most recent ones, ten thousand; of the others as many as [`Setup::remember`](crate::Setup::remember) says.
-//!   Whether any was forgotten for that is remembered too. A key costs about 320 bytes.
-//! - Nothing is allocated for a key that comes and goes as it did before, but for what a failure says, and the reason of a `not_yet`.
-//! - Times are read off the monotonic clock alone; what the wall showed then is worked out when somebody asks.
-//!
-//! It decides nothing: a controller works alike whatever is written here.
+//! [`explain`](crate::host::Explanation) reads the history; it does not influence the controller. Guarantees:
+//! - The history contains every key that is queued, delayed, running, failing or quarantined, and the 10,000 most
+//!   recent keys that are paused or dropped after failures. Of other keys it contains as many as
+//!   [`Setup::remember`](crate::Setup::remember) allows. It also records whether a key was evicted for this limit. A
+//!   key takes about 320 bytes.
+//! - A recurring key allocates no memory, except for the message of a failure and the reason of a `not_yet`.
+//! - Times come from the monotonic clock. They are converted to wall-clock times when the history is read.
 
 mod filtered_events;
 mod identity;
@@ -26,12 +25,11 @@ use crate::enqueue::history::filtered_events::FilteredEvents;
 use crate::enqueue::history::identity::{CompactUid, CompactVersion};
 use crate::enqueue::history::recent::{EvictionList, RecentKeys, Recycle, Retention};
 
-/// How many keys are remembered that nothing is the matter with, unless a controller says otherwise: more than a person
-/// asks about before they ask again, for about three megabytes.
+/// The default number of idle keys in the history. They take about three megabytes.
 pub(crate) const REMEMBERED: usize = 10_000;
 
-/// How many keys are remembered that are paused or given up on, next to those: what waits for a person should not be
-/// pushed out by what goes well, and a defect may give up on every key there is.
+/// The number of paused and dropped keys in the history. They have a separate limit, so that idle keys do not evict
+/// keys that wait for an operator. The limit is finite because a defect can make every key fail.
 const STUCK: usize = 10_000;
 
 /// The history of one controller's keys. Clones share it.
@@ -46,34 +44,35 @@ struct State {
     refusals: FilteredEvents,
 }
 
-/// What is known of one key.
+/// The history of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) seen: Option<LastSeen>,
-    /// Since when it waits for its next reconcile, and who asked for it first and last.
+    /// The time since which the key waits for its next reconcile.
     pub(crate) queued_at: Option<Instant>,
+    /// The reason of the last enqueue.
     pub(crate) asked_by: Option<EnqueueReason>,
-    /// Whether it waits: in the queue, or for a time.
+    /// Whether the key is queued or delayed.
     waits: bool,
     pub(crate) running: bool,
-    /// Failed, and not succeeded since; or in quarantine.
+    /// Whether the last reconcile failed or the key is quarantined.
     failing: bool,
     pub(crate) started: Option<Instant>,
     pub(crate) ended: Option<Instant>,
     pub(crate) runs: u32,
     pub(crate) end: Option<AttemptEnd>,
-    /// The last failure, also after a success.
+    /// The last failure. It is kept after a success.
     pub(crate) failure: Option<Box<Failure>>,
 }
 
-/// The state that was seen last of the object that a key was found in.
+/// The last observed event for a key, and the object of the event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastSeen {
     pub(crate) at: Option<Instant>,
-    /// Through which watch.
+    /// The watch that received the event.
     pub(crate) watch: Option<Arc<str>>,
     pub(crate) told: EventInfo,
-    /// The object, where it is not the one that the key names.
+    /// Whether the object is not the object that the key names. Only then are the namespace and the name set.
     other: bool,
     namespace: String,
     name: String,
@@ -81,14 +80,14 @@ pub(crate) struct LastSeen {
     uid: CompactUid,
 }
 
-/// What an event was.
+/// The type and the cause of an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventInfo {
     pub(crate) what: ChangeType,
     pub(crate) cause: Cause,
 }
 
-/// What happened to an object.
+/// The type of a change to an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeType {
     Added,
@@ -96,12 +95,12 @@ pub(crate) enum ChangeType {
     Deleted,
 }
 
-/// Who asked for a reconcile.
+/// The reason a key was enqueued.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EnqueueReason {
     /// An event of a watch.
     Event,
-    /// A handler of a watch, but not while it was told of an event.
+    /// A handler of a watch, outside of an event.
     Handler,
     /// A trigger.
     Trigger,
@@ -113,59 +112,59 @@ pub(crate) enum EnqueueReason {
     Stream,
     /// Its last reconcile.
     Reconcile,
-    /// The controller itself, through its queue; or nobody knows.
+    /// The controller itself, through its queue; or an unknown reason.
     Controller,
 }
 
-/// How a reconcile ended, or why a key that was taken was not reconciled.
+/// The result of a reconcile, or the reason a dequeued key was not reconciled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptEnd {
-    /// Nothing more to do.
+    /// Succeeded without a requeue.
     Done,
-    /// To be looked at again.
+    /// Succeeded with a requeue.
     Requeued,
     /// Paused by its reconcile, for this reason.
     Paused(&'static str),
-    /// It waits for something else, for this reason, and is to be looked at again.
+    /// Not ready, for this reason; requeued.
     NotYet(Arc<str>),
-    /// Not reconciled, since its object has this annotation.
+    /// Not reconciled, because its object has this annotation.
     Annotated(&'static str),
-    /// Not reconciled, since its object cannot be decoded.
+    /// Not reconciled, because its object cannot be decoded.
     Withheld,
-    /// Failed; to be tried again.
+    /// Failed; retried.
     Failed,
-    /// Failed for good.
+    /// Failed permanently.
     Terminal,
-    /// Failed too often.
+    /// Failed too often; dropped.
     GivenUp,
-    /// Panicked; to be tried again.
+    /// Panicked; retried.
     Panicked,
-    /// Panicked too often.
+    /// Panicked too often; quarantined.
     Quarantined,
-    /// Not reconciled, since something next to its reconcile panicked; to be tried again.
+    /// Not reconciled, because the worker panicked outside the reconcile; retried.
     WorkerPanicked,
 }
 
-/// A failure of a key's.
+/// A failed reconcile of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) at: Instant,
-    /// On one line.
+    /// The error message on one line.
     pub(crate) message: String,
-    /// What a role has to say, if a right was what lacked.
+    /// The RBAC rule to add, if a permission was missing.
     pub(crate) lacking: Option<String>,
 }
 
-/// What a watch is being told of: filled once per event, and looked at when a key is queued meanwhile.
+/// The event that a watch is handling. It is written once per event and read when a handler enqueues a key.
 #[derive(Debug)]
 pub(crate) struct ObservedEvent {
     watch: Arc<str>,
-    /// Its time is read when it is first asked for.
+    /// The last event. The clock is read when the time is first needed.
     seen: Mutex<Option<LastSeen>>,
     live: std::sync::atomic::AtomicBool,
 }
 
-/// Where keys come from that are queued at one place.
+/// The origin of the keys that one enqueuer adds.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyOrigin {
     /// A watch.
@@ -182,26 +181,26 @@ impl History {
         Self { env, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// How many keys are remembered that nothing is the matter with.
+    /// Sets the number of idle keys to keep.
     pub(crate) fn limit(&self, keys: usize) {
         self.lock().records.limit(keys);
     }
 
-    /// `keys` are about to be queued.
+    /// Records that `keys` are about to be enqueued.
     pub(crate) fn queued<'k>(&self, keys: impl IntoIterator<Item = &'k ObjectKey>, origin: &KeyOrigin) {
         let mut seen = origin.seen();
         let mut seen = seen.as_mut().and_then(|seen| seen.as_mut());
         // The clock is read once per event.
         let now = seen.as_mut().map_or_else(|| self.env.now(), |seen| seen.time(&self.env));
         let mut state = self.lock();
-        let asker = match (origin, &seen) {
+        let reason = match (origin, &seen) {
             (KeyOrigin::Watch(_), Some(_)) => EnqueueReason::Event,
             (KeyOrigin::Watch(_), None) => EnqueueReason::Handler,
-            (KeyOrigin::Other(asker), _) => *asker,
+            (KeyOrigin::Other(reason), _) => *reason,
         };
         for key in keys {
             state.records.change(key, |record| {
-                record.asked_by = Some(asker);
+                record.asked_by = Some(reason);
                 if let Some(seen) = &seen {
                     record.seen.get_or_insert_default().take(seen, key);
                 }
@@ -210,7 +209,7 @@ impl History {
         }
     }
 
-    /// A predicate has kept an event of an object from the watch that is told of it.
+    /// Records that a predicate rejected an event of a watch.
     pub(crate) fn refused<T>(
         &self,
         meta: &ObjectMeta,
@@ -223,7 +222,7 @@ impl History {
         self.lock().refusals.note(meta, refused);
     }
 
-    /// A reconcile of `key` begins.
+    /// Records the start of a reconcile of `key`.
     pub(crate) fn started(&self, key: &ObjectKey, now: Instant) {
         self.lock().records.change(key, |record| {
             (record.running, record.started, record.waits) = (true, Some(now), false);
@@ -232,7 +231,7 @@ impl History {
         });
     }
 
-    /// The reconcile of `key` that began last has ended.
+    /// Records the end of the last started reconcile of `key`.
     pub(crate) fn ended(&self, key: &ObjectKey, now: Instant, end: AttemptEnd, failure: Option<Failure>) {
         self.lock().records.change(key, |record| {
             (record.running, record.ended) = (false, Some(now));
@@ -253,10 +252,10 @@ impl History {
         });
     }
 
-    /// `key` was taken, and something next to its reconcile panicked: it goes back to the queue.
+    /// Records a panic of the worker outside the reconcile of `key`. The key is requeued.
     pub(crate) fn beside(&self, key: &ObjectKey, message: &str) {
         let now = self.env.now();
-        let failure = Failure::new(now, format!("panicked beside its reconcile: {message}"), None);
+        let failure = Failure::new(now, format!("panicked outside its reconcile: {message}"), None);
         self.lock().records.change(key, |record| {
             (record.running, record.failing) = (false, true);
             (record.ended, record.end) = (Some(now), Some(AttemptEnd::WorkerPanicked));
@@ -265,7 +264,7 @@ impl History {
         });
     }
 
-    /// `key` was taken, is not reconciled, and goes back to the queue.
+    /// Records that `key` was dequeued, is not reconciled, and is requeued.
     pub(crate) fn put_off(&self, key: &ObjectKey) {
         let now = self.env.now();
         self.lock().records.change(key, |record| {
@@ -274,17 +273,18 @@ impl History {
         });
     }
 
-    /// `key` was taken and is not reconciled, because of an annotation.
+    /// Records that `key` was dequeued and is not reconciled because of an annotation.
     pub(crate) fn paused(&self, key: &ObjectKey, annotation: &'static str) {
         self.dropped(key, AttemptEnd::Annotated(annotation));
     }
 
-    /// `key` was taken and is not reconciled, because its object cannot be decoded. Returns whether that is new.
+    /// Records that `key` was dequeued and is not reconciled because its object cannot be decoded. Returns whether the
+    /// previous result was a different one.
     pub(crate) fn withheld(&self, key: &ObjectKey) -> bool {
         self.dropped(key, AttemptEnd::Withheld) != Some(AttemptEnd::Withheld)
     }
 
-    /// Returns how the key ended before.
+    /// Records `end` as the result and returns the previous result.
     fn dropped(&self, key: &ObjectKey, end: AttemptEnd) -> Option<AttemptEnd> {
         let (now, mut before) = (self.env.now(), None);
         self.lock().records.change(key, |record| {
@@ -296,27 +296,27 @@ impl History {
         before
     }
 
-    /// Forgets `key`.
+    /// Removes the history of `key`.
     pub(crate) fn forget(&self, key: &ObjectKey) {
         self.lock().records.remove_key(key);
     }
 
-    /// Forgets the keys of which `gone` says so.
+    /// Removes the history of the keys for which `gone` returns true.
     pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
         self.lock().records.remove_if(gone);
     }
 
-    /// What is known of `key`.
+    /// Returns the history of `key`.
     pub(crate) fn of(&self, key: &ObjectKey) -> Option<Record> {
         self.lock().records.get(key).cloned()
     }
 
-    /// Which predicate kept an event of the object `key` from its watch last, if that is remembered.
+    /// Returns the last event of the object `key` that a predicate rejected, if it is still recorded.
     pub(crate) fn refusal(&self, key: &ObjectKey) -> Option<FilteredEvent> {
         self.lock().refusals.of(key)
     }
 
-    /// How many keys are remembered that nothing is the matter with, if others were forgotten for that.
+    /// Returns the limit of idle keys if a key was evicted because of a limit, otherwise `None`.
     pub(crate) fn forgets_beyond(&self) -> Option<usize> {
         self.lock().records.lost_beyond()
     }
@@ -328,14 +328,15 @@ impl History {
         keys
     }
 
-    /// The keys that fail.
+    /// Returns the failing keys.
     pub(crate) fn failing(&self) -> Vec<ObjectKey> {
         let state = self.lock();
         let failing = state.records.iter().filter(|(_, record)| record.failing);
         failing.map(|(key, _)| key.clone()).collect()
     }
 
-    /// How many keys fail; and the first of them, in order, at most `count`, each with what its last failure said.
+    /// Returns the number of failing keys, and the first `count` of them in key order with the message of their last
+    /// failure.
     pub(crate) fn first_failing(&self, count: usize) -> (usize, Vec<(ObjectKey, String)>) {
         let state = self.lock();
         let failing = || state.records.iter().filter(|(_, record)| record.failing);
@@ -345,7 +346,7 @@ impl History {
         (failing().count(), first)
     }
 
-    /// The keys that have waited longest, the first of them first, at most `count`.
+    /// Returns the `count` keys that have waited longest, longest first. Failing keys are excluded.
     pub(crate) fn oldest(&self, count: usize) -> Vec<(ObjectKey, Instant)> {
         let state = self.lock();
         let waiting = state.records.iter().filter(|(_, record)| record.waits && !record.failing);
@@ -353,22 +354,22 @@ impl History {
         least(waiting, count).into_iter().map(|(at, key)| (key.clone(), at)).collect()
     }
 
-    /// How many keys are remembered.
+    /// Returns the number of keys in the history.
     pub(crate) fn len(&self) -> usize {
         self.lock().records.len()
     }
 
-    /// Only comparison, hash and clone of keys run under this lock, so poison cannot mean a broken record.
+    /// Locks the state. No user code runs under the lock, so a poisoned lock does not mean inconsistent records.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The least of `all`, at most `count`, in order. As much room as that is all it takes.
+/// Returns the `count` smallest elements of `all` in order. The memory is proportional to `count`.
 fn least<T: Ord>(all: impl Iterator<Item = T>, count: usize) -> Vec<T> {
     let mut least = BinaryHeap::with_capacity(count + 1);
-    for one in all {
-        least.push(one);
+    for element in all {
+        least.push(element);
         if least.len() > count {
             least.pop();
         }
@@ -384,7 +385,7 @@ impl Failure {
 }
 
 impl Record {
-    /// A key that waits already continues waiting.
+    /// Marks the key as waiting since `now`, unless it already waits.
     fn waits_from(&mut self, now: Instant) -> Retention {
         if !std::mem::replace(&mut self.waits, true) {
             self.queued_at = Some(now);
@@ -417,7 +418,7 @@ impl Recycle for Record {
 }
 
 impl LastSeen {
-    /// The object, if it is another one than `key` names.
+    /// Returns the key of the event's object, which can differ from `key`.
     pub(crate) fn object(&self, key: &ObjectKey) -> ObjectKey {
         if self.other { ObjectKey::new(Some(&self.namespace), &self.name) } else { key.clone() }
     }
@@ -430,19 +431,19 @@ impl LastSeen {
         self.uid.text()
     }
 
-    /// Takes over what a watch was told of, in the room there is.
-    fn take(&mut self, told: &LastSeen, key: &ObjectKey) {
-        self.other = told.name != key.name() || told.namespace != key.namespace().unwrap_or_default();
+    /// Copies the event of a watch and reuses the allocated strings.
+    fn take(&mut self, event: &LastSeen, key: &ObjectKey) {
+        self.other = event.name != key.name() || event.namespace != key.namespace().unwrap_or_default();
         if self.other {
-            self.namespace.clone_from(&told.namespace);
-            self.name.clone_from(&told.name);
+            self.namespace.clone_from(&event.namespace);
+            self.name.clone_from(&event.name);
         }
-        self.at = told.at;
-        self.watch.clone_from(&told.watch);
-        (self.told, self.version, self.uid) = (told.told, told.version.clone(), told.uid.clone());
+        self.at = event.at;
+        self.watch.clone_from(&event.watch);
+        (self.told, self.version, self.uid) = (event.told, event.version.clone(), event.uid.clone());
     }
 
-    /// When it was seen: read once.
+    /// Returns the time of the event. The clock is read once.
     fn time(&mut self, env: &Env) -> Instant {
         *self.at.get_or_insert_with(|| env.now())
     }
@@ -489,7 +490,7 @@ impl EventInfo {
 
 impl std::fmt::Display for EventInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, told by {}", self.what.as_str(), self.cause())
+        write!(f, "{}, reported by {}", self.what.as_str(), self.cause())
     }
 }
 
@@ -500,19 +501,19 @@ impl Default for EventInfo {
 }
 
 impl ObservedEvent {
-    /// Of a watch of this name.
+    /// Creates the slot for the events of the watch with this name.
     pub(crate) fn of(watch: &str) -> Arc<Self> {
         let watch: Arc<str> = watch.into();
         Arc::new(Self { watch, seen: Mutex::default(), live: false.into() })
     }
 
-    /// When the event was told that the watch is being told of.
+    /// Returns the time of the event that the watch is handling.
     fn time(&self, env: &Env) -> Instant {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.as_mut().map_or_else(|| env.now(), |seen| seen.time(env))
     }
 
-    /// The watch is told of `event`, until [`over`](Self::over).
+    /// Records that the watch is handling `event`, until [`over`](Self::over).
     pub(crate) fn told<T>(&self, meta: &ObjectMeta, event: &Event<T>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.get_or_insert_default();
@@ -535,7 +536,7 @@ impl ObservedEvent {
 }
 
 impl KeyOrigin {
-    /// What the watch is being told of; nothing outside of an event.
+    /// Returns the event that the watch is handling. `None` outside of an event.
     fn seen(&self) -> Option<MutexGuard<'_, Option<LastSeen>>> {
         let Self::Watch(sighting) = self else { return None };
         let live = sighting.live.load(std::sync::atomic::Ordering::Relaxed);
@@ -573,7 +574,7 @@ mod tests {
         }
     }
 
-    fn tell(sighting: &ObservedEvent, name: &str, version: &str) {
+    fn observe(sighting: &ObservedEvent, name: &str, version: &str) {
         sighting.told(&meta(name, version), &Event::Added { object: (), cause: Cause::Watch });
     }
 
@@ -583,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_runs_or_fails_is_remembered_and_of_the_rest_the_most_recent() {
+    async fn history_keeps_active_keys_and_most_recent_idle_keys() {
         let history = history(2);
         let other = KeyOrigin::Other(EnqueueReason::Trigger);
         let all: Vec<ObjectKey> = ["a", "b", "c", "fails", "runs", "waits"].map(key).into();
@@ -592,25 +593,25 @@ mod tests {
         run(&history, &key("fails"), AttemptEnd::Failed);
         history.started(&key("runs"), history.env.now());
         let known = |name: &str| history.of(&key(name)).is_some();
-        assert!(!known("a"), "done before two others");
+        assert!(!known("a"), "completed before two other keys");
         assert!(["b", "c", "fails", "runs", "waits"].into_iter().all(known));
         assert_eq!(history.failing(), [key("fails")]);
         run(&history, &key("fails"), AttemptEnd::Done);
-        assert!(!known("b") && known("fails"), "it does not fail any more");
+        assert!(!known("b") && known("fails"), "it no longer fails");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn withheld_key_is_new_until_it_ends_otherwise() {
+    async fn withheld_key_is_new_after_different_result() {
         let history = history(2);
         assert!(history.withheld(&key("a")));
         history.queued([&key("a")], &KeyOrigin::Other(EnqueueReason::Trigger));
-        assert!(!history.withheld(&key("a")), "still");
+        assert!(!history.withheld(&key("a")), "still withheld");
         run(&history, &key("a"), AttemptEnd::Done);
-        assert!(history.withheld(&key("a")), "again");
+        assert!(history.withheld(&key("a")), "withheld again");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_stuck_is_not_forgotten_for_what_goes_well_and_it_is_known_that_something_was() {
+    async fn idle_keys_do_not_evict_stuck_keys_and_eviction_is_reported() {
         let history = history(2);
         run(&history, &key("hopeless"), AttemptEnd::Terminal);
         run(&history, &key("given-up"), AttemptEnd::GivenUp);
@@ -625,12 +626,12 @@ mod tests {
             assert!(history.of(&key(name)).is_some(), "{name}");
         }
         (0..STUCK).for_each(|number| run(&history, &key(&format!("stuck-{number}")), AttemptEnd::GivenUp));
-        assert!(history.of(&key("hopeless")).is_none(), "they have a bound too");
+        assert!(history.of(&key("hopeless")).is_none(), "stuck keys have a limit too");
         assert_eq!(history.len(), STUCK + 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_those_that_fail_or_wait_all_are_counted_and_the_first_named() {
+    async fn failing_keys_are_counted_and_first_are_listed() {
         let history = history(2);
         for name in ["d", "a", "c", "b"] {
             history.queued([&key(&format!("waits-{name}"))], &KeyOrigin::Other(EnqueueReason::Timer));
@@ -646,12 +647,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_that_comes_of_one_event_bears_one_reading_of_the_clock() {
+    async fn records_of_one_event_have_same_time() {
         let history = history(10);
         let sighting = ObservedEvent::of("pods");
         let origin = KeyOrigin::Watch(Arc::clone(&sighting));
         let begun = history.env.now();
-        tell(&sighting, "web", "1");
+        observe(&sighting, "web", "1");
         history.queued([&key("web")], &origin);
         history.env.sleep(std::time::Duration::from_secs(1)).await;
         history.queued([&key("later")], &origin);
@@ -662,17 +663,21 @@ mod tests {
         let first = Some((Some(begun), Some(begun)));
         assert_eq!((of("web"), of("later")), (first, first));
         assert_eq!(history.refusal(&key("web")).map(|refused| refused.at), Some(begun));
-        tell(&sighting, "web", "2");
+        observe(&sighting, "web", "2");
         history.queued([&key("next")], &origin);
-        assert_eq!(of("next").and_then(|(queued, _)| queued), Some(history.env.now()), "of another event");
+        assert_eq!(
+            of("next").and_then(|(queued, _)| queued),
+            Some(history.env.now()),
+            "the time of the next event"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_remembers_the_object_it_was_found_in() {
+    async fn record_contains_object_of_last_event() {
         let history = history(10);
         let sighting = ObservedEvent::of("pods");
         let origin = KeyOrigin::Watch(Arc::clone(&sighting));
-        tell(&sighting, "web-1", "12");
+        observe(&sighting, "web-1", "12");
         history.queued([&key("web-1"), &key("web")], &origin);
         sighting.over();
         history.queued([&key("web"), &key("later")], &origin);
@@ -685,15 +690,11 @@ mod tests {
         let seen = Some((key("web-1"), Some("12".to_owned()), uid));
         assert_eq!(of("web-1"), (seen.clone(), Some(EnqueueReason::Event)));
         assert_eq!(of("web"), (seen, Some(EnqueueReason::Handler)));
-        assert_eq!(
-            of("later"),
-            (None, Some(EnqueueReason::Handler)),
-            "an event that is over explains nothing"
-        );
+        assert_eq!(of("later"), (None, Some(EnqueueReason::Handler)), "a handled event is not recorded");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_is_asked_for_again_waits_since_the_first_time() {
+    async fn key_enqueued_again_keeps_first_enqueue_time() {
         let history = history(10);
         let other = KeyOrigin::Other(EnqueueReason::Timer);
         history.queued([&key("a")], &other);
@@ -707,7 +708,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_comes_and_goes_allocates_nothing_and_costs_a_few_hundred_bytes() {
+    async fn recurring_key_allocates_nothing_and_fits_in_500_bytes() {
         let history = history(1000);
         let sighting = ObservedEvent::of("pods");
         let origin = KeyOrigin::Watch(Arc::clone(&sighting));

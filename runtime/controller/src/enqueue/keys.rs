@@ -1,4 +1,4 @@
-//! The keys of one controller: where each waits, what keeps it from being reconciled, and what is remembered of it.
+//! The keys of one controller: its queue, the conditions that prevent a reconcile, and the history.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::enqueue::quarantine::Quarantine;
 use crate::enqueue::trigger::Trigger;
 use crate::enqueue::undecodable::Undecodable;
 
-/// The shard of a parked key is being taken over.
+/// Reason: the takeover of the key's shard is in progress.
 const SHARD_PENDING: ParkReason = ParkReason("its shard is being taken over");
 
 /// The keys of one controller.
@@ -27,29 +27,29 @@ pub(crate) struct Keys {
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) undecodable: Undecodable,
     pub(crate) ownership: Arc<dyn KeyOwnership>,
-    /// Notified when keys go: a worker that waits looks again whether its key is still its own.
+    /// Notified when keys are removed: a waiting worker then rechecks whether this replica still owns its key.
     pub(crate) gone: Notify,
 }
 
 impl Keys {
-    /// Parks a key that a worker holds, for as long as `holds` returns true.
+    /// Parks a key that a worker holds, unless `holds` returns false after the key was parked.
     pub(crate) fn park(&self, item: &Item<ObjectKey>, reason: ParkReason, holds: impl FnOnce() -> bool) {
         item.park(reason);
-        // A reason that ended before the key was parked releases no key.
+        // If the reason ended before the key was parked, no other code releases the key.
         if !holds() {
             self.history.put_off(item.key());
             self.queue.release(item.key(), reason);
         }
     }
 
-    /// Parks a key until it is [let in](Self::let_in).
+    /// Parks a key until [`let_in`](Self::let_in) releases it.
     pub(crate) fn park_pending(&self, item: &Item<ObjectKey>) {
         self.park(item, SHARD_PENDING, || self.is_pending(item.key()));
     }
 
     /// Releases the keys whose shard is no longer being taken over.
     pub(crate) fn let_in(&self) {
-        // The ownership is its user's code: not under the queue's lock.
+        // The ownership is user code, so it is called without the queue's lock.
         for key in self.queue.parked(SHARD_PENDING).iter().filter(|key| !self.is_pending(key)) {
             self.queue.release(key, SHARD_PENDING);
         }
@@ -59,10 +59,10 @@ impl Keys {
         matches!(self.ownership.ownership(key), Ownership::Pending { .. })
     }
 
-    /// Forgets the keys that are gone, but for what a worker has of them.
+    /// Removes the keys for which `gone` returns true, except keys that a worker holds.
     pub(crate) fn forget_if(&self, gone: &impl Fn(&ObjectKey) -> bool) {
         self.queue.remove(gone);
-        // Whoever has attempts to its name fails.
+        // Only failing keys have attempts in the rate limiter.
         self.history.failing().iter().filter(|key| gone(key)).for_each(|key| self.queue.forget(key));
         self.limits.iter().for_each(|limit| limit.forget_if(gone, &self.queue));
         self.triggers.iter().for_each(|trigger| trigger.forget_if(gone));

@@ -1,20 +1,20 @@
-//! How many keys of one class are reconciled at the same time: of one tenant, or of one kind where a controller handles
-//! several.
+//! Limits the number of keys of one class that are reconciled concurrently. A class is for example a tenant, or a kind
+//! if a controller handles several kinds.
 //!
-//! A worker that takes a key of a class that is full parks it in the queue and takes another, so a full class holds up no
-//! other. The key stands in the line of its class, and the next free place is for the most urgent key of the line, and of
-//! those for the one that came first. One place in [`FAIR_SHARE`] is for the key that came first of all, so none stands in
-//! line forever.
+//! A worker that dequeues a key of a full class parks the key and dequeues another, so a full class does not block
+//! other classes. The parked key joins the wait list of its class. A free permit is reserved for the key with the
+//! highest priority; keys of equal priority are served in arrival order. One in [`FAIR_SHARE`] permits is reserved for
+//! the key that has waited longest, so no key starves.
 //!
-//! The line is the order of the claims to places, and not where keys wait: a key that is added while it is parked goes
-//! back to a worker, because its class may have changed, and keeps its position.
+//! The wait list only orders the claims to permits; the keys themselves wait in the queue. A parked key that is added
+//! again is dequeued again, because its class can have changed. It keeps its position in the wait list.
 //!
 //! Guarantees:
-//! - A key is as urgent as the most urgent of its adds, also while it stands in line.
-//! - A place that is kept for a key does not stand idle while a more urgent key of its class waits: whoever it is kept
-//!   for comes as early as that one would.
-//! - A key stands in line, or has a place kept, in one class at most. If it is in another class when it comes back, what it
-//!   had in the old one is given back.
+//! - A key has the highest priority of its adds, also in the wait list.
+//! - A reserved permit does not stay idle while a key of the class with a higher priority waits: the key with the
+//!   reserved permit is requeued at the higher priority.
+//! - A key is in the wait list, or has a reserved permit, in at most one class. If its class has changed when it is
+//!   dequeued again, it releases its claim or permit in the old class.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,16 +24,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_object::ObjectKey;
 use windlass_workqueue::{AddOptions, ParkReason, Priority, Queue};
 
-/// Of so many calls one goes to the key that has stood in line for longest, whatever its priority. The queue lets one key
-/// in eight age, and a class should be no less fair.
+/// One in this many permits goes to the key that has waited longest, regardless of its priority. The same ratio as the
+/// aging of keys in the queue.
 const FAIR_SHARE: u64 = 8;
 
-/// As many keys of a parked key's class are reconciled as may be.
+/// Reason: the class of the key has reached its concurrency limit.
 pub(crate) const CLASS_FULL: ParkReason = ParkReason("its class is full");
 
 type ClassOf = dyn Fn(&ObjectKey) -> Option<String> + Send + Sync;
 
-/// At most so many keys of a class at once.
+/// A limit of concurrent reconciles per class. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ConcurrencyLimit {
     at_most: usize,
@@ -44,52 +44,53 @@ pub(crate) struct ConcurrencyLimit {
 #[derive(Debug, Default)]
 struct State {
     classes: BTreeMap<String, Class>,
-    /// The class in which each key stands in line or has a place kept.
+    /// The class in which each key is in the wait list or has a reserved permit.
     class_of: BTreeMap<ObjectKey, String>,
 }
 
 #[derive(Debug, Default)]
 struct Class {
-    /// Places that are taken, those kept for `called` included.
+    /// The number of permits in use, including those reserved for `called`.
     taken: usize,
     line: Line,
-    /// Back in the queue at this priority, each with a place that is kept for it. As many as there are places at most.
+    /// The requeued keys with a reserved permit, and their priorities. Never more keys than permits.
     called: BTreeMap<ObjectKey, Priority>,
-    /// How many were ever called.
+    /// The number of permits reserved so far.
     calls: u64,
 }
 
-/// The keys that claim a place. Each operation costs the logarithm of their number: a class can hold all keys of a
-/// controller, and workers wait for the lock.
+/// The wait list of a class. Operations take logarithmic time, because a class can contain all keys of a controller and
+/// workers wait for the lock.
 #[derive(Debug, Default)]
 struct Line {
     keys: BTreeMap<ObjectKey, Claim>,
     by_arrival: BTreeMap<u64, ObjectKey>,
-    /// The most urgent first, and of those the one that came first.
+    /// Ordered by descending priority, then by arrival.
     by_urgency: BTreeSet<(Reverse<Priority>, u64)>,
-    /// How many ever joined.
+    /// The number of inserts so far.
     arrivals: u64,
 }
 
-/// A key's claim to a place.
+/// A key's claim to a permit.
 #[derive(Copy, Clone, Debug)]
 struct Claim {
     priority: Priority,
     arrival: u64,
 }
 
-/// A place in a class, given up when it is dropped: to a key that stands in line, if there is one.
+/// A permit of a class. When it is dropped, it is reserved for the next key in the wait list, or becomes free.
 pub(crate) struct ClassPermit {
     limit: ConcurrencyLimit,
     class: String,
     queue: Queue<ObjectKey>,
 }
 
-/// What a limit does with a key that comes.
+/// The result of an attempt to acquire a permit.
 enum AcquireOutcome {
-    /// It is in.
+    /// A permit was acquired.
     In,
-    /// The class is full, and the key stands in line. These have places kept, and are to come as early as it would.
+    /// The class is full, and the key is in the wait list. The caller must requeue these keys, which have a reserved
+    /// permit and a lower priority, at the priority of the waiting key.
     Full(Vec<ObjectKey>),
 }
 
@@ -101,18 +102,18 @@ impl ConcurrencyLimit {
         Self { at_most, class_of: Arc::new(class_of), state: Arc::default() }
     }
 
-    /// The class in which `key` claims a place or has one kept, and how many keys of it may run.
+    /// Returns the class in which `key` is waiting or has a reserved permit, and the limit of the class.
     pub(crate) fn claim(&self, key: &ObjectKey) -> Option<(String, usize)> {
         self.lock().class_of.get(key).map(|class| (class.clone(), self.at_most))
     }
 
-    /// Forgets keys of which `gone` says so: their claims, and the places that are kept for them.
+    /// Removes the claims and the reserved permits of keys for which `gone` returns true.
     pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool, queue: &Queue<ObjectKey>) {
         let mut known: Vec<ObjectKey> = self.lock().class_of.keys().cloned().collect();
         known.retain(|key| gone(key));
-        // First the claims, so that none of these keys is called by another one's place.
-        known.iter().for_each(|key| self.lock().part_with_claim(key));
-        // A place that was kept is dropped here, and so given to another.
+        // Claims are removed first, so that no released permit is reserved for another removed key.
+        known.iter().for_each(|key| self.lock().remove_unless_reserved(key));
+        // Dropping a reserved permit passes it on to the next key.
         known.iter().for_each(|key| drop(self.kept_for(key, queue)));
     }
 
@@ -120,43 +121,43 @@ impl ConcurrencyLimit {
         self.at_most == 0
     }
 
-    /// A place in every class that `key` belongs to; none if one is full. Then the key stands in line and is to be parked:
-    /// it is added once it has a place.
+    /// Acquires a permit in every class of `key`. Returns `None` if a class is full: the key is then in its wait list,
+    /// and the caller must park it. The key is enqueued once a permit is reserved for it.
     pub(crate) fn enter_all(
         limits: &[ConcurrencyLimit],
         queue: &Queue<ObjectKey>,
         key: &ObjectKey,
         priority: Priority,
     ) -> Option<Vec<ClassPermit>> {
-        // Users' code first: if it panics, nothing has been taken.
+        // User code runs first, so that a panic leaks no permit.
         let classes: Vec<_> = limits.iter().map(|limit| (limit, (limit.class_of)(key))).collect();
-        // Places kept for the key come first: one that stayed behind while the key waits for another would be lost to
-        // everybody, and two such keys could wait for each other.
-        let (mut places, mut missing) = (Vec::new(), Vec::new());
+        // Reserved permits are taken first: otherwise a key that waits in another class would keep its reserved permit,
+        // and two such keys could deadlock.
+        let (mut permits, mut missing) = (Vec::new(), Vec::new());
         for (limit, class) in classes {
             let kept = limit.kept_for(key, queue);
-            // A place in a class that the key has left is dropped here, and so given to another.
+            // Dropping the permit of a class that the key has left passes it on to the next key.
             match (class, kept) {
-                (Some(class), Some(kept)) if kept.class == class => places.push(kept),
+                (Some(class), Some(kept)) if kept.class == class => permits.push(kept),
                 (Some(class), _) => missing.push((limit, class)),
                 (None, _) => limit.forget(key),
             }
         }
         for (limit, class) in missing {
-            places.push(limit.enter(class, queue, key, priority)?);
+            permits.push(limit.enter(class, queue, key, priority)?);
         }
-        Some(places)
+        Some(permits)
     }
 
-    /// The place that is kept for `key`, in whichever class.
+    /// Takes the permit that is reserved for `key` in any class.
     fn kept_for(&self, key: &ObjectKey, queue: &Queue<ObjectKey>) -> Option<ClassPermit> {
         let class = self.lock().take_kept(key)?;
         Some(ClassPermit { limit: self.clone(), class, queue: queue.clone() })
     }
 
-    /// The key is in no class any more.
+    /// Removes a key that has no class any longer from its wait list.
     fn forget(&self, key: &ObjectKey) {
-        self.lock().part_with(key);
+        self.lock().remove_waiting(key);
     }
 
     fn enter(
@@ -182,7 +183,7 @@ impl ConcurrencyLimit {
 }
 
 impl State {
-    /// The class in which a place is kept for `key`, which is its own from here on.
+    /// Takes the reserved permit of `key` and returns its class.
     fn take_kept(&mut self, key: &ObjectKey) -> Option<String> {
         let class = self.class_of.get(key)?.clone();
         self.classes.get_mut(&class)?.called.remove(key)?;
@@ -190,25 +191,25 @@ impl State {
         Some(class)
     }
 
-    /// Forgets a key that stands in line.
-    fn part_with(&mut self, key: &ObjectKey) {
+    /// Removes a key from its wait list.
+    fn remove_waiting(&mut self, key: &ObjectKey) {
         let Some(name) = self.class_of.remove(key) else { return };
         if let Some(class) = self.classes.get_mut(&name) {
             class.line.remove(key);
         }
     }
 
-    /// The same, unless a place is kept for it.
-    fn part_with_claim(&mut self, key: &ObjectKey) {
+    /// Removes a key from its wait list, unless it has a reserved permit.
+    fn remove_unless_reserved(&mut self, key: &ObjectKey) {
         let class = self.class_of.get(key).and_then(|name| self.classes.get(name));
         if class.is_some_and(|class| class.line.contains(key)) {
-            self.part_with(key);
+            self.remove_waiting(key);
         }
     }
 
     fn enter(&mut self, name: &str, key: &ObjectKey, priority: Priority, at_most: usize) -> AcquireOutcome {
         if self.class_of.get(key).is_some_and(|other| other != name) {
-            self.part_with(key);
+            self.remove_waiting(key);
         }
         let class = self.classes.entry(name.to_owned()).or_default();
         if class.taken < at_most {
@@ -219,7 +220,7 @@ impl State {
         AcquireOutcome::Full(class.join_line(key, priority))
     }
 
-    /// Gives a place up: to the key that is returned, if there is one.
+    /// Releases a permit. Returns the key for which it is now reserved, if a key was waiting.
     fn leave(&mut self, name: &str) -> Option<(ObjectKey, Priority)> {
         let class = self.classes.get_mut(name)?;
         if let Some(next) = class.call() {
@@ -234,7 +235,8 @@ impl State {
 }
 
 impl Class {
-    /// A key joins the line, or becomes more urgent in it. Gives those to whom places are kept and who are less so.
+    /// Adds a key to the wait list or raises its priority. Returns the keys with reserved permits whose priority was
+    /// raised to `priority`.
     fn join_line(&mut self, key: &ObjectKey, priority: Priority) -> Vec<ObjectKey> {
         self.line.put(key, priority);
         let less_urgent = self.called.iter_mut().filter(|(_, called)| **called < priority);
@@ -246,9 +248,9 @@ impl Class {
             .collect()
     }
 
-    /// Who has the place that has become free.
+    /// Reserves the released permit for a waiting key and returns the key.
     fn call(&mut self) -> Option<(ObjectKey, Priority)> {
-        // Who is called in turn goes before those that it was preferred to: its place must not stand idle.
+        // The oldest key gets the highest waiting priority, so that its reserved permit does not stay idle.
         let (most_urgent, priority) = self.line.most_urgent()?;
         let in_turn = (self.calls + 1).is_multiple_of(FAIR_SHARE);
         let key = if in_turn { self.line.oldest()? } else { most_urgent }.clone();
@@ -260,7 +262,7 @@ impl Class {
 }
 
 impl Line {
-    /// Adds a key at the end, or makes one that is here more urgent.
+    /// Appends a key, or raises the priority of a key that is present.
     fn put(&mut self, key: &ObjectKey, priority: Priority) {
         let known = self.remove(key);
         let arrival = known.map_or(self.arrivals, |claim| claim.arrival);
@@ -315,7 +317,7 @@ mod tests {
 
     use super::*;
 
-    /// One class with one place, and the queue that its keys come back to.
+    /// A limit of one permit per class, and the queue to which the keys are requeued.
     struct Room {
         limits: Vec<ConcurrencyLimit>,
         queue: Queue<ObjectKey>,
@@ -332,15 +334,15 @@ mod tests {
             ConcurrencyLimit::enter_all(&self.limits, &self.queue, &key(name), priority)
         }
 
-        /// Who has come back to the queue.
+        /// Dequeues the next key.
         fn back(&self) -> Option<(String, Priority)> {
             let item = tokio::task::unconstrained(self.queue.get()).now_or_never()??;
             Some((item.key().name().to_owned(), item.priority()))
         }
 
-        /// Gives up a place; tells who is called.
-        fn leave(&self, places: Option<Vec<ClassPermit>>) -> Option<(String, Priority)> {
-            drop(places.expect("a place"));
+        /// Releases permits and dequeues the next key.
+        fn leave(&self, permits: Option<Vec<ClassPermit>>) -> Option<(String, Priority)> {
+            drop(permits.expect("a permit"));
             self.back()
         }
     }
@@ -358,62 +360,62 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_changes_in_line_is_called_as_urgently_as_it_changed() {
+    async fn waiting_key_is_requeued_at_highest_priority_of_its_adds() {
         let room = Room::of(one_class);
         let first = room.enter("first", Priority::NORMAL);
         assert!(room.enter("early", Priority::LOW).is_none());
         assert!(room.enter("changed", Priority::LOW).is_none());
         assert!(room.enter("changed", Priority::NORMAL).is_none());
-        assert_eq!(room.leave(first), at("changed", Priority::NORMAL), "before what nothing happened to");
+        assert_eq!(room.leave(first), at("changed", Priority::NORMAL), "before the background key");
         let changed = room.enter("changed", Priority::NORMAL);
         assert_eq!(room.leave(changed), at("early", Priority::LOW));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_keys_that_are_alike_who_came_first_is_called_first() {
+    async fn keys_of_equal_priority_get_permits_in_arrival_order() {
         let room = Room::of(one_class);
-        let mut place = room.enter("first", Priority::NORMAL);
+        let mut permit = room.enter("first", Priority::NORMAL);
         for name in ["z", "a", "m"] {
             assert!(room.enter(name, Priority::NORMAL).is_none());
         }
         for name in ["z", "a", "m"] {
-            assert_eq!(room.leave(place), at(name, Priority::NORMAL));
-            place = room.enter(name, Priority::NORMAL);
+            assert_eq!(room.leave(permit), at(name, Priority::NORMAL));
+            permit = room.enter(name, Priority::NORMAL);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn place_kept_for_a_low_key_does_not_stand_idle_while_a_more_urgent_one_waits_for_it() {
+    async fn key_with_reserved_permit_inherits_higher_waiting_priority() {
         let room = Room::of(one_class);
         let first = room.enter("first", Priority::NORMAL);
         assert!(room.enter("low", Priority::LOW).is_none());
         drop(first);
         room.queue.add(key("bystander"));
-        assert!(room.enter("urgent", Priority::HIGH).is_none(), "the place is kept");
-        assert_eq!(room.back(), at("low", Priority::HIGH), "before keys that it would have waited behind");
+        assert!(room.enter("urgent", Priority::HIGH).is_none(), "the permit is reserved");
+        assert_eq!(room.back(), at("low", Priority::HIGH), "before keys of its old priority");
         let low = room.enter("low", Priority::HIGH);
         drop(low);
         assert_eq!(room.back(), at("urgent", Priority::HIGH));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn low_key_does_not_stand_in_line_for_ever_behind_a_stream_of_others() {
+    async fn low_priority_key_does_not_starve() {
         let room = Room::of(one_class);
-        let mut place = room.enter("n0", Priority::NORMAL);
+        let mut permit = room.enter("n0", Priority::NORMAL);
         assert!(room.enter("low", Priority::LOW).is_none());
         let called = (1..100).find(|number| {
             let name = format!("n{number}");
             assert!(room.enter(&name, Priority::NORMAL).is_none());
-            let (called, priority) = room.leave(place.take()).expect("somebody");
-            assert_eq!(priority, Priority::NORMAL, "whoever is called holds up nobody");
-            place = room.enter(&called, priority);
+            let (called, priority) = room.leave(permit.take()).expect("a waiting key");
+            assert_eq!(priority, Priority::NORMAL, "the highest waiting priority");
+            permit = room.enter(&called, priority);
             called == "low"
         });
         assert_eq!(called, Some(8));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn class_that_changes_while_a_key_waits_loses_no_place() {
+    async fn change_of_class_leaks_no_permit() {
         let class: Arc<Mutex<Option<&str>>> = Arc::new(Mutex::new(Some("old")));
         let theirs = Arc::clone(&class);
         let room = Room::of(move |key| {
@@ -428,15 +430,15 @@ mod tests {
             assert_eq!(room.leave(first), at("mover", Priority::NORMAL));
             *class.lock().expect("whole") = now;
             let mover = room.enter("mover", Priority::NORMAL);
-            assert!(mover.is_some(), "nobody is in its way now");
-            assert_eq!(room.back(), at("other", Priority::NORMAL), "the place it had is given back");
-            drop((room.enter("other", Priority::NORMAL).expect("kept"), mover));
-            assert!(room.limits[0].lock().classes.is_empty(), "and all are free in the end");
+            assert!(mover.is_some(), "no other key is in its class");
+            assert_eq!(room.back(), at("other", Priority::NORMAL), "the reserved permit is released");
+            drop((room.enter("other", Priority::NORMAL).expect("reserved"), mover));
+            assert!(room.limits[0].lock().classes.is_empty(), "all permits are free");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keys_that_are_forgotten_hold_no_place_and_are_not_called() {
+    async fn removed_keys_hold_no_permit_and_get_none() {
         let room = Room::of(one_class);
         let first = room.enter("first", Priority::NORMAL);
         for name in ["gone", "gone too", "stays"] {
@@ -445,13 +447,13 @@ mod tests {
         assert_eq!(room.leave(first), at("gone", Priority::NORMAL));
         assert_eq!(room.limits[0].claim(&key("gone too")), Some(("only".to_owned(), 1)));
         room.limits[0].forget_if(|key| key.name().starts_with("gone"), &room.queue);
-        assert_eq!(room.back(), at("stays", Priority::NORMAL), "whom the place was given to");
-        drop(room.enter("stays", Priority::NORMAL).expect("kept"));
+        assert_eq!(room.back(), at("stays", Priority::NORMAL), "the next key gets the permit");
+        drop(room.enter("stays", Priority::NORMAL).expect("reserved"));
         assert!(room.limits[0].lock().classes.is_empty() && room.limits[0].lock().class_of.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_leaves_a_full_class_is_not_called_by_it() {
+    async fn key_that_left_full_class_gets_no_permit_of_it() {
         let class: Arc<Mutex<Option<&str>>> = Arc::new(Mutex::new(Some("full")));
         let theirs = Arc::clone(&class);
         let room = Room::of(move |key| {
@@ -469,25 +471,25 @@ mod tests {
         }
     }
 
-    /// How long it takes until each of `count` keys of one full class stood in line and had its place.
+    /// Measures the time until each of `count` keys of one full class has waited and acquired its permit.
     fn duration_of_full_class(count: u32) -> std::time::Duration {
         let (env, room) = (Env::system("limits"), Room::of(one_class));
         let begun = env.now();
-        let mut place = room.enter("first", Priority::NORMAL);
+        let mut permit = room.enter("first", Priority::NORMAL);
         let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
         assert!(names.iter().all(|name| room.enter(name, Priority::NORMAL).is_none()));
         for _ in 0..count {
-            let (next, priority) = room.leave(place).expect("a key stands in line");
-            place = room.enter(&next, priority);
+            let (next, priority) = room.leave(permit).expect("a waiting key");
+            permit = room.enter(&next, priority);
         }
-        assert_eq!(room.leave(place), None);
+        assert_eq!(room.leave(permit), None);
         env.now() - begun
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cost_of_a_full_class_grows_with_its_keys_and_not_with_their_square() {
+    async fn full_class_cost_does_not_grow_quadratically() {
         let [mut few, mut many] = [std::time::Duration::MAX; 2];
-        // The shortest of several runs counts, because other tests share the processors.
+        // The shortest of several runs counts, because other tests use the same CPUs.
         for _ in 0..10 {
             few = few.min(duration_of_full_class(5_000));
             many = many.min(duration_of_full_class(20_000));

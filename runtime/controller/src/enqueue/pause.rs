@@ -1,9 +1,10 @@
-//! Keys that are parked because their object says so: an annotation of the controller's choosing.
+//! Pauses keys by an annotation on their object. The controller chooses the annotation key.
 //!
-//! While the object that a key names has the annotation, with any value but `false`, the key is not reconciled, whatever
-//! asks for it: a worker that takes it parks it, with the annotation as the reason. When the annotation goes, or the object, the key is queued at once, also where the watch was not told
-//! that it had come: states that follow each other fast may be told as one. A reconcile that runs when the annotation
-//! comes goes on to its end. The annotation of an object that cannot be decoded cannot be seen, but such a key is
+//! While the object of a key has the annotation, with any value except `false`, the key is not reconciled: a worker
+//! that dequeues the key parks it, with the annotation as the reason. When the annotation or the object is removed, the
+//! key is enqueued immediately. This also holds if the watch did not deliver the update that set the annotation,
+//! because updates in quick succession can arrive as one event. A reconcile that runs when the annotation is set
+//! completes. The annotation of an undecodable object cannot be read, but such a key is
 //! [withheld](crate::Setup::reconcile_undecodable) by default, so a paused object stays paused.
 
 use std::collections::BTreeMap;
@@ -36,13 +37,13 @@ impl PauseAnnotation {
         Self { annotation, holds: Arc::new(holds) }
     }
 
-    /// The annotation by which `key` is paused, if it is by one of `pauses`.
+    /// Returns the first annotation of `pauses` that pauses `key`.
     pub(crate) fn of(pauses: &[PauseAnnotation], key: &ObjectKey) -> Option<&'static str> {
         pauses.iter().find(|pause| (pause.holds)(key)).map(|pause| pause.annotation)
     }
 }
 
-/// A handler that queues an object's key when the annotation or the object goes.
+/// Returns a handler that enqueues an object's key when the annotation or the object is removed.
 pub(crate) fn resume<O: Resource>(annotation: &'static str) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send {
     move |event, queue| {
         let (was_paused, is_still) = match event {
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_a_worker_let_go_of_is_queued_also_when_nobody_was_told_of_the_annotation() {
+    async fn parked_key_is_enqueued_without_event_that_set_annotation() {
         let env = Env::virtual_time(1);
         let queue = Queue::new(env.clone(), "test", None);
         let enqueuer = Enqueuer::new(
@@ -117,6 +118,6 @@ mod tests {
         assert_eq!(update("others", false, false), 0);
         assert_eq!(update("never-paused", false, false), 0);
         assert_eq!(update("parked", false, false), 1);
-        assert_eq!(update("told", true, false), 2);
+        assert_eq!(update("resumed", true, false), 2);
     }
 }

@@ -1,8 +1,8 @@
-//! Keys from answers of a system that does not tell when something changes.
+//! Polls a system that sends no events, and enqueues the keys whose values differ.
 //!
-//! A poll asks at the start and in every period, keeps the last answer as a cache, and queues the keys whose value
-//! appeared, changed or vanished. An answer that fails is logged and asked for again after a back-off, which begins at
-//! one second and doubles up to the period; the last answer stays until then.
+//! A poll calls the system at the start and once per period, caches the last response, and enqueues the keys whose
+//! value was added, changed or removed. A failed call is logged and retried after a backoff, which starts at one second
+//! and doubles up to the period. The last response stays cached until the next successful call.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,10 +22,10 @@ use crate::enqueue::source::{Call, Means};
 use crate::enqueue::timer::Timer;
 use crate::error::BoxError;
 
-/// How long the first wait is after an answer that failed.
+/// The initial backoff after a failed call.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 
-/// The last answer of a poll ([`Setup::poll`](crate::Setup::poll)). Clones are the same.
+/// The cached last response of a poll ([`Setup::poll`](crate::Setup::poll)). Clones share it.
 pub struct Polled<T> {
     poll: Arc<Poll>,
     value: PhantomData<fn() -> T>,
@@ -36,14 +36,14 @@ impl<T: Send + Sync + 'static> Polled<T> {
         Self { poll, value: PhantomData }
     }
 
-    /// Returns the value of `key` in the last answer.
+    /// Returns the value of `key` in the last response.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         let value = self.poll.state().values.get(key).cloned()?;
-        // The poll was made with this type.
+        // The poll was created with this type, so the downcast succeeds.
         value.downcast().ok()
     }
 
-    /// Returns the keys of the last answer, in their order.
+    /// Returns the keys of the last response in key order.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.poll.keys()
     }
@@ -64,36 +64,36 @@ impl<T> fmt::Debug for Polled<T> {
 /// A value of any type.
 pub(crate) type Value = Arc<dyn Any + Send + Sync>;
 
-/// The values of one answer.
+/// The values of one response.
 type Values = BTreeMap<ObjectKey, Value>;
 
-/// One answer.
+/// The result of one call.
 pub(crate) type Answer = Result<Values, BoxError>;
 
-/// Asks once.
+/// A function that calls the system once.
 pub(crate) type Fetch = Call<BoxFuture<'static, Answer>>;
 
-/// The cache of one poll, whatever its values are.
+/// The cache of one poll, with values of any type.
 pub(crate) struct Poll {
     name: &'static str,
     same: fn(&Value, &Value) -> bool,
     state: Mutex<State>,
-    /// Whether there was an answer.
+    /// Whether a call has succeeded.
     answered: Sender<bool>,
 }
 
 #[derive(Default)]
 struct State {
     values: Arc<Values>,
-    /// The keys that vanished with the last two answers and were another replica's.
+    /// The keys that the last two responses removed and that another replica owned.
     gone_elsewhere: [BTreeSet<ObjectKey>; 2],
-    /// Why the last attempt failed.
+    /// The error of the last failed call.
     error: Option<String>,
 }
 
 impl Poll {
     pub(crate) fn new<T: PartialEq + Send + Sync + 'static>(name: &'static str) -> Arc<Self> {
-        let same = |one: &Value, other: &Value| one.downcast_ref::<T>() == other.downcast_ref::<T>();
+        let same = |left: &Value, right: &Value| left.downcast_ref::<T>() == right.downcast_ref::<T>();
         Arc::new(Self { name, same, state: Mutex::default(), answered: channel(false).0 })
     }
 
@@ -101,24 +101,24 @@ impl Poll {
         self.state().values.keys().cloned().collect()
     }
 
-    /// Asks until it is dropped.
+    /// Polls until it is dropped.
     pub(crate) async fn run(self: Arc<Self>, timer: Timer, fetch: Fetch, means: Means) {
         let env = means.cx.env();
         let mut periods = timer.periods(env, &means.name);
         let mut wait = FIRST_BACK_OFF;
         loop {
-            let asked = catch_panic(self.ask(&fetch, &means)).await.unwrap_or_else(|message| {
+            let result = catch_panic(self.poll_once(&fetch, &means)).await.unwrap_or_else(|message| {
                 means.panics.inc();
                 Err(format!("panicked: {message}"))
             });
-            let pause = match asked {
+            let pause = match result {
                 Ok(()) => {
                     wait = FIRST_BACK_OFF;
                     periods.next()
                 }
                 Err(error) => {
                     let pause = wait.min(timer.period());
-                    tracing::warn!(poll = means.name, error, again_in = ?pause, "a poll failed");
+                    tracing::warn!(poll = means.name, error, again_in = ?pause, "poll failed");
                     self.state().error = Some(error);
                     wait = (pause * 2).max(FIRST_BACK_OFF);
                     pause
@@ -128,11 +128,11 @@ impl Poll {
         }
     }
 
-    async fn ask(&self, fetch: &Fetch, means: &Means) -> Result<(), String> {
+    async fn poll_once(&self, fetch: &Fetch, means: &Means) -> Result<(), String> {
         let answer = fetch(means.cx.clone()).await;
         let answer = answer.map_err(|error| windlass_client::one_line(error.as_ref()))?;
         let queue = means.queue.of(EnqueueReason::Poll);
-        // As in the first list of a watch, nothing is known to have happened.
+        // As in the initial list of a watch, no change is known.
         let queue = if self.answered.get() { queue } else { queue.for_background().at(means.background) };
         let mut keys = self.changed(&answer);
         let gone = self.replace(answer, &queue);
@@ -142,7 +142,7 @@ impl Poll {
         Ok(())
     }
 
-    /// The keys whose value appears or changes with `answer`. Compares values, which is users' code, under no lock.
+    /// Returns the keys whose value `answer` adds or changes. Comparing values is user code, so it runs without a lock.
     fn changed(&self, answer: &Values) -> Vec<ObjectKey> {
         let old = self.state().values.clone();
         let is_same =
@@ -150,20 +150,20 @@ impl Poll {
         answer.iter().filter(|(key, value)| !is_same(key, value)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Replaces the last answer; returns the keys that vanish.
+    /// Replaces the last response and returns the removed keys.
     fn replace(&self, answer: Values, queue: &Enqueuer) -> Vec<ObjectKey> {
         let answer = Arc::new(answer);
         let old = std::mem::replace(&mut self.state().values, Arc::clone(&answer));
         let gone: Vec<ObjectKey> = old.keys().filter(|key| !answer.contains_key(key)).cloned().collect();
-        // The replica that has the key may lose its shard to this one before it asks.
+        // This replica can take over the shard of such a key before the owner polls.
         let elsewhere = gone.iter().filter(|key| !queue.accepts(key)).cloned().collect();
         let mut state = self.state();
         state.gone_elsewhere = [std::mem::take(&mut state.gone_elsewhere[1]), elsewhere];
         gone
     }
 
-    /// The keys that `wanted` names: those of the last answer, and those that vanished lately while another replica had
-    /// them.
+    /// Returns the keys that `wanted` selects from the last response, and from the keys that the last two responses
+    /// removed while another replica owned them.
     pub(crate) fn keys_joining(&self, wanted: &dyn Fn(&ObjectKey) -> bool) -> Vec<ObjectKey> {
         let mut keys = self.keys();
         keys.extend(self.state().gone_elsewhere.iter().flatten().cloned());
@@ -171,7 +171,7 @@ impl Poll {
         keys
     }
 
-    /// Why there is no answer yet; `None` if there is one.
+    /// Returns the reason there is no response yet; `None` if there is a response.
     pub(crate) fn lacking(&self) -> Option<String> {
         let why = || match &self.state().error {
             Some(error) => format!("poll {}: {error}", self.name),
@@ -180,10 +180,10 @@ impl Poll {
         (!self.answered.get()).then(why)
     }
 
-    /// Waits for the first answer.
+    /// Waits for the first response.
     pub(crate) async fn answered(&self) {
         let mut answered: Receiver<bool> = self.answered.subscribe();
-        // The publisher lives in `self`.
+        // The sender is in `self`, so the channel is open.
         let _closed = answered.wait_for(|answered| *answered).await;
     }
 
@@ -195,17 +195,17 @@ impl Poll {
 /// The polls of one controller.
 pub(crate) struct Polls {
     pub(crate) polls: Vec<Arc<Poll>>,
-    /// They ask from the start of the controller on, before its workers run.
+    /// The polls start with the controller, before its workers run.
     pub(crate) tasks: TaskGroup,
 }
 
 impl Polls {
-    /// What is lacking as long as polls have no answer.
+    /// Returns the reasons for which polls have no response yet.
     pub(crate) fn lacking(&self) -> Vec<String> {
         self.polls.iter().filter_map(|poll| poll.lacking()).collect()
     }
 
-    /// Waits for the first answer of each.
+    /// Waits for the first response of each poll.
     pub(crate) async fn answered(&self) {
         for poll in &self.polls {
             poll.answered().await;

@@ -1,12 +1,11 @@
-//! Which events are worth a reconcile.
+//! Predicates: filters for the events that require a reconcile.
 //!
-//! A [`Predicate`] looks at one event and lets it pass or not. Those that compare two states look at updates only:
-//! what appears or goes always passes, since a key that is never told of its object's end is a leak. They combine by
-//! [`all`], [`any`] and [`not`]; several on one watch must all agree, none replaces another.
+//! A [`Predicate`] accepts or rejects one event. Predicates that compare two states apply to updates only. They accept
+//! every creation and deletion, because a key that misses the deletion of its object leaks. Predicates are combined by
+//! [`all`], [`any`] and [`not`]. If a watch has several predicates, an event must pass all of them.
 //!
-//! What they refuse: to remember. A predicate that drops an event drops it for good, so it must judge by what the event
-//! says alone. A resync, which repeats a state, changes neither generation nor labels: predicates that demand such a
-//! change drop it.
+//! Predicates have no state. A rejected event is dropped permanently, so a predicate must decide from the event alone.
+//! A resync repeats a state and changes neither generation nor labels: predicates that require such a change reject it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,36 +18,36 @@ use windlass_object::LabelSelector;
 
 type Judge<O> = dyn Fn(&Event<Arc<O>>) -> bool + Send + Sync;
 
-/// Whether an event of an `O` is worth a reconcile. Cheap to clone.
+/// A filter that decides whether an event of an `O` requires a reconcile. Cheap to clone.
 pub struct Predicate<O> {
     judge: Arc<Judge<O>>,
     name: &'static str,
 }
 
 impl<O: 'static> Predicate<O> {
-    /// Lets pass whatever `judge` says yes to.
+    /// Creates a predicate that accepts an event if `judge` returns true.
     pub fn new(judge: impl Fn(&Event<Arc<O>>) -> bool + Send + Sync + 'static) -> Self {
         Self { judge: Arc::new(judge), name: "a closure" }
     }
 
-    /// The same under a name of yours, by which it is told of when it keeps an event back.
+    /// Sets the name under which rejected events are reported.
     #[must_use]
     pub fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
 
-    /// Its name: that of the function that made it, unless [named](Self::named) otherwise.
+    /// Returns the name: by default the name of the function that created the predicate, see [`named`](Self::named).
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Asks of the newest state an event carries, whatever kind of event it is: what an object was updated to, what
-    /// was last known of a deleted one.
+    /// Creates a predicate on the newest state in an event of any kind: the new state of an updated object, the last
+    /// known state of a deleted object.
     pub fn of_object(judge: impl Fn(&O) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| judge(event.object()))
     }
 
-    /// Asks of updates only, given the old and the new state; the rest passes.
+    /// Creates a predicate on the old and the new state of an update. Other events pass.
     pub fn of_update(judge: impl Fn(&O, &O) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Updated { old, new, .. } => judge(old, new),
@@ -56,7 +55,7 @@ impl<O: 'static> Predicate<O> {
         })
     }
 
-    /// Whether `event` passes.
+    /// Returns whether `event` passes.
     pub fn passes(&self, event: &Event<Arc<O>>) -> bool {
         (self.judge)(event)
     }
@@ -74,28 +73,29 @@ impl<O> fmt::Debug for Predicate<O> {
     }
 }
 
-/// Updates that changed what is asked for, not what is reported: `metadata.generation` moved. Kinds without one, such
-/// as ConfigMap, never pass with an update: use [`resource_version_changed`] for them.
+/// Accepts updates that changed `metadata.generation`: changes of the spec, not of the status. Updates of kinds without
+/// a generation, such as ConfigMap, never pass: use [`resource_version_changed`] for them.
 pub fn generation_changed<O: Resource + 'static>() -> Predicate<O> {
     differs(|meta| &meta.generation).named("generation_changed")
 }
 
-/// Updates that changed anything at all: everything but resyncs.
+/// Accepts updates that changed the resource version: all updates except resyncs.
 pub fn resource_version_changed<O: Resource + 'static>() -> Predicate<O> {
     differs(|meta| &meta.resource_version).named("resource_version_changed")
 }
 
-/// Updates that changed a label.
+/// Accepts updates that changed a label.
 pub fn labels_changed<O: Resource + 'static>() -> Predicate<O> {
     maps_differ(|meta| meta.labels.as_ref()).named("labels_changed")
 }
 
-/// Updates that changed an annotation.
+/// Accepts updates that changed an annotation.
 pub fn annotations_changed<O: Resource + 'static>() -> Predicate<O> {
     maps_differ(|meta| meta.annotations.as_ref()).named("annotations_changed")
 }
 
-/// Updates in which that part of the object differs. The closure returns it by value: a number or a clone.
+/// Accepts updates that changed the part of the object that `part` returns. `part` returns it by value, for example a
+/// number or a clone.
 ///
 /// # Examples
 /// ```
@@ -111,26 +111,26 @@ where
     Predicate::of_update(move |old: &O, new: &O| part(old) != part(new)).named("changed")
 }
 
-/// Events of objects whose labels `selector` matches in the newest state. An object that no longer matches does not
-/// pass: whoever must hear of that says `any([labelled(..), labels_changed()])`.
+/// Accepts events of objects whose newest labels match `selector`. The update that makes an object stop matching does
+/// not pass; use `any([labelled(..), labels_changed()])` to receive it.
 pub fn labelled<O: Resource + 'static>(selector: LabelSelector) -> Predicate<O> {
     Predicate::of_object(move |object: &O| selector.matches_optional(object.meta().labels.as_ref()))
         .named("labelled")
 }
 
-/// Lets pass what every one of `predicates` lets pass; everything if there is none.
+/// Accepts events that pass all `predicates`. Without predicates, all events pass.
 pub fn all<O: 'static>(predicates: impl IntoIterator<Item = Predicate<O>>) -> Predicate<O> {
     let predicates: Vec<_> = predicates.into_iter().collect();
-    Predicate::new(move |event| predicates.iter().all(|one| one.passes(event))).named("all")
+    Predicate::new(move |event| predicates.iter().all(|predicate| predicate.passes(event))).named("all")
 }
 
-/// Lets pass what at least one of `predicates` lets pass; nothing if there is none.
+/// Accepts events that pass at least one of `predicates`. Without predicates, no event passes.
 pub fn any<O: 'static>(predicates: impl IntoIterator<Item = Predicate<O>>) -> Predicate<O> {
     let predicates: Vec<_> = predicates.into_iter().collect();
-    Predicate::new(move |event| predicates.iter().any(|one| one.passes(event))).named("any")
+    Predicate::new(move |event| predicates.iter().any(|predicate| predicate.passes(event))).named("any")
 }
 
-/// Lets pass what `predicate` does not. Beware that it stops creations and deletions where `predicate` passes them.
+/// Accepts events that `predicate` rejects. This also rejects the creations and deletions that `predicate` accepts.
 pub fn not<O: 'static>(predicate: Predicate<O>) -> Predicate<O> {
     Predicate::new(move |event| !predicate.passes(event)).named("not")
 }
@@ -145,7 +145,7 @@ where
 
 type Strings = BTreeMap<String, String>;
 
-/// No map and an empty one are the same.
+/// Compares maps; an absent map equals an empty map.
 fn maps_differ<O: Resource + 'static>(part: fn(&ObjectMeta) -> Option<&Strings>) -> Predicate<O> {
     Predicate::of_update(move |old: &O, new: &O| {
         let [old, new] = [old, new].map(|object| part(object.meta()).filter(|map| !map.is_empty()));
@@ -187,7 +187,7 @@ mod tests {
     // parity: with-event-filter, predicates-generation-labels-annotations, predicates-only-assigned-kind
     // parity: each-predicate-changed-unchanged, predicates-cache-hashes, predicates-grow-without-bound
     #[test]
-    fn update_passes_by_what_it_changed_and_creations_and_deletions_always_pass() {
+    fn changed_predicates_filter_only_updates() {
         let changes: [(&str, Event<Arc<Pod>>); 6] = [
             ("nothing", updated(|_| ())),
             ("version", updated(|meta| meta.resource_version = Some("2".into()))),
@@ -206,7 +206,11 @@ mod tests {
         ];
         for (predicate, wanted) in table {
             for (what, event) in &changes {
-                assert_eq!(predicate.passes(event), *what == wanted, "{wanted} changed, asked of {what}");
+                assert_eq!(
+                    predicate.passes(event),
+                    *what == wanted,
+                    "predicate for {wanted}, change of {what}"
+                );
             }
             assert!(predicate.passes(&added()) && predicate.passes(&deleted()), "{wanted}");
         }
@@ -214,7 +218,7 @@ mod tests {
 
     // parity: predicates-generation-labels-annotations
     #[test]
-    fn generation_and_annotation_changes_are_told_apart_and_joined() {
+    fn generation_and_annotation_predicates_combine() {
         let either: Predicate<Pod> = any([generation_changed(), annotations_changed()]);
         assert!(either.passes(&updated(|meta| meta.generation = Some(2))));
         assert!(either.passes(&updated(|meta| meta.annotations = one("note", "x"))));
@@ -229,7 +233,7 @@ mod tests {
     // parity: with-event-filter, predicates-generation-labels-annotations, predicates-only-assigned-kind
     // parity: each-predicate-changed-unchanged, predicates-cache-hashes
     #[test]
-    fn combinations_are_true_to_logic_with_none_one_and_many() {
+    fn combinators_follow_boolean_logic() {
         let yes = || Predicate::<Pod>::new(|_| true);
         let no = || Predicate::<Pod>::new(|_| false);
         let event = added();
@@ -251,26 +255,26 @@ mod tests {
 
     // parity: predicates-generation-labels-annotations, each-predicate-changed-unchanged
     #[test]
-    fn selector_is_asked_of_the_newest_state() {
+    fn selector_matches_newest_state() {
         let selector = LabelSelector::from_map(&Strings::from([("app".to_owned(), "web".to_owned())]));
         let predicate: Predicate<Pod> = labelled(selector);
         assert!(predicate.passes(&updated(|meta| meta.labels = one("app", "web"))));
         assert!(!predicate.passes(&updated(|meta| meta.labels = one("app", "db"))));
-        assert!(!predicate.passes(&added()), "no labels match no selector that asks for one");
+        assert!(!predicate.passes(&added()), "an object without labels does not match");
         let old = pod(|meta| meta.labels = one("app", "web"));
         let left = Event::Updated { old, new: pod(|_| ()), cause: Cause::Watch };
         assert!(!predicate.passes(&left));
-        let told: Predicate<Pod> = any([predicate, labels_changed()]);
-        assert!(told.passes(&left), "who must hear of it says so");
+        let combined: Predicate<Pod> = any([predicate, labels_changed()]);
+        assert!(combined.passes(&left), "labels_changed accepts it");
     }
 
     // parity: each-predicate-changed-unchanged
     #[test]
-    fn closure_of_ones_own_sees_the_whole_event() {
+    fn custom_predicate_receives_whole_event() {
         let predicate = Predicate::<Pod>::new(|event| event.cause() == Cause::Resync);
         assert!(!predicate.passes(&added()));
         let again = Event::Updated { old: pod(|_| ()), new: pod(|_| ()), cause: Cause::Resync };
         assert!(predicate.passes(&again));
-        assert!(!resource_version_changed().passes(&again), "a resync changes nothing");
+        assert!(!resource_version_changed().passes(&again), "a resync changes no resource version");
     }
 }

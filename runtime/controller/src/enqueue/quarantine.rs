@@ -1,13 +1,12 @@
-//! Keys whose reconcile panics again and again rest until something changes.
+//! Quarantines keys whose reconcile panics repeatedly.
 //!
-//! A panic is a defect, and a defect that is met at every try burns a worker for nothing. Each panic in a row backs the
-//! key off as an error would; after the last of them ([`PANICS`] unless a controller says otherwise) the key rests.
-//! The next change of something it concerns, or a trigger, gives it one more try: it goes back to rest if that panics
-//! too, and is free again as soon as one try does not. The first list, resyncs and timers wake nobody, since nothing
-//! happened.
+//! A panic is a defect, and retrying it indefinitely wastes a worker. Each consecutive panic delays the key like an
+//! error. After a number of consecutive panics (by default [`PANICS`]) the key is quarantined. A change of a related
+//! object, or a trigger, allows one more attempt. If the attempt panics too, the key stays quarantined; otherwise the
+//! quarantine ends. The initial list, resyncs and timers do not enqueue a quarantined key.
 //!
-//! Resting is never silent: it is logged as an error, counted in `windlass_quarantined_keys`, told by
-//! [`Insight::overview`](crate::host::Insight::overview) and by the manager's health page.
+//! A quarantine is logged as an error, exported in `windlass_quarantined_keys`, and reported by
+//! [`Insight::overview`](crate::host::Insight::overview) and by the manager's health endpoint.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,20 +15,21 @@ use windlass_env::Instant;
 use windlass_metrics::IntGauge;
 use windlass_object::ObjectKey;
 
-/// After how many panics in a row a key rests, by default: as many tries as upstream's own controllers give a key that
-/// fails. With the usual back-off that is after about three minutes, so what passes by itself has passed.
+/// The default number of consecutive panics before a key is quarantined: the number of attempts that the upstream
+/// controllers allow a failing key. With the default backoff it takes about three minutes, so transient causes have
+/// passed.
 pub(crate) const PANICS: u32 = 15;
 
-/// A key that rests because its reconcile keeps panicking.
+/// A key that is quarantined because its reconcile panics repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Quarantined {
     /// The key.
     pub key: ObjectKey,
-    /// How many times in a row its reconcile has panicked.
+    /// The number of consecutive panics of its reconcile.
     pub panics: u32,
-    /// What the last panic said.
+    /// The message of the last panic.
     pub message: String,
-    /// When that was.
+    /// The time of the last panic.
     pub since: Instant,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Quarantine(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// After how many panics a key rests; `None` for never.
+    /// The number of panics before a key is quarantined; `None` disables quarantine.
     limit: Option<u32>,
-    /// Keys whose last try panicked. One for each failing key, so as many as the queue's limiter remembers.
+    /// The keys whose last attempt panicked. At most as many as the queue's rate limiter tracks.
     panicked: BTreeMap<ObjectKey, PanicRecord>,
-    /// How many of them rest: counted, since every panic shows it.
+    /// The number of quarantined keys. It is cached because every panic updates the gauge.
     resting: usize,
     gauge: Option<IntGauge>,
 }
@@ -54,12 +54,12 @@ struct PanicRecord {
     rest: Option<(String, Instant)>,
 }
 
-/// What becomes of a key that has panicked.
+/// The next step for a key whose reconcile panicked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PanicDecision {
-    /// It is tried again, later.
+    /// The key is retried after a backoff.
     TryAgain,
-    /// It rests until something changes, after this many panics.
+    /// The key is quarantined until a change, after this many panics.
     Rest(u32),
 }
 
@@ -73,45 +73,45 @@ impl Quarantine {
         self.lock().limit = limit;
     }
 
-    /// Counts a panic.
+    /// Counts a panic and returns the next step for the key.
     pub(crate) fn panicked(&self, key: &ObjectKey, message: &str, now: Instant) -> PanicDecision {
         let mut state = self.lock();
         let limit = state.limit;
         let panicked = state.panicked.entry(key.clone()).or_insert(PanicRecord { times: 0, rest: None });
         panicked.times = panicked.times.saturating_add(1);
         let times = panicked.times;
-        let rests = limit.is_some_and(|limit| times >= limit);
-        if rests {
-            let rested = panicked.rest.replace((message.to_owned(), now)).is_some();
-            state.resting += usize::from(!rested);
-            state.tell();
+        let is_quarantined = limit.is_some_and(|limit| times >= limit);
+        if is_quarantined {
+            let was_quarantined = panicked.rest.replace((message.to_owned(), now)).is_some();
+            state.resting += usize::from(!was_quarantined);
+            state.update_gauge();
         }
-        if rests { PanicDecision::Rest(times) } else { PanicDecision::TryAgain }
+        if is_quarantined { PanicDecision::Rest(times) } else { PanicDecision::TryAgain }
     }
 
-    /// A try that did not panic, whatever else came of it.
+    /// Records an attempt that did not panic, even if it failed.
     pub(crate) fn survived(&self, key: &ObjectKey) {
         let mut state = self.lock();
         if state.panicked.remove(key).is_some_and(|panicked| panicked.rest.is_some()) {
             state.resting -= 1;
-            state.tell();
+            state.update_gauge();
         }
     }
 
-    /// Whether `key` rests.
+    /// Returns whether `key` is quarantined.
     pub(crate) fn holds(&self, key: &ObjectKey) -> bool {
         self.lock().panicked.get(key).is_some_and(|panicked| panicked.rest.is_some())
     }
 
-    /// Forgets the panics of keys of which `gone` says so.
+    /// Removes the panics of the keys for which `gone` returns true.
     pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
         let mut state = self.lock();
         state.panicked.retain(|key, _| !gone(key));
         state.resting = state.panicked.values().filter(|panicked| panicked.rest.is_some()).count();
-        state.tell();
+        state.update_gauge();
     }
 
-    /// Every key that rests, in order.
+    /// Returns the quarantined keys in key order.
     pub(crate) fn resting(&self) -> Vec<Quarantined> {
         let state = self.lock();
         let resting = state.panicked.iter().filter_map(|(key, panicked)| {
@@ -127,7 +127,7 @@ impl Quarantine {
 }
 
 impl State {
-    fn tell(&self) {
+    fn update_gauge(&self) {
         if let Some(gauge) = &self.gauge {
             gauge.set(i64::try_from(self.resting).unwrap_or(i64::MAX));
         }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn key_rests_after_its_panics_in_a_row_and_one_calm_try_frees_it() {
+    async fn key_is_quarantined_after_consecutive_panics_until_success() {
         let (quarantine, now) = (Quarantine::new(None), Env::virtual_time(1).now());
         quarantine.limit(Some(3));
         let key = ObjectKey::cluster("wild");
@@ -151,22 +151,22 @@ mod tests {
         assert_eq!(
             [panic(), panic()],
             [PanicDecision::TryAgain, PanicDecision::TryAgain],
-            "the count begins anew"
+            "the count restarts"
         );
         assert!(!quarantine.holds(&key));
         assert_eq!(
             [panic(), panic()],
             [PanicDecision::Rest(3), PanicDecision::Rest(4)],
-            "a further try is the last"
+            "one more attempt is allowed"
         );
-        let resting = quarantine.resting();
-        assert_eq!((resting[0].panics, resting[0].message.as_str()), (4, "boom"));
+        let quarantined = quarantine.resting();
+        assert_eq!((quarantined[0].panics, quarantined[0].message.as_str()), (4, "boom"));
         quarantine.survived(&key);
         assert_eq!(quarantine.resting(), []);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_limit_no_key_ever_rests() {
+    async fn no_key_is_quarantined_without_limit() {
         let (quarantine, now) = (Quarantine::new(None), Env::virtual_time(1).now());
         quarantine.limit(None);
         let key = ObjectKey::cluster("wild");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn gauge_shows_how_many_keys_rest() {
+    async fn gauge_counts_quarantined_keys() {
         let gauge = windlass_metrics::Metrics::new().reconcile("gauge").quarantined;
         let (quarantine, now) = (Quarantine::new(Some(gauge.clone())), Env::virtual_time(1).now());
         quarantine.limit(Some(1));
@@ -184,7 +184,7 @@ mod tests {
         };
         keys.iter().for_each(panic);
         panic(&keys[0]);
-        assert_eq!(gauge.get(), 3, "a key that panics again is the same one");
+        assert_eq!(gauge.get(), 3, "a key that panics again is counted once");
         quarantine.forget_if(|key| key.name() == "b");
         assert_eq!(gauge.get(), 2);
         keys.iter().for_each(|key| quarantine.survived(key));

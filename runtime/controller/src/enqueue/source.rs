@@ -1,4 +1,4 @@
-//! Tasks of a controller that bring keys by themselves: timers, polls and streams.
+//! Tasks of a controller that produce keys without a watch: timers, polls and streams.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use windlass_workqueue::Priority;
 
 use crate::enqueue::enqueuer::Enqueuer;
 
-/// What a task of a controller works with. Clones are the same.
+/// The environment of a controller task. Clones share it.
 #[derive(Clone)]
 pub struct TaskContext {
     inner: Arc<Inner>,
@@ -22,7 +22,7 @@ struct Inner {
     env: Env,
     clients: ControllerClients,
     declared: Arc<dyn DeclaredVerbs>,
-    /// Built at its first use: a timer needs none.
+    /// Built on first use, because timers need no client.
     client: OnceLock<kube::Client>,
     stop: CancellationToken,
 }
@@ -37,22 +37,23 @@ impl TaskContext {
         Self { inner: Arc::new(Inner { env, clients, declared, client: OnceLock::new(), stop }) }
     }
 
-    /// The clock, timers and randomness of this process.
+    /// Returns the clock, timers and randomness of this process.
     pub fn env(&self) -> &Env {
         &self.inner.env
     }
 
-    /// A client for reads. It has the identity, limits and fence of the controller, and rejects requests that the
-    /// controller did not declare. No key waits for what it writes: writes belong in a reconcile.
+    /// Returns a client for reads. It has the identity, limits and fence of the controller, and rejects requests that
+    /// the controller did not declare. Write only in a reconcile: no key waits until the cache reflects writes of this
+    /// client.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn client(&self) -> &kube::Client {
         let Inner { clients, declared, client, .. } = &*self.inner;
         client.get_or_init(|| clients.declared(Arc::clone(declared)))
     }
 
-    /// Resolves when the controller stops. The task is aborted then.
+    /// Returns a future that resolves when the controller stops. The task is then aborted.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.inner.stop.clone().cancelled_owned()
     }
@@ -64,14 +65,14 @@ impl fmt::Debug for TaskContext {
     }
 }
 
-/// What a source runs with.
+/// The context of a running source.
 #[derive(Clone)]
 pub(crate) struct Means {
     pub(crate) cx: TaskContext,
-    /// Names the task, and its random numbers.
+    /// The name of the task and of its random-number stream.
     pub(crate) name: String,
     pub(crate) queue: Enqueuer,
-    /// The priority of keys that nothing happened to.
+    /// The priority of background keys.
     pub(crate) background: Priority,
     pub(crate) panics: IntCounter,
 }
@@ -79,11 +80,11 @@ pub(crate) struct Means {
 impl Means {
     pub(crate) fn panicked(&self, message: &str) {
         self.panics.inc();
-        tracing::error!(task = self.name, message, "a task that brings keys panicked: it goes on");
+        tracing::error!(task = self.name, message, "key source panicked; continuing");
     }
 }
 
-/// A task that brings keys until it is dropped.
+/// A task that enqueues keys until it is dropped.
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) run: Box<dyn FnOnce(Means) -> BoxFuture<'static, ()> + Send>,
@@ -98,5 +99,5 @@ impl Source {
     }
 }
 
-/// A function of users' code that is called for each turn.
+/// A user function that is called for each iteration.
 pub(crate) type Call<T> = Arc<dyn Fn(TaskContext) -> T + Send + Sync>;

@@ -1,7 +1,7 @@
-//! Keys from a stream: a message queue, a socket, the file system.
+//! Enqueues keys from a stream, such as a message queue, a socket or the file system.
 //!
-//! A stream that ends, or panics, is opened again after a back-off, which begins at one second, doubles up to a minute,
-//! and begins again once a key has come. It runs while its controller does, and what it brings counts as a change.
+//! A stream that ends or panics is reopened after a backoff, which starts at one second, doubles up to one minute, and
+//! is reset when a stream has yielded a key. A stream runs while its controller runs. Its keys count as changes.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use windlass_object::ObjectKey;
 use crate::enqueue::history::EnqueueReason;
 use crate::enqueue::source::{Call, Means};
 
-/// How long the first wait is before a stream is opened again, and the longest.
+/// The initial and the maximum backoff before a stream is reopened.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Queues what the streams bring that `open` opens, one after the other.
+/// Enqueues the keys of the streams that `open` returns, one stream after another.
 pub(crate) async fn follow(open: Call<BoxStream<'static, ObjectKey>>, means: Means) {
     let (first, longest) = BACK_OFF;
     let queue = means.queue.of(EnqueueReason::Stream);
@@ -30,7 +30,7 @@ pub(crate) async fn follow(open: Call<BoxStream<'static, ObjectKey>>, means: Mea
             }
         };
         match catch_panic(read).await {
-            Ok(()) => tracing::debug!(task = means.name, keys, "the stream has ended: it is opened again"),
+            Ok(()) => tracing::debug!(task = means.name, keys, "stream ended; reopening it"),
             Err(message) => means.panicked(&message),
         }
         if keys > 0 {

@@ -1,7 +1,7 @@
-//! Keys by the clock, for work that no event announces: sweeps, reports, expiries.
+//! Enqueues keys periodically, for work without an event: sweeps, reports, expirations.
 //!
-//! A [`Timer`] says when, a function says which keys. It runs while its controller does, so only on the replica that
-//! leads. A turn that finds its keys still waiting adds nothing: turns never pile up.
+//! A [`Timer`] defines the times, and a function returns the keys. A timer runs while its controller runs, and so only
+//! on the leader. Keys that are still queued from an earlier tick are not added twice, so ticks do not accumulate.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use windlass_object::ObjectKey;
 use crate::enqueue::history::EnqueueReason;
 use crate::enqueue::source::Means;
 
-/// When a controller's timer goes off.
+/// The schedule of a controller's timer.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Timer {
     period: Duration,
@@ -20,40 +20,41 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// After every `period`, the first of which begins when the controller starts.
+    /// Creates a timer that fires after each `period`. The first period begins when the controller starts.
     pub const fn every(period: Duration) -> Self {
         Self { period, jitter: 0.0, at_start: false }
     }
 
-    /// Makes each period longer by a part drawn between zero and `factor`, so that many processes do not beat in time.
+    /// Extends each period by a random part of it between zero and `factor`, so that many processes do not fire
+    /// together.
     #[must_use]
     pub const fn jitter(self, factor: f64) -> Self {
         Self { jitter: factor, ..self }
     }
 
-    /// Goes off when the controller starts, too.
+    /// Makes the timer also fire when the controller starts.
     #[must_use]
     pub const fn and_at_start(self) -> Self {
         Self { at_start: true, ..self }
     }
 
-    /// How long a period is, without jitter.
+    /// Returns the period without jitter.
     pub(crate) fn period(&self) -> Duration {
         self.period
     }
 
-    /// Returns the waits of this timer. `stream` names its random numbers.
+    /// Returns the delays of this timer. `stream` is the name of the random-number stream.
     pub(crate) fn periods(&self, env: &Env, stream: &str) -> Periods {
         Periods { timer: *self, random: (self.jitter > 0.0).then(|| env.rng(stream)) }
     }
 
-    /// Whether it would go off without pause, or by an impossible jitter.
+    /// Returns whether the period is zero or the jitter is invalid.
     pub(crate) fn is_impossible(&self) -> bool {
         self.period.is_zero() || !(self.jitter.is_finite() && self.jitter >= 0.0)
     }
 }
 
-/// The waits of one timer.
+/// The delays of one timer.
 pub(crate) struct Periods {
     timer: Timer,
     random: Option<Rng>,
@@ -66,10 +67,10 @@ impl Periods {
     }
 }
 
-/// The keys that a timer brings, whenever it goes off.
+/// A function that returns the keys of one tick.
 pub(crate) type Keys = Box<dyn FnMut() -> Vec<ObjectKey> + Send>;
 
-/// Goes off until it is dropped.
+/// Fires until it is dropped.
 pub(crate) async fn run(timer: Timer, mut keys: Keys, means: Means) {
     let queue = means.queue.for_background().of(EnqueueReason::Timer);
     let mut go_off = || match catch_panic_sync(&mut keys) {

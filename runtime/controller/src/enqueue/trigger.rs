@@ -1,13 +1,12 @@
-//! Keys from outside: a webhook, a message queue, another controller, a test.
+//! Sends keys to a controller from other code: a webhook, a message queue, another controller, a test.
 //!
-//! `setup` declares a [`Trigger`] by name ([`Setup::trigger`](crate::Setup::trigger)). The process has one of each controller
-//! and name, which code outside of the controller finds in its [`Triggers`], before or after the controller is set up.
-//! Until the controller starts the trigger keeps what is sent; from then on keys go straight to the queue. At most as many
-//! keys as its bound wait at any time, counted by distinct key until a worker takes them: a sender that is faster than the
-//! workers gets an error ([`TriggerError::Full`]) or waits ([`Trigger::send`]). A key that waits already costs nothing.
+//! `setup` declares a [`Trigger`] by name ([`Setup::trigger`](crate::Setup::trigger)). A process has one trigger per
+//! controller and name. Other code looks it up in the [`Triggers`] of the process, before or after setup. Before the
+//! controller starts, the trigger buffers keys; afterwards it enqueues them directly. The bound limits the number of
+//! distinct keys that no worker has dequeued yet. At the bound, a sender receives an error ([`TriggerError::Full`]) or
+//! waits ([`Trigger::send`]). A key that is already waiting does not count twice.
 //!
-//! What it refuses: to carry data. A reconcile reads the world, not messages; what the key stands for is to be found
-//! where the sender put it.
+//! A trigger carries keys and no data: a reconcile reads the current state, not messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +20,7 @@ use windlass_workqueue::{AddOptions, Priority};
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::EnqueueReason;
 
-/// Sends keys to a controller from outside. Clones are one trigger.
+/// A handle that sends keys to a controller. Clones share one trigger.
 #[derive(Clone)]
 pub struct Trigger {
     inner: Arc<Inner>,
@@ -31,24 +30,24 @@ struct Inner {
     controller: String,
     name: String,
     state: Mutex<State>,
-    /// Told whenever a key no longer waits, and when the controller stops.
+    /// Notified when a key stops waiting and when the trigger closes.
     room: Notify,
 }
 
 struct State {
-    /// How many keys wait at most.
+    /// The maximum number of waiting keys.
     bound: usize,
     phase: Phase,
-    /// Sent and not yet taken by a worker.
+    /// The keys that were sent and that no worker has dequeued.
     waiting: BTreeMap<ObjectKey, Priority>,
 }
 
 enum Phase {
-    /// No setup has declared the trigger so far.
+    /// Setup has not declared the trigger yet.
     Undeclared,
     /// The controller has not started.
     Buffering,
-    /// Keys go to the queue of this controller.
+    /// Keys are added to the queue of this controller.
     Open { controller: &'static str, queue: Enqueuer },
     /// The controller has stopped.
     Stopped { controller: &'static str },
@@ -56,40 +55,41 @@ enum Phase {
     Unknown,
 }
 
-/// How many keys a trigger keeps before a setup declares its bound.
+/// The bound of a trigger that setup has not declared yet.
 const UNDECLARED_BOUND: usize = 1024;
 
-/// Why a key was not sent.
+/// The reason a key was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TriggerError {
-    /// As many keys wait as the trigger holds.
+    /// The number of waiting keys has reached the bound.
     #[error(
-        "the trigger is full: {bound} keys wait for a worker; send less, wait with send(), or raise the bound"
+        "cannot send key: the trigger is full with {bound} keys; send fewer keys, wait with send(), or raise the bound"
     )]
     Full {
-        /// How many it holds.
+        /// The bound of the trigger.
         bound: usize,
     },
-    /// The controller has stopped and takes nothing any more.
-    #[error("the controller {controller} has stopped and takes no more keys")]
+    /// The controller has stopped and accepts no more keys.
+    #[error("cannot send key: controller {controller} has stopped")]
     Stopped {
-        /// Which one.
+        /// The name of the controller.
         controller: &'static str,
     },
     /// No controller of this process declares the trigger: the name is wrong, or the controller is not enabled.
     #[error(
-        "no controller {controller} of this process declares a trigger {name}: check both names, and --controllers"
+        "cannot send key: no controller {controller} in this process declares a trigger {name}; \
+         check both names and --controllers"
     )]
     Unknown {
-        /// The controller that was asked for.
+        /// The requested controller.
         controller: String,
-        /// The trigger that was asked for.
+        /// The requested trigger.
         name: String,
     },
 }
 
-/// The triggers of one process, by controller and name. Clones are the same.
+/// The triggers of one process, by controller and name. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Triggers {
     known: Arc<Mutex<Known>>,
@@ -98,12 +98,12 @@ pub struct Triggers {
 #[derive(Debug, Default)]
 struct Known {
     triggers: BTreeMap<(String, String), Trigger>,
-    /// Whether all controllers are set up, so that no trigger is declared any more.
+    /// Whether all controllers are set up, so that no more triggers will be declared.
     is_complete: bool,
 }
 
 impl Triggers {
-    /// Returns the trigger `name` of `controller`. Until the controller is set up it keeps up to 1024 keys.
+    /// Returns the trigger `name` of `controller`. Until the controller is set up, the trigger buffers up to 1024 keys.
     pub fn get(&self, controller: &str, name: &str) -> Trigger {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (controller.to_owned(), name.to_owned());
@@ -115,8 +115,8 @@ impl Triggers {
         trigger
     }
 
-    /// Has triggers refuse keys that no setup has declared, those included that are asked for later. To be called once all
-    /// controllers are set up.
+    /// Makes triggers that setup has not declared reject keys, including triggers that are looked up later. Call this
+    /// once all controllers are set up.
     pub fn refuse_undeclared(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.is_complete = true;
@@ -132,7 +132,7 @@ impl Trigger {
         Self { inner: Arc::new(Inner { controller, name, state, room: Notify::new() }) }
     }
 
-    /// A setup declares the trigger: at most `bound` keys wait, at least one. Nothing that waits already is dropped.
+    /// Declares the trigger with a bound of at least one key. Keys that are already waiting stay.
     pub(crate) fn declare(&self, bound: usize) {
         let mut state = self.inner.lock();
         state.bound = bound.max(1);
@@ -154,7 +154,8 @@ impl Trigger {
     /// Sends a key at normal priority, without waiting.
     ///
     /// # Errors
-    /// When the trigger is full, its controller has stopped, or no controller declares it. The key is not sent then.
+    /// Fails if the trigger is full, its controller has stopped, or no controller declares it. The key is then not
+    /// sent.
     pub fn try_send(&self, key: ObjectKey) -> Result<(), TriggerError> {
         self.try_send_at(key, Priority::NORMAL)
     }
@@ -162,12 +163,12 @@ impl Trigger {
     /// Sends a key at this priority, without waiting.
     ///
     /// # Errors
-    /// As [`Trigger::try_send`].
+    /// Fails like [`Trigger::try_send`].
     pub fn try_send_at(&self, key: ObjectKey, priority: Priority) -> Result<(), TriggerError> {
-        // The ownership is users' code: it is called without the lock.
+        // The ownership is user code, so it is called without the lock.
         let queue = self.inner.lock().queue();
         if queue.is_some_and(|queue| !queue.accepts(&key)) {
-            // It is another replica's, whose own look at the world brings it.
+            // Another replica owns the key and observes the cause itself.
             return Ok(());
         }
         let mut state = self.inner.lock();
@@ -183,7 +184,7 @@ impl Trigger {
         if waits.is_none() && state.waiting.len() >= state.bound {
             return Err(TriggerError::Full { bound: state.bound });
         }
-        // Opened meanwhile, or moved: the worker that takes the key asks once more.
+        // The trigger can have opened, or the key moved, meanwhile: the worker checks the ownership again.
         if let Some(queue) = state.queue() {
             queue.at(priority).enqueue_accepted(key.clone(), AddOptions::now());
         }
@@ -191,17 +192,17 @@ impl Trigger {
         Ok(())
     }
 
-    /// Sends a key at normal priority, and waits for room if there is none.
+    /// Sends a key at normal priority. Waits while the trigger is full.
     ///
     /// # Errors
-    /// When the controller has stopped, now or while it waits, or no controller declares the trigger.
+    /// Fails if the controller has stopped or stops during the wait, or if no controller declares the trigger.
     ///
     /// # Cancel safety
-    /// A dropped call has sent nothing.
+    /// This method is cancel safe: a dropped call sends no key.
     pub async fn send(&self, key: ObjectKey) -> Result<(), TriggerError> {
         loop {
             let mut room = pin!(self.inner.room.notified());
-            // Listening starts before trying, so that room made in between is not missed.
+            // Subscribe before trying, so that no notification in between is missed.
             room.as_mut().enable();
             match self.try_send(key.clone()) {
                 Err(TriggerError::Full { .. }) => room.await,
@@ -210,10 +211,10 @@ impl Trigger {
         }
     }
 
-    /// Lets everything kept, and all that follows, through to `queue`.
+    /// Enqueues the buffered keys, and connects the trigger to `queue`.
     pub(crate) fn open(&self, controller: &'static str, queue: Enqueuer) {
         let queue = queue.of(EnqueueReason::Trigger);
-        // The ownership is users' code: it is called without the lock. The workers check keys that are sent meanwhile.
+        // The ownership is user code, so it is called without the lock. Workers check keys that are sent meanwhile.
         let mut unwanted: Vec<ObjectKey> = self.inner.lock().waiting.keys().cloned().collect();
         unwanted.retain(|key| !queue.accepts(key));
         let mut state = self.inner.lock();
@@ -226,20 +227,20 @@ impl Trigger {
         state.phase = Phase::Open { controller, queue };
     }
 
-    /// Keys of which `gone` says so wait no more.
+    /// Removes the waiting keys for which `gone` returns true.
     pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
         self.inner.lock().waiting.retain(|key, _| !gone(key));
         self.inner.room.notify_waiters();
     }
 
-    /// A worker has taken `key`.
+    /// Records that a worker dequeued `key`.
     pub(crate) fn taken(&self, key: &ObjectKey) {
         if self.inner.lock().waiting.remove(key).is_some() {
             self.inner.room.notify_waiters();
         }
     }
 
-    /// The controller has stopped.
+    /// Closes the trigger, because its controller has stopped.
     pub(crate) fn close(&self) {
         let mut state = self.inner.lock();
         if let Phase::Open { controller, .. } = state.phase {
@@ -250,7 +251,7 @@ impl Trigger {
         self.inner.room.notify_waiters();
     }
 
-    /// The controller that this trigger keeps keys for will not start.
+    /// Closes a buffering trigger, because its controller will not start.
     pub(crate) fn abandon(&self, controller: &'static str) {
         let mut state = self.inner.lock();
         if let Phase::Buffering = state.phase {
@@ -263,7 +264,7 @@ impl Trigger {
 }
 
 impl State {
-    /// The queue of the controller that has started.
+    /// Returns the queue of the controller, if the controller runs.
     fn queue(&self) -> Option<Enqueuer> {
         match &self.phase {
             Phase::Open { queue, .. } => Some(queue.clone()),
@@ -303,7 +304,7 @@ mod tests {
     use crate::enqueue::history::History;
     use crate::enqueue::quarantine::Quarantine;
 
-    /// Looks at the trigger whenever it is asked, as users' code may. Names up to `m` are this replica's.
+    /// User code that accesses the trigger in each ownership check. This replica owns the names up to `m`.
     struct Curious {
         trigger: Trigger,
         asked: AtomicUsize,
@@ -333,14 +334,14 @@ mod tests {
         let queue = Queue::new(env.clone(), "test", None);
         let quarantine = Quarantine::new(None);
         let enqueuer = Enqueuer::new(queue.clone(), quarantine, History::new(env, "test"), ownership.clone());
-        ["a", "z"].iter().for_each(|name| trigger.try_send(ObjectKey::cluster(name)).expect("kept"));
+        ["a", "z"].iter().for_each(|name| trigger.try_send(ObjectKey::cluster(name)).expect("buffered"));
         trigger.open("test", enqueuer);
-        trigger.try_send(ObjectKey::cluster("b")).expect("z has left");
-        trigger.try_send(ObjectKey::cluster("y")).expect("what is elsewhere takes no room");
+        trigger.try_send(ObjectKey::cluster("b")).expect("z was removed");
+        trigger.try_send(ObjectKey::cluster("y")).expect("a key of another replica is not counted");
         assert_eq!(
             trigger.try_send(ObjectKey::cluster("c")),
             Err(TriggerError::Full { bound: 2 }),
-            "what is not elsewhere does"
+            "a key of this replica is counted"
         );
         assert_eq!(
             (ownership.asked.load(Ordering::Relaxed), ownership.locked.load(Ordering::Relaxed)),

@@ -1,14 +1,14 @@
-//! Keys whose own object exists and cannot be decoded: a worker parks them until the object is readable or deleted.
+//! Parks keys whose object exists but cannot be decoded, until the object is decodable or deleted.
 //!
-//! For a lister such an object is absent, and a reconcile would take absence for a deletion.
+//! A lister does not contain such an object, and a reconcile would treat it as deleted.
 //!
 //! Guarantees:
-//! - A parked key is released once its object is readable or deleted. An informer tells no handler of the deletion of an
-//!   object that it never held, so a task compares the caches themselves.
-//! - An object that no key was parked for brings no key.
-//! - `windlass_undecodable_keys` shows the number of parked keys.
+//! - A parked key is released once its object is decodable or deleted. An informer sends no deletion event for an
+//!   object that it never held, so a task compares the caches directly.
+//! - A decodable or deleted object enqueues no key that was not parked.
+//! - `windlass_undecodable_keys` exports the number of parked keys.
 //!
-//! A reconcile that runs when its object becomes undecodable goes on to its end.
+//! A reconcile that runs when its object becomes undecodable completes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ use windlass_workqueue::ParkReason;
 use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::Enqueuer;
 
-/// The object of a parked key cannot be decoded.
+/// Reason: the object of the key cannot be decoded.
 pub(crate) const UNDECODABLE: ParkReason = ParkReason("its object cannot be decoded");
 
 /// The undecodable objects of one controller's keys. Clones share them.
@@ -31,7 +31,7 @@ struct Inner {
     queue: Enqueuer,
     /// The caches of the objects that keys name.
     caches: Vec<Cache>,
-    /// The undecodable objects of each cache when it was last checked.
+    /// The undecodable objects of each cache at its last check.
     checked: Mutex<Vec<UndecodableObjects>>,
 }
 
@@ -41,7 +41,7 @@ impl Undecodable {
         Self(Arc::new(Inner { queue, caches, checked }))
     }
 
-    /// Shows the number of parked keys in `gauge` whenever the metrics are gathered.
+    /// Sets `gauge` to the number of parked keys each time the metrics are gathered.
     pub(crate) fn measure(&self, metrics: &Metrics, gauge: IntGauge) {
         let undecodable = Arc::downgrade(&self.0);
         metrics.on_gather(Box::new(move || {
@@ -50,12 +50,12 @@ impl Undecodable {
         }));
     }
 
-    /// How many caches there are to [follow](Self::follow).
+    /// Returns the number of caches to [follow](Self::follow).
     pub(crate) fn caches(&self) -> usize {
         self.0.caches.len()
     }
 
-    /// Returns why the object of `key` cannot be decoded; none if it is readable or does not exist.
+    /// Returns the decode error of the object of `key`. `None` if the object is decodable or does not exist.
     pub(crate) fn error(&self, key: &ObjectKey) -> Option<Arc<str>> {
         if self.0.caches.is_empty() {
             return None;
@@ -65,20 +65,20 @@ impl Undecodable {
         })
     }
 
-    /// Releases parked keys as the cache of this number continues.
+    /// Releases parked keys whenever the cache with this number changes.
     pub(crate) async fn follow(self, number: usize) {
         let mut progress = self.0.caches[number].version_changes();
-        // A key may have been parked before this listened.
+        // The object of a parked key can have changed before this task subscribed.
         self.check(|_| ());
         while progress.changed().await.is_ok() {
             self.check(|_| ());
         }
     }
 
-    /// Takes over what the caches hold now, and releases the keys whose object is readable or deleted.
-    fn check<R>(&self, look: impl FnOnce(&[UndecodableObjects]) -> R) -> R {
-        let (looked, released) = {
-            // Comparison and clone of keys run under this lock and nothing of users', so poison cannot mean a broken state.
+    /// Refreshes the recorded state of the caches, and releases the keys whose object is decodable or deleted.
+    fn check<R>(&self, read: impl FnOnce(&[UndecodableObjects]) -> R) -> R {
+        let (result, released) = {
+            // No user code runs under this lock, so a poisoned lock does not mean inconsistent state.
             let mut checked = self.0.checked.lock().unwrap_or_else(PoisonError::into_inner);
             let released: Vec<ObjectKey> = self
                 .0
@@ -87,14 +87,14 @@ impl Undecodable {
                 .zip(&mut *checked)
                 .flat_map(|(cache, checked)| refresh(cache, checked))
                 .collect();
-            (look(&checked), released)
+            (read(&checked), released)
         };
         released.iter().for_each(|key| self.0.queue.release(key, UNDECODABLE));
-        looked
+        result
     }
 }
 
-/// Returns the keys that are not among the undecodable objects any more.
+/// Returns the keys that are no longer among the undecodable objects.
 fn refresh(cache: &Cache, checked: &mut UndecodableObjects) -> Vec<ObjectKey> {
     let newest = cache.undecodable();
     let missing = newest.missing_since(checked);

@@ -1,4 +1,4 @@
-//! One watched kind while it is being declared: selection, predicates, mappers, handlers, and at the end a lister.
+//! The builder with which setup declares one watch: selection, predicates, mappers, handlers, and a lister.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
 use crate::error::SetupError;
 use crate::ownership::ApiScope;
 
-/// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
+/// A Rust type whose objects can be watched: types of k8s-openapi, and types that derive `CustomResource`.
 pub trait Watchable:
     Resource<DynamicType = (), Scope: Scoped + ApiScope> + DeserializeOwned + Send + Sync + 'static
 {
@@ -31,13 +31,14 @@ impl<K> Watchable for K where
 {
 }
 
-/// One watched kind, while it is being declared. Ends with [`Watch::lister`], or is dropped when only the events matter.
+/// The builder of one watch. End the declaration with [`Watch::lister`], or drop the builder if no lister is needed.
 ///
-/// The order of its methods has no meaning, with one exception: [`when`](Self::when) and [`priority`](Self::priority) hold
-/// for the mappers and handlers that are declared after them, and for the own keys of a [`primary`](Self::primary) watch.
+/// The order of the methods does not matter, with two exceptions: [`selecting`](Self::selecting) comes first, and
+/// [`when`](Self::when) and [`priority`](Self::priority) apply to the mappers and handlers that are declared after
+/// them, and to the own keys of a [`primary`](Self::primary) watch.
 pub struct Watch<'s, T: Resource + Send + Sync + 'static> {
     wired: &'s mut Wired,
-    /// `None` once the informer is made: when it is first needed, and so after the selection is known.
+    /// `None` once the informer is created. It is created on first use, so that the selection is known.
     make: Option<Make<'s, T>>,
     selection: Selection,
     informer: Option<SharedInformer<T>>,
@@ -46,7 +47,7 @@ pub struct Watch<'s, T: Resource + Send + Sync + 'static> {
     is_primary: bool,
 }
 
-/// Makes the informer of a selection.
+/// Creates the informer of a selection.
 type Make<'s, T> = Box<dyn FnOnce(Selection) -> SharedInformer<T> + 's>;
 
 /// Maps an object to keys.
@@ -69,52 +70,55 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
         }
     }
 
-    /// The keys of the controller name the objects of this watch: each object enqueues its own key when it changes. While
-    /// an object exists and cannot be decoded, its key is [not reconciled](crate::Setup::reconcile_undecodable).
+    /// Makes this watch primary: the controller's keys name its objects, and a changed object enqueues its own key.
+    /// While an object exists but cannot be decoded, its key is [not reconciled](crate::Setup::reconcile_undecodable).
     ///
-    /// Several watches of a controller can be primary, if their objects have the same names. A key then waits while one of
-    /// them cannot be decoded.
+    /// Several watches of a controller can be primary, if their objects have the same names. A key then waits while any
+    /// of its objects cannot be decoded.
     pub fn primary(mut self) -> Self {
         self.wired.needs_queue("primary");
         self.is_primary = true;
         self
     }
 
-    /// Watches the objects that `selection` leaves. Controllers that select alike share one cache.
+    /// Watches only the objects that `selection` selects. Controllers with the same selection share one cache.
     ///
-    /// To be called before any mapper, handler or pause: setup fails otherwise.
+    /// Call this before any mapper, handler or pause is declared; otherwise setup fails.
     pub fn selecting(mut self, selection: Selection) -> Self {
         if let Some(informer) = &self.informer {
             let kind = informer.kind().to_string();
-            let message = "select before mappers, handlers and pauses are declared".to_owned();
+            let message =
+                "selecting() was called after a mapper, handler or pause was declared; call it first"
+                    .to_owned();
             self.wired.fail(SetupError::Watch { kind, message });
         }
         self.selection = selection;
         self
     }
 
-    /// From here on only events that `predicate` lets pass reach this watch's mappers and handlers. Several must all
-    /// agree; those declared before are not affected. A panic in one is counted and costs that one event's keys.
+    /// Passes only events that `predicate` accepts to the mappers and handlers that are declared afterwards. If there
+    /// are several predicates, an event must pass all of them. A panic in a predicate is counted; the keys of that
+    /// event are not enqueued.
     pub fn when(mut self, predicate: Predicate<T>) -> Self {
         self.predicates.push(predicate);
         self
     }
 
-    /// From here on mappers and handlers of this watch queue keys at this priority, whatever the cause of the event.
-    /// Otherwise changes are queued at [`Priority::NORMAL`], and what nothing happened to at the controller's
+    /// Sets the priority at which the mappers and handlers that are declared afterwards enqueue keys, for all causes of
+    /// an event. By default, changes have [`Priority::NORMAL`], and the initial list and resyncs have the controller's
     /// [background priority](crate::Setup::background_priority).
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Enqueues the keys that `map` finds in an object whenever it changes. Old and new state are both mapped; a key
-    /// is enqueued once per event. A panic in `map` is counted and costs that one event's keys. A `map` that captures
-    /// a lister can look at other objects, and by every index.
+    /// Enqueues the keys that `map` returns for a changed object. After an update, both the old and the new state are
+    /// mapped; each key is enqueued once per event. A panic in `map` is counted; the keys of that event are not
+    /// enqueued. A `map` that captures a lister can read other objects and indexes.
     ///
-    /// Where replicas share shards and this watch is of [every shard](Selection::of_every_shard), the keys of one that is
-    /// taken over are enqueued too: the cache has had their objects all the time. What [`on_event`](Self::on_event) queued
-    /// is not.
+    /// If the controller is sharded and this watch covers [every shard](Selection::of_every_shard), the keys of a shard
+    /// are also enqueued when this replica takes the shard over, because the cache already contains their objects and
+    /// sends no events. Keys that [`on_event`](Self::on_event) enqueued are not enqueued again.
     pub fn enqueue<I>(mut self, map: impl Fn(&T) -> I + Send + Sync + 'static) -> Self
     where
         I: IntoIterator<Item = ObjectKey>,
@@ -124,20 +128,20 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
         self
     }
 
-    /// Calls `handle` with every change, first with one `Added` for each object that exists when the controller
-    /// starts. It runs in the watch's own task, so it does not wait. A panic is counted.
+    /// Calls `handle` with every change, first with one `Added` event for each object that exists when the controller
+    /// starts. `handle` must not block, because it runs in the task of the watch. A panic is counted.
     pub fn on_event(mut self, handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static) -> Self {
         self.wired.needs_queue("on_event");
         self.handle(Box::new(handle));
         self
     }
 
-    /// Pauses the keys of this watch's own objects: while the object that a key names has this annotation, with any value
-    /// but `false`, the key is not reconciled, whatever asks for it. Once the annotation goes, or the object, the key
-    /// is queued at once, whatever predicates say. A reconcile that runs when it comes goes on to its end. While the object
-    /// cannot be decoded, its key is [not reconciled](crate::Setup::reconcile_undecodable) either. The
-    /// annotation is the controller author's to choose; `windlass.dev/paused` is one. Makes the watch
-    /// [primary](Self::primary).
+    /// Pauses keys by an annotation, and makes the watch [primary](Self::primary). While the object of a key has the
+    /// annotation, with any value except `false`, the key is not reconciled. When the annotation or the object is
+    /// removed, the key is enqueued immediately, regardless of predicates. A reconcile that runs when the annotation is
+    /// set completes. While the object cannot be decoded, its key is [not
+    /// reconciled](crate::Setup::reconcile_undecodable) either. The author of the controller chooses the annotation
+    /// key, for example `windlass.dev/paused`.
     pub fn paused_by(mut self, annotation: &'static str) -> Self {
         self.wired.needs_queue("paused_by");
         let cache = Cache::of(self.informer().erased());
@@ -146,16 +150,16 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
         self.primary()
     }
 
-    /// Reads of the cache. Empty until the manager runs.
+    /// Returns the lister of the cache. The cache is empty until the manager runs.
     pub fn lister(mut self) -> Lister<T> {
         self.informer().lister()
     }
 
-    /// The informer itself, for what is not offered here.
+    /// Returns the informer, for features that this builder does not offer.
     pub fn informer(&mut self) -> &SharedInformer<T> {
         let Self { make, selection, informer, .. } = self;
         informer.get_or_insert_with(|| {
-            let make = make.take().expect("an informer is made once");
+            let make = make.take().expect("an informer is created once");
             make(std::mem::take(selection))
         })
     }
@@ -195,18 +199,18 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
             for object in informer.lister().list() {
                 let event = Event::Added { object, cause: Cause::InitialList };
                 let keys = || keys_of(&event, |object| map(object));
-                let is_let_in = || queue.passes_predicates(&event, &predicates);
-                found(event.object().meta(), catch_panic_sync(|| is_let_in().then(keys).unwrap_or_default()));
+                let passes = || queue.passes_predicates(&event, &predicates);
+                found(event.object().meta(), catch_panic_sync(|| passes().then(keys).unwrap_or_default()));
             }
         });
         replay(kind, priority, each)
     }
 }
 
-/// Calls a function with every object of a cache, and with its keys or the message of a panic of users' code.
+/// Calls a function with every object of a cache, and with its keys or the panic message of user code.
 type Each = Box<dyn Fn(&Enqueuer, &mut dyn FnMut(&ObjectMeta, Result<Vec<ObjectKey>, String>)) + Send + Sync>;
 
-/// The replay of a watch with objects of any type.
+/// Creates the replay of a watch with objects of any type.
 fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay {
     Arc::new(move |wiring, wanted| {
         let sighting = ObservedEvent::of(&kind.to_string());
@@ -219,7 +223,7 @@ fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay 
     })
 }
 
-/// What is declared by the watch as a whole: its cache, and the own keys of a primary one.
+/// Completes the declaration: registers the cache and the mapper of a primary watch.
 impl<T: Resource + Send + Sync + 'static> Drop for Watch<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -239,7 +243,7 @@ impl<T: Resource + Send + Sync + 'static> fmt::Debug for Watch<'_, T> {
     }
 }
 
-/// A handler that enqueues the keys that `map` finds in the old and the new state.
+/// Returns a handler that enqueues the keys that `map` returns for the old and the new state.
 pub(crate) fn to_keys<O>(
     map: impl Fn(&O) -> Vec<ObjectKey> + Send + 'static,
 ) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static {

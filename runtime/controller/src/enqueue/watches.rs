@@ -1,12 +1,12 @@
-//! Watches that come and go while their controller runs: for kinds that exist only once their CustomResourceDefinition
-//! does, or that objects name at run time.
+//! Adds and removes watches while a controller runs: for kinds whose CustomResourceDefinition is installed later, and
+//! for kinds that objects name at run time.
 //!
-//! A watch that is added starts its cache in the background. Whoever adds it, a reconcile above all, continues at once;
-//! the keys of its objects come when they come, and [`DynamicWatches::has_synced`] tells whether the cache is complete. A kind
-//! that is absent, or that may not be read, keeps nobody waiting either: its cache fills once it can.
+//! An added watch fills its cache in the background. The caller, usually a reconcile, does not wait. The keys of the
+//! objects are enqueued as the cache receives them, and [`DynamicWatches::has_synced`] returns whether the cache is
+//! complete. The cache of a kind that is not installed, or that RBAC does not allow to read, fills once that changes.
 //!
-//! Read-your-writes knows these caches as it knows those declared in `setup`. Rights are declared in `setup` as ever: a
-//! watch on what was not declared is refused, with the line to add.
+//! Read-your-writes consistency covers these caches like the caches declared in `setup`. Permissions must be declared
+//! in `setup`: a watch without them is rejected with an error that contains the line to add.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::descriptor::Descriptor;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::wiring::{HandlerContext, attach};
 
-/// The watches that a controller adds and removes while it runs. Clones are the same set.
+/// The watches that a controller adds and removes while it runs. Clones share the set.
 #[derive(Clone)]
 pub struct DynamicWatches {
     inner: Arc<Inner>,
@@ -42,7 +42,7 @@ struct State {
 }
 
 enum Phase {
-    /// The controller does not run: not yet, or not any more.
+    /// The controller has not started, or has stopped.
     Resting,
     Running {
         wiring: Box<HandlerContext>,
@@ -57,7 +57,7 @@ struct ActiveWatch {
     id: CacheId,
 }
 
-/// What makes two watches the same one.
+/// The identity of a watch: two watches with the same identity are equal.
 #[derive(PartialEq)]
 struct Identity {
     kind: ResourceKind,
@@ -65,43 +65,43 @@ struct Identity {
     representation: TypeId,
 }
 
-/// Why a watch could not be added.
+/// The reason a watch could not be added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// Watches are added while the controller runs; before that, `setup` declares them.
-    #[error(
-        "the watch {name:?} cannot be added: its controller does not run (declare watches of the start in setup)"
-    )]
+    /// The controller is not running. `setup` declares the watches that exist from the start.
+    #[error("cannot add watch {name:?}: the controller is not running; declare initial watches in setup")]
     NotRunning {
-        /// What the watch was to be called.
+        /// The name of the rejected watch.
         name: String,
     },
-    /// The controller never said that it reads this.
+    /// The controller did not declare that it reads the kind.
     #[error(
-        "the watch {name:?} was not declared; add to its controller's setup: \
+        "cannot add watch {name:?}: its permissions are not declared; add to the controller's setup: \
          setup.uses_rule(Rule::new({:?}, {:?}, [Verb::List, Verb::Watch]))", .kind.group, .kind.plural
     )]
     NotDeclared {
-        /// What the watch was to be called.
+        /// The name of the rejected watch.
         name: String,
-        /// What it was to watch.
+        /// The kind of the rejected watch.
         kind: Box<ResourceKind>,
     },
-    /// Another watch bears the name.
-    #[error("the watch {name:?} is on {by} already: remove it first, or name them apart")]
+    /// Another watch has the name.
+    #[error(
+        "cannot add watch {name:?}: the name is used by a watch on {by}; remove that watch or use another name"
+    )]
     NameTaken {
         /// The name.
         name: String,
-        /// What the other one watches.
+        /// The kind of the other watch.
         by: Box<ResourceKind>,
     },
-    /// The informer took no handler.
-    #[error("the watch {name:?} cannot be added: {source}")]
+    /// The informer rejected the handler.
+    #[error("cannot add watch {name:?}: {source}")]
     Informer {
-        /// What the watch was to be called.
+        /// The name of the rejected watch.
         name: String,
-        /// What the informer said.
+        /// The error of the informer.
         source: InformerError,
     },
 }
@@ -112,16 +112,16 @@ impl DynamicWatches {
         Self { inner: Arc::new(Inner { factory, caches, descriptor, state: Mutex::new(state) }) }
     }
 
-    /// Watches the objects of `representation` that `selection` leaves, under a name of this controller's own, and
-    /// gives read access to their cache, which fills in the background. `handle` is called with every change, first
-    /// with one `ActiveWatch` for each object there is.
+    /// Watches the objects of `representation` that `selection` selects, and returns a lister of their cache, which
+    /// fills in the background. The name must be unique in this controller. `handle` is called with every change, first
+    /// with one `Added` event for each existing object.
     ///
-    /// To add what is there already, under the same name, changes nothing and gives the same cache: a reconcile may
-    /// say each time what it needs.
+    /// Adding an identical watch under the same name changes nothing and returns a lister of the same cache, so a
+    /// reconcile can add its watches each time.
     ///
     /// # Errors
-    /// When the controller does not run, did not declare that it lists and watches the kind, or has another watch of
-    /// that name.
+    /// Fails if the controller is not running, has not declared that it lists and watches the kind, or has a different
+    /// watch with that name.
     pub fn add<R: Representation>(
         &self,
         name: &str,
@@ -140,48 +140,48 @@ impl DynamicWatches {
         let in_use = self.inner.factory.ref_counted_informer(representation, selection);
         let (informer, lister) = (in_use.informer(), in_use.lister());
         if !state.added.contains_key(name) {
-            let refused = |source| WatchError::Informer { name: name.to_owned(), source };
-            // The handler keeps the cache going until it is removed.
+            let rejected = |source| WatchError::Informer { name: name.to_owned(), source };
+            // The lister in the handler keeps the cache running until the handler is removed.
             let kept = lister.clone();
             let mut handle = handle;
             let handle = move |event: &Event<Arc<R::Object>>, queue: &Enqueuer| {
                 let _kept = &kept;
                 handle(event, queue);
             };
-            let handle = attach(informer, &wiring, handle).map_err(refused)?;
+            let handle = attach(informer, &wiring, handle).map_err(rejected)?;
             let cache: Cache = Cache::of(informer.erased());
             let id = self.inner.caches.add(cache.clone());
-            tracing::info!(controller = wiring.controller, watch = name, kind = %identity.kind, "watching");
+            tracing::info!(controller = wiring.controller, watch = name, kind = %identity.kind, "watch added");
             state.added.insert(name.to_owned(), ActiveWatch { identity, handle, cache, id });
         }
         Ok(lister)
     }
 
-    /// Ends the watch of that name: its handler is told nothing more. Says whether there was one. The cache stays for
-    /// those who share it and as long as somebody holds a lister of it; otherwise it is stopped and its memory freed, and
-    /// filled again when the watch is added again.
+    /// Removes the watch with that name and returns whether it existed. Its handler receives no further events. The
+    /// cache keeps running while another controller shares it or a lister of it exists. Otherwise it is stopped and its
+    /// memory is freed; adding the watch again fills it again.
     pub fn remove(&self, name: &str) -> bool {
         let Some(added) = self.inner.lock().added.remove(name) else { return false };
         added.handle.remove();
         self.inner.caches.remove(added.id);
-        tracing::info!(watch = name, kind = %added.identity.kind, "watching no more");
+        tracing::info!(watch = name, kind = %added.identity.kind, "watch removed");
         true
     }
 
-    /// Whether the cache of the watch of that name is complete, and its handler has been told; `None` if there is no
-    /// such watch.
+    /// Returns whether the cache of the watch is complete and the handler has received its objects. `None` if there is
+    /// no watch with that name.
     pub fn has_synced(&self, name: &str) -> Option<bool> {
         self.inner.lock().added.get(name).map(|added| added.handle.has_synced())
     }
 
-    /// Why the watch of that name has no complete cache; `None` if it has, or if there is no such watch.
+    /// Returns the reason the cache of the watch is incomplete. `None` if it is complete or there is no such watch.
     pub fn behind(&self, name: &str) -> Option<String> {
         let state = self.inner.lock();
         let added = state.added.get(name).filter(|added| !added.cache.has_synced())?;
         Some(NotSynced { laggards: added.cache.laggards() }.to_string())
     }
 
-    /// What is watched, by name.
+    /// Returns the names and kinds of the watches.
     pub fn names(&self) -> Vec<(String, ResourceKind)> {
         let state = self.inner.lock();
         state.added.iter().map(|(name, added)| (name.clone(), added.identity.kind.clone())).collect()
@@ -191,7 +191,7 @@ impl DynamicWatches {
         self.inner.lock().phase = Phase::Running { wiring: Box::new(wiring), rules };
     }
 
-    /// The controller has stopped.
+    /// Removes all watches, because the controller has stopped.
     pub(crate) fn close(&self) {
         let added = {
             let mut state = self.inner.lock();
@@ -209,7 +209,10 @@ impl Inner {
 }
 
 impl State {
-    /// What a watch of that name is wired to, if it may be.
+    /// Returns the context for a watch with this name and identity.
+    ///
+    /// # Errors
+    /// Fails if the watch cannot be added.
     fn admit(&self, name: &str, identity: &Identity) -> Result<&HandlerContext, WatchError> {
         let Phase::Running { wiring, rules } = &self.phase else {
             return Err(WatchError::NotRunning { name: name.to_owned() });

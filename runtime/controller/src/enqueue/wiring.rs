@@ -1,4 +1,4 @@
-//! How events of informers, triggers and timers come to the queue of a controller.
+//! Connects the handlers of a controller to informers and to its queue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::enqueue::history::ObservedEvent;
 use crate::enqueue::pause::PauseAnnotation;
 use crate::error::SetupError;
 
-/// What the watches of a controller that is set up have declared.
+/// The declarations of a controller's watches, collected during setup.
 #[derive(Default)]
 pub(crate) struct Wired {
-    /// The handlers, by the kind that each is told of.
+    /// The handlers, each with the kind whose events it receives.
     pub(crate) handlers: Vec<(String, Attach)>,
     pub(crate) replays: Vec<Replay>,
     pub(crate) pauses: Vec<PauseAnnotation>,
     /// The caches of the objects that the controller's keys name.
     pub(crate) own: Vec<Cache>,
-    /// Whether there is no queue: a runnable has none.
+    /// Whether there is no queue, as for a runnable.
     pub(crate) queueless: bool,
     fault: Option<SetupError>,
 }
 
 impl Wired {
-    /// Keeps the first fault: later ones are often its consequences.
+    /// Records a fault. The first is kept, because later faults are often its consequences.
     pub(crate) fn fail(&mut self, fault: SetupError) {
         self.fault.get_or_insert(fault);
     }
 
-    /// Notes that setup has called a method that is about the queue.
+    /// Records a fault if setup calls a method that needs a queue and there is none.
     pub(crate) fn needs_queue(&mut self, call: &'static str) {
         if self.queueless {
             self.fail(SetupError::NoQueue { call });
@@ -49,12 +49,12 @@ impl Wired {
     }
 }
 
-/// What handlers are joined to when their controller starts.
+/// The context to which handlers are attached when their controller starts.
 #[derive(Clone, Debug)]
 pub(crate) struct HandlerContext {
     pub(crate) controller: &'static str,
     pub(crate) queue: Enqueuer,
-    /// The priority of keys that nothing happened to.
+    /// The priority of background keys.
     pub(crate) background: Priority,
     pub(crate) panics: IntCounter,
     pub(crate) own: OwnCaches,
@@ -71,21 +71,21 @@ impl fmt::Debug for OwnCaches {
 }
 
 impl HandlerContext {
-    /// Counts a panic of users' code and tells of it.
+    /// Counts and logs a panic of user code.
     pub(crate) fn panicked(&self, kind: &str, object: &ObjectMeta, message: &str) {
         let (controller, object) = (self.controller, ObjectKey::of(object));
         self.panics.inc();
-        tracing::error!(controller, %kind, %object, %message, "a handler panicked");
+        tracing::error!(controller, %kind, %object, %message, "handler panicked");
     }
 }
 
-/// Joins a handler to its informer.
+/// Attaches a handler to its informer.
 pub(crate) type Attach = Box<dyn FnOnce(&HandlerContext) -> Result<HandlerHandle, InformerError> + Send>;
 
 /// Enqueues the keys of cached objects that the filter selects, as if the objects had just been listed.
 pub(crate) type Replay = Arc<dyn Fn(&HandlerContext, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
 
-/// Joins `handle` to `informer`, guarded against its panics.
+/// Attaches `handle` to `informer`. Panics of `handle` are caught.
 pub(crate) fn attach<T: Resource + Send + Sync + 'static>(
     informer: &SharedInformer<T>,
     wiring: &HandlerContext,
@@ -94,7 +94,7 @@ pub(crate) fn attach<T: Resource + Send + Sync + 'static>(
     informer.add_handler(wiring.controller, Guarded::new(informer.kind(), wiring, handle))
 }
 
-/// A handler of users' code, guarded against its panics.
+/// A user handler whose panics are caught.
 pub(crate) struct Guarded<F> {
     wiring: HandlerContext,
     kind: String,
@@ -125,8 +125,8 @@ where
         self.sighting.over();
     }
 
-    /// Queues the keys of the controller's own objects and all keys of its history. A reconcile can have acted on an object
-    /// that no mapper receives.
+    /// Enqueues the keys of the controller's own objects and all keys of its history. A reconcile can have acted on an
+    /// object that no mapper receives.
     fn missed(&mut self) {
         let queue = self.queue.at(self.wiring.background);
         self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));

@@ -1,7 +1,7 @@
-//! Which events predicates have kept from their watches, of late.
+//! Records the recent events that predicates rejected.
 //!
-//! A table of fixed size by the hash of the object's name, so that a flood of refused events costs neither memory nor
-//! time: of two objects that share a place the later one is remembered.
+//! A table of fixed size, indexed by the hash of the object's name, bounds the memory and time per rejected event. If
+//! two objects share a slot, the later event replaces the earlier one.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use windlass_object::ObjectKey;
 
 use crate::enqueue::history::EventInfo;
 
-/// How many objects are remembered at most: enough to find the one that was just changed, on a busy watch.
+/// The number of slots: enough to find an object that was just changed, on a busy watch.
 const PLACES: usize = 4096;
 
-/// What the table takes, once the first event has been refused.
+/// The size of the table once the first event has been rejected.
 #[cfg(test)]
 pub(crate) const BYTES: usize = PLACES * size_of::<Option<FilteredSlot>>();
 
-/// See the module.
+/// The table of rejected events; see the module documentation.
 pub(crate) struct FilteredEvents {
     hasher: FixedState,
-    /// Empty until an event is refused.
+    /// Empty until an event is rejected.
     places: Vec<Option<FilteredSlot>>,
 }
 
@@ -32,7 +32,7 @@ struct FilteredSlot {
     refused: FilteredEvent,
 }
 
-/// An event that a predicate kept from its watch.
+/// An event that a predicate rejected.
 #[derive(Clone, Debug)]
 pub(crate) struct FilteredEvent {
     pub(crate) at: Instant,
@@ -53,17 +53,17 @@ impl FilteredEvents {
         if self.places.is_empty() {
             self.places.resize_with(PLACES, || None);
         }
-        self.places[place_of(hash)] = Some(FilteredSlot { hash, refused });
+        self.places[slot_of(hash)] = Some(FilteredSlot { hash, refused });
     }
 
     pub(crate) fn of(&self, key: &ObjectKey) -> Option<FilteredEvent> {
         let hash = self.hasher.hash_one((key.namespace().unwrap_or_default(), key.name()));
-        let place = self.places.get(place_of(hash))?.as_ref()?;
-        (place.hash == hash).then(|| place.refused.clone())
+        let slot = self.places.get(slot_of(hash))?.as_ref()?;
+        (slot.hash == hash).then(|| slot.refused.clone())
     }
 }
 
-/// The low bits, whatever the width of a machine word.
-fn place_of(hash: u64) -> usize {
+/// Returns the slot of a hash. It is the same for every pointer width.
+fn slot_of(hash: u64) -> usize {
     usize::try_from(hash % PLACES as u64).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Versions and UIDs as they are kept by the ten thousand: numbers where they are such, as a server's own always are.
+//! Compact forms of resource versions and UIDs: numbers where possible, as for all values of a Kubernetes API server.
 
 use std::sync::Arc;
 
@@ -54,11 +54,11 @@ impl CompactUid {
     }
 }
 
-/// What no hex digit is worth.
+/// The table value of a byte that is not a hex digit.
 const NO_DIGIT: u8 = 0x10;
 
-/// What each byte is worth as a lower-case hex digit. A table, because one is read for every event: without a branch for
-/// each digit, whose value nothing foretells, it takes a third of the time.
+/// The value of each byte as a lowercase hex digit. A UID is parsed for every event; a table takes a third of the time
+/// of branches, which are mispredicted.
 const VALUES: [u8; 256] = {
     let (mut values, mut digit) = ([NO_DIGIT; 256], 0);
     while digit < 16 {
@@ -68,7 +68,7 @@ const VALUES: [u8; 256] = {
     values
 };
 
-/// The number that a UUID spells in its usual form; none for any other text.
+/// Parses a UUID in its canonical lowercase form. `None` for any other text.
 fn uuid(text: &str) -> Option<u128> {
     let bytes: &[u8; 36] = text.as_bytes().try_into().ok()?;
     let mut seen = 0;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_told_as_it_was() {
+    fn compact_forms_round_trip() {
         for text in ["1", "18446744073709551615", "18446744073709551616", "0", "007", "+5", "", "opaque"] {
             assert_eq!(CompactVersion::of(Some(text)).text().as_deref(), Some(text));
         }

@@ -1,8 +1,8 @@
-//! Records by key: all of those that are held, and the most recent of the others.
+//! Records by key: all held records and the most recent released records.
 //!
-//! A record that is made or touched is *held* until it is let go, into one of two lines; of each line only so many are
-//! kept, the newest. A slot that is left is used again with whatever room its record has, so that keys that come and go allocate
-//! nothing; when most slots are free they are given back.
+//! A record that is created or changed is *held* until it is released into one of two eviction lists. Each list keeps
+//! only the newest records, up to its limit. A free slot is reused together with the memory of its record, so that
+//! recurring keys allocate nothing. When most slots are free, their memory is freed.
 
 use std::hash::BuildHasher;
 
@@ -11,50 +11,50 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use windlass_object::ObjectKey;
 
-/// The number of no slot: the end of a list.
+/// The slot number that marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Free slots are given back only above so many.
+/// The number of free slots below which no memory is freed.
 const FREE_KEPT: usize = 1024;
 
-/// A record that can be used again for another key.
+/// A record that can be reused for another key.
 pub(crate) trait Recycle: Default {
-    /// Forgets everything but its room.
+    /// Resets the record and keeps its allocated memory.
     fn recycle(&mut self);
 }
 
-/// What becomes of a record after a change.
+/// The retention of a record after a change.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Retention {
-    /// It is held.
+    /// The record is held.
     Hold,
-    /// It is kept as long as it is among the newest of its line.
+    /// The record is released: kept while it is among the newest of this list.
     LetGo(EvictionList),
 }
 
-/// The lines of records that were let go. None of them can push a record out of the other.
+/// The lists of released records. A record in one list never evicts a record from the other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionList {
-    /// Of keys that nothing is the matter with.
+    /// Keys that need no work.
     Idle,
-    /// Of keys that wait for somebody to do something about them.
+    /// Keys that wait for an operator.
     Stuck,
 }
 
-/// See the module.
+/// The table of records; see the module documentation.
 pub(crate) struct RecentKeys<V> {
-    /// The numbers of used slots by key. Never iterated: the order of a hash reaches nobody.
+    /// The numbers of used slots by key. Never iterated, so the hash order is not observable.
     numbers: HashTable<u32>,
     slots: Vec<Slot<V>>,
     free: Vec<u32>,
-    /// By [`EvictionList`].
+    /// The eviction lists, indexed by [`EvictionList`].
     lines: [ListEnds; 2],
-    /// Whether a record was ever lost because its line was full.
+    /// Whether a record was ever evicted because its list was full.
     has_lost: bool,
     hasher: FixedState,
 }
 
-/// The ends of a line, how many records are in it and how many may be.
+/// The ends, the length and the limit of an eviction list.
 #[derive(Copy, Clone)]
 struct ListEnds {
     oldest: u32,
@@ -64,19 +64,19 @@ struct ListEnds {
 }
 
 struct Slot<V> {
-    /// None when the slot is free.
+    /// `None` when the slot is free.
     key: Option<ObjectKey>,
     hash: u64,
     older: u32,
     newer: u32,
-    /// The line it is in, if it was let go.
+    /// The eviction list of the record, if it was released.
     line: Option<EvictionList>,
     value: V,
 }
 
 impl<V: Recycle> RecentKeys<V> {
-    /// Keeps at most so many records that are not held, of those that are idle and of those that are stuck. The seed keeps
-    /// strangers who choose keys from choosing ones that collide.
+    /// Creates a table that keeps at most `idle` and `stuck` released records. The seed prevents clients that choose
+    /// keys from causing hash collisions.
     pub(crate) fn new(seed: u64, idle: usize, stuck: usize) -> Self {
         let (numbers, hasher) = (HashTable::new(), FixedState::with_seed(seed));
         let (slots, free) = (Vec::new(), Vec::new());
@@ -84,13 +84,13 @@ impl<V: Recycle> RecentKeys<V> {
         Self { numbers, slots, free, lines, has_lost: false, hasher }
     }
 
-    /// Keeps so many idle ones from here on.
+    /// Sets the limit of idle records.
     pub(crate) fn limit(&mut self, idle: usize) {
         self.lines[EvictionList::Idle as usize].limit = idle;
         self.shrink(EvictionList::Idle);
     }
 
-    /// How many idle ones are kept, if some were lost for that.
+    /// Returns the limit of idle records if a record of any list was evicted, otherwise `None`.
     pub(crate) fn lost_beyond(&self) -> Option<usize> {
         self.has_lost.then_some(self.lines[EvictionList::Idle as usize].limit)
     }
@@ -99,17 +99,17 @@ impl<V: Recycle> RecentKeys<V> {
         Some(&self.slots[self.find(key)? as usize].value)
     }
 
-    /// Changes the record of `key`, which is made if there is none. `change` says whether it is held from now on, or let
-    /// go: then it is the newest of those.
+    /// Changes the record of `key` and creates it if it is missing. `change` returns whether the record is held or
+    /// released. A released record is the newest of its list.
     pub(crate) fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut V) -> Retention) {
         let number = self.find(key).unwrap_or_else(|| self.enter(key));
         self.unlink(number);
         if let Retention::LetGo(line) = change(&mut self.slots[number as usize].value) {
-            self.let_go(number, line);
+            self.release(number, line);
         }
     }
 
-    fn let_go(&mut self, number: u32, line: EvictionList) {
+    fn release(&mut self, number: u32, line: EvictionList) {
         let ends = &mut self.lines[line as usize];
         ends.length += 1;
         let newest = std::mem::replace(&mut ends.newest, number);
@@ -122,24 +122,24 @@ impl<V: Recycle> RecentKeys<V> {
         self.shrink(line);
     }
 
-    /// Forgets the record of `key`.
+    /// Removes the record of `key`.
     pub(crate) fn remove_key(&mut self, key: &ObjectKey) {
         if let Some(number) = self.find(key) {
             self.remove(number);
         }
     }
 
-    /// Forgets every record of which `gone` says so.
+    /// Removes the records of the keys for which `gone` returns true.
     pub(crate) fn remove_if(&mut self, gone: impl Fn(&ObjectKey) -> bool) {
         for number in 0..self.slots.len() {
             if self.slots[number].key.as_ref().is_some_and(&gone) {
                 self.remove(number_of(number));
             }
         }
-        self.give_back();
+        self.compact();
     }
 
-    /// Every record, in no order that means anything.
+    /// Returns all records in unspecified order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &V)> {
         self.slots.iter().filter_map(|slot| Some((slot.key.as_ref()?, &slot.value)))
     }
@@ -186,7 +186,7 @@ impl<V: Recycle> RecentKeys<V> {
             self.remove(oldest);
             self.has_lost = true;
         }
-        self.give_back();
+        self.compact();
     }
 
     fn remove(&mut self, number: u32) {
@@ -201,7 +201,7 @@ impl<V: Recycle> RecentKeys<V> {
         self.free.push(number);
     }
 
-    /// Takes a record out of its line, if it is in one.
+    /// Removes a record from its eviction list, if it is in one.
     fn unlink(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
         let Some(line) = slot.line.take() else { return };
@@ -218,8 +218,8 @@ impl<V: Recycle> RecentKeys<V> {
         }
     }
 
-    /// Moves what is left into less room when most of it is free, as it is once a first list has been worked off.
-    fn give_back(&mut self) {
+    /// Compacts the slots when most of them are free, as after the initial list has been processed.
+    fn compact(&mut self) {
         if self.free.len() <= FREE_KEPT.max(3 * self.len()) {
             return;
         }
@@ -243,7 +243,7 @@ impl<V: Recycle> RecentKeys<V> {
     }
 }
 
-/// More than four billion keys do not fit into memory.
+/// Converts a slot index. More than four billion keys do not fit into memory.
 fn number_of(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(NONE - 1)
 }
@@ -269,7 +269,7 @@ mod tests {
         ObjectKey::namespaced("shop", &number.to_string())
     }
 
-    /// Every third key is stuck when it is let go.
+    /// Every third key is stuck when it is released.
     fn line_of(number: u32) -> EvictionList {
         if number.is_multiple_of(3) { EvictionList::Stuck } else { EvictionList::Idle }
     }
@@ -281,26 +281,26 @@ mod tests {
         });
     }
 
-    fn let_go(recent: &mut RecentKeys<Note>, number: u32) {
+    fn release(recent: &mut RecentKeys<Note>, number: u32) {
         recent.change(&key(number), |_| Retention::LetGo(line_of(number)));
     }
 
     #[derive(Clone, Debug)]
-    enum Deed {
+    enum Operation {
         Hold(u32, u32),
         LetGo(u32),
         RemoveEven,
     }
 
-    fn deed() -> impl Strategy<Value = Deed> {
+    fn operation() -> impl Strategy<Value = Operation> {
         prop_oneof![
-            6 => (0..12u32, 1..100u32).prop_map(|(key, note)| Deed::Hold(key, note)),
-            6 => (0..12u32).prop_map(Deed::LetGo),
-            1 => Just(Deed::RemoveEven),
+            6 => (0..12u32, 1..100u32).prop_map(|(key, note)| Operation::Hold(key, note)),
+            6 => (0..12u32).prop_map(Operation::LetGo),
+            1 => Just(Operation::RemoveEven),
         ]
     }
 
-    /// What it should do, said plainly.
+    /// The reference model.
     #[derive(Default)]
     struct Model {
         notes: BTreeMap<u32, u32>,
@@ -309,13 +309,13 @@ mod tests {
     }
 
     impl Model {
-        fn act(&mut self, deed: &Deed, limits: [usize; 2]) {
-            match deed {
-                Deed::Hold(key, note) => {
+        fn act(&mut self, operation: &Operation, limits: [usize; 2]) {
+            match operation {
+                Operation::Hold(key, note) => {
                     self.lines[line_of(*key) as usize].retain(|other| other != key);
                     self.notes.insert(*key, *note);
                 }
-                Deed::LetGo(key) if self.notes.contains_key(key) => {
+                Operation::LetGo(key) if self.notes.contains_key(key) => {
                     let line = &mut self.lines[line_of(*key) as usize];
                     line.retain(|other| other != key);
                     line.push_back(*key);
@@ -325,8 +325,8 @@ mod tests {
                         self.has_lost = true;
                     }
                 }
-                Deed::LetGo(_) => {}
-                Deed::RemoveEven => {
+                Operation::LetGo(_) => {}
+                Operation::RemoveEven => {
                     self.notes.retain(|key, _| key % 2 == 1);
                     self.lines.iter_mut().for_each(|line| line.retain(|key| key % 2 == 1));
                 }
@@ -336,15 +336,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_held_is_kept_and_of_the_rest_the_newest_of_each_line(deeds in prop::collection::vec(deed(), 0..200)) {
+        fn held_records_and_newest_released_records_are_kept(operations in prop::collection::vec(operation(), 0..200)) {
             let (mut model, mut recent) = (Model::default(), RecentKeys::<Note>::new(7, 3, 2));
-            for deed in &deeds {
-                model.act(deed, [3, 2]);
-                match deed {
-                    Deed::Hold(number, note) => hold(&mut recent, *number, *note),
-                    Deed::LetGo(number) if recent.get(&key(*number)).is_some() => let_go(&mut recent, *number),
-                    Deed::LetGo(_) => {}
-                    Deed::RemoveEven => {
+            for operation in &operations {
+                model.act(operation, [3, 2]);
+                match operation {
+                    Operation::Hold(number, note) => hold(&mut recent, *number, *note),
+                    Operation::LetGo(number) if recent.get(&key(*number)).is_some() => release(&mut recent, *number),
+                    Operation::LetGo(_) => {}
+                    Operation::RemoveEven => {
                         recent.remove_if(|key| key.name().parse::<u32>().is_ok_and(|it| it % 2 == 0));
                     }
                 }
@@ -360,22 +360,22 @@ mod tests {
     }
 
     #[test]
-    fn line_that_was_worked_off_gives_its_room_back_and_forgets_nobody() {
+    fn full_list_is_compacted_and_evicts_oldest_record() {
         let mut recent = RecentKeys::<Note>::new(7, 100, 100);
-        let let_go = |recent: &mut RecentKeys<Note>, number| {
+        let release = |recent: &mut RecentKeys<Note>, number| {
             recent.change(&key(number), |_| Retention::LetGo(EvictionList::Idle))
         };
         (0..20_000).for_each(|number| hold(&mut recent, number, number));
-        (0..20_000).for_each(|number| let_go(&mut recent, number));
+        (0..20_000).for_each(|number| release(&mut recent, number));
         assert_eq!(recent.len(), 100);
         assert!(recent.slots.capacity() < 2_000, "{} slots", recent.slots.capacity());
         assert_eq!(recent.get(&key(19_999)).map(|note| note.0), Some(19_999));
         assert!((0..19_900).all(|number| recent.get(&key(number)).is_none()));
         hold(&mut recent, 1, 1);
-        let_go(&mut recent, 1);
+        release(&mut recent, 1);
         assert!(
             recent.get(&key(19_900)).is_none() && recent.get(&key(19_901)).is_some(),
-            "the oldest goes first"
+            "the oldest record is evicted first"
         );
     }
 }
