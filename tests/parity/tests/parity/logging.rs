@@ -158,7 +158,7 @@ async fn conflict_is_told_for_debugging_only_and_any_other_refusal_as_a_warning(
         });
         let _workers = world.run([writes]).await;
         world.pass(60).await;
-        let failures = told.saying("message=failed");
+        let failures = told.saying("message=reconcile failed");
         assert_eq!(failures.len(), 3, "{what:?}");
         assert!(failures.iter().all(|(told, _)| *told == level), "{what:?}: {failures:?}");
         assert_eq!(told.aloud().is_empty(), level == Level::DEBUG, "{:?}", told.aloud());
