@@ -11,7 +11,7 @@
 //!   quarantined until its next change.
 //! - A key that keeps failing backs off alone: keys that do not fail continue at full speed. With the default limiter
 //!   the retry of a key waits at most 100 ms longer for each other key that fails, and 1000 s at most
-//!   ([`Bucket`](windlass_workqueue::Bucket)).
+//!   ([`TokenBucket`](windlass_workqueue::TokenBucket)).
 //! - A reconcile never reads a cache that is older than the last write of its key (read-your-writes), whatever the
 //!   cache selects. No decision depends on elapsed time alone: a cache that does not reflect a write after 2 s is
 //!   relisted, and the key waits until the cache contains a list that began after the write. A write without a response

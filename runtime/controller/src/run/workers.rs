@@ -169,7 +169,7 @@ impl Workers {
 
     /// Returns a check that reports the number of quarantined keys; `None` if there are none. It omits their names,
     /// because health endpoints have more readers than objects do: the log and the controller's
-    /// [`Overview`](crate::host::Overview) contain them.
+    /// [`ControllerOverview`](crate::host::ControllerOverview) contain them.
     pub fn quarantine_notice(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static + use<> {
         let quarantine = self.core.keys.quarantine.clone();
         move || {
