@@ -311,7 +311,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
                         listener.deliver_all(handler, additions(objects), &mut delivered).await;
                     }
                     HandlerWork::Resync(objects) => {
-                        listener.deliver_all(handler, resyncs(objects), &mut delivered).await
+                        listener.deliver_all(handler, resyncs(objects), &mut delivered).await;
                     }
                     HandlerWork::Tell(pending) => {
                         listener.deliver_all(handler, pending.into_events(), &mut delivered).await;

@@ -232,7 +232,7 @@ fn failed_write_without_retry_is_reported_with_one_fault() {
     let quiet =
         again.clone().plan(FaultPlan::quiet(1)).run(async |cluster| two_maps(cluster, Habit::GivesUp).await);
     let seen = again.run_compared_to(Some(&quiet.expect("sound")), async |cluster| {
-        two_maps(cluster, Habit::GivesUp).await
+        two_maps(cluster, Habit::GivesUp).await;
     });
     assert_eq!(
         seen.map_err(|it| it.violation).err(),

@@ -180,7 +180,7 @@ mod tests {
         quarantine.limit(Some(1));
         let keys = ["a", "b", "c"].map(ObjectKey::cluster);
         let panic = |key: &ObjectKey| {
-            assert!(matches!(quarantine.panicked(key, "boom", now), PanicDecision::Rest(_)))
+            assert!(matches!(quarantine.panicked(key, "boom", now), PanicDecision::Rest(_)));
         };
         keys.iter().for_each(panic);
         panic(&keys[0]);

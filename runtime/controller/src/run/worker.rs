@@ -249,7 +249,7 @@ impl Worker {
         let queue = &self.core.keys.queue;
         match settlement {
             RequeueDecision::BackOff => {
-                queue.add_with(key.clone(), AddOptions::rate_limited().priority(priority))
+                queue.add_with(key.clone(), AddOptions::rate_limited().priority(priority));
             }
             RequeueDecision::AwaitRole => {
                 // A missing rule must not consume the shared rate limit of other keys.
@@ -384,7 +384,7 @@ fn log_failure(error: &ReconcileError, settlement: RequeueDecision, failures: u3
     let error = one_line(error.cause());
     match (settlement, loudness) {
         _ if matches!(class, Class::NotYet(_)) => {
-            tracing::debug!(reason = error, "prerequisite not met; requeueing")
+            tracing::debug!(reason = error, "prerequisite not met; requeueing");
         }
         _ if class == Class::Terminal => {
             tracing::error!(error, "reconcile failed with a terminal error; waiting for the next change");
@@ -396,7 +396,7 @@ fn log_failure(error: &ReconcileError, settlement: RequeueDecision, failures: u3
             tracing::warn!(error, failures, ?delay, "reconcile failed; retrying after the delay");
         }
         (_, FailureSeverity::Expected) => {
-            tracing::debug!(error, failures, "reconcile failed as expected; backing off")
+            tracing::debug!(error, failures, "reconcile failed as expected; backing off");
         }
         (_, FailureSeverity::Unexpected) => tracing::warn!(error, failures, "reconcile failed; backing off"),
     }

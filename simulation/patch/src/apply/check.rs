@@ -62,7 +62,7 @@ impl Check<'_> {
             }
             (NodeType::List(list), Value::Array(items)) => self.items(place, list, items, path),
             (NodeType::List(_), _) => {
-                self.report(path, format!("expected list, got &{{{}}}", go_format::plain(value)))
+                self.report(path, format!("expected list, got &{{{}}}", go_format::plain(value)));
             }
             (shape, _) => {
                 if let Some(text) = scalar(shape, value) {

@@ -363,7 +363,7 @@ mod tests {
     fn full_list_is_compacted_and_evicts_oldest_record() {
         let mut recent = RecentKeys::<Note>::new(7, 100, 100);
         let release = |recent: &mut RecentKeys<Note>, number| {
-            recent.change(&key(number), |_| Retention::LetGo(EvictionList::Idle))
+            recent.change(&key(number), |_| Retention::LetGo(EvictionList::Idle));
         };
         (0..20_000).for_each(|number| hold(&mut recent, number, number));
         (0..20_000).for_each(|number| release(&mut recent, number));
