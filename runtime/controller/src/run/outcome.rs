@@ -172,81 +172,35 @@ mod tests {
 
     // parity: result-requeue, requeue-error-not-terminal, resync-action-requeue-reconcile
     #[test]
-    fn every_end_of_an_attempt_settles_as_the_table_says() {
+    fn decision_about_next_attempt_follows_the_table() {
+        use RequeueDecision::{AwaitRole, BackOff, Forget, ForgetThenAfter, GiveUp, Quarantine, RetryAfter};
+
         let after = Duration::from_secs(7);
         let returned = Attempt::Returned;
         let table = [
-            ("done", returned(Ok(Outcome::Done)), 3, Some(0), RequeueDecision::Forget),
-            (
-                "later",
-                returned(Ok(Outcome::RequeueAfter(after))),
-                3,
-                Some(0),
-                RequeueDecision::ForgetThenAfter(after, None),
-            ),
+            ("done", returned(Ok(Outcome::Done)), 3, Some(0), Forget),
+            ("later", returned(Ok(Outcome::RequeueAfter(after))), 3, Some(0), ForgetThenAfter(after, None)),
             (
                 "later and urgent",
                 returned(Ok(Outcome::RequeueAfter(after).at(Priority::HIGH))),
                 0,
                 None,
-                RequeueDecision::ForgetThenAfter(after, Some(Priority::HIGH)),
+                ForgetThenAfter(after, Some(Priority::HIGH)),
             ),
-            (
-                "done is done at any priority",
-                returned(Ok(Outcome::Done.at(Priority::HIGH))),
-                0,
-                None,
-                RequeueDecision::Forget,
-            ),
-            ("retry for ever", returned(Err(retry("no"))), u32::MAX, None, RequeueDecision::BackOff),
-            ("last retry", returned(Err(retry("no"))), 14, Some(15), RequeueDecision::BackOff),
-            ("one too many", returned(Err(retry("no"))), 15, Some(15), RequeueDecision::GiveUp),
-            ("no retries at all", returned(Err(retry("no"))), 0, Some(0), RequeueDecision::GiveUp),
-            (
-                "at the server's time",
-                returned(Err(retry_after(after, "busy"))),
-                3,
-                None,
-                RequeueDecision::RetryAfter(after),
-            ),
-            (
-                "one too many at any time",
-                returned(Err(retry_after(after, "busy"))),
-                15,
-                Some(15),
-                RequeueDecision::GiveUp,
-            ),
-            (
-                "not yet",
-                returned(Err(not_yet(after, "waits"))),
-                99,
-                Some(0),
-                RequeueDecision::ForgetThenAfter(after, None),
-            ),
-            ("paused", returned(Ok(Outcome::Paused("as told"))), 3, Some(0), RequeueDecision::Forget),
-            ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), RequeueDecision::AwaitRole),
-            (
-                "forbidden, and nothing to be done",
-                returned(Err(terminal(FORBIDDEN))),
-                0,
-                None,
-                RequeueDecision::Forget,
-            ),
-            ("terminal", returned(Err(terminal("no"))), 0, None, RequeueDecision::Forget),
-            (
-                "panic",
-                Attempt::Panicked("boom".into(), PanicDecision::TryAgain),
-                99,
-                Some(15),
-                RequeueDecision::BackOff,
-            ),
-            (
-                "last panic",
-                Attempt::Panicked("boom".into(), PanicDecision::Rest(15)),
-                14,
-                None,
-                RequeueDecision::Quarantine,
-            ),
+            ("done is done at any priority", returned(Ok(Outcome::Done.at(Priority::HIGH))), 0, None, Forget),
+            ("retry forever", returned(Err(retry("no"))), u32::MAX, None, BackOff),
+            ("last retry", returned(Err(retry("no"))), 14, Some(15), BackOff),
+            ("one too many", returned(Err(retry("no"))), 15, Some(15), GiveUp),
+            ("no retries at all", returned(Err(retry("no"))), 0, Some(0), GiveUp),
+            ("at the server's time", returned(Err(retry_after(after, "busy"))), 3, None, RetryAfter(after)),
+            ("one too many at any time", returned(Err(retry_after(after, "busy"))), 15, Some(15), GiveUp),
+            ("not yet", returned(Err(not_yet(after, "waits"))), 99, Some(0), ForgetThenAfter(after, None)),
+            ("paused", returned(Ok(Outcome::Paused("intended"))), 3, Some(0), Forget),
+            ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), AwaitRole),
+            ("forbidden, and nothing to be done", returned(Err(terminal(FORBIDDEN))), 0, None, Forget),
+            ("terminal", returned(Err(terminal("no"))), 0, None, Forget),
+            ("panic", Attempt::Panicked("boom".into(), PanicDecision::TryAgain), 99, Some(15), BackOff),
+            ("last panic", Attempt::Panicked("boom".into(), PanicDecision::Rest(15)), 14, None, Quarantine),
         ];
         for (name, attempt, attempts, max_retries, expected) in table {
             assert_eq!(decide_requeue(&attempt, attempts, max_retries), expected, "{name}");
