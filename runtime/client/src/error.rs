@@ -177,6 +177,6 @@ mod tests {
     #[test]
     fn errors_are_printed_on_one_line_without_repetition() {
         let error = kube::Error::Service("a\nb".into());
-        assert_eq!(one_line(&error), "ServiceError: a b");
+        assert_eq!(one_line(&error), "a b");
     }
 }

@@ -34,6 +34,8 @@ pub fn one_line_with_rule(error: &(dyn Error + 'static)) -> String {
 fn message_of(cause: &(dyn Error + 'static)) -> String {
     let status = match cause.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) => Some(&**status),
+        // Its own text only adds the name of the variant.
+        Some(kube::Error::Service(cause)) => return cause.to_string(),
         _ => cause.downcast_ref::<Box<Status>>().map(|status| &**status),
     };
     match status {

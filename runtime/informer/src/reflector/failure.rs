@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_client::{RequestError, one_line_with_rule};
+use windlass_client::{MissingPermission, RequestError, missing_permission, one_line};
 use windlass_env::catch_panic_sync;
-use windlass_object::ResourceVersion;
+use windlass_object::{ResourceVersion, Verb};
 
 /// Handler of failures between an informer and its source.
 ///
@@ -80,9 +80,16 @@ impl WatchErrorHandler for LogWatchErrors {
         {
             return tracing::debug!(%informer, %error, ?after, "watch connection lost; resuming");
         }
-        let error = one_line_with_rule(error);
+        let error = missing_permission(error)
+            .map_or_else(|| one_line(error), |missing| for_informer(missing).to_string());
         tracing::warn!(%informer, %during, error, %next, ?after, "informer cannot follow its source");
     }
+}
+
+/// An informer needs both verbs: a role with only the denied one leads to the next denial.
+fn for_informer(mut missing: MissingPermission) -> MissingPermission {
+    missing.rule.verbs = [Verb::List, Verb::Watch].into();
+    missing
 }
 
 impl fmt::Display for WatchOperation {
@@ -159,4 +166,17 @@ impl fmt::Debug for Trouble {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_for_informer_contains_list_and_watch() {
+        let message = r#"pods is forbidden: User "me" cannot list resource "pods" in API group "" at the cluster scope"#;
+        let missing = missing_permission(&std::io::Error::other(message)).map(for_informer);
+        let printed = missing.map(|missing| missing.to_string()).unwrap_or_default();
+        assert!(printed.contains("verbs: [list, watch]"), "{printed}");
+    }
 }

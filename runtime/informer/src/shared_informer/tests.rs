@@ -49,7 +49,7 @@ async fn handlers_receive_initial_list_and_changes_with_their_cause() {
     server.set("a", "y");
     server.delete("b");
     rig.settle().await;
-    assert_eq!(log.take(), ["+b@2=x Watch", "-b@4=end Watch Seen", "~a@1=first>a@3=y Watch"]);
+    assert_eq!(log.take(), ["+b@2=x Watch", "-b@4=end Watch Observed", "~a@1=first>a@3=y Watch"]);
     assert_eq!(rig.held(), ["a@3=y"]);
 }
 
@@ -82,7 +82,7 @@ async fn deletion_during_outage_is_seen_with_history_and_inferred_without() {
     server.cut(cut_connection());
     server.delete("a");
     rig.env.sleep(LONG).await;
-    assert_eq!(log.take(), ["-a@3=end Watch Seen"]);
+    assert_eq!(log.take(), ["-a@3=end Watch Observed"]);
     server.cut(cut_connection());
     server.delete("b");
     server.compact(false);
@@ -171,10 +171,10 @@ async fn late_handler_receives_snapshot_then_changes_without_blocking() {
             "+a@1=first InitialList",
             "+b@2=first InitialList",
             "~a@1=first>a@3=second Watch",
-            "-b@4=end Watch Seen"
+            "-b@4=end Watch Observed"
         ]
     );
-    assert_eq!(early.take(), ["~a@1=first>a@3=second Watch", "-b@4=end Watch Seen"]);
+    assert_eq!(early.take(), ["~a@1=first>a@3=second Watch", "-b@4=end Watch Observed"]);
 }
 
 // parity: stores-synctrack, has-synced-informer, test-add-while-active
@@ -272,7 +272,7 @@ async fn slow_handler_delays_only_itself_and_receives_bounded_backlog() {
     }
     let missed = slow.take();
     assert_eq!(missed[..2], ["~a@1=first>a@87=85 Watch", "~a@87=85>a@88=86 Watch"]);
-    let end = ["~a@100=98>a@101=99 Watch", "-a@102=end Watch Seen", "+a@103=last Watch"];
+    let end = ["~a@100=98>a@101=99 Watch", "-a@102=end Watch Observed", "+a@103=last Watch"];
     assert_eq!(missed[14..], end);
     factory.shutdown().await;
 }

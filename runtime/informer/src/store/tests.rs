@@ -141,8 +141,8 @@ fn deletion_of_later_object_removes_cached_object_as_inferred() {
 fn deletion_carries_final_or_last_known_state() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
-    assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 3))), ["-a@3=v Watch Seen"]);
-    assert_eq!(change(&mut writer, Delta::Deleted(spoiled("b", "w", 4))), ["-b@2=v Watch Seen"]);
+    assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 3))), ["-a@3=v Watch Observed"]);
+    assert_eq!(change(&mut writer, Delta::Deleted(spoiled("b", "w", 4))), ["-b@2=v Watch Observed"]);
 }
 
 // parity: deletion-unknown-object-delivered, test-real-fifo-enqueueing-no-lister
@@ -202,7 +202,7 @@ fn several_objects_can_share_one_version() {
     assert_eq!(change(&mut writer, Delta::Added(item("a", "u", 5))), ["+a@5=v Watch"]);
     assert_eq!(change(&mut writer, Delta::Added(item("b", "w", 5))), ["+b@5=v Watch"]);
     assert_eq!(change(&mut writer, Delta::Added(item("b", "w", 5))), Vec::<String>::new());
-    assert_eq!(change(&mut writer, Delta::Deleted(item("c", "x", 2))), ["-c@2=v Watch Seen"]);
+    assert_eq!(change(&mut writer, Delta::Deleted(item("c", "x", 2))), ["-c@2=v Watch Observed"]);
 }
 
 #[test]

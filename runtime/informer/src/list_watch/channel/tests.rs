@@ -70,7 +70,7 @@ async fn events_arrive_in_order_at_rising_versions() {
     assert_eq!(rig.feed.put(&map("a", "y")), Ok(at(3)), "an identical object is not a change");
     rig.feed.delete(&key("a"));
     rig.settle().await;
-    assert_eq!(log.take(), ["+a@2=x Watch", "~a@2=x>a@3=y Watch", "-a@4=y Watch Seen"]);
+    assert_eq!(log.take(), ["+a@2=x Watch", "~a@2=x>a@3=y Watch", "-a@4=y Watch Observed"]);
     assert_eq!((rig.informer.version(), rig.lists()), (Some(at(4)), 1));
 }
 
@@ -87,7 +87,7 @@ async fn replacing_feed_delivers_differences_only() {
     log.take();
     rig.feed.replace([map("b", "x"), map("c", "x")]).unwrap();
     rig.settle().await;
-    assert_eq!(log.take(), ["-a@4=x Watch Seen", "+c@5=x Watch"]);
+    assert_eq!(log.take(), ["-a@4=x Watch Observed", "+c@5=x Watch"]);
 }
 
 // parity: testing-fake

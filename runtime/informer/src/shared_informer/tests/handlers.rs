@@ -290,7 +290,7 @@ async fn late_handler_receives_deletions_and_recreations() {
     rig.settle().await;
     server.set("a", "again");
     rig.settle().await;
-    assert_eq!(late.take(), ["+a@1=first InitialList", "-a@2=end Watch Seen", "+a@3=again Watch"]);
+    assert_eq!(late.take(), ["+a@1=first InitialList", "-a@2=end Watch Observed", "+a@3=again Watch"]);
 }
 
 /// Upstream deadlocks when handlers or indexes are added while informers start (kubernetes#136509, #137282). A deadlock

@@ -58,7 +58,8 @@ async fn transform_runs_before_store_and_handlers_and_for_deletions() {
     server.set("a", "larger");
     server.delete("a");
     rig.settle().await;
-    let expected = ["+a@1= InitialList", "+b@2=precious InitialList", "~a@1=>a@3= Watch", "-a@4= Watch Seen"];
+    let expected =
+        ["+a@1= InitialList", "+b@2=precious InitialList", "~a@1=>a@3= Watch", "-a@4= Watch Observed"];
     assert_eq!(log.take(), expected);
     assert_eq!(
         (rig.held(), by_value.values()),
