@@ -1,7 +1,7 @@
-//! Why a key has not been reconciled: the answer, for people and for machines.
+//! Diagnosis of one key: the reason why it has not been reconciled, as text and as JSON.
 //!
-//! Guarantees: the first line of an [`Explanation`] names the cause; what the other lines say is what was observed. Field
-//! names are stable.
+//! Guarantees: the first line of an [`Explanation`] names the cause; the other lines list the observations. Field names
+//! are stable.
 
 mod diagnosis;
 mod inspector;
@@ -18,7 +18,7 @@ pub use crate::explain::moment::ObservedTime;
 pub use crate::explain::overview::{ControllerOverview, ControllerState, FailingKey, WaitingKey};
 pub use crate::explain::situation::Situation;
 
-/// Everything there is to say of one key of one controller.
+/// Explanation of the state of one key of one controller.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -26,57 +26,57 @@ pub struct Explanation {
     pub controller: String,
     /// The key: `namespace/name`, or `name`.
     pub key: String,
-    /// The cause, on one line: what [`Situation`] displays.
+    /// The cause, on one line: the text of [`Situation`].
     pub cause: String,
     /// The cause.
     pub situation: Situation,
-    /// When this was asked.
+    /// The time of the query.
     pub asked: ObservedTime,
-    /// What was seen last that queued the key.
+    /// The last event that enqueued the key.
     pub seen: Option<SeenObject>,
-    /// What the controller's caches hold under this key.
+    /// The objects of this key in the controller's caches.
     pub cached: Vec<CachedObject>,
-    /// What its caches were told of under this key and could not decode.
+    /// The objects of this key that the caches could not decode.
     pub undecoded: Vec<UndecodedObject>,
-    /// The wait for the next reconcile, if it has begun, or for the last.
+    /// The current wait in the queue, or the wait before the last reconcile.
     pub queued: Option<Queued>,
-    /// The last reconcile, or the one that runs.
+    /// The running reconcile, or the last one.
     pub last_run: Option<LastRun>,
-    /// How often the key has been reconciled, since it is remembered.
+    /// The number of reconciles since the history of the key began.
     pub runs: u32,
-    /// How often it failed in a row.
+    /// The number of consecutive failures.
     pub failures: u32,
-    /// The last failure, also one that a success came after.
+    /// The last failure, even if a success followed.
     pub last_error: Option<LastError>,
-    /// When it is reconciled again by itself.
+    /// The time of the next scheduled reconcile.
     pub next_try: Option<ObservedTime>,
 }
 
-/// A state of an object that queued a key.
+/// An event that enqueued a key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeenObject {
-    /// The watch that was told of it.
+    /// The watch that received the event.
     pub watch: String,
-    /// The object; not always the one that the key names.
+    /// The object; a mapper can enqueue a key of another object.
     pub object: String,
     /// `added`, `updated` or `deleted`.
     pub event: String,
-    /// Why it was told: `watch`, `initial list`, `re-list`, `deselection` or `resync`.
+    /// The cause of the event: `watch`, `initial list`, `re-list`, `deselection` or `resync`.
     pub cause: String,
     /// Its version.
     pub version: Option<String>,
     /// Its UID.
     pub uid: Option<String>,
-    /// When the watch was told.
+    /// The time at which the watch received the event.
     pub at: Option<ObservedTime>,
 }
 
-/// What a cache holds under a key.
+/// A cached object of a key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CachedObject {
-    /// Of which kind.
+    /// The kind of the object.
     pub kind: String,
     /// Its version.
     pub version: Option<String>,
@@ -88,11 +88,11 @@ pub struct CachedObject {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UndecodedObject {
-    /// Of which kind.
+    /// The kind of the object.
     pub kind: String,
-    /// Its version, if that can be read.
+    /// Its version, if it is readable.
     pub version: Option<String>,
-    /// Why it cannot be decoded, on one line.
+    /// The decoding error, on one line.
     pub error: String,
 }
 
@@ -100,11 +100,11 @@ pub struct UndecodedObject {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Queued {
-    /// Since when.
+    /// The time at which the wait began.
     pub since: ObservedTime,
-    /// Who asked for it last: `event`, `handler`, `trigger`, `timer`, `reconcile` or `controller`.
+    /// The last source that enqueued the key: `event`, `handler`, `trigger`, `timer`, `reconcile` or `controller`.
     pub asked_by: String,
-    /// How urgent it is, while it waits for a worker.
+    /// Its priority in the queue; `None` after a worker has dequeued it.
     pub priority: Option<i32>,
 }
 
@@ -114,11 +114,11 @@ pub struct Queued {
 pub struct LastRun {
     /// When it began.
     pub started: ObservedTime,
-    /// When it ended; none while it runs.
+    /// When it ended; `None` while it runs.
     pub ended: Option<ObservedTime>,
-    /// How long it took, or has taken.
+    /// The duration so far, or in total.
     pub seconds: f64,
-    /// How it ended.
+    /// Its outcome; `None` while it runs.
     pub outcome: Option<String>,
 }
 
@@ -126,15 +126,15 @@ pub struct LastRun {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastError {
-    /// When.
+    /// The time of the failure.
     pub at: ObservedTime,
-    /// What it said, on one line.
+    /// The error message, on one line.
     pub message: String,
-    /// What may not be done and the rule that lacks, if that was it.
+    /// The denied request and the missing RBAC rule, if authorization failed.
     pub denial: Option<String>,
 }
 
-/// The cause first, then a line for each thing that is known.
+/// Writes the cause, then one line for each observation.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.cause)?;
@@ -149,7 +149,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "  undecoded:  {kind}, version {}: {error}", or_none(version.as_ref()))?;
         }
         if let Some(Queued { since, asked_by, .. }) = &self.queued {
-            writeln!(f, "  queued:     {since}, asked for by {asked_by}")?;
+            writeln!(f, "  queued:     {since}, enqueued by {asked_by}")?;
         }
         if let Some(run) = &self.last_run {
             writeln!(f, "  last run:   {run}; {} in all", self.runs)?;
@@ -160,7 +160,7 @@ impl fmt::Display for Explanation {
         if let Some(LastError { at, message, denial }) = &self.last_error {
             writeln!(f, "  last error: {at} {message}")?;
             if let Some(denial) = denial {
-                writeln!(f, "  lacking:    {denial}")?;
+                writeln!(f, "  missing:    {denial}")?;
             }
         }
         match &self.next_try {
@@ -173,7 +173,7 @@ impl fmt::Display for Explanation {
 impl fmt::Display for SeenObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { watch, object, event, cause, version, uid, at } = self;
-        write!(f, "{object} {event}, told by {cause} to the watch on {watch}")?;
+        write!(f, "{object} {event}, reported by {cause} to the watch on {watch}")?;
         write!(f, ", version {}, uid {}", or_none(version.as_ref()), or_none(uid.as_ref()))?;
         at.as_ref().map_or(Ok(()), |at| write!(f, ", {at}"))
     }

@@ -1,4 +1,4 @@
-//! A whole controller against an API server in the process, in virtual time.
+//! Tests of a whole controller against an in-process API server, in virtual time.
 
 mod applying;
 mod caches;
@@ -43,27 +43,27 @@ use crate::{
     terminal,
 };
 
-/// When each key was reconciled.
+/// The log of reconciled keys, with their times.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<(Instant, String)>>>);
 
 impl Diary {
     fn note(&self, env: &Env, key: &ObjectKey) {
-        self.0.lock().expect("no panic while noting").push((env.now(), key.name().to_owned()));
+        self.0.lock().expect("lock is not poisoned").push((env.now(), key.name().to_owned()));
     }
 
-    /// The names of the keys, in the order in which they were reconciled, and forgets them.
+    /// Drains the log and returns the names of the keys in the order of their reconciles.
     fn names(&self) -> Vec<String> {
-        self.0.lock().expect("no panic while noting").drain(..).map(|(_, name)| name).collect()
+        self.0.lock().expect("lock is not poisoned").drain(..).map(|(_, name)| name).collect()
     }
 
     fn times(&self, name: &str) -> Vec<Instant> {
-        let entries = self.0.lock().expect("no panic while noting");
+        let entries = self.0.lock().expect("lock is not poisoned");
         entries.iter().filter(|(_, key)| key == name).map(|(at, _)| *at).collect()
     }
 }
 
-/// Does to each ConfigMap what the ConfigMap's name says.
+/// A reconciler that chooses its action by the name of the ConfigMap.
 struct Obedient {
     diary: Diary,
     maps: Lister<ConfigMap>,
@@ -80,9 +80,9 @@ impl Controller for Obedient {
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         self.diary.note(cx.env(), key);
         match key.name() {
-            "panics" => panic!("as told"),
-            "fails" => Err(retry("as told")),
-            "hopeless" => Err(terminal("as told")),
+            "panics" => panic!("injected failure"),
+            "fails" => Err(retry("injected failure")),
+            "hopeless" => Err(terminal("injected failure")),
             "later" => Ok(Outcome::RequeueAfter(Duration::from_secs(60))),
             "slow" => {
                 cx.env().sleep(Duration::from_secs(5)).await;
@@ -99,7 +99,7 @@ impl Controller for Obedient {
 }
 
 impl Obedient {
-    /// Adds one to what the cache shows, until ten. A cache older than the last write would make it write twice.
+    /// Increments the cached counter up to ten. With a cache older than the last write it would write a value twice.
     async fn count(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let map = self.maps.cached(key).ok_or_else(|| retry("not cached"))?;
         let count =
@@ -133,11 +133,11 @@ struct World {
     diary: Diary,
     resync: Option<Duration>,
     triggers: Triggers,
-    /// Of which shards caches are, if not of everything.
+    /// The shards of the caches; `None` selects all objects.
     shards: Option<ShardSet>,
 }
 
-/// A controller about to be started.
+/// A controller that is ready to start.
 struct Readied {
     prepared: PreparedController,
     factory: InformerFactory,
@@ -147,14 +147,14 @@ struct Readied {
 type Act =
     Arc<dyn Fn(ObjectKey, Context) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
 
-/// What a scripted controller is wired as, and does.
+/// A controller with wiring and reconcile function set by the test.
 struct Script {
     wire: Box<dyn Fn(&mut Setup) + Send + Sync>,
     diary: Diary,
     act: Act,
 }
 
-/// Does what the test says.
+/// A reconciler that calls a function of the test.
 struct Scripted {
     diary: Diary,
     act: Act,
@@ -180,7 +180,7 @@ impl World {
         Self::in_which(Vec::new(), maps)
     }
 
-    /// A world in which this goes wrong.
+    /// Creates a world with these faults.
     fn in_which(faults: Vec<Fault>, maps: &[&str]) -> Self {
         let env = Env::virtual_time(7);
         let api = FaultyServer::new(&env, FaultPlan { seed: 7, faults });
@@ -192,13 +192,13 @@ impl World {
         world
     }
 
-    /// Puts a ConfigMap there, or changes one.
+    /// Creates or updates a ConfigMap.
     fn put(&self, name: &str) {
         let now = format!("{:?}", self.env.now());
         self.api.upsert(&path(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
     }
 
-    /// What the controllers wrote, as the server saw it.
+    /// Returns the writes of the controllers that the server received.
     fn work(&self) -> Vec<String> {
         self.api.served_requests().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
     }
@@ -207,7 +207,7 @@ impl World {
         self.api.served_requests().iter().filter(|asked| asked.verb == Some(Verb::List)).count()
     }
 
-    /// Another object of another kind: the server's version moves on, but not that of the cache.
+    /// Creates an object of another kind: the version of the server advances, but not that of the cache.
     fn put_something_else(&self) {
         self.api.upsert("/api/v1/namespaces/shop/secrets/other", json!({}));
     }
@@ -223,12 +223,12 @@ impl World {
         prepared.start(resources).await.expect("started")
     }
 
-    /// Everything that a start needs, with informers that run.
+    /// Prepares a start, with running informers.
     fn ready(&self, registration: Registration) -> Readied {
         self.ready_in(Arc::new(OwnsAllKeys), registration)
     }
 
-    /// As [`ready`](Self::ready), where replicas share keys.
+    /// Calls [`ready`](Self::ready) for replicas that share keys.
     fn ready_in(&self, ownership: Arc<dyn KeyOwnership>, registration: Registration) -> Readied {
         let (env, metrics) = (self.env.clone(), self.metrics.clone());
         let options = ClientOptions::default();
@@ -249,7 +249,7 @@ impl World {
         Readied { prepared, factory, resources }
     }
 
-    /// A controller that is wired as `wire` says and does with a key what `act` says.
+    /// Creates a controller with the wiring `wire` and the reconcile function `act`.
     fn scripted<F>(
         &self,
         wire: impl Fn(&mut Setup) + Send + Sync + 'static,
@@ -263,12 +263,12 @@ impl World {
         Registration::with::<Scripted>(Script { wire: Box::new(wire), diary, act })
     }
 
-    /// One that only notes what it is asked to reconcile.
+    /// Creates a controller that only records the reconciled keys.
     async fn watcher(&self, wire: impl Fn(&mut Setup) + Send + Sync + 'static) -> Workers {
         self.start_with(self.scripted(wire, |_, _| async { Ok(Outcome::Done) })).await
     }
 
-    /// The trigger `feed` of the scripted controller, as if it were declared.
+    /// Returns the trigger `feed` of the scripted controller, as if it were declared.
     fn feed(&self, bound: usize) -> Trigger {
         let trigger = self.triggers.get("scripted", "feed");
         trigger.declare(bound);
@@ -289,13 +289,13 @@ fn path(name: &str) -> String {
     format!("/api/v1/namespaces/shop/configmaps/{name}")
 }
 
-/// This goes wrong with the first write, and with nothing else.
+/// Injects this fault into the first write only.
 fn first_write(what: FaultAction) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
     let mut what = Some(what);
     move |asked| if asked.is_work() { what.take() } else { None }
 }
 
-/// Caches come to know of everything a second late.
+/// Delays all watch events by one second.
 const LATE: FaultAction = FaultAction::Coalesced { within_ms: 1000 };
 
 fn gaps(times: &[Instant]) -> Vec<Duration> {
@@ -304,13 +304,13 @@ fn gaps(times: &[Instant]) -> Vec<Duration> {
 
 // parity: metrics-controller-runtime-reconcile, recover-panic-not-if
 #[tokio::test(start_paused = true)]
-async fn panic_is_caught_counted_and_backed_off_while_other_keys_go_on() {
+async fn reconcile_panic_is_counted_and_backed_off_without_delaying_other_keys() {
     let world = World::with(&["panics", "calm"]);
     let workers = world.start().await;
     world.pass(1).await;
     world.put("calm");
     world.pass(1).await;
-    assert_eq!(world.diary.times("calm").len(), 2, "another key is reconciled as if nothing had happened");
+    assert_eq!(world.diary.times("calm").len(), 2, "other keys are unaffected");
     let times = world.diary.times("panics");
     let metrics = world.metrics.reconcile(Obedient::NAME);
     assert_eq!(metrics.panics.get(), times.len() as u64);
@@ -331,26 +331,29 @@ async fn key_that_keeps_failing_backs_off_alone() {
     let failing = gaps(&world.diary.times("fails"));
     assert!(failing.iter().any(|gap| *gap >= Duration::from_secs(80)), "{failing:?}");
     world.pass(1).await;
-    assert_eq!(world.diary.times("calm").len(), 5, "a healthy key never waits for a failing one");
-    assert_eq!(world.diary.times("hopeless").len(), 1, "a terminal failure waits for a change");
+    assert_eq!(world.diary.times("calm").len(), 5, "a healthy key does not wait for a failing key");
+    assert_eq!(world.diary.times("hopeless").len(), 1, "a terminal failure is not retried before a change");
     assert_eq!(world.diary.times("later").len(), 6, "once at the start and once a minute");
 }
 
 // parity: ensure-ready, test-mutation-cache-on-add-or-update, stale-reads
 #[tokio::test(start_paused = true)]
-async fn reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
+async fn reconcile_waits_until_cache_contains_its_own_last_write() {
     let world = World::with(&["counter"]);
     world.api.inject_fault(|_| Some(LATE));
     let _workers = world.start().await;
     world.pass(60).await;
     assert_eq!(world.count().as_deref(), Some("10"));
     assert_eq!(world.work().len(), 10, "every write built on the one before: {:?}", world.work());
-    assert!(world.metrics.reconcile(Obedient::NAME).stale_skips.get() > 0, "the cache was in fact behind");
+    assert!(
+        world.metrics.reconcile(Obedient::NAME).stale_skips.get() > 0,
+        "the cache was stale at least once"
+    );
 }
 
 // parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
-async fn write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
+async fn unknown_write_outcome_parks_key_until_cache_passes_fresh_read() {
     let world = World::with(&["counter"]);
     let mut swallow = first_write(FaultAction::ResponseLost { silently: true });
     world.api.inject_fault(move |asked| swallow(asked).or(Some(LATE)));
@@ -358,26 +361,26 @@ async fn write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_
     let lists = world.lists();
     world.pass(120).await;
     assert_eq!(world.count().as_deref(), Some("10"));
-    assert_eq!(world.work().len(), 10, "the write that was never answered is not made twice");
-    assert!(world.lists() > lists, "a fresh read told that it had happened");
+    assert_eq!(world.work().len(), 10, "the write without a response is not repeated");
+    assert!(world.lists() > lists, "a fresh read resolved the outcome");
 }
 
 // parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
-async fn unknown_outcome_holds_its_key_for_seconds_when_the_collection_is_quiet() {
+async fn unknown_outcome_parks_key_for_seconds_when_collection_is_quiet() {
     let world = World::with(&["counter"]);
     world.api.inject_fault(first_write(FaultAction::InternalError));
     let _workers = world.start().await;
     world.put_something_else();
     world.pass(3).await;
-    assert_eq!(world.count(), None, "the write may yet show");
+    assert_eq!(world.count(), None, "the write might still appear");
     world.pass(2).await;
-    assert_eq!(world.count().as_deref(), Some("10"), "no bookmark was needed");
+    assert_eq!(world.count().as_deref(), Some("10"), "resolved without a bookmark");
 }
 
 // parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
-async fn unknown_outcome_holds_its_key_while_the_cache_is_cut_off() {
+async fn unknown_outcome_parks_key_while_cache_is_disconnected() {
     let (begin, end) = (Duration::from_secs(1), Duration::from_secs(100));
     let cut = Fault::during(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
     let faults = vec![cut, Fault::during(end, FaultAction::Unavailable).from(begin)];
@@ -386,12 +389,12 @@ async fn unknown_outcome_holds_its_key_while_the_cache_is_cut_off() {
     let _workers = world.start().await;
     world.put_something_else();
     world.pass(100).await;
-    assert_eq!(world.count(), None, "a cache that follows nothing shows nothing");
+    assert_eq!(world.count(), None, "a disconnected cache does not change");
     world.pass(60).await;
     assert_eq!(world.count().as_deref(), Some("10"));
 }
 
-/// A world whose API server stopped answering just after a write of unknown outcome.
+/// A world whose API server stops responding after a write of unknown outcome.
 async fn silent_with_a_doubt() -> (World, Workers) {
     let world = World::with(&["counter"]);
     let (mut refuse, mut refused) = (first_write(FaultAction::InternalError), false);
@@ -407,10 +410,10 @@ async fn silent_with_a_doubt() -> (World, Workers) {
 
 // parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
-async fn unknown_outcome_delays_no_other_key_while_the_server_is_silent() {
+async fn unknown_outcome_does_not_delay_other_keys_when_server_is_silent() {
     let (world, workers) = silent_with_a_doubt().await;
     world.pass(60).await;
-    assert_eq!(workers.busy(), [], "other keys get their turn");
+    assert_eq!(workers.busy(), [], "other keys are processed");
     assert_eq!(world.count(), None);
     world.api.inject_fault(|_| None);
     world.pass(60).await;
@@ -425,11 +428,11 @@ async fn stopping_workers_wait_five_seconds_for_unknown_outcomes() {
     workers.stop();
     workers.ended().await;
     assert_eq!(world.env.now().saturating_duration_since(begun), Duration::from_secs(5));
-    assert_eq!(workers.written(), None, "a successor must expect anything");
+    assert_eq!(workers.written(), None, "the outcome is unknown to the successor");
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_workers_learn_outcomes_that_the_server_tells() {
+async fn stopping_workers_resolve_unknown_outcomes_from_server() {
     let world = World::with(&["counter"]);
     world.api.inject_fault(first_write(FaultAction::ResponseLost { silently: false }));
     let mut workers = world.start().await;
@@ -445,7 +448,7 @@ async fn stopping_workers_learn_outcomes_that_the_server_tells() {
     assert!(written[&GroupResource::new("", "configmaps")] >= version);
 }
 
-/// A limiter with a defect: it does not like one key.
+/// A limiter with a defect: it panics for one key.
 struct Touchy(Box<dyn RateLimiter<ObjectKey>>);
 
 impl RateLimiter<ObjectKey> for Touchy {
@@ -480,7 +483,7 @@ async fn limiter_that_panics_is_counted_and_ends_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn highest_version_of_all_writes_is_told_for_a_successor() {
+async fn stopped_controller_reports_highest_version_of_its_writes() {
     let world = World::with(&["counter", "calm"]);
     let mut workers = world.start().await;
     assert_eq!(workers.written(), Some(BTreeMap::new()));
@@ -494,7 +497,7 @@ async fn highest_version_of_all_writes_is_told_for_a_successor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_was_not_declared_is_refused_and_not_retried() {
+async fn undeclared_request_is_rejected_and_not_retried() {
     let world = World::with(&["undeclared"]);
     let _workers = world.start().await;
     world.pass(60).await;
@@ -505,12 +508,12 @@ async fn request_that_was_not_declared_is_refused_and_not_retried() {
 
 // parity: returns-if-queue-shut
 #[tokio::test(start_paused = true)]
-async fn workers_told_to_stop_take_no_new_key_and_finish_the_one_they_have() {
+async fn canceled_workers_finish_current_key_and_dequeue_no_other() {
     let world = World::with(&["slow"]);
     let mut workers = world.start().await;
     world.pass(1).await;
     assert_eq!(workers.busy().iter().map(|busy| busy.key.name().to_owned()).collect::<Vec<_>>(), ["slow"]);
-    assert!(workers.health(Duration::from_millis(500))().is_err(), "a key held for too long is told");
+    assert!(workers.health(Duration::from_millis(500))().is_err(), "a stuck reconcile is reported");
     let begun = world.env.now();
     workers.stop();
     world.put("calm");
@@ -526,7 +529,7 @@ async fn workers_told_to_stop_take_no_new_key_and_finish_the_one_they_have() {
 
 // parity: recover-panic
 #[tokio::test(start_paused = true)]
-async fn panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
+async fn panic_in_mapper_or_start_hook_is_counted_and_contained() {
     struct Clumsy(Diary);
 
     impl Controller for Clumsy {
@@ -559,7 +562,7 @@ async fn panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_controller_declares_is_known_without_a_cluster_and_as_often_as_asked() {
+async fn declarations_can_be_read_repeatedly_without_cluster() {
     let env = Env::virtual_time(1);
     let registration = Registration::of::<Obedient>();
     for _ in 0..2 {
@@ -578,7 +581,7 @@ async fn what_a_controller_declares_is_known_without_a_cluster_and_as_often_as_a
 
 // parity: error-if-controller-cannot
 #[tokio::test(start_paused = true)]
-async fn setup_refuses_no_workers_and_a_selection_after_mappers() {
+async fn setup_rejects_zero_workers_and_selection_after_mappers() {
     let refused = |declare: fn(&mut Setup)| {
         let registration = Registration::of::<Obedient>().tuned(declare);
         registration.declaration(&Env::virtual_time(1)).map(drop)

@@ -1,7 +1,7 @@
-//! From what was observed of a key to the situation it is in: pure.
+//! Pure function from the observations of a key to its [`Situation`].
 //!
-//! What keeps all keys of the controller from being reconciled comes first, then where this key is now, then how its last
-//! reconcile ended, and last why nobody asked for it.
+//! Causes are checked in this order: causes that affect all keys of the controller, the current position of the key,
+//! the outcome of its last reconcile, and reasons why the key was never enqueued.
 
 use windlass_env::Instant;
 use windlass_informer::{KindAvailability, UndecodableObject as Undecoded, UnsyncedInformer, UnsyncedReason};
@@ -16,29 +16,29 @@ use crate::explain::CachedObject;
 use crate::explain::moment::CurrentTime;
 use crate::explain::situation::Situation;
 
-/// What was observed of one key, all within a moment.
+/// A snapshot of the observations of one key.
 pub(super) struct DiagnosisInput {
     pub(super) now: CurrentTime,
     pub(super) standing: ControllerPhase,
-    /// Caches that have no initial list.
+    /// Caches without an initial list.
     pub(super) laggards: Vec<UnsyncedInformer>,
-    /// The polls without an answer, and why.
+    /// The polls that have not succeeded yet, with the reason.
     pub(super) polls: Vec<String>,
-    /// What keeps a cache that the controller needs from being followed.
+    /// A kind whose watch cannot run: it is not served, or the controller lacks the permission.
     pub(super) barred: Option<(ResourceKind, KindAvailability)>,
-    /// Caches with an initial list that may miss changes since, and why.
+    /// Synced caches that might miss changes because their watch is interrupted, with the reason.
     pub(super) behind: Vec<String>,
     pub(super) ownership: Ownership,
-    /// Objects of that name which cannot be decoded; first those that the key names.
+    /// Undecodable objects with the name of the key; objects of the primary kinds come first.
     pub(super) undecoded: Vec<UndecodableMatch>,
     pub(super) resting: Option<Quarantined>,
-    /// The annotation that pauses the key now.
+    /// The annotation that currently pauses the key.
     pub(super) annotation: Option<&'static str>,
-    /// Since when a worker has the key.
+    /// The time at which a worker dequeued the key.
     pub(super) taken: Option<Instant>,
-    /// The resource whose cache holds the key up: in its last turn or, while a worker has it, from its reconcile.
+    /// The resource whose cache does not contain the key's last write yet.
     pub(super) own_write: Option<GroupResource>,
-    /// The class for which the key is parked, and how many of it may run.
+    /// The class for which the key is parked, and its concurrency limit.
     pub(super) full_class: Option<(String, usize)>,
     pub(super) whereabouts: KeyStatus,
     pub(super) depth: usize,
@@ -46,11 +46,11 @@ pub(super) struct DiagnosisInput {
     pub(super) busy: usize,
     pub(super) failures: u32,
     pub(super) record: Option<Record>,
-    /// How many idle keys are remembered, if others were forgotten.
+    /// The capacity of the history of idle keys, if entries were evicted.
     pub(super) forgets_beyond: Option<usize>,
     pub(super) refused: Option<FilteredEvent>,
     pub(super) cached: Vec<CachedObject>,
-    /// What leaves the key out of every cache, if it is left out.
+    /// The selection or namespace that excludes the key from every cache.
     pub(super) left_out: Option<String>,
 }
 
@@ -58,23 +58,23 @@ pub(super) struct DiagnosisInput {
 pub(super) struct UndecodableMatch {
     pub(super) kind: ResourceKind,
     pub(super) what: Undecoded,
-    /// Whether the controller's keys name objects of this kind.
+    /// Whether this is a primary kind of the controller.
     pub(super) is_own: bool,
 }
 
 impl DiagnosisInput {
     pub(super) fn situation(&self) -> Situation {
-        self.of_a_run()
-            .or_else(|| self.of_the_controller())
-            .or_else(|| self.of_the_key())
-            .or_else(|| self.of_the_queue())
-            .or_else(|| self.of_the_object())
-            .or_else(|| self.of_the_last_end())
-            .unwrap_or_else(|| self.of_the_unknown())
+        self.running_situation()
+            .or_else(|| self.controller_situation())
+            .or_else(|| self.key_situation())
+            .or_else(|| self.queue_situation())
+            .or_else(|| self.object_situation())
+            .or_else(|| self.last_outcome_situation())
+            .unwrap_or_else(|| self.unknown_situation())
     }
 
-    /// A worker has the key.
-    fn of_a_run(&self) -> Option<Situation> {
+    /// Returns the situation of a key that a worker has dequeued.
+    fn running_situation(&self) -> Option<Situation> {
         let taken = self.taken?;
         let record = self.record.as_ref().filter(|record| record.running);
         match (record, &self.own_write) {
@@ -86,10 +86,10 @@ impl DiagnosisInput {
         }
     }
 
-    fn of_the_controller(&self) -> Option<Situation> {
+    fn controller_situation(&self) -> Option<Situation> {
         match &self.standing {
             ControllerPhase::Draining => Some(Situation::ShuttingDown),
-            ControllerPhase::StandingBy { lease, held } => Some(self.of_the_lease(lease.clone(), held())),
+            ControllerPhase::StandingBy { lease, held } => Some(self.lease_situation(lease.clone(), held())),
             ControllerPhase::NotStarted => Some(lacking(&self.laggards).unwrap_or(Situation::NotStarted)),
             ControllerPhase::WaitingForCaches => Some(lacking(&self.laggards).unwrap_or_else(|| {
                 let handlers = "handlers have not received the whole initial list".to_owned();
@@ -100,11 +100,11 @@ impl DiagnosisInput {
         }
     }
 
-    /// Another replica acts, or is about to, or this one.
-    fn of_the_lease(&self, lease: String, held: LeaseStatus) -> Situation {
+    /// Returns the situation of a replica on standby, by the state of the Lease.
+    fn lease_situation(&self, lease: String, held: LeaseStatus) -> Situation {
         match held {
             LeaseStatus::Elsewhere(holder) => Situation::LeaseElsewhere { lease, holder: Some(holder) },
-            // It may not even have begun to stand for it.
+            // The replica might not have joined the election yet, because its caches are not synced.
             LeaseStatus::Nowhere => {
                 lacking(&self.laggards).unwrap_or(Situation::LeaseElsewhere { lease, holder: None })
             }
@@ -113,15 +113,15 @@ impl DiagnosisInput {
         }
     }
 
-    /// The key as such must not be reconciled, or not now.
-    fn of_the_key(&self) -> Option<Situation> {
+    /// Returns the condition of the key itself that prevents or delays its reconcile.
+    fn key_situation(&self) -> Option<Situation> {
         if let Ownership::NotOwned { shard, holder } = &self.ownership {
             return Some(Situation::OtherShard { shard: shard.0, holder: holder.clone() });
         }
         if let Ownership::Pending { shard } = &self.ownership {
-            let told = format!("shard {shard} is being taken over");
+            let reason = format!("shard {shard} is being taken over");
             return Some(
-                lacking(&self.laggards).unwrap_or(Situation::WaitingForCache { lacking: vec![told] }),
+                lacking(&self.laggards).unwrap_or(Situation::WaitingForCache { lacking: vec![reason] }),
             );
         }
         if let Some(annotation) = self.annotation {
@@ -139,7 +139,7 @@ impl DiagnosisInput {
         Some(Situation::Quarantined { panics, message, since })
     }
 
-    fn of_the_queue(&self) -> Option<Situation> {
+    fn queue_situation(&self) -> Option<Situation> {
         if let Some(waiting) = self.whereabouts.waiting {
             let since = self.now.moment(waiting.since);
             return Some(if self.busy < self.workers {
@@ -165,9 +165,9 @@ impl DiagnosisInput {
         })
     }
 
-    /// What is the matter with the object, or with the cache that it should be in.
-    fn of_the_object(&self) -> Option<Situation> {
-        if let Some(own) = self.undecoded.iter().find(|spoilt| spoilt.is_own) {
+    /// Returns the problem of the object, or of the cache that should contain it.
+    fn object_situation(&self) -> Option<Situation> {
+        if let Some(own) = self.undecoded.iter().find(|object| object.is_own) {
             return Some(own.situation());
         }
         match self.barred.as_ref()? {
@@ -179,7 +179,7 @@ impl DiagnosisInput {
         }
     }
 
-    fn of_the_last_end(&self) -> Option<Situation> {
+    fn last_outcome_situation(&self) -> Option<Situation> {
         let record = self.record.as_ref()?;
         let again = self.whereabouts.due.map(|due| self.now.moment(due.at));
         if let (Some(AttemptEnd::NotYet(reason)), Some(next_try)) = (&record.end, &again) {
@@ -187,27 +187,28 @@ impl DiagnosisInput {
         }
         match record.end.as_ref()? {
             AttemptEnd::Paused(reason) if again.is_none() => {
-                Some(Situation::Paused { by: format!("its reconcile says so: {reason}") })
+                Some(Situation::Paused { by: format!("its reconcile reported: {reason}") })
             }
             AttemptEnd::Terminal => Some(given_up(record, "it failed for good")),
             AttemptEnd::GivenUp => Some(given_up(record, "it failed too often")),
             AttemptEnd::Annotated(annotation) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its object had the annotation {annotation}") })
             }
-            _ => {
-                Some(self.of_a_cut().unwrap_or_else(|| Situation::Done { why: self.why_done(record), again }))
-            }
+            _ => Some(
+                self.interrupted_watch_situation()
+                    .unwrap_or_else(|| Situation::Done { why: self.why_done(record), again }),
+            ),
         }
     }
 
-    /// Something may have changed that no cache shows.
-    fn of_a_cut(&self) -> Option<Situation> {
+    /// Reports interrupted watches: their caches might miss changes.
+    fn interrupted_watch_situation(&self) -> Option<Situation> {
         (!self.behind.is_empty()).then(|| Situation::WaitingForCache { lacking: self.behind.clone() })
     }
 
     fn why_done(&self, record: &Record) -> String {
         let mut why = if self.whereabouts.due.is_some() {
-            "its reconcile or its controller asked for another look".to_owned()
+            "its reconcile or its controller requested a requeue".to_owned()
         } else if self.cached.is_empty() {
             "nothing left to do, and no cache holds an object of that name".to_owned()
         } else {
@@ -221,17 +222,17 @@ impl DiagnosisInput {
         why
     }
 
-    /// Nobody asked for the key, as far as is remembered.
-    fn of_the_unknown(&self) -> Situation {
+    /// Returns the situation of a key without recorded reconciles.
+    fn unknown_situation(&self) -> Situation {
         if let Some(due) = self.whereabouts.due {
             let again = Some(self.now.moment(due.at));
-            return Situation::Done { why: "its first reconcile is to come later".to_owned(), again };
+            return Situation::Done { why: "its first reconcile is scheduled".to_owned(), again };
         }
-        // It may be of no concern to the key; of a key that nothing is known of it is the best guess.
-        if let Some(spoilt) = self.undecoded.first() {
-            return spoilt.situation();
+        // The object might be unrelated to the key, but without a history it is the most likely cause.
+        if let Some(object) = self.undecoded.first() {
+            return object.situation();
         }
-        if let Some(cut) = self.of_a_cut() {
+        if let Some(cut) = self.interrupted_watch_situation() {
             return cut;
         }
         if let Some(by) = &self.left_out {
@@ -246,7 +247,7 @@ impl DiagnosisInput {
             "no cache of this controller holds an object of that name".to_owned()
         } else {
             format!(
-                "an object of that name is among the cached {}, and no event asked for its key",
+                "an object of that name is among the cached {}, and no event enqueued its key",
                 kinds.join(", ")
             )
         };
@@ -284,7 +285,7 @@ fn denied(failure: &Failure) -> Option<String> {
     failure.lacking.clone()
 }
 
-/// What keeps the controller from its caches: a right or a kind first, since somebody has to do something about it.
+/// Returns the reason why caches are not synced. Permissions and CRDs come first, because an operator has to fix them.
 fn lacking(laggards: &[UnsyncedInformer]) -> Option<Situation> {
     let forbidden = laggards.iter().find_map(|laggard| match &laggard.lag {
         UnsyncedReason::Forbidden(denial) => {

@@ -1,4 +1,4 @@
-//! A look into one controller, from before its start until after its end.
+//! Inspection of one controller, before, during and after its run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::explain::moment::CurrentTime;
 use crate::explain::overview::{ControllerOverview, ControllerState, FailingKey, WaitingKey};
 use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject, UndecodedObject};
 
-/// How many keys an overview names of each sort.
+/// The maximum number of keys per category in an overview.
 const NAMED: usize = 20;
 
-/// A look into one controller. Clones share it; it answers as long as it lives, and costs nothing unless it is asked.
+/// Read access to the state of one controller. Clones share the state. An idle inspector causes no load.
 #[derive(Clone)]
 pub struct ControllerInspector {
     core: Arc<Core>,
@@ -35,22 +35,22 @@ impl ControllerInspector {
         Self { core }
     }
 
-    /// The names of the controller.
+    /// Returns the names of the controller.
     pub fn descriptor(&self) -> Descriptor {
         self.core.descriptor
     }
 
-    /// Says how the controller stands. Its start and its workers say so themselves; whoever keeps it waiting before
-    /// that does here.
+    /// Sets the phase of the controller before its start, for example while the replica is on standby. The controller
+    /// sets the later phases.
     pub fn set_phase(&self, standing: ControllerPhase) {
         self.core.phase.stand(standing);
     }
 
-    /// Says why `key` has not been reconciled, or what became of it.
+    /// Explains why `key` has not been reconciled, or the outcome of its last reconcile.
     pub fn explain(&self, key: &ObjectKey) -> Explanation {
-        let facts = facts(&self.core, key);
-        let situation = facts.situation();
-        let DiagnosisInput { now, record, whereabouts, failures, cached, undecoded, .. } = facts;
+        let diagnosis_input = diagnosis_input(&self.core, key);
+        let situation = diagnosis_input.situation();
+        let DiagnosisInput { now, record, whereabouts, failures, cached, undecoded, .. } = diagnosis_input;
         let record = record.unwrap_or_default();
         let next_try = whereabouts.due.map(|due| now.moment(due.at));
         let priority = whereabouts.waiting.map(|waiting| waiting.priority.0);
@@ -85,7 +85,7 @@ impl ControllerInspector {
         }
     }
 
-    /// How the controller fares.
+    /// Returns the overview of the controller.
     pub fn overview(&self) -> ControllerOverview {
         let Core { descriptor, env, activity, policy, .. } = &*self.core;
         let Keys { queue, history, quarantine, .. } = &self.core.keys;
@@ -138,7 +138,7 @@ fn state(core: &Core) -> ControllerState {
     }
 }
 
-fn facts(core: &Core, key: &ObjectKey) -> DiagnosisInput {
+fn diagnosis_input(core: &Core, key: &ObjectKey) -> DiagnosisInput {
     let (keys, busy, caches) = (&core.keys, core.activity.busy(), all_caches(core));
     let taken = busy.iter().find(|busy| busy.key == *key).map(|busy| busy.since);
     DiagnosisInput {
@@ -147,7 +147,7 @@ fn facts(core: &Core, key: &ObjectKey) -> DiagnosisInput {
         laggards: behind(&core.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
         polls: if core.phase.has_begun() { core.polls.lacking() } else { Vec::new() },
         barred: barred(core),
-        behind: trailing(core),
+        behind: outdated_caches(core),
         ownership: ownership(core, key),
         undecoded: undecoded(core, &caches, key),
         resting: keys.quarantine.resting().into_iter().find(|resting| resting.key == *key),
@@ -171,24 +171,24 @@ fn facts(core: &Core, key: &ObjectKey) -> DiagnosisInput {
     }
 }
 
-/// The class for which the key is parked, and how many of it may run.
+/// Returns the class for which the key is parked, and its concurrency limit.
 fn full_class(keys: &Keys, key: &ObjectKey) -> Option<(String, usize)> {
     let is_full = keys.queue.is_parked(key, CLASS_FULL);
     keys.limits.iter().filter(|_| is_full).find_map(|limit| limit.claim(key))
 }
 
-/// The objects of that name which cannot be decoded; first those that the key names.
+/// Returns the undecodable objects with the name of the key; objects of the primary kinds come first.
 fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<UndecodableMatch> {
     let of = |cache: &Cache| {
         let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
         Some(UndecodableMatch { is_own: core.wiring.own.0.iter().any(|own| *own.kind() == kind), kind, what })
     };
     let mut undecoded: Vec<UndecodableMatch> = caches.iter().filter_map(of).collect();
-    undecoded.sort_by_key(|spoilt| !spoilt.is_own);
+    undecoded.sort_by_key(|object| !object.is_own);
     undecoded
 }
 
-/// What keeps a cache that the controller needs from being followed, although it has its first list.
+/// Returns the first required kind whose watch cannot run, although its cache is synced.
 fn barred(core: &Core) -> Option<(ResourceKind, KindAvailability)> {
     let barred = core.needed.iter().map(|cache| (cache.kind().clone(), cache.presence()));
     let mut barred =
@@ -196,17 +196,17 @@ fn barred(core: &Core) -> Option<(ResourceKind, KindAvailability)> {
     barred.next()
 }
 
-/// Which of the caches that have their first list may miss changes, and why.
-fn trailing(core: &Core) -> Vec<String> {
+/// Returns the synced caches that might miss changes, with the reason.
+fn outdated_caches(core: &Core) -> Vec<String> {
     let synced = core.expected().into_iter().filter(|cache| cache.has_synced());
-    let told = |cache: Cache| {
+    let describe = |cache: Cache| {
         let (kind, selection, trouble) = (cache.kind(), cache.selection(), cache.trouble()?);
         Some(format!("{kind} ({selection}) may have changed since: {trouble}"))
     };
-    synced.filter_map(told).collect()
+    synced.filter_map(describe).collect()
 }
 
-/// Those declared, those added at run time, and those fed from elsewhere, once each.
+/// Returns all caches without duplicates: declared at setup, added at run time, and fed by other sources.
 fn all_caches(core: &Core) -> Vec<Cache> {
     let mut all = core.needed.clone();
     for cache in core.gate.caches.all() {
@@ -230,8 +230,8 @@ fn ownership(core: &Core, key: &ObjectKey) -> Ownership {
     }
 }
 
-fn undecoded_object(spoilt: UndecodableMatch) -> UndecodedObject {
-    let UndecodableMatch { kind, what, .. } = spoilt;
+fn undecoded_object(object: UndecodableMatch) -> UndecodedObject {
+    let UndecodableMatch { kind, what, .. } = object;
     UndecodedObject {
         kind: kind.to_string(),
         version: what.version.as_ref().map(ToString::to_string),
@@ -244,7 +244,7 @@ fn cached(cache: &Cache, key: &ObjectKey) -> Option<CachedObject> {
     Some(CachedObject { kind: cache.kind().to_string(), version, uid })
 }
 
-/// What leaves the key out, if every cache does.
+/// Returns the selections that exclude the key, if every cache excludes it.
 fn left_out(caches: &[Cache], key: &ObjectKey) -> Option<String> {
     let mut why: Vec<String> =
         caches.iter().map(|cache| cache.exclusion_reason(key)).collect::<Option<_>>()?;
@@ -288,7 +288,7 @@ fn last_run(record: &Record, now: CurrentTime) -> Option<LastRun> {
 fn outcome(end: &AttemptEnd) -> &'static str {
     match end {
         AttemptEnd::Done => "done",
-        AttemptEnd::Requeued => "asked for another look",
+        AttemptEnd::Requeued => "requested a requeue",
         AttemptEnd::Paused(_) => "paused",
         AttemptEnd::NotYet(_) => "not yet",
         AttemptEnd::Annotated(_) => "not reconciled: paused",
@@ -298,7 +298,7 @@ fn outcome(end: &AttemptEnd) -> &'static str {
         AttemptEnd::GivenUp => "failed too often",
         AttemptEnd::Panicked => "panicked",
         AttemptEnd::Quarantined => "panicked too often",
-        AttemptEnd::WorkerPanicked => "not reconciled: panicked beside it",
+        AttemptEnd::WorkerPanicked => "not reconciled: the worker panicked outside the reconcile",
     }
 }
 
@@ -312,7 +312,7 @@ fn on_one_line(text: &str) -> String {
 
 impl fmt::Debug for ControllerInspector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Insight")
+        f.debug_struct("ControllerInspector")
             .field("controller", &self.core.descriptor.name)
             .field("state", &state(&self.core))
             .finish_non_exhaustive()

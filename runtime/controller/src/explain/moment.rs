@@ -1,4 +1,4 @@
-//! A point in time, for people and for machines.
+//! Points in time, as text and as JSON.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use serde::Serialize;
 use windlass_env::{Env, Instant};
 use windlass_object::time;
 
-/// A point in time. What the wall shows is worked out from how far away it is: a clock that was set meanwhile is believed
-/// as it is now.
+/// A point in time. The wall-clock time is computed from the monotonic distance to now, so it uses the current setting
+/// of the wall clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedTime {
-    /// In RFC 3339, to the microsecond.
+    /// The time in RFC 3339 format, in microseconds.
     pub at: MicroTime,
-    /// On the process's monotonic clock: seconds since the boot of its machine.
+    /// Seconds on the monotonic clock since the boot of the machine.
     pub monotonic_seconds: f64,
-    /// From when it was asked about: seconds, below zero for what has been.
+    /// Seconds relative to the query; negative for the past.
     pub seconds_from_now: f64,
 }
 
-/// Now, by both clocks.
+/// The current time on the monotonic clock and on the wall clock.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct CurrentTime {
     pub(crate) instant: Instant,
@@ -55,7 +55,7 @@ impl fmt::Display for ObservedTime {
     }
 }
 
-/// A span as a person says it: `4.2 s`, `3 min 20 s`, `2 h 5 min`.
+/// Formats a duration for people: `4.2 s`, `3 min 20 s`, `2 h 5 min`.
 pub(crate) fn brief(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
     #[expect(
@@ -79,11 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_told_as_people_do() {
+    fn durations_are_formatted_for_people() {
         let table =
             [(0.0, "0 ms"), (0.0123, "12 ms"), (4.25, "4.2 s"), (200.0, "3 min 20 s"), (7500.0, "2 h 5 min")];
-        for (seconds, told) in table {
-            assert_eq!(brief(seconds), told);
+        for (seconds, expected) in table {
+            assert_eq!(brief(seconds), expected);
         }
     }
 

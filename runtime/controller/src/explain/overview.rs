@@ -1,4 +1,4 @@
-//! How one controller fares as a whole.
+//! Overview of the state of one controller.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::explain::moment::ObservedTime;
 
-/// How one controller fares. Of running, failing and waiting keys it names the first twenty.
+/// The state of one controller. Names at most 20 running, failing and waiting keys each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerOverview {
@@ -14,83 +14,83 @@ pub struct ControllerOverview {
     pub name: String,
     /// Its other names.
     pub aliases: Vec<String>,
-    /// How it stands.
+    /// The phase of the controller.
     pub state: ControllerState,
-    /// How many keys wait for a worker.
+    /// The number of keys that wait for a worker.
     pub depth: usize,
-    /// How many workers it has.
+    /// The number of workers.
     pub workers: usize,
-    /// How many of them have a key.
+    /// The number of workers that process a key.
     pub busy: usize,
-    /// How many keys failed and have not succeeded since.
+    /// The number of keys whose last reconcile failed.
     pub failing: usize,
-    /// The keys that rest because their reconcile panics.
+    /// The keys that are quarantined after repeated panics.
     pub quarantined: Vec<String>,
-    /// How many keys are remembered.
+    /// The number of keys in the history.
     pub remembered: usize,
-    /// What workers have, and since when.
+    /// The keys in progress, with their start times.
     pub running: Vec<WaitingKey>,
-    /// Keys that fail.
+    /// Failing keys.
     pub failing_keys: Vec<FailingKey>,
     /// The keys that have waited longest, delayed ones included.
     pub oldest_keys: Vec<WaitingKey>,
 }
 
-/// How a controller stands.
+/// The phase of a controller.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "name", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ControllerState {
-    /// It is set up.
+    /// The controller is set up but not started.
     NotStarted,
-    /// Caches that it needs have no initial list.
+    /// Required caches are not synced.
     WaitingForCaches {
-        /// Which, and why.
+        /// The caches and the reasons.
         lacking: String,
     },
-    /// Another replica acts.
+    /// Another replica is active.
     StandingBy {
         /// The Lease.
         lease: String,
-        /// Who holds it, if that is known.
+        /// The holder of the Lease, if known.
         holder: Option<String>,
     },
-    /// This replica has just become the one that acts.
+    /// This replica has acquired the Lease and prepares to start.
     TakingOver {
         /// The Lease.
         lease: String,
     },
-    /// It works.
+    /// The controller processes keys.
     Working,
-    /// It takes no key any more.
+    /// The controller no longer dequeues keys.
     Draining,
 }
 
-/// A key, and since when.
+/// A key with the time at which its state began.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingKey {
     /// The key.
     pub key: String,
-    /// Since when.
+    /// The time at which the state began.
     pub since: ObservedTime,
 }
 
-/// A key that fails.
+/// A failing key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailingKey {
     /// The key.
     pub key: String,
-    /// How often in a row.
+    /// The number of consecutive failures.
     pub failures: u32,
-    /// What the last failure said.
+    /// The last error message.
     pub error: String,
-    /// When it is tried again.
+    /// The time of the next attempt.
     pub next_try: Option<ObservedTime>,
 }
 
 impl ControllerOverview {
-    /// The overview on one line.
+    /// Returns the overview on one line.
     pub fn summary(&self) -> String {
         let Self { name, state, depth, workers, busy, failing, quarantined, .. } = self;
         let quarantined = quarantined.len();
@@ -101,7 +101,7 @@ impl ControllerOverview {
     }
 }
 
-/// A summary, then a line for each key.
+/// Writes a summary, then one line for each key.
 impl fmt::Display for ControllerOverview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.summary())?;

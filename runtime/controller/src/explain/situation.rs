@@ -1,4 +1,4 @@
-//! The situations that a key can be in, each with the line that names it.
+//! The situations of a key, each with its one-line message.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use serde::Serialize;
 
 use crate::explain::moment::{ObservedTime, brief};
 
-/// Why a key has not been reconciled, or what became of it. Its [`Display`](fmt::Display) is one line that begins with
-/// the cause.
+/// The reason why a key has not been reconciled, or the outcome of its last reconcile. The [`Display`](fmt::Display)
+/// text is one line that begins with the cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "name", rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Situation {
-    /// The controller is set up and has not begun to start.
+    /// The controller is set up but its start has not begun.
     NotStarted,
-    /// The process is on its way out.
+    /// The process is shutting down.
     ShuttingDown,
-    /// Another replica acts.
+    /// Another replica is active.
     LeaseElsewhere {
         /// The Lease.
         lease: String,
-        /// Who holds it, if that is known and anybody does.
+        /// The holder of the Lease, if there is a known one.
         holder: Option<String>,
     },
     /// This replica holds the lease, and its controllers are about to start.
@@ -28,140 +28,140 @@ pub enum Situation {
         /// The Lease.
         lease: String,
     },
-    /// A right lacks, to read or to write.
+    /// The controller lacks a permission to read or to write.
     MissingPermission {
-        /// What may not be done, and the rule to add to a role.
+        /// The denied request and the RBAC rule to add.
         denial: String,
-        /// When it is tried again; none for what is asked for about once a minute, as caches are.
+        /// The time of the next attempt; `None` for caches, which retry about once a minute.
         next_try: Option<ObservedTime>,
     },
-    /// A kind that the controller needs is not served.
+    /// The API server does not serve a kind that the controller needs.
     KindAbsent {
-        /// Which kind.
+        /// The kind.
         kind: String,
     },
-    /// A cache has no initial list, or nothing was done since it ceased to be followed.
+    /// A cache has no initial list, or its watch has been interrupted since the last reconcile.
     WaitingForCache {
-        /// Which caches, and why.
+        /// The caches and the reasons.
         lacking: Vec<String>,
     },
     /// The key is in a shard that this replica does not hold.
     OtherShard {
-        /// Which shard.
+        /// The index of the shard.
         shard: u16,
-        /// Who holds it, if that is known.
+        /// The holder of the shard, if known.
         holder: Option<String>,
     },
-    /// The key's namespace, or what the watches select, leaves it out.
+    /// The namespaces or selectors of the watches exclude the key.
     NotSelected {
-        /// What leaves it out.
+        /// The namespace or selector that excludes the key.
         by: String,
     },
-    /// The object is there and cannot be decoded.
+    /// The object exists but cannot be decoded.
     Undecodable {
-        /// Of which kind it is.
+        /// The kind of the object.
         kind: String,
-        /// Its version, if that can be read.
+        /// Its version, if it is readable.
         version: Option<String>,
-        /// Why it cannot be decoded.
+        /// The decoding error.
         error: String,
     },
-    /// The key rests until its next change, because its reconcile panicked too often.
+    /// The key is quarantined until its next change, because its reconcile panicked repeatedly.
     Quarantined {
-        /// How often in a row.
+        /// The number of consecutive panics.
         panics: u32,
-        /// What the last panic said.
+        /// The message of the last panic.
         message: String,
-        /// When that was.
+        /// The time of the last panic.
         since: ObservedTime,
     },
     /// The key is paused.
     Paused {
-        /// By what.
+        /// The annotation or the reconcile that pauses the key.
         by: String,
     },
-    /// The last reconcile found that something else has to happen first.
+    /// The last reconcile waits for a condition.
     NotYet {
-        /// What has to happen.
+        /// The condition.
         reason: String,
-        /// When the key is reconciled again.
+        /// The time of the next reconcile.
         next_try: ObservedTime,
     },
     /// A worker reconciles the key.
     Running {
-        /// Since when.
+        /// The time at which this situation began.
         since: ObservedTime,
     },
-    /// The caches do not show yet what the key's last reconcile wrote.
+    /// The caches do not contain the key's last write yet.
     WaitingForOwnWrite {
-        /// Of which resource.
+        /// The resource of the write.
         resource: String,
     },
-    /// As many keys of its class are reconciled as may be.
+    /// The class of the key has reached its concurrency limit.
     AtMost {
         /// The class.
         class: String,
-        /// How many may.
+        /// The concurrency limit of the class.
         limit: usize,
     },
     /// The key waits, and every worker is busy.
     QueueSaturated {
-        /// How many keys wait, this one included.
+        /// The number of waiting keys, this key included.
         depth: usize,
-        /// How many workers there are.
+        /// The number of workers.
         workers: usize,
-        /// Since when it waits.
+        /// The time at which the wait began.
         since: ObservedTime,
     },
     /// The key waits, and a worker is free.
     Queued {
-        /// Since when.
+        /// The time at which this situation began.
         since: ObservedTime,
     },
-    /// The key failed and waits for its next try.
+    /// The key failed and waits for its next attempt.
     BackingOff {
-        /// How often it failed in a row; none if it did not come to its reconcile.
+        /// The number of consecutive failures; 0 if the failure occurred before the reconcile.
         failures: u32,
-        /// What the last failure said.
+        /// The last error message.
         error: String,
-        /// When it is tried again.
+        /// The time of the next attempt.
         next_try: ObservedTime,
     },
-    /// The key failed for good, or too often, and waits for its next change.
+    /// The key failed permanently, or has used up its retries, and waits for its next change.
     GivenUp {
-        /// Why it is not tried again.
+        /// The reason for not retrying.
         why: String,
-        /// What the last failure said.
+        /// The last error message.
         error: String,
     },
     /// The last reconcile succeeded.
     Done {
-        /// Why there was nothing more to do.
+        /// The reason why no work is left.
         why: String,
-        /// When it is looked at again, if it is.
+        /// The time of the next scheduled reconcile, if any.
         again: Option<ObservedTime>,
     },
-    /// A predicate keeps the object's events from the watch that would queue the key.
+    /// A predicate filters out the object's events in the watch that would enqueue the key.
     Filtered {
         /// The watch.
         watch: String,
         /// The predicate's name.
         predicate: String,
-        /// What the event was: `updated, told by watch`.
+        /// The event and its cause.
         event: String,
-        /// When the last one was kept back.
+        /// The time at which the last event was filtered out.
         at: ObservedTime,
     },
-    /// Nothing is remembered of the key, and some that nothing was the matter with were forgotten.
+    /// The history has no entry for the key, and entries of idle keys have been evicted.
     NotRemembered {
-        /// How many of those are remembered.
+        /// The capacity of the history of idle keys.
         last: usize,
-        /// What is known of an object of that name.
+        /// The observations of an object of that name.
         why: String,
     },
-    /// Nothing asked for the key.
+    /// No event or other source has enqueued the key.
     NeverSeen {
-        /// What is known of an object of that name.
+        /// The observations of an object of that name.
         why: String,
     },
 }
@@ -232,7 +232,7 @@ impl fmt::Display for Situation {
             ),
             Self::NotRemembered { last, why } => write!(
                 f,
-                "not remembered: idle for longer than the last {last} keys, or never asked for; {why}"
+                "not remembered: idle for longer than the last {last} keys, or never enqueued; {why}"
             ),
             Self::NeverSeen { why } => write!(f, "never seen: {why}"),
         }
@@ -255,7 +255,7 @@ fn quarantined(f: &mut fmt::Formatter<'_>, panics: u32, message: &str, since: &O
 fn lease_elsewhere(f: &mut fmt::Formatter<'_>, lease: &str, holder: Option<&str>) -> fmt::Result {
     match holder {
         Some(holder) => write!(f, "lease elsewhere: {lease} is held by {holder}; ask that replica"),
-        None => write!(f, "lease elsewhere: nobody is known to hold {lease}; this replica stands by for it"),
+        None => write!(f, "lease elsewhere: {lease} has no known holder; this replica is on standby for it"),
     }
 }
 
@@ -264,7 +264,7 @@ fn other_shard(f: &mut fmt::Formatter<'_>, shard: u16, holder: Option<&str>) -> 
         Some(holder) => {
             write!(f, "filtered out by shard: shard {shard} is held by {holder}; ask that replica")
         }
-        None => write!(f, "filtered out by shard: shard {shard} is held by nobody that is known here"),
+        None => write!(f, "filtered out by shard: shard {shard} has no known holder"),
     }
 }
 
@@ -273,7 +273,7 @@ fn in_time(at: Option<&ObservedTime>, what: &str) -> String {
 }
 
 impl ObservedTime {
-    /// How long ago it was when it was asked about.
+    /// Returns the time between this point and the query.
     fn span(&self) -> String {
         brief(-self.seconds_from_now)
     }

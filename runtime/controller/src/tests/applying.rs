@@ -1,4 +1,4 @@
-//! Applies through a writer that knows a cache: which are sent, and which are not.
+//! Server-side apply through a writer with a cache: unchanged objects send no request.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -17,7 +17,7 @@ struct Applying(Writer<ReplicaSet>);
 
 impl Controller for Applying {
     const NAME: &'static str = "applying";
-    /// Which ReplicaSets the cache contains.
+    /// The selection of cached ReplicaSets.
     type Config = Selection;
 
     fn setup(setup: &mut Setup, selection: &Selection) -> Result<Self, SetupError> {
@@ -106,7 +106,7 @@ async fn apply_is_always_sent_if_the_cache_does_not_contain_the_object() {
     assert!(world.work().len() > 5, "{:?}", world.work());
 }
 
-/// Applies a PriorityClass every second: a kind with a generation that never moves.
+/// Applies a PriorityClass every second: a kind without generation changes.
 struct Classes(Writer<PriorityClass>);
 
 impl Controller for Classes {
@@ -190,7 +190,7 @@ impl Controller for Widgets {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kind_known_only_at_run_time_is_written_like_any_other() {
+async fn dynamic_kind_is_applied_patched_and_deleted() {
     let world = World::with(&[]);
     define_widgets(&world);
     let declared = Registration::of::<Widgets>().declaration(&Env::virtual_time(1)).expect("set up").rules;

@@ -1,4 +1,4 @@
-//! A controller waits for the caches it needs: for no others, and not forever unless told to.
+//! A controller waits for the caches it needs: for no others, and not indefinitely unless configured so.
 
 use k8s_openapi::api::core::v1::Secret;
 use windlass_client::{FrameStream, RequestError};
@@ -20,7 +20,7 @@ fn needing_secrets(patience: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + 
         if let Some(patience) = patience {
             setup.cache_sync(patience);
         }
-        // Only read: a cache without handlers is needed all the same.
+        // Only read: a cache without handlers is required as well.
         setup.watch::<Secret>();
         setup.primary::<ConfigMap>();
     }
@@ -28,7 +28,7 @@ fn needing_secrets(patience: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + 
 
 // parity: cache-sync-timeout, cache-sync-timeout-error
 #[tokio::test(start_paused = true)]
-async fn caches_that_do_not_fill_in_time_fail_the_controller_with_their_names_and_reasons() {
+async fn controller_fails_naming_caches_that_do_not_sync_in_time() {
     let world = secretive();
     let begun = world.env.now();
     let readied = world.ready(world.scripted(needing_secrets(None), |_, _| async { Ok(Outcome::Done) }));
@@ -39,12 +39,12 @@ async fn caches_that_do_not_fill_in_time_fail_the_controller_with_their_names_an
     assert!(text.contains("secrets") && text.contains("503") && !text.contains("configmaps"), "{text}");
     world.put("m");
     world.pass(60).await;
-    assert_eq!(world.diary.names(), Vec::<String>::new(), "nothing of it is left running");
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "no part of the controller keeps running");
 }
 
 // parity: cache-sync-timeout-error
 #[tokio::test(start_paused = true)]
-async fn controller_that_waits_for_ever_begins_once_its_caches_fill() {
+async fn controller_without_sync_timeout_starts_once_its_caches_sync() {
     let world = secretive();
     let wire = needing_secrets(Some(CacheSync::Forever));
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
@@ -52,8 +52,8 @@ async fn controller_that_waits_for_ever_begins_once_its_caches_fill() {
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(24 * 3600).await;
     assert!(!starting.is_finished());
-    let told = caches().expect_err("still lacking").to_string();
-    assert!(told.contains("secrets") && !told.contains("configmaps"), "{told}");
+    let error = caches().expect_err("a cache is missing").to_string();
+    assert!(error.contains("secrets") && !error.contains("configmaps"), "{error}");
     world.api.inject_fault(|_| None);
     let _workers = starting.await.expect("ended").expect("started");
     world.pass(1).await;
@@ -63,7 +63,7 @@ async fn controller_that_waits_for_ever_begins_once_its_caches_fill() {
 
 // parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
-async fn one_controllers_missing_cache_holds_up_no_other() {
+async fn unsynced_cache_does_not_delay_other_controllers() {
     let world = secretive();
     let blocked = needing_secrets(Some(CacheSync::Forever));
     let readied = world.ready(world.scripted(blocked, |_, _| async { Ok(Outcome::Done) }));
@@ -92,7 +92,7 @@ async fn queue_stays_empty_until_the_controller_starts() {
         world.pass(6).await;
     }
     let adds = world.metrics.workqueue("scripted").adds;
-    assert_eq!(adds.get(), 0, "a standby queues nothing");
+    assert_eq!(adds.get(), 0, "a standby enqueues no keys");
     let _workers = prepared.start(resources).await.expect("started");
     world.pass(1).await;
     assert_eq!((world.diary.names(), adds.get()), (vec!["a".to_owned(), "b".to_owned()], 2));
@@ -100,7 +100,7 @@ async fn queue_stays_empty_until_the_controller_starts() {
 
 // parity: no-reconcile-before-all
 #[tokio::test(start_paused = true)]
-async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
+async fn reconciles_start_after_every_handler_received_initial_list() {
     let world = World::with(&["m"]);
     world.api.upsert("/api/v1/namespaces/shop/secrets/s", json!({}));
     let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
@@ -120,7 +120,7 @@ async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
     assert_eq!(world.diary.names(), ["m", "s"]);
 }
 
-/// Never answers.
+/// A source that never responds.
 struct Mute;
 
 #[async_trait::async_trait]
@@ -135,7 +135,7 @@ impl ListerWatcher for Mute {
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_of_its_own_counts_for_readiness_from_the_start_of_its_controller_on() {
+async fn custom_source_counts_for_readiness_once_its_controller_starts() {
     let world = World::with(&[]);
     let wire = |setup: &mut Setup| {
         setup.cache_sync(CacheSync::Forever);
@@ -145,9 +145,9 @@ async fn source_of_its_own_counts_for_readiness_from_the_start_of_its_controller
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let caches = readied.prepared.caches();
     world.pass(1).await;
-    assert!(caches().is_ok(), "a standby cannot be held to it");
+    assert!(caches().is_ok(), "a standby does not depend on the source");
     let _starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(1).await;
-    let told = caches().expect_err("it does not work yet").to_string();
-    assert!(told.contains("secrets") && !told.contains("configmaps"), "{told}");
+    let error = caches().expect_err("the controller waits for its caches").to_string();
+    assert!(error.contains("secrets") && !error.contains("configmaps"), "{error}");
 }

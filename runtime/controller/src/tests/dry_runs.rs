@@ -1,4 +1,4 @@
-//! Requests with options of their own: dry runs, and other time limits.
+//! Requests with custom options: dry runs and timeouts.
 
 use kube::api::DeleteParams;
 

@@ -1,4 +1,4 @@
-//! Why a key has not been reconciled: each situation planted, and the first line read.
+//! Tests of `explain`: each test creates a situation and checks the first line of the explanation.
 
 mod told;
 
@@ -33,7 +33,7 @@ fn first_line(explanation: &Explanation) -> String {
     explanation.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// The first line of the answer begins so.
+/// Asserts the start of the first line of the explanation.
 #[track_caller]
 fn assert_says(insight: &ControllerInspector, name: &str, expected: &str) -> Explanation {
     let explanation = insight.explain(&key(name));
@@ -46,7 +46,7 @@ fn assert_says(insight: &ControllerInspector, name: &str, expected: &str) -> Exp
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_yet_is_no_failure_and_retry_after_uses_up_retries() {
+async fn not_yet_is_not_a_failure_but_retry_after_uses_up_retries() {
     let world = World::with(&["child", "server"]);
     let half_minute = Duration::from_secs(30);
     let registration = world.scripted(watch_maps, move |key, _| async move {
@@ -73,35 +73,35 @@ async fn not_yet_is_no_failure_and_retry_after_uses_up_retries() {
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn key_without_trouble_is_done_and_it_is_said_what_was_seen_and_when() {
+async fn explain_reports_done_with_last_event_and_its_time() {
     let world = World::with(&["m"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(10).await;
     world.put("m");
     world.pass(10).await;
-    let told = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
-    let seen = told.seen.expect("an update was seen");
+    let explanation = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    let seen = explanation.seen.expect("an update was seen");
     let stored = world.api.object(&path("m")).expect("stored");
     assert_eq!(seen.version.as_deref(), stored["metadata"]["resourceVersion"].as_str());
     assert_eq!(seen.uid.as_deref(), stored["metadata"]["uid"].as_str());
     assert_eq!((&*seen.event, &*seen.cause, &*seen.watch), ("updated", "watch", "configmaps.v1"));
-    assert_eq!((seen.object.as_str(), told.runs, told.failures), ("shop/m", 2, 0));
-    let run = told.last_run.expect("it ran");
+    assert_eq!((seen.object.as_str(), explanation.runs, explanation.failures), ("shop/m", 2, 0));
+    let run = explanation.last_run.expect("it ran");
     assert_eq!(run.outcome.as_deref(), Some("done"));
     assert!((run.started.seconds_from_now + 10.0).abs() < 0.1, "{:?}", run.started);
-    assert_eq!(told.queued.map(|queued| queued.asked_by).as_deref(), Some("event"));
-    assert_eq!(told.cached.len(), 1);
+    assert_eq!(explanation.queued.map(|queued| queued.asked_by).as_deref(), Some("event"));
+    assert_eq!(explanation.cached.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn done_says_when_it_is_looked_at_again_and_that_its_object_is_gone() {
+async fn explain_reports_done_with_next_reconcile_and_deleted_object() {
     let world = World::with(&["later", "gone"]);
     let workers = world.start().await;
     world.pass(1).await;
     assert_says(
         &workers.insight(),
         "later",
-        "done: its reconcile or its controller asked for another look; looked at again in 59",
+        "done: its reconcile or its controller requested a requeue; looked at again in 59",
     );
     world.api.delete(&path("gone"));
     world.pass(1).await;
@@ -113,7 +113,7 @@ async fn done_says_when_it_is_looked_at_again_and_that_its_object_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_all_is_done() {
+async fn explain_reports_cache_disconnected_after_first_list() {
     let world = World::with(&["known"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(1).await;
@@ -121,11 +121,12 @@ async fn cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_al
     assert_says(&insight, "known", "done: nothing to do until something changes");
     world.api.inject_fault(|asked| (asked.resource == "configmaps").then_some(FaultAction::Unavailable));
     world.api.upsert(&path("missed"), json!({}));
-    // Until the watch that was open has ended.
+    // Wait until the open watch has ended.
     world.pass(600).await;
     for name in ["known", "missed"] {
-        let told = assert_says(&insight, name, "waiting for cache: configmaps.v1 (all) may have changed");
-        let line = first_line(&told);
+        let explanation =
+            assert_says(&insight, name, "waiting for cache: configmaps.v1 (all) may have changed");
+        let line = first_line(&explanation);
         assert!(line.contains("may have changed since") && line.contains("503"), "{line}");
     }
     world.api.inject_fault(|_| None);
@@ -145,21 +146,21 @@ async fn right_to_write_that_lacks_is_named_with_its_rule() {
     };
     let workers = world.start_with(world.scripted(watch_maps, refused)).await;
     world.pass(10).await;
-    let told = assert_says(
+    let explanation = assert_says(
         &workers.insight(),
         "m",
         "missing permission: me may not patch configmaps in namespace shop",
     );
-    let line = first_line(&told);
+    let line = first_line(&explanation);
     assert!(
         line.contains(r#"resources: ["configmaps"], verbs: [patch]"#) && line.contains("tried again in"),
         "{line}"
     );
-    assert!(told.last_error.is_some_and(|error| error.denial.is_some()));
-    assert!(told.failures > 3 && told.next_try.is_some());
+    assert!(explanation.last_error.is_some_and(|error| error.denial.is_some()));
+    assert!(explanation.failures > 3 && explanation.next_try.is_some());
 }
 
-/// The API server, as long as it lets us.
+/// The API server, with a switch that denies access.
 #[derive(Clone, Default)]
 struct Guarded {
     allowed: Arc<AtomicBool>,
@@ -188,7 +189,7 @@ impl ListerWatcher for Guarded {
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_working() {
+async fn explain_names_missing_read_permission_before_and_after_start() {
     let world = World::with(&["m"]);
     let guarded = Guarded::default();
     let source = guarded.clone();
@@ -203,8 +204,8 @@ async fn right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_
     assert!(guarded.server.set(server.source(&kind, &Selection::default())).is_ok());
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(1).await;
-    let told = assert_says(&insight, "m", "missing permission: may not list configmaps");
-    assert!(first_line(&told).contains("verbs: [list, watch]"), "{told}");
+    let explanation = assert_says(&insight, "m", "missing permission: may not list configmaps");
+    assert!(first_line(&explanation).contains("verbs: [list, watch]"), "{explanation}");
     guarded.allowed.store(true, Ordering::Relaxed);
     let _workers = starting.await.expect("ended").expect("started");
     world.pass(1).await;
@@ -216,24 +217,28 @@ async fn right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn key_that_failed_is_backing_off_with_its_error_and_its_next_try() {
+async fn explain_reports_backoff_with_error_and_next_attempt() {
     let world = World::with(&["fails"]);
     let workers = world.start().await;
     world.pass(10).await;
-    let told =
+    let explanation =
         assert_says(&workers.insight(), "fails", "backing off: failed 11 time(s) in a row, tried again in ");
-    assert!(first_line(&told).ends_with(": as told"), "{told}");
+    assert!(first_line(&explanation).ends_with(": injected failure"), "{explanation}");
     let overview = workers.insight().overview();
     assert_eq!((overview.failing, overview.failing_keys[0].key.as_str()), (1, "shop/fails"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_that_is_given_up_on_says_so() {
+async fn explain_reports_key_without_remaining_retries() {
     let world = World::with(&["hopeless", "m"]);
     let workers = world.start().await;
     world.pass(10).await;
     let insight = workers.insight();
-    assert_says(&insight, "hopeless", "given up: it failed for good, until its next change: as told");
+    assert_says(
+        &insight,
+        "hopeless",
+        "given up: it failed for good, until its next change: injected failure",
+    );
     let wire = |setup: &mut Setup| {
         setup.max_retries(Some(2));
         watch_maps(setup);
@@ -246,7 +251,7 @@ async fn key_that_is_given_up_on_says_so() {
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn cache_that_is_not_filled_is_waited_for_with_the_reason() {
+async fn explain_reports_unsynced_cache_with_reason() {
     let world = World::with(&["m"]);
     world.api.inject_fault(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let readied = world.ready(world.scripted(
@@ -260,14 +265,14 @@ async fn cache_that_is_not_filled_is_waited_for_with_the_reason() {
     let insight = readied.prepared.insight();
     let _starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(30).await;
-    let told = assert_says(&insight, "m", "waiting for cache: secrets.v1 (all): ");
-    assert!(first_line(&told).contains("503"), "{told}");
+    let explanation = assert_says(&insight, "m", "waiting for cache: secrets.v1 (all): ");
+    assert!(first_line(&explanation).contains("503"), "{explanation}");
     assert!(insight.overview().summary().contains("waiting for caches"), "{:?}", insight.overview());
 }
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn replica_that_does_not_lead_says_who_does() {
+async fn standby_replica_names_the_leader() {
     let world = World::with(&["m"]);
     let readied = world.ready(world.scripted(watch_maps, |_, _| async { Ok(Outcome::Done) }));
     let insight = readied.prepared.insight();
@@ -282,7 +287,7 @@ async fn replica_that_does_not_lead_says_who_does() {
     *holder.lock().expect("whole") = LeaseStatus::Here;
     assert_says(&insight, "m", "taking over: kube-system/windlass is held here");
     *holder.lock().expect("whole") = LeaseStatus::Nowhere;
-    assert_says(&insight, "m", "lease elsewhere: nobody is known to hold kube-system/windlass");
+    assert_says(&insight, "m", "lease elsewhere: kube-system/windlass has no known holder");
     let mut workers = readied.prepared.start(readied.resources).await.expect("started");
     world.pass(1).await;
     assert_says(&insight, "m", "done: ");
@@ -293,19 +298,19 @@ async fn replica_that_does_not_lead_says_who_does() {
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn object_that_cannot_be_decoded_says_so() {
+async fn explain_reports_undecodable_object() {
     let world = World::with(&["m"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(1).await;
     world.api.overwrite_unchecked(&path("m"), |object| object["data"] = json!({ "count": 17 }));
     world.pass(1).await;
-    let told = assert_says(&workers.insight(), "m", "quarantined object: configmaps.v1 at version ");
-    assert!(first_line(&told).contains("cannot be decoded: "), "{told}");
+    let explanation = assert_says(&workers.insight(), "m", "quarantined object: configmaps.v1 at version ");
+    assert!(first_line(&explanation).contains("cannot be decoded: "), "{explanation}");
 }
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn key_whose_reconcile_panics_is_in_quarantine_until_it_changes() {
+async fn explain_reports_quarantined_key_until_its_object_changes() {
     let world = World::with(&["panics"]);
     let workers = world.start().await;
     world.pass(1).await;
@@ -344,7 +349,7 @@ async fn kind_that_is_not_served_is_absent() {
 }
 
 fn pausable(setup: &mut Setup) {
-    // Annotations alone pass no predicate: that they go is heard all the same.
+    // No predicate accepts annotation changes; the pause handling receives them anyway.
     setup.primary::<ConfigMap>().paused_by(PAUSED).when(generation_changed());
 }
 
@@ -354,7 +359,7 @@ fn annotate(world: &World, name: &str, value: Option<&str>) {
 
 // parity: pausing-each-project
 #[tokio::test(start_paused = true)]
-async fn paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_annotation_goes() {
+async fn paused_key_is_reconciled_once_its_annotation_is_removed() {
     let world = World::with(&["m", "n"]);
     annotate(&world, "m", Some("by hand"));
     let trigger = world.feed(10);
@@ -372,7 +377,7 @@ async fn paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_anno
     assert_eq!(world.diary.names(), ["m"], "at once");
     annotate(&world, "m", Some("true"));
     world.env.sleep(Duration::from_millis(100)).await;
-    trigger.try_send(key("m")).expect("room: a key that is paused was taken");
+    trigger.try_send(key("m")).expect("the trigger has room after the paused key was dequeued");
     world.pass(1).await;
     annotate(&world, "m", None);
     world.pass(1).await;
@@ -388,17 +393,17 @@ async fn reconcile_may_pause_its_key_with_a_reason() {
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["m"]);
-    assert_says(&workers.insight(), "m", "paused: its reconcile says so: spec.suspend is set");
+    assert_says(&workers.insight(), "m", "paused: its reconcile reported: spec.suspend is set");
     world.put("m");
     world.pass(1).await;
-    assert_eq!(world.diary.names(), ["m"], "a change asks again");
+    assert_eq!(world.diary.names(), ["m"], "a change enqueues the key again");
 }
 
 /// A fence that closes on command, and the ownership of names up to a letter.
 #[derive(Clone, Debug)]
 struct Gatekeeper {
     limit: Arc<Mutex<char>>,
-    /// Whether writes are held back.
+    /// Whether writes are blocked.
     shut: Arc<AtomicBool>,
     lost: CancellationToken,
 }
@@ -412,7 +417,7 @@ impl Gatekeeper {
         *self.limit.lock().expect("whole") = limit;
     }
 
-    /// Holds writes back, and tells nobody.
+    /// Blocks writes without a notification.
     fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
     }
@@ -452,7 +457,7 @@ async fn start_in(world: &World, scope: &Gatekeeper, registration: Registration)
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_of_another_replicas_shard_is_neither_queued_nor_reconciled_and_says_whose_it_is() {
+async fn key_of_foreign_shard_is_not_reconciled_and_names_its_holder() {
     let world = World::with(&["a", "z"]);
     let scope = Gatekeeper::with('m');
     let trigger = world.feed(1);
@@ -462,7 +467,7 @@ async fn key_of_another_replicas_shard_is_neither_queued_nor_reconciled_and_says
     };
     let done = |_, _| async { Ok(Outcome::Done) };
     let workers = start_in(&world, &scope, world.scripted(wire, done)).await;
-    (0..3).for_each(|_| trigger.try_send(key("z")).expect("what is elsewhere takes no room"));
+    (0..3).for_each(|_| trigger.try_send(key("z")).expect("foreign keys use no capacity of the trigger"));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a"]);
     assert_says(&workers.insight(), "z", "filtered out by shard: shard 3 is held by replica-b");
@@ -470,7 +475,7 @@ async fn key_of_another_replicas_shard_is_neither_queued_nor_reconciled_and_says
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_those_in_flight() {
+async fn shard_release_evicts_keys_and_waits_for_reconciles_in_flight() {
     let world = World::with(&["y-fails", "y-later", "y-waits", "z-slow", "a"]);
     let scope = Gatekeeper::with('z');
     let act = |key: ObjectKey, cx: Context| async move {
@@ -505,11 +510,11 @@ async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_thos
     assert_eq!(workers.insight().overview().failing, 0);
     world.put("a");
     world.pass(1).await;
-    assert_eq!(world.diary.names(), ["a"], "the others go on");
+    assert_eq!(world.diary.names(), ["a"], "the other keys continue");
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_whose_cache_is_waited_for_is_handed_over_at_once() {
+async fn key_that_waits_for_cache_is_released_immediately() {
     let world = World::with(&["counter"]);
     let scope = Gatekeeper::with('z');
     let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
@@ -527,22 +532,25 @@ async fn key_whose_cache_is_waited_for_is_handed_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_key_writes_leaves_behind_the_fence_of_its_own_verdict() {
+async fn writes_of_key_pass_through_fence_of_its_ownership_check() {
     let world = World::with(&["counter"]);
     let scope = Gatekeeper::with('z');
     let registration = Registration::with::<Obedient>(world.diary.clone());
     scope.shut();
     let workers = start_in(&world, &scope, registration).await;
     world.pass(5).await;
-    assert_eq!(world.work(), Vec::<String>::new(), "the process's own fence is open, the key's is not");
-    let told = assert_says(&workers.insight(), "counter", "backing off: ");
-    assert!(first_line(&told).contains("leadership is not held"), "{told}");
+    assert_eq!(
+        world.work(),
+        Vec::<String>::new(),
+        "the fence of the process is open, but not the fence of the key"
+    );
+    let explanation = assert_says(&workers.insight(), "counter", "backing off: ");
+    assert!(first_line(&explanation).contains("leadership is not held"), "{explanation}");
 }
 
 // parity: lost-lease-ends-process
 #[tokio::test(start_paused = true)]
-async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts_for_nothing_once_it_is_elsewhere()
- {
+async fn reconcile_is_dropped_without_failure_when_its_lease_is_lost() {
     let world = World::with(&["m"]);
     let scope = Gatekeeper::with('z');
     let act = |_, cx: Context| async move {
@@ -561,19 +569,22 @@ async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts
         world.env.now() - lost <= Duration::from_millis(2),
         "its writes would be held back, and the rest not"
     );
-    let told = assert_says(&workers.insight(), "m", "backing off: ");
-    assert!(first_line(&told).contains("dropped where it stood: the lease of its shard was lost"), "{told}");
+    let explanation = assert_says(&workers.insight(), "m", "backing off: ");
+    assert!(
+        first_line(&explanation).contains("dropped where it stood: the lease of its shard was lost"),
+        "{explanation}"
+    );
     scope.keep_up_to('a');
     workers.steward().drain_keys(|key| scope.is_gone(key)).await;
     assert_eq!(world.diary.names(), ["m"]);
     world.pass(60).await;
-    assert_eq!(world.diary.names(), Vec::<String>::new(), "it is another's");
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "another replica owns the key");
     assert_says(&workers.insight(), "m", "filtered out by shard: shard 3 is held by replica-b");
 }
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn keys_that_wait_behind_busy_workers_say_that_the_queue_is_saturated() {
+async fn explain_reports_saturated_queue_when_workers_are_busy() {
     let world = World::with(&["a", "b", "c"]);
     let act = |_, cx: Context| async move {
         cx.env().sleep(Duration::from_secs(10)).await;
@@ -583,12 +594,12 @@ async fn keys_that_wait_behind_busy_workers_say_that_the_queue_is_saturated() {
     world.pass(4).await;
     let insight = workers.insight();
     assert_says(&insight, "a", "running: a worker has reconciled it for 4.0 s");
-    let told = assert_says(
+    let explanation = assert_says(
         &insight,
         "b",
         "queue saturated: one of 2 keys that wait for 1 busy worker(s), for 4.0 s",
     );
-    assert_eq!(told.seen.map(|seen| seen.cause).as_deref(), Some("initial list"));
+    assert_eq!(explanation.seen.map(|seen| seen.cause).as_deref(), Some("initial list"));
     let overview = insight.overview();
     assert_eq!((overview.depth, overview.busy, overview.oldest_keys.len()), (2, 1, 2));
     assert_eq!(overview.running[0].key, "shop/a");
@@ -596,7 +607,7 @@ async fn keys_that_wait_behind_busy_workers_say_that_the_queue_is_saturated() {
 
 // parity: nothing-why-object-not
 #[tokio::test(start_paused = true)]
-async fn event_that_a_predicate_kept_back_names_the_predicate() {
+async fn explain_names_predicate_that_filtered_the_last_event() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         let refuses = crate::Predicate::of_object(|map: &ConfigMap| map.data.is_some()).named("has data");
@@ -612,16 +623,16 @@ async fn event_that_a_predicate_kept_back_names_the_predicate() {
     assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
     world.api.upsert(&path("m"), json!({ "data": null }));
     world.pass(1).await;
-    let told = assert_says(
+    let explanation = assert_says(
         &workers.insight(),
         "m",
         "done: nothing to do until something changes; predicate has data ",
     );
-    assert_eq!(told.runs, 1);
+    assert_eq!(explanation.runs, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_that_no_watch_can_bring_says_what_leaves_it_out() {
+async fn explain_names_selection_that_excludes_the_key() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.primary::<ConfigMap>().selecting(Selection::in_namespace("other"));
@@ -642,7 +653,7 @@ async fn key_that_no_watch_can_bring_says_what_leaves_it_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
+async fn explain_names_cache_that_lacks_own_write() {
     let world = World::with(&["counter"]);
     world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let workers = world.start().await;
@@ -660,7 +671,7 @@ async fn key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_idle_keys_as_many_are_remembered_as_the_controller_says() {
+async fn history_keeps_configured_number_of_idle_keys() {
     let names: Vec<String> = (0..50).map(|number| format!("m{number:02}")).collect();
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     names.push("fails");
@@ -672,6 +683,6 @@ async fn of_idle_keys_as_many_are_remembered_as_the_controller_says() {
     assert_eq!(workers.insight().overview().remembered, 11);
     assert_says(&workers.insight(), "fails", "backing off: ");
     let forgotten =
-        "not remembered: idle for longer than the last 10 keys, or never asked for; an object of that name";
+        "not remembered: idle for longer than the last 10 keys, or never enqueued; an object of that name";
     assert_says(&workers.insight(), "m00", forgotten);
 }

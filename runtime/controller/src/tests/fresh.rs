@@ -1,4 +1,4 @@
-//! Reading one's own writes: which modes there are, and deletions.
+//! Read-your-writes: the modes, and deletions.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
@@ -28,7 +28,7 @@ async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
 
 // parity: ensure-ready
 #[tokio::test(start_paused = true)]
-async fn worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothing() {
+async fn blocking_worker_resumes_once_cache_contains_its_writes() {
     let (world, _workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_secs(5) }).await;
     world.pass(60).await;
     assert_eq!(world.count().as_deref(), Some("10"));
@@ -38,7 +38,7 @@ async fn worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothing
 
 // parity: ensure-ready
 #[tokio::test(start_paused = true)]
-async fn worker_that_blocks_does_so_for_a_bounded_time_and_never_goes_on_stale() {
+async fn blocking_worker_times_out_and_never_reconciles_stale_cache() {
     let (world, workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_millis(300) }).await;
     world.pass(60).await;
     assert_eq!(world.work().len(), 10, "every write built on the one before");
@@ -48,14 +48,14 @@ async fn worker_that_blocks_does_so_for_a_bounded_time_and_never_goes_on_stale()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_it_a_reconcile_runs_on_whatever_the_cache_shows() {
+async fn reconcile_uses_stale_cache_when_read_your_writes_is_off() {
     let (world, _workers) = count_with(ReadYourWrites::Off).await;
     world.pass(60).await;
     assert!(world.work().len() > 10, "some writes were made twice: {}", world.work().len());
     assert_eq!(world.metrics.reconcile(Obedient::NAME).stale_skips.get(), 0);
 }
 
-/// Deletes the ConfigMap that its key names, if the cache shows it, and comes back at once.
+/// Deletes the ConfigMap of its key, if the cache contains it, and requeues immediately.
 async fn deleter(world: &World) -> Workers {
     let maps: Arc<Mutex<Option<Lister<ConfigMap>>>> = Arc::default();
     let theirs = Arc::clone(&maps);
@@ -78,18 +78,18 @@ async fn deleter(world: &World) -> Workers {
 
 // parity: test-mutation-cache-on-add-or-update, read-your-writes-0, stale-reads
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_is_not_deleted_again_on_a_cache_that_still_shows_it() {
+async fn stale_cache_does_not_cause_second_deletion() {
     let world = World::with(&["m"]);
     world.api.inject_fault(|_| Some(LATE));
     let _workers = deleter(&world).await;
     world.pass(60).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
-    assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was in fact behind");
+    assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was stale at least once");
 }
 
 // parity: clear-new
 #[tokio::test(start_paused = true)]
-async fn end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
+async fn deletion_is_recognized_by_uid_not_by_name() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
@@ -113,12 +113,12 @@ async fn end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
     world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.api.delete(&path("m"));
     world.pass(1).await;
-    assert!(cache.shows_deletion(&key, &uid(), End::Begun), "its deletion is under way");
+    assert!(cache.shows_deletion(&key, &uid(), End::Begun), "its deletion is in progress");
     assert!(!cache.shows_deletion(&key, &uid(), End::Complete), "it waits for a finalizer");
 }
 
-/// Removes the finalizer of the ConfigMap that its key names, once it is being deleted, and comes back at once. Returns how
-/// often it did.
+/// Removes the finalizer of the ConfigMap of its key once it is being deleted, and requeues immediately. Returns the
+/// number of removals.
 async fn finalizer(world: &World) -> (Workers, Arc<AtomicU32>) {
     let maps: Arc<Mutex<Option<Lister<ConfigMap>>>> = Arc::default();
     let (theirs, cleanups) = (Arc::clone(&maps), Arc::new(AtomicU32::new(0)));
@@ -145,7 +145,7 @@ async fn finalizer(world: &World) -> (Workers, Arc<AtomicU32>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cleanup_does_not_run_again_on_a_cache_that_still_has_the_object() {
+async fn cleanup_runs_once_when_cache_still_contains_object() {
     let world = World::with(&["m"]);
     world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     let (_workers, cleanups) = finalizer(&world).await;
@@ -156,7 +156,7 @@ async fn cleanup_does_not_run_again_on_a_cache_that_still_has_the_object() {
     assert_eq!(cleanups.load(Ordering::Relaxed), 1);
 }
 
-/// Evicts the Pod that its key names, if the cache shows it, and comes back at once.
+/// Evicts the Pod of its key, if the cache contains it, and requeues immediately.
 async fn evictor(world: &World) -> Workers {
     let pods: Arc<Mutex<Option<Lister<Pod>>>> = Arc::default();
     let theirs = Arc::clone(&pods);
@@ -178,7 +178,7 @@ async fn evictor(world: &World) -> Workers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_that_is_answered_without_a_version_is_waited_for() {
+async fn write_response_without_version_delays_next_reconcile() {
     let world = World::with(&[]);
     let container = json!({ "name": "main", "image": "web" });
     world.api.upsert("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
@@ -186,10 +186,10 @@ async fn write_that_is_answered_without_a_version_is_waited_for() {
     let _workers = evictor(&world).await;
     world.pass(60).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
-    assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was in fact behind");
+    assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was stale at least once");
 }
 
-/// Watches Leases from its first key on, and creates one with every turn of a key, twice for each change.
+/// Watches Leases from its first key on, and creates a Lease in every reconcile, twice for each change.
 async fn lessor(world: &World) -> Workers {
     let wire = |setup: &mut Setup| {
         setup.uses::<Lease>([Verb::Create, Verb::List, Verb::Watch]);
@@ -209,7 +209,7 @@ async fn lessor(world: &World) -> Workers {
     world.start_with(world.scripted(wire, act)).await
 }
 
-/// A write that no cache has reached.
+/// Returns a write with a version that no cache has reached.
 fn far(world: &World) -> AwaitedWrite {
     AwaitedWrite {
         version: Some(ResourceVersion::new("9999")),
@@ -222,7 +222,7 @@ fn far(world: &World) -> AwaitedWrite {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kind_that_is_not_served_is_waited_for_by_nobody() {
+async fn write_to_unserved_kind_does_not_delay_keys() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
@@ -245,7 +245,7 @@ async fn kind_that_is_not_served_is_waited_for_by_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_cannot_be_filled_for_a_while_is_waited_for() {
+async fn key_waits_for_cache_that_cannot_sync_temporarily() {
     let world = World::with(&["m"]);
     let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
     world.api.inject_fault(move |asked| {
@@ -254,13 +254,13 @@ async fn cache_that_cannot_be_filled_for_a_while_is_waited_for() {
     });
     let _workers = lessor(&world).await;
     world.pass(18).await;
-    assert_eq!(world.diary.times("m").len(), 1, "it will show the write");
+    assert_eq!(world.diary.times("m").len(), 1, "the cache will contain the write");
     world.pass(60).await;
     assert_eq!(world.diary.times("m").len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
+async fn pending_write_to_unwatched_namespace_is_removed() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { resources, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
@@ -274,13 +274,13 @@ async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     caches.add(Cache::of(informer.erased()));
     let far = far(&world);
     let place = |namespace| WrittenCollection::new(GroupResource::new("", "configmaps"), Some(namespace));
-    assert!(caches.passed(&place("elsewhere"), &far), "nothing will ever show there");
+    assert!(caches.passed(&place("elsewhere"), &far), "no object will ever appear there");
     let unknown = AwaitedWrite { doubt: Some(world.env.now()), ..far.clone() };
-    assert!(caches.passed(&place("elsewhere"), &unknown), "the namespace is not followed");
+    assert!(caches.passed(&place("elsewhere"), &unknown), "the namespace is not watched");
     assert!(!caches.passed(&place("shop"), &far));
 }
 
-/// Makes a ClusterRole with every turn of its key, twelve times.
+/// Creates a ClusterRole in each of twelve reconciles of its key.
 async fn ruler(world: &World) -> Workers {
     let roles = Arc::new(Mutex::new(0));
     let wire = |setup: &mut Setup| {
@@ -305,7 +305,7 @@ async fn ruler(world: &World) -> Workers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_to_an_object_of_the_cluster_is_waited_for_in_its_shard_and_not_at_all_if_that_is_not_held() {
+async fn cluster_scoped_write_delays_key_only_if_its_shard_is_held() {
     let (mut world, shards) = (World::with(&["m"]), ShardSet::new());
     let division = ShardMap::even(NonZeroU16::new(4).expect("four"));
     let quarter = |uid: &str| division.shard_of(shard::hash(uid));
@@ -323,12 +323,12 @@ async fn write_to_an_object_of_the_cluster_is_waited_for_in_its_shard_and_not_at
         world.api.object(&path).expect("made")["metadata"]["uid"].as_str().expect("one").to_owned()
     };
     let written: BTreeSet<ShardId> = (1..=12).map(|number| quarter(&uid_of(number))).collect();
-    assert_eq!(written.len(), 4, "in shards that are held and in others");
+    assert_eq!(written.len(), 4, "in held shards and in other shards");
 }
 
 /// Two watches of one kind that a controller adds at run time share an informer.
 #[tokio::test(start_paused = true)]
-async fn cache_that_was_added_twice_stays_when_it_is_removed_once() {
+async fn cache_added_twice_remains_after_one_removal() {
     let world = World::with(&[]);
     let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));

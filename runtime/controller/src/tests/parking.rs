@@ -8,7 +8,7 @@ use windlass_workqueue::{AddOptions, Priority, Queue};
 
 use super::*;
 
-/// A shard that is being taken over for so many more checks.
+/// A shard that stays pending for this number of checks.
 struct Takeover(AtomicUsize);
 
 impl KeyOwnership for Takeover {
@@ -20,7 +20,7 @@ impl KeyOwnership for Takeover {
     }
 }
 
-/// A controller that notes the priorities of its reconciles, with its queue.
+/// A controller that records the priorities of its reconciles, with its queue.
 async fn start_during(
     takeover: &Arc<Takeover>,
 ) -> (World, Workers, Queue<ObjectKey>, Arc<Mutex<Vec<Priority>>>) {
@@ -40,7 +40,7 @@ async fn start_during(
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_of_pending_shard_is_reconciled_as_urgently_once_let_in() {
+async fn parked_key_keeps_its_priority_when_its_shard_is_acquired() {
     let takeover = Arc::new(Takeover(AtomicUsize::new(usize::MAX)));
     let (world, workers, queue, seen) = start_during(&takeover).await;
     for priority in [Priority(42), Priority::LOW] {

@@ -1,4 +1,4 @@
-//! Polls and streams: keys from systems that are no API server.
+//! Polls and streams: keys from systems other than the API server.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -15,7 +15,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::cluster(name)
 }
 
-/// An inventory that gives one answer after the other, and the last one again and again.
+/// An inventory that returns its results in order and then repeats the last one.
 #[derive(Clone)]
 struct Inventory(Arc<Mutex<VecDeque<Answer>>>);
 
@@ -47,7 +47,7 @@ impl Inventory {
     }
 }
 
-/// What a controller that polls an inventory is declared as; the cache goes to `kept`.
+/// Declares a controller that polls an inventory; stores the cache in `kept`.
 fn polling(
     inventory: &Inventory,
     kept: &Arc<Mutex<Option<Polled<u32>>>>,
@@ -61,7 +61,7 @@ fn polling(
 }
 
 #[tokio::test(start_paused = true)]
-async fn poll_queues_keys_whose_value_appeared_changed_or_vanished() {
+async fn poll_enqueues_keys_with_added_changed_or_removed_values() {
     let (world, kept) = (World::with(&[]), Arc::default());
     let answers =
         [Answer::Racks(&[("a", 1), ("b", 1), ("c", 1)]), Answer::Racks(&[("a", 1), ("b", 2), ("d", 1)])];
@@ -75,11 +75,11 @@ async fn poll_queues_keys_whose_value_appeared_changed_or_vanished() {
     assert_eq!(values, [Some(1), Some(2), None, Some(1)]);
     assert_eq!(racks.keys(), [key("a"), key("b"), key("d")]);
     world.pass(600).await;
-    assert!(world.diary.names().is_empty(), "an answer that is the same queues nothing");
+    assert!(world.diary.names().is_empty(), "an unchanged result enqueues no keys");
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_answer_of_a_poll_is_awaited_before_any_worker_runs() {
+async fn workers_start_after_first_poll_result() {
     let (world, kept) = (World::with(&[]), Arc::default());
     let answers = [Answer::Fails, Answer::Panics, Answer::Racks(&[("a", 1)])];
     let begun = world.env.now();
@@ -91,7 +91,7 @@ async fn first_answer_of_a_poll_is_awaited_before_any_worker_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_answer_leaves_the_last_one_and_is_repeated_after_a_back_off() {
+async fn failed_poll_keeps_last_result_and_retries_with_backoff() {
     let (world, kept) = (World::with(&[]), Arc::default());
     let answers = [Answer::Racks(&[("a", 1)]), Answer::Fails, Answer::Fails, Answer::Racks(&[("a", 2)])];
     let _workers = world.watcher(polling(&Inventory::of(&answers), &kept)).await;
@@ -103,7 +103,7 @@ async fn failed_answer_leaves_the_last_one_and_is_repeated_after_a_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn poll_that_fails_for_a_day_answers_again_afterwards() {
+async fn poll_recovers_after_failing_for_a_day() {
     let (world, kept) = (World::with(&[]), Arc::default());
     let mut answers = vec![Answer::Racks(&[("a", 1)])];
     answers.extend(std::iter::repeat_n(Answer::Fails, 24 * 60));
@@ -130,7 +130,7 @@ async fn start_without_an_answer_fails_and_names_the_poll() {
         };
         let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
         let caches = readied.prepared.caches();
-        assert_eq!(caches(), Ok(()), "a standby asks nothing");
+        assert_eq!(caches(), Ok(()), "a standby does not poll");
         let error = readied.prepared.start(readied.resources).await.expect_err("no answer").to_string();
         assert!(error.contains(reason), "{error}");
         assert!(caches().expect_err("not ready").contains(reason));
@@ -169,7 +169,7 @@ async fn polls_and_streams_end_with_their_controller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_polls_of_one_name_are_refused() {
+async fn polls_with_duplicate_names_are_rejected() {
     let world = World::with(&[]);
     let (one, other) = (Inventory::of(&[Answer::Fails]), Inventory::of(&[Answer::Fails]));
     let wire = move |setup: &mut Setup| {
@@ -181,7 +181,7 @@ async fn two_polls_of_one_name_are_refused() {
     assert!(error.contains("poll inventory") && error.contains("twice"), "{error}");
 }
 
-/// A source of streams: each that is opened yields two keys and then ends, panics, or continues with what is published.
+/// A source of streams. Each stream yields two keys and then ends, panics, or continues with published keys.
 fn streaming(kind: &'static str, feed: &Sender<u32>) -> impl Fn(&mut Setup) + Send + Sync + 'static {
     let feed = feed.subscribe();
     move |setup| {
@@ -227,7 +227,7 @@ async fn stream_queues_keys_as_they_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_that_is_empty_is_opened_less_and_less_often() {
+async fn empty_stream_is_reopened_with_backoff() {
     let (world, opened) = (World::with(&[]), Arc::new(Mutex::new(0)));
     let counts = Arc::clone(&opened);
     let _workers = world
@@ -239,7 +239,7 @@ async fn stream_that_is_empty_is_opened_less_and_less_often() {
             });
         })
         .await;
-    // At 0, 1, 3, 7, 15, 31 and 63 s, then in every minute.
+    // At 0, 1, 3, 7, 15, 31 and 63 s, then every minute.
     world.pass(64 + 600).await;
     assert_eq!(*opened.lock().expect("whole"), 17);
 }

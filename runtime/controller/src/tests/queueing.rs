@@ -1,10 +1,10 @@
-//! Which key comes next, how many at once, for how long, and what becomes of those that fail.
+//! Order, concurrency and timeouts of keys, and handling of failed keys.
 
 use windlass_workqueue::Priority;
 
 use super::*;
 
-/// Keys take as many seconds as their name has letters.
+/// A reconciler that takes one second per letter of the key's name.
 async fn slow(key: ObjectKey, cx: Context) -> Result<Outcome, ReconcileError> {
     cx.env().sleep(Duration::from_secs(key.name().len() as u64)).await;
     Ok(Outcome::Done)
@@ -16,7 +16,7 @@ fn watch_maps(setup: &mut Setup) {
 
 // parity: low-priority-initial-list
 #[tokio::test(start_paused = true)]
-async fn what_changes_comes_before_what_was_there_when_the_controller_started() {
+async fn changed_objects_precede_initial_list() {
     let world = World::with(&["a1", "a2", "a3"]);
     let _workers = world.start_with(world.scripted(watch_maps, slow)).await;
     world.pass(1).await;
@@ -28,7 +28,7 @@ async fn what_changes_comes_before_what_was_there_when_the_controller_started() 
 
 // parity: low-priority-initial-list
 #[tokio::test(start_paused = true)]
-async fn with_the_usual_priority_for_the_initial_list_it_is_first_in_first_out() {
+async fn queue_is_fifo_when_initial_list_has_default_priority() {
     let world = World::with(&["a1", "a2", "a3"]);
     let wire = |setup: &mut Setup| {
         setup.background_priority(Priority::NORMAL);
@@ -88,7 +88,7 @@ async fn fair_by_replaces_namespaces_as_tenants() {
 
 // parity: priority-retained-requeue-after
 #[tokio::test(start_paused = true)]
-async fn key_keeps_its_priority_when_it_comes_back_unless_the_reconcile_asks_for_another() {
+async fn requeued_key_keeps_priority_unless_reconcile_changes_it() {
     let world = World::with(&["after", "asked", "fails", "usual"]);
     let seen: Arc<Mutex<BTreeMap<String, Vec<Priority>>>> = Arc::default();
     let noted = Arc::clone(&seen);
@@ -121,7 +121,7 @@ async fn key_keeps_its_priority_when_it_comes_back_unless_the_reconcile_asks_for
     assert_eq!(seen["usual"], [Priority(42)]);
 }
 
-/// How many keys of each class run, and the most there were at once.
+/// The numbers of running keys per class, with their maxima.
 #[derive(Clone, Default)]
 struct Crowd(Arc<Mutex<BTreeMap<String, (u32, u32)>>>);
 
@@ -144,7 +144,7 @@ fn first_letter(key: &ObjectKey) -> Option<String> {
 
 // parity: max-concurrent-reconciles
 #[tokio::test(start_paused = true)]
-async fn class_of_keys_never_runs_more_at_once_than_its_limit_and_holds_up_no_other() {
+async fn class_limit_bounds_concurrency_without_delaying_other_keys() {
     let world = World::with(&["a1", "a2", "a3", "a4", "b1", "b2", "c1"]);
     let crowd = Crowd::default();
     let counted = crowd.clone();
@@ -165,9 +165,9 @@ async fn class_of_keys_never_runs_more_at_once_than_its_limit_and_holds_up_no_ot
     };
     let _workers = world.start_with(world.scripted(wire, act)).await;
     world.pass(5).await;
-    assert_eq!(world.diary.names(), ["a1", "a2", "b1", "b2"], "full classes make way");
+    assert_eq!(world.diary.names(), ["a1", "a2", "b1", "b2"], "full classes do not block other keys");
     world.pass(10).await;
-    assert_eq!(world.diary.names().len(), 3, "and c1 is in nobody's way");
+    assert_eq!(world.diary.names().len(), 3, "c1 does not delay other keys");
     world.put("a1");
     world.pass(20).await;
     assert_eq!((crowd.most("a"), crowd.most("b")), (2, 2));
@@ -175,7 +175,7 @@ async fn class_of_keys_never_runs_more_at_once_than_its_limit_and_holds_up_no_ot
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_limits_that_keys_share_crosswise_never_block_each_other_for_good() {
+async fn limits_shared_crosswise_do_not_deadlock() {
     let names: Vec<String> =
         ["a", "b", "c"].iter().flat_map(|a| (0..9).map(move |b| format!("{a}{b}"))).collect();
     let world = World::with(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -197,11 +197,11 @@ async fn two_limits_that_keys_share_crosswise_never_block_each_other_for_good() 
     let mut done = world.diary.names();
     done.sort();
     done.dedup();
-    assert_eq!(done, names, "every key still comes to its turn");
+    assert_eq!(done, names, "every key is processed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn limit_of_none_is_refused_at_setup() {
+async fn setup_rejects_limit_of_zero() {
     let world = World::with(&[]);
     let none =
         world.scripted(|setup| setup.limit_concurrency(0, first_letter), |_, _| async { Ok(Outcome::Done) });
@@ -210,7 +210,7 @@ async fn limit_of_none_is_refused_at_setup() {
 
 // parity: reconciliation-timeout, time-reconcile-count
 #[tokio::test(start_paused = true)]
-async fn reconcile_that_takes_too_long_is_dropped_counted_and_backed_off() {
+async fn reconcile_timeout_drops_counts_and_backs_off() {
     let world = World::with(&["stuck", "quick"]);
     let wire = |setup: &mut Setup| {
         setup.reconcile_timeout(Some(Duration::from_secs(3)));
@@ -232,7 +232,7 @@ async fn reconcile_that_takes_too_long_is_dropped_counted_and_backed_off() {
     world.pass(10).await;
     let tries = world.diary.times("stuck");
     assert!(gaps(&tries).iter().all(|gap| *gap > Duration::from_secs(3)), "{tries:?}");
-    assert_eq!(*dropped.lock().expect("whole"), 3, "three seconds each, and a back-off between");
+    assert_eq!(*dropped.lock().expect("whole"), 3, "three seconds each, with a backoff in between");
     let metrics = world.metrics.reconcile("scripted");
     assert_eq!((metrics.timeouts.get(), metrics.total.error.get(), metrics.total.success.get()), (3, 3, 1));
     assert!(workers.health(Duration::from_secs(60))().is_ok());
@@ -248,7 +248,7 @@ impl Drop for Counted {
 
 // parity: reconciliation-timeout, time-reconcile-count
 #[tokio::test(start_paused = true)]
-async fn reconcile_that_ends_in_time_or_has_no_limit_is_never_counted_as_too_long() {
+async fn reconcile_within_or_without_timeout_is_not_counted_as_timeout() {
     for limit in [None, Some(Duration::from_secs(10))] {
         let world = World::with(&["slow"]);
         let wire = move |setup: &mut Setup| {
@@ -268,7 +268,7 @@ async fn error_names_the_timeout() {
     assert!(error.to_string().contains("3s") && error.to_string().contains("reconcile timeout"), "{error}");
 }
 
-/// Fails as often as told, then works.
+/// A reconciler that fails a set number of times and then succeeds.
 fn failing(
     error: fn() -> ReconcileError,
     times: usize,
@@ -285,7 +285,7 @@ fn failing(
 
 // parity: no-reset-back-off
 #[tokio::test(start_paused = true)]
-async fn back_off_grows_until_a_reconcile_does_not_fail_and_then_begins_anew() {
+async fn backoff_grows_until_reconcile_succeeds_and_then_resets() {
     let world = World::with(&["m"]);
     let _workers = world.start_with(world.scripted(watch_maps, failing(|| retry("no"), 6))).await;
     world.pass(10).await;
@@ -322,12 +322,12 @@ async fn terminal_failure_forgets_the_keys_back_off() {
     world.pass(60).await;
     world.put("m");
     world.pass(1).await;
-    assert_eq!(*attempts.lock().expect("whole"), [0, 1, 2, 3, 4, 0], "the next change begins without a past");
+    assert_eq!(*attempts.lock().expect("whole"), [0, 1, 2, 3, 4, 0], "the next change resets the attempts");
 }
 
 // parity: recover-panic, panic-controller-down
 #[tokio::test(start_paused = true)]
-async fn key_that_panics_again_and_again_rests_until_its_next_change_and_says_so() {
+async fn repeatedly_panicking_key_is_quarantined_until_next_change() {
     let mut world = World::with(&["panics", "calm"]);
     world.resync = Some(Duration::from_secs(1000));
     let wire = |setup: &mut Setup| {
@@ -337,26 +337,26 @@ async fn key_that_panics_again_and_again_rests_until_its_next_change_and_says_so
         watch_maps(setup);
     };
     let act = |key: ObjectKey, _: Context| async move {
-        assert_ne!(key.name(), "panics", "as told");
+        assert_ne!(key.name(), "panics", "injected failure");
         Ok(Outcome::Done)
     };
     let workers = world.start_with(world.scripted(wire, act)).await;
     world.pass(2500).await;
-    assert_eq!(world.diary.times("panics").len(), 3, "neither the clock nor a resync wakes it");
-    assert_eq!(world.diary.times("calm").len(), 3, "other keys are looked at with every resync");
+    assert_eq!(world.diary.times("panics").len(), 3, "neither time nor a resync wakes the key");
+    assert_eq!(world.diary.times("calm").len(), 3, "other keys are reconciled at every resync");
     assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
     let cause = workers.insight().explain(&ObjectKey::namespaced("shop", "panics")).cause;
-    assert!(cause.contains("panicked 3 times") && cause.contains("as told"), "{cause}");
+    assert!(cause.contains("panicked 3 times") && cause.contains("injected failure"), "{cause}");
     assert_eq!(world.metrics.reconcile("scripted").quarantined.get(), 1);
-    assert!(workers.quarantine_notice()().is_some() && format!("{workers:?}").contains("as told"));
-    assert!(workers.health(Duration::from_secs(60))().is_ok(), "a restart would not mend it");
+    assert!(workers.quarantine_notice()().is_some() && format!("{workers:?}").contains("injected failure"));
+    assert!(workers.health(Duration::from_secs(60))().is_ok(), "a restart would not fix it");
     world.put("panics");
     world.pass(100).await;
-    assert_eq!(world.diary.times("panics").len(), 4, "one change, one try");
+    assert_eq!(world.diary.times("panics").len(), 4, "one attempt per change");
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_in_quarantine_is_free_again_once_a_try_does_not_panic() {
+async fn quarantine_ends_after_attempt_without_panic() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.quarantine_after(Some(2));
@@ -370,7 +370,7 @@ async fn key_in_quarantine_is_free_again_once_a_try_does_not_panic() {
             *tries
         };
         async move {
-            assert!(number > 2, "a defect that a change mends");
+            assert!(number > 2, "a defect that a change fixes");
             Ok(Outcome::Done)
         }
     };
@@ -384,7 +384,7 @@ async fn key_in_quarantine_is_free_again_once_a_try_does_not_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn appointment_from_before_does_not_wake_a_key_in_quarantine() {
+async fn earlier_requeue_does_not_wake_quarantined_key() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.quarantine_after(Some(1));
@@ -395,7 +395,7 @@ async fn appointment_from_before_does_not_wake_a_key_in_quarantine() {
             queue.add(key);
         });
     };
-    let act = |_: ObjectKey, _: Context| async move { panic!("as told") };
+    let act = |_: ObjectKey, _: Context| async move { panic!("injected failure") };
     let _workers = world.start_with(world.scripted(wire, act)).await;
     world.pass(100).await;
     assert_eq!(world.diary.names().len(), 1);
@@ -403,7 +403,7 @@ async fn appointment_from_before_does_not_wake_a_key_in_quarantine() {
 
 // parity: warm-fifteen-cases
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_controller_is_left_when_it_has_stopped() {
+async fn stopped_controller_leaves_no_state() {
     let world = World::with(&["m"]);
     let idle = world.env.tasks();
     let wire = |setup: &mut Setup| {
@@ -423,7 +423,7 @@ async fn nothing_of_a_controller_is_left_when_it_has_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_beside_the_reconcile_leaves_its_key_the_priority_it_had() {
+async fn panic_outside_reconcile_keeps_priority_of_key() {
     let world = World::with(&["m"]);
     let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let wire = move |setup: &mut Setup| {

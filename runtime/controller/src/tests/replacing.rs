@@ -13,7 +13,7 @@ use super::writing::{label, once, put_service};
 use super::*;
 use crate::{Change, Owned, WriteError};
 
-/// How often a [`Counted`] was encoded.
+/// The number of encodings of a [`Counted`].
 static ENCODED: AtomicUsize = AtomicUsize::new(0);
 
 /// A ConfigMap that counts how often it is encoded.
@@ -114,7 +114,7 @@ async fn create_or_update_sends_a_request_only_if_something_changes() {
             let created = maps.create_or_update(&cx, &new, None, replace).await?;
             assert_eq!((created.change, ObjectKey::of(&created.metadata)), (Change::Created, new.clone()));
             let same = maps.create_or_update(&cx, &new, Some(&created), replace).await?;
-            assert_eq!(same.change, Change::None, "the server's metadata is no part of a change");
+            assert_eq!(same.change, Change::None, "metadata set by the server does not count as a change");
             maps.create_or_update(&cx, &new, None, label).await.map(drop).map_err(Into::into)
         },
     );
@@ -144,7 +144,7 @@ async fn create_or_update_takes_both_grants() {
     assert_eq!(world.work(), Vec::<String>::new());
 }
 
-/// Keeps a ConfigMap of the name of each Service, and one in the namespace of its annotation `more`.
+/// Maintains a ConfigMap with the name of each Service, and one in the namespace of its annotation `more`.
 struct Keeper {
     services: Lister<Service>,
     maps: Owned<ConfigMap, Service>,
@@ -152,7 +152,7 @@ struct Keeper {
 
 impl Controller for Keeper {
     const NAME: &'static str = "keeper";
-    /// Whether it takes over maps without a controller.
+    /// Whether it adopts maps without a controller.
     type Config = bool;
 
     fn setup(setup: &mut Setup, adopts: &bool) -> Result<Self, SetupError> {
@@ -174,7 +174,7 @@ impl Controller for Keeper {
 #[tokio::test(start_paused = true)]
 async fn owned_create_or_update_sets_the_owner_and_settles() {
     let world = World::with(&["adopted"]);
-    // Owners of which the child's is not the last.
+    // The owner of the child is not the last one.
     let others = json!({ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u" });
     put_service(&world, "web", "");
     put_service(&world, "adopted", "");

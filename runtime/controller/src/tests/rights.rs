@@ -1,4 +1,4 @@
-//! Controllers whose roles lack something.
+//! Controllers with missing permissions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use windlass_workqueue::Priority;
 
 use super::*;
 
-/// A server's refusal of a write that no rule permits.
+/// Returns the error of a server that denies a write.
 fn forbidden() -> kube::Error {
     let message = r#"pods is forbidden: User "system:serviceaccount:kube-system:scripted" cannot create resource "pods" in API group "" in the namespace "shop""#;
     let mut status = Status::failure(message, "Forbidden");
@@ -23,7 +23,7 @@ fn forbidden() -> kube::Error {
 #[error("unable to create pods")]
 struct Wrapped(#[source] kube::Error);
 
-/// A controller of which the key `needy` needs a right that is there when `granted` says so, as do no others.
+/// A controller whose key `needy` requires a permission that exists while `granted` is true.
 fn needy(world: &World, granted: &Arc<AtomicBool>) -> Registration {
     let granted = Arc::clone(granted);
     let wire = |setup: &mut Setup| {
@@ -38,7 +38,7 @@ fn needy(world: &World, granted: &Arc<AtomicBool>) -> Registration {
 
 // parity: role-lacks-rule-error
 #[tokio::test(start_paused = true)]
-async fn key_whose_write_is_forbidden_is_tried_again_within_half_a_minute_however_long_it_lasts() {
+async fn forbidden_write_is_retried_within_half_a_minute() {
     let (world, granted) = (World::with(&["needy", "modest"]), Arc::new(AtomicBool::new(false)));
     let _workers = world.start_with(needy(&world, &granted)).await;
     world.pass(3600).await;
@@ -46,34 +46,34 @@ async fn key_whose_write_is_forbidden_is_tried_again_within_half_a_minute_howeve
     let gaps = gaps(&times);
     assert!(gaps.iter().all(|gap| *gap <= Duration::from_secs(30)), "{gaps:?}");
     assert!(times.len() <= 3600 / 30 + 15, "and it backs off before: {}", times.len());
-    assert_eq!(world.diary.times("modest").len(), 1, "who does not need the right is not concerned");
+    assert_eq!(world.diary.times("modest").len(), 1, "keys without the permission error are not affected");
 
     granted.store(true, Ordering::Relaxed);
     world.pass(31).await;
     let reconciled = world.diary.times("needy").len();
-    assert_eq!(reconciled, times.len() + 1, "done at the first try after the rule came back");
+    assert_eq!(reconciled, times.len() + 1, "succeeds at the first attempt after the rule is restored");
     world.pass(3600).await;
     assert_eq!(world.diary.times("needy").len(), reconciled);
 }
 
 #[test]
-fn what_a_role_lacks_is_found_however_the_controller_wraps_it() {
+fn missing_rule_is_found_in_wrapped_errors() {
     for error in [
         ReconcileError::from(forbidden()),
         retry(Wrapped(forbidden())),
         retry(format!("[{}, something else]", Wrapped(forbidden()).0)),
         terminal(forbidden()),
     ] {
-        let told = error.denial().map(|denial| denial.to_string());
+        let missing = error.denial().map(|denial| denial.to_string());
         let expected = "system:serviceaccount:kube-system:scripted may not create pods in namespace shop; add to a role \
                         there, or to a cluster role: - { apiGroups: [\"\"], resources: [\"pods\"], verbs: [create] }";
-        assert_eq!(told.as_deref(), Some(expected), "{error:?}");
+        assert_eq!(missing.as_deref(), Some(expected), "{error:?}");
     }
     assert_eq!(retry("another failure").denial(), None);
 }
 
-/// Lets a controller with its own account write on a server in the process, while its account goes and its tokens
-/// expire; then tells who wrote, and which accounts there were.
+/// Writes as a controller with its own ServiceAccount, while the account is deleted and its tokens expire. Returns the
+/// users of the writes and the UIDs of the ServiceAccounts.
 async fn under_an_account() -> (Vec<String>, Vec<Option<String>>) {
     let env = Env::virtual_time(3);
     let server = ApiServer::new(&env, ApiServerOptions::default());
@@ -107,10 +107,10 @@ async fn under_an_account() -> (Vec<String>, Vec<Option<String>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_a_server_in_the_process_controllers_have_accounts_too_and_a_seed_repeats_what_happens() {
+async fn simulated_server_issues_service_account_tokens_repeatably() {
     let (wrote, uids) = under_an_account().await;
     assert_eq!(wrote, ["system:serviceaccount:kube-system:scripted"]);
-    assert!(uids[0] != uids[1] && uids[1] == uids[2], "made again once: {uids:?}");
+    assert!(uids[0] != uids[1] && uids[1] == uids[2], "recreated once: {uids:?}");
     assert_eq!(under_an_account().await, (wrote, uids));
 }
 
@@ -139,5 +139,5 @@ async fn forbidden_keys_do_not_delay_the_retry_of_another_key() {
     world.put("other");
     world.pass(1).await;
     let gap = gaps(&world.diary.times("other")).pop();
-    assert_eq!(gap, Some(Duration::from_millis(5)), "its own back-off, and no more");
+    assert_eq!(gap, Some(Duration::from_millis(5)), "only its own backoff");
 }

@@ -1,4 +1,4 @@
-//! What the setup of a runnable can declare.
+//! Declarations in the setup of a runnable.
 
 use k8s_openapi::api::core::v1::Secret;
 use windlass_workqueue::Priority;
@@ -6,7 +6,7 @@ use windlass_workqueue::Priority;
 use super::*;
 use crate::{Descriptor, RunsOn, Timer};
 
-/// Declares something of a queue.
+/// Declares a property of a queue.
 type Tune = fn(&mut Setup);
 
 #[test]
@@ -38,7 +38,7 @@ fn setup_of_a_runnable_rejects_calls_about_a_queue_by_name() {
 }
 
 #[test]
-fn runnable_is_no_controller_and_has_no_metrics_of_a_queue() {
+fn runnable_has_no_queue_metrics() {
     let env = Env::virtual_time(1);
     let runnable = Registration::task("idle", RunsOn::BeforeCaches, |_| async { Ok(()) });
     assert_eq!(runnable.descriptor(), Descriptor::new("idle").on(RunsOn::BeforeCaches));

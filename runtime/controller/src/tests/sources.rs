@@ -1,4 +1,4 @@
-//! Keys from elsewhere: triggers, timers, sources that are no API server.
+//! Keys from other sources: triggers, timers and custom sources.
 
 use futures_util::FutureExt as _;
 
@@ -32,22 +32,22 @@ async fn keys_sent_before_and_after_the_start_are_reconciled() {
 
 // parity: channel-generic-event-blocked
 #[tokio::test(start_paused = true)]
-async fn trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_more() {
+async fn full_trigger_rejects_or_delays_senders() {
     let world = World::with(&[]);
     let trigger = world.feed(2);
     ["a", "b", "a"].iter().for_each(|name| trigger.try_send(key(name)).expect("kept"));
     assert_eq!(trigger.try_send(key("c")), Err(TriggerError::Full { bound: 2 }));
     let mut waiting = Box::pin(trigger.send(key("c")));
-    assert!(waiting.as_mut().now_or_never().is_none(), "no worker has taken any");
+    assert!(waiting.as_mut().now_or_never().is_none(), "no worker has dequeued a key");
     let _workers = world.watcher(move |setup| drop(setup.trigger("feed", 2))).await;
-    waiting.await.expect("there is room now");
+    waiting.await.expect("the trigger has room");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a", "b", "c"]);
 }
 
 // parity: channel-generic-event-blocked
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_room_is_told_when_the_controller_stops() {
+async fn waiting_sender_fails_when_controller_stops() {
     let world = World::with(&[]);
     let trigger = world.feed(1);
     let act = |_: ObjectKey, cx: Context| async move {
@@ -66,7 +66,7 @@ async fn who_waits_for_room_is_told_when_the_controller_stops() {
 
 // parity: source-informer
 #[tokio::test(start_paused = true)]
-async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller() {
+async fn custom_source_is_watched_and_stops_with_its_controller() {
     let world = World::with(&["served"]);
     let feed = ChannelSource::new(&world.env);
     let put = |name: &str| {
@@ -81,7 +81,10 @@ async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller(
     };
     let registration = world.scripted(wire, |_, _| async { Ok(Outcome::Done) });
     let declared = registration.declaration(&world.env).expect("declared").rules;
-    assert!(declared.iter().all(|rule| rule.resource != "secrets"), "nothing is asked of the API server");
+    assert!(
+        declared.iter().all(|rule| rule.resource != "secrets"),
+        "no request to the API server is declared"
+    );
     let mut workers = world.start_with(registration).await;
     world.pass(1).await;
     put("later");
@@ -95,7 +98,7 @@ async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller(
     assert_eq!(feed.watches(), 0);
 }
 
-/// A source that lists nothing, and panics once it is to be watched and the time has come.
+/// A source with an empty list whose watch panics after a set time.
 struct Brittle(Env);
 
 #[async_trait::async_trait]
@@ -111,7 +114,7 @@ impl ListerWatcher for Brittle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_of_its_own_that_panics_fails_the_health_check_of_its_controller() {
+async fn panicking_custom_source_fails_health_check_of_controller() {
     let world = World::with(&[]);
     let source = Arc::new(Brittle(world.env.clone()));
     let workers = world
@@ -121,10 +124,10 @@ async fn source_of_its_own_that_panics_fails_the_health_check_of_its_controller(
     world.pass(30).await;
     assert_eq!(health(), Ok(()));
     world.pass(60).await;
-    let told = health().expect_err("nobody follows it any more");
-    assert!(told.contains("secrets") || told.contains("Secret"), "{told}");
+    let error = health().expect_err("no watch follows the source");
+    assert!(error.contains("secrets") || error.contains("Secret"), "{error}");
     workers.stop();
-    assert_eq!(health(), Ok(()), "it is told to end");
+    assert_eq!(health(), Ok(()), "the controller is stopping");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +144,7 @@ async fn trigger_that_no_setup_declares_refuses_keys() {
 
 // parity: watches-raw-source
 #[tokio::test(start_paused = true)]
-async fn trigger_keeps_keys_for_a_controller_that_is_set_up_later() {
+async fn trigger_buffers_keys_until_controller_is_set_up() {
     let world = World::with(&[]);
     let trigger = world.triggers.get("scripted", "feed");
     trigger.try_send(key("early")).expect("kept");
@@ -155,7 +158,7 @@ async fn trigger_keeps_keys_for_a_controller_that_is_set_up_later() {
 
 // parity: watches-raw-source
 #[tokio::test(start_paused = true)]
-async fn timer_goes_off_every_period_and_at_the_start_if_asked_until_the_controller_stops() {
+async fn timer_fires_every_period_and_optionally_at_start() {
     let world = World::with(&[]);
     let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
     let mut workers = world
@@ -187,7 +190,7 @@ async fn jittered_timer_is_never_early_and_at_most_so_much_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timer_whose_keys_panic_goes_off_again_and_one_without_pause_is_refused() {
+async fn timer_fires_again_after_panic_and_rejects_zero_period() {
     let world = World::with(&[]);
     let mut turns = 0;
     let keys = Arc::new(Mutex::new(move || {
@@ -213,7 +216,7 @@ async fn timer_whose_keys_panic_goes_off_again_and_one_without_pause_is_refused(
     assert!(matches!(restless.declaration(&world.env).map(drop), Err(SetupError::Timer)));
 }
 
-/// Fed from elsewhere, and in need of Secrets.
+/// A controller with a trigger that also requires a cache of Secrets.
 fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) {
     let feed = Arc::new(ChannelSource::new(&world.env));
     let theirs = Arc::clone(&feed);
@@ -229,7 +232,7 @@ fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) 
 
 // parity: cache-sync-timeout-error
 #[tokio::test(start_paused = true)]
-async fn start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
+async fn dropped_start_leaves_no_task_and_no_waiter() {
     let world = World::with(&[]);
     world.api.inject_fault(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
     let trigger = world.feed(1);
@@ -252,7 +255,7 @@ async fn start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting(
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_whose_handler_cannot_join_leaves_no_task_and_nobody_waiting() {
+async fn start_without_handler_registration_leaves_no_task_or_waiter() {
     let world = World::with(&[]);
     let trigger = world.feed(1);
     let (feed, registration) = fed_and_needing_secrets(&world);
@@ -291,7 +294,7 @@ async fn keys_parked_by_a_limit_count_against_the_bound_of_their_trigger() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_names_keys_may_use_the_queue_meanwhile() {
+async fn key_function_can_use_queue_while_it_runs() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         let queue = setup.queue();

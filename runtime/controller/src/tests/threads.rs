@@ -1,6 +1,6 @@
-//! What workers and senders on several threads share: the places of a class, and a trigger. No API server, so
-//! `cargo xtask miri` can interpret these tests: it objects to a race, to memory that is used after it was freed, and to a
-//! wakeup that is lost, after which every thread waits.
+//! State shared by workers and senders on several threads: the slots of a class, and a trigger. The tests need no API
+//! server, so `cargo xtask miri` can interpret them. Miri detects data races, uses of freed memory, and deadlocks after
+//! a lost wakeup.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +16,13 @@ use crate::enqueue::limits::{CLASS_FULL, ConcurrencyLimit};
 use crate::enqueue::quarantine::Quarantine;
 use crate::host::Triggers;
 
-/// How many keys there are. An interpreter takes a thousand times as long; it is to see many orders of a few keys and not
-/// one order of many.
+/// The number of keys. Miri is about a thousand times slower, so it runs fewer keys in more interleavings.
 const KEYS: usize = if cfg!(miri) { 4 } else { 2_000 };
 
-/// Turns a hang into a failure. Nothing depends on speed; interpreted time continues with every step.
+/// The timeout that turns a hang into a failure. Under Miri, time advances with every interpreted step.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
-/// Waits on this thread.
+/// Blocks this thread until the future completes.
 fn wait<F: Future>(env: &Env, future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
@@ -58,7 +57,7 @@ fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
                         assert!(inside.fetch_add(1, Ordering::Relaxed) < AT_MOST, "too many");
                         std::thread::yield_now();
                         inside.fetch_sub(1, Ordering::Relaxed);
-                        ran.send(item.key().clone()).expect("somebody counts");
+                        ran.send(item.key().clone()).expect("the receiver is open");
                     }
                 });
             });
@@ -66,7 +65,7 @@ fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
         (0..KEYS).for_each(|number| queue.add(key(number)));
         let mut missing: BTreeSet<ObjectKey> = (0..KEYS).map(key).collect();
         while !missing.is_empty() {
-            missing.remove(&runs.recv_timeout(LIMIT).expect("a key was parked for ever"));
+            missing.remove(&runs.recv_timeout(LIMIT).expect("a parked key was lost"));
         }
         queue.shut_down();
     });
@@ -74,7 +73,7 @@ fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
 }
 
 #[test]
-fn every_key_that_threads_send_is_taken_once_and_who_waits_for_room_gets_it_or_hears_of_the_end() {
+fn concurrently_sent_keys_are_taken_once_and_no_sender_hangs() {
     let env = Env::virtual_time(1);
     let (queue, trigger, taken) =
         (queue(&env), Triggers::default().get("threads", "feed"), AtomicUsize::new(0));

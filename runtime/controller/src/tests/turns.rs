@@ -1,11 +1,11 @@
-//! Writes and tasks of a reconcile end with its turn.
+//! Writes and tasks of a reconcile end with the reconcile.
 
 use windlass_client::{TurnOverError, turn_over};
 use windlass_env::TaskError;
 
 use super::*;
 
-/// What became of the tasks of a world's reconciles.
+/// The outcomes of the tasks that the reconciles of a world started.
 type Ends = Arc<Mutex<Vec<&'static str>>>;
 
 fn patches_maps(setup: &mut Setup) {
@@ -20,7 +20,7 @@ async fn write(api: Api<ConfigMap>) -> Result<(), kube::Error> {
     api.patch("m", &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// A controller that starts a task next to its first reconcile, and ends. The task writes 2 s later; returns how that ended.
+/// A controller whose first reconcile starts a task and returns. The task writes 2 s later; returns the outcome.
 async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<TurnOverError>>>) {
     let end: Arc<Mutex<Option<TurnOverError>>> = Arc::default();
     let noted = Arc::clone(&end);
@@ -29,7 +29,7 @@ async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<TurnOverError
         async move {
             drop(cx.env().spawn("stray", async move {
                 env.sleep(Duration::from_secs(2)).await;
-                let error = write(api).await.expect_err("its turn is over");
+                let error = write(api).await.expect_err("its reconcile has ended");
                 *noted.lock().expect("whole") = turn_over(&error).copied();
             }));
             Ok(Outcome::Done)
@@ -49,7 +49,7 @@ async fn write_after_the_end_of_its_reconcile_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
+async fn write_in_flight_is_dropped_when_its_reconcile_ends() {
     let world = World::with(&["m"]);
     let end: Arc<Mutex<Option<TurnOverError>>> = Arc::default();
     let noted = Arc::clone(&end);
@@ -60,7 +60,7 @@ async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
                 return Ok(Outcome::Done);
             }
             drop(cx.env().spawn("stray", async move {
-                let error = write(api).await.expect_err("its turn is over");
+                let error = write(api).await.expect_err("its reconcile has ended");
                 *noted.lock().expect("whole") = turn_over(&error).copied();
             }));
             cx.env().sleep(Duration::from_secs(1)).await;
@@ -105,7 +105,7 @@ async fn workers_end_after_a_task_of_an_aborted_reconcile() {
     workers.ended().await;
 }
 
-/// A controller whose first reconcile starts two tasks, the second from the first, and returns at once with `outcome`.
+/// A controller whose first reconcile starts two nested tasks and returns immediately with `outcome`.
 async fn spawner(world: &World, tune: fn(&mut Setup), act: fn(&Context) -> bool) -> (Workers, Ends) {
     let ends: Ends = Arc::default();
     let noted = Arc::clone(&ends);
@@ -121,7 +121,7 @@ async fn spawner(world: &World, tune: fn(&mut Setup), act: fn(&Context) -> bool)
                 let (env, api) = (inner.env().clone(), api_of(&inner));
                 let task = inner.spawn("second", async move {
                     env.sleep(Duration::from_secs(2)).await;
-                    write(api).await.expect("the turn is open");
+                    write(api).await.expect("the reconcile is running");
                 });
                 drop(task);
                 inner.env().sleep(Duration::from_secs(1)).await;

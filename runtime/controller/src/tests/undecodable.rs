@@ -6,7 +6,7 @@ use super::*;
 
 const PAUSED: &str = "example.com/paused";
 
-/// Makes the data of a ConfigMap something that no ConfigMap can hold.
+/// Replaces the data of a ConfigMap by a value of an invalid type.
 fn break_map(world: &World, name: &str) {
     world.api.overwrite_unchecked(&path(name), |object| object["data"] = json!({ "count": 17 }));
 }
@@ -46,9 +46,9 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
         trigger.try_send(key(name)).expect("room");
     }
     world.pass(3600).await;
-    assert_eq!(world.diary.names(), ["n"], "whatever asks for it");
-    let told = workers.insight().explain(&key("m")).cause;
-    assert!(told.starts_with("quarantined object: configmaps.v1 at version "), "{told}");
+    assert_eq!(world.diary.names(), ["n"], "no source can enqueue the key");
+    let cause = workers.insight().explain(&key("m")).cause;
+    assert!(cause.starts_with("quarantined object: configmaps.v1 at version "), "{cause}");
     break_map(&world, "m");
     world.pass(3600).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "another version that cannot be decoded");
@@ -88,29 +88,29 @@ async fn gauge_shows_how_many_keys_are_withheld() {
     assert_eq!(shown(), Some(3));
     break_map(&world, "a");
     world.pass(1).await;
-    assert_eq!(shown(), Some(3), "another version of one that is withheld");
+    assert_eq!(shown(), Some(3), "another version of a withheld object");
     mend_map(&world, "a");
     world.api.remove(&path("b"));
     world.pass(1).await;
     assert_eq!(shown(), Some(1));
     workers.stop();
     workers.ended().await;
-    assert_eq!(shown(), Some(0), "of a controller that has ended");
+    assert_eq!(shown(), Some(0), "after the controller has stopped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn undecodable_object_that_nobody_asked_for_brings_no_key_when_deleted() {
+async fn deleting_unhandled_undecodable_object_enqueues_no_key() {
     let world = World::with(&["m", "n"]);
     break_map(&world, "m");
     let _workers = world.watcher(watch_maps).await;
     world.pass(1).await;
     world.api.remove(&path("m"));
     world.pass(1).await;
-    assert_eq!(world.diary.names(), ["n"], "as no handler is told of its end");
+    assert_eq!(world.diary.names(), ["n"], "no handler receives its deletion");
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_that_failed_forgets_its_failures_while_undecodable() {
+async fn key_failures_are_cleared_while_object_is_undecodable() {
     let world = World::with(&["fails"]);
     let workers = world.start().await;
     world.pass(60).await;
@@ -159,7 +159,7 @@ async fn controller_that_asks_for_it_reconciles_undecodable_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_with_its_own_handler_says_that_keys_name_its_objects() {
+async fn custom_handler_watch_declares_its_objects_as_primary() {
     fn by_hand(setup: &mut Setup) {
         let watch = setup.watch::<ConfigMap>().primary();
         watch.on_event(|event, queue| queue.add(ObjectKey::of(&event.object().metadata)));
@@ -172,7 +172,7 @@ async fn watch_with_its_own_handler_says_that_keys_name_its_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn withheld_key_comes_back_as_urgent_as_it_was() {
+async fn withheld_key_is_requeued_with_its_priority() {
     let world = World::with(&["m"]);
     let seen: Arc<Mutex<Vec<Priority>>> = Arc::default();
     let noted = Arc::clone(&seen);

@@ -1,4 +1,4 @@
-//! What is watched, what passes, and which keys come of it.
+//! Watches, predicates and the resulting keys.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
@@ -52,7 +52,7 @@ pub(super) fn widget(name: &str) -> String {
 
 // parity: reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
-async fn what_exists_what_comes_what_changes_and_what_goes_is_reconciled() {
+async fn existing_created_changed_and_deleted_objects_are_reconciled() {
     let world = World::with(&["old"]);
     let _workers = world.watcher(|setup| drop(setup.primary::<ConfigMap>())).await;
     world.pass(1).await;
@@ -68,7 +68,7 @@ async fn what_exists_what_comes_what_changes_and_what_goes_is_reconciled() {
 
 // parity: controller-without-for-custom
 #[tokio::test(start_paused = true)]
-async fn controller_without_kinds_of_its_own_reconciles_what_it_watches_for_others() {
+async fn controller_without_primary_kind_reconciles_mapped_keys() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -80,7 +80,7 @@ async fn controller_without_kinds_of_its_own_reconciles_what_it_watches_for_othe
     world.api.upsert(&secret("s2"), owned_by(&[("ConfigMap", "db", false)]));
     world.api.upsert(&secret("s3"), json!({}));
     world.pass(1).await;
-    assert_eq!(world.diary.names(), ["web"], "only a controlling owner hears of it");
+    assert_eq!(world.diary.names(), ["web"], "only the controlling owner is enqueued");
     world.api.upsert(&secret("s1"), owned_by(&[("ConfigMap", "moved", true)]));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["web", "moved"], "the old owner and the new one");
@@ -88,7 +88,7 @@ async fn controller_without_kinds_of_its_own_reconciles_what_it_watches_for_othe
 
 // parity: match-every-owner, reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
-async fn every_owner_hears_of_what_it_owns_if_asked_for() {
+async fn all_owners_are_enqueued_when_configured() {
     let world = World::with(&[]);
     let _workers =
         world.watcher(|setup| drop(setup.watch::<Secret>().enqueue(by_any_owner::<ConfigMap>))).await;
@@ -100,7 +100,7 @@ async fn every_owner_hears_of_what_it_owns_if_asked_for() {
 
 // parity: reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
-async fn mapper_that_captures_a_lister_finds_others_by_an_index() {
+async fn mapper_finds_related_objects_by_index_of_captured_lister() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -117,7 +117,7 @@ async fn mapper_that_captures_a_lister_finds_others_by_an_index() {
         world.api.upsert(&format!("/api/v1/namespaces/shop/pods/{name}"), pod);
     }
     world.pass(1).await;
-    assert_eq!(world.diary.names(), Vec::<String>::new(), "a Pod by itself wakes nobody");
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "a Pod alone enqueues no keys");
     let spec = json!({ "selector": { "app": "web" }, "ports": [{ "port": 80 }] });
     world.api.upsert("/api/v1/namespaces/shop/services/web", json!({ "spec": spec }));
     world.pass(1).await;
@@ -126,7 +126,7 @@ async fn mapper_that_captures_a_lister_finds_others_by_an_index() {
 
 // parity: predicates-only-assigned-kind
 #[tokio::test(start_paused = true)]
-async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
+async fn predicates_apply_to_their_watch_and_must_all_accept() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -148,7 +148,7 @@ async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
 
 // parity: predicates-generation-labels-annotations
 #[tokio::test(start_paused = true)]
-async fn update_of_status_or_annotations_is_dropped_where_generations_are_asked_for() {
+async fn generation_predicate_drops_status_and_annotation_updates() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -168,7 +168,7 @@ async fn update_of_status_or_annotations_is_dropped_where_generations_are_asked_
     };
     assert_eq!(seen(spec(1), path).await, 1, "a creation passes");
     assert_eq!(seen(json!({ "metadata": { "annotations": { "note": "x" } } }), path).await, 0);
-    assert_eq!(seen(spec(2), path).await, 1, "the generation moved");
+    assert_eq!(seen(spec(2), path).await, 1, "the generation changed");
     assert_eq!(seen(json!({ "metadata": { "labels": { "tier": "front" } } }), path).await, 1);
     let map = super::path("m");
     assert_eq!(seen(json!({ "data": { "a": "1" } }), &map).await, 1);
@@ -181,7 +181,7 @@ async fn update_of_status_or_annotations_is_dropped_where_generations_are_asked_
 
 // parity: for-resource
 #[tokio::test(start_paused = true)]
-async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
+async fn dynamic_kinds_are_watched_like_typed_kinds() {
     let world = World::with(&[]);
     define_widgets(&world);
     world.api.upsert(&widget("old"), json!({ "spec": { "size": 1 } }));
@@ -205,7 +205,7 @@ async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
 // parity: factories-listers-metadatainformer, watches-metadata, metadata-projections-several-controllers
 // parity: metadata-watches
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
+async fn metadata_and_full_watches_of_one_kind_run_side_by_side() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
@@ -226,12 +226,12 @@ async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
     assert_eq!(names, ["m", "meta-m"]);
     world.api.upsert(&path("m"), json!({ "data": { "a": "2" } }));
     world.pass(1).await;
-    assert_eq!(world.diary.names(), ["m"], "its metadata has no news but the version");
+    assert_eq!(world.diary.names(), ["m"], "only the version in its metadata changed");
 }
 
 // parity: handler-funcs, no-cause-event-reconcile
 #[tokio::test(start_paused = true)]
-async fn events_cause_tells_a_deletion_seen_from_the_initial_list() {
+async fn event_cause_distinguishes_initial_list_from_deletion() {
     let world = World::with(&["m"]);
     let causes: Arc<Mutex<Vec<(&str, Cause)>>> = Arc::default();
     let noted = Arc::clone(&causes);
@@ -257,7 +257,7 @@ async fn events_cause_tells_a_deletion_seen_from_the_initial_list() {
     assert_eq!(causes, expected);
 }
 
-/// A controller that, asked for the key `begin`, watches widgets from then on, and for `end` no more.
+/// A controller that starts to watch widgets at the key `begin` and stops at the key `end`.
 async fn explorer(world: &World) -> Workers {
     let wire = |setup: &mut Setup| {
         setup.uses_rule(windlass_object::Rule::new("example.com", "*", [Verb::List, Verb::Watch]));
@@ -281,7 +281,7 @@ async fn explorer(world: &World) -> Workers {
 
 // parity: watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
-async fn watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is_removed() {
+async fn dynamic_watch_delivers_existing_and_changed_objects() {
     let world = World::with(&["begin"]);
     define_widgets(&world);
     world.api.upsert(&widget("old"), json!({}));
@@ -293,7 +293,7 @@ async fn watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is
     world.pass(1).await;
     let mut names = world.diary.names();
     names.sort();
-    assert_eq!(names, ["begin", "new"], "added twice it is there once");
+    assert_eq!(names, ["begin", "new"], "the watch exists once after two additions");
     world.put("end");
     world.pass(1).await;
     world.api.upsert(&widget("late"), json!({}));
@@ -303,12 +303,12 @@ async fn watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is
     world.pass(1).await;
     let mut names = world.diary.names();
     names.sort();
-    assert_eq!(names, ["begin", "late", "new", "old"], "and it can come back");
+    assert_eq!(names, ["begin", "late", "new", "old"], "the watch can be added again");
 }
 
 // parity: watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
-async fn watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
+async fn removed_watch_drops_its_unused_cache() {
     let world = World::with(&["begin"]);
     define_widgets(&world);
     let _workers = explorer(&world).await;
@@ -327,7 +327,7 @@ async fn watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
 
 // parity: crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
-async fn watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_it_does() {
+async fn watch_on_uninstalled_kind_starts_once_its_crd_is_installed() {
     let world = World::with(&["begin", "calm"]);
     let _workers = explorer(&world).await;
     world.pass(1).await;
@@ -345,7 +345,7 @@ async fn watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_i
 
 // parity: no-watches-added-removed
 #[tokio::test(start_paused = true)]
-async fn watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_what_to_do() {
+async fn undeclared_or_duplicate_watch_is_rejected_with_remedy() {
     let world = World::with(&[]);
     let kept: Arc<Mutex<Option<crate::DynamicWatches>>> = Arc::default();
     let theirs = Arc::clone(&kept);
@@ -427,7 +427,7 @@ async fn handler_that_missed_objects_queues_every_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handler_that_missed_objects_queues_keys_that_name_no_object() {
+async fn handler_reconciles_keys_of_missed_objects() {
     let world = World::with(&["a"]);
     let wiring: Arc<Mutex<Option<HandlerContext>>> = Arc::default();
     let theirs = Arc::clone(&wiring);

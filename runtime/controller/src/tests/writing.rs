@@ -1,4 +1,4 @@
-//! Writers, over the in-process API server: what they send, and what they refuse to send.
+//! Writers against the in-process API server: sent and rejected requests.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Service;
@@ -20,7 +20,7 @@ type Act<K> = Box<dyn Fn(Writer<K>, Context, Arc<K>) -> Acting + Send + Sync>;
 
 type Acting = BoxFuture<'static, Result<(), ReconcileError>>;
 
-/// What that call came to.
+/// The result of that call.
 type Results = Arc<Mutex<Vec<Result<(), ReconcileError>>>>;
 
 struct Calling<K: Watchable + Writable> {
@@ -53,7 +53,7 @@ impl<K: Watchable + Writable> Controller for Calling<K> {
     }
 }
 
-/// Runs `act` once; returns its result.
+/// Runs `act` once and returns its result.
 pub(super) async fn once<K, F>(
     world: &World,
     grant: fn(WriterBuilder<'_, K>) -> Writer<K>,
@@ -77,7 +77,7 @@ pub(super) fn label(map: &mut ConfigMap) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patch_and_update_send_one_request_and_none_if_nothing_would_change() {
+async fn patch_and_update_send_one_request_only_if_object_changes() {
     let world = World::with(&["m"]);
     let result = once::<ConfigMap, _>(
         &world,
@@ -119,7 +119,7 @@ async fn write_from_a_state_that_is_outdated_is_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operation_that_was_not_granted_sends_nothing_and_names_the_line_to_add() {
+async fn undeclared_operation_sends_nothing_and_names_missing_call() {
     let world = World::with(&["m"]);
     let result = once::<ConfigMap, _>(
         &world,
@@ -279,7 +279,7 @@ async fn finalizer_stays_until_the_cleanup_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizer_of_an_object_that_is_gone_needs_no_removal() {
+async fn removing_finalizer_of_deleted_object_succeeds() {
     let world = World::with(&["m"]);
     world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": [FINALIZER] } }));
     world.api.remove(&path("m"));
@@ -299,7 +299,7 @@ async fn finalizer_of_an_object_that_is_gone_needs_no_removal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn apply_says_whether_it_created_the_object() {
+async fn apply_reports_whether_it_created_the_object() {
     let world = World::with(&["m"]);
     let result = once::<ConfigMap, _>(
         &world,
@@ -315,7 +315,7 @@ async fn apply_says_whether_it_created_the_object() {
     result.await.expect("applied");
 }
 
-/// Keeps ConfigMaps for each Service: one of its name, and one for each name in its annotation `more`.
+/// Maintains ConfigMaps for each Service: one with its name, and one for each name in its annotation `more`.
 struct Parent {
     services: Lister<Service>,
     maps: Owned<ConfigMap, Service>,
@@ -323,7 +323,7 @@ struct Parent {
 
 impl Controller for Parent {
     const NAME: &'static str = "parent";
-    /// Whether it takes over maps without a controller.
+    /// Whether it adopts maps without a controller.
     type Config = bool;
 
     fn setup(setup: &mut Setup, adopts: &bool) -> Result<Self, SetupError> {
@@ -388,7 +388,7 @@ async fn children_have_their_owner_wake_it_and_are_pruned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn child_of_another_owner_is_refused_and_one_without_owner_if_not_adopted() {
+async fn child_of_other_owner_is_rejected_and_orphan_unless_adopted() {
     for adopts in [false, true] {
         let world = World::with(&["web"]);
         put_service(&world, "shop", "theirs");
@@ -434,7 +434,7 @@ async fn context_reads_past_the_cache_and_makes_conditions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_from_an_object_that_was_not_read_is_refused() {
+async fn write_of_object_without_read_metadata_is_rejected() {
     let world = World::with(&["m"]);
     let grant = |writer: WriterBuilder<'_, ConfigMap>| writer.patch().delete().apply().build();
     let result = once::<ConfigMap, _>(&world, grant, |maps, cx, map| async move {
@@ -451,7 +451,7 @@ async fn write_from_an_object_that_was_not_read_is_refused() {
         assert_eq!(lacks(maps.patch(&cx, &made, label).await.expect_err("no version")), "resource version");
         made.metadata.name = None;
         assert_eq!(lacks(maps.apply(&cx, &made).await.expect_err("no name")), "name");
-        // What a closure leaves behind in metadata is no change.
+        // Empty metadata fields that the closure adds do not count as a change.
         let emptied = |map: &mut ConfigMap| drop(map.metadata.labels.get_or_insert_default().remove("tier"));
         assert_eq!(maps.patch(&cx, &map, emptied).await?.change, Change::None);
         Ok(())
@@ -460,9 +460,9 @@ async fn write_from_an_object_that_was_not_read_is_refused() {
     assert_eq!(world.work(), Vec::<String>::new());
 }
 
-/// A child that the cache does not show, as its watch selects others, is found on the server.
+/// The watch does not select the child, so only the server contains it.
 #[tokio::test(start_paused = true)]
-async fn child_that_the_cache_does_not_show_is_not_taken_over() {
+async fn child_missing_from_cache_is_not_adopted() {
     struct Selecting(Lister<Service>, Owned<ConfigMap, Service>);
 
     impl Controller for Selecting {

@@ -1,4 +1,4 @@
-//! Reading one's own writes where the answer says little: bindings, and deletions without a UID.
+//! Read-your-writes for incomplete responses: bindings, and deletions without a UID.
 
 use k8s_openapi::api::core::v1::Pod;
 use windlass_client::{Write, WriteLog as _, WriteTarget};
@@ -11,7 +11,7 @@ use crate::consistency::doubts::DoubtResolver;
 use crate::consistency::read_your_writes::{CacheFreshness, ReadYourWritesBarrier};
 use crate::consistency::write_tracker::SharedWriteTracker;
 
-/// Binds the Pod that its key names by posting to `place`, if the cache shows it unbound, and comes back at once.
+/// Binds the Pod of its key by a POST to `place`, if the Pod is unbound in the cache, and requeues immediately.
 async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String) -> Workers {
     let pods: Arc<Mutex<Option<Lister<Pod>>>> = Arc::default();
     let theirs = Arc::clone(&pods);
@@ -58,12 +58,12 @@ async fn binding_is_waited_for_in_the_pods_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn binding_that_names_its_pod_in_the_body_is_waited_for_in_the_pods_as_well() {
+async fn binding_delays_key_until_pod_cache_contains_it() {
     binds_once("bindings", |_| "/api/v1/namespaces/shop/bindings".to_owned()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
+async fn deletion_without_uid_is_resolved_by_fresh_read() {
     let world = World::with(&["m"]);
     let (gate, _resolver) = gate(&world).await;
     world.api.inject_fault(|_| Some(LATE));
@@ -81,7 +81,7 @@ async fn deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     assert!(!is_held());
 }
 
-/// A gate over a cache of the ConfigMaps of `world`, and what resolves unknown outcomes.
+/// Returns a gate over a cache of the ConfigMaps of `world`, and the resolver of unknown outcomes.
 async fn gate(world: &World) -> (ReadYourWritesBarrier, Task<()>) {
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, resources, .. } =
@@ -102,7 +102,7 @@ fn target(verb: Verb, name: &str) -> WriteTarget {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_at_a_version_that_the_cache_had_passed_before_is_waited_for_by_a_list() {
+async fn write_at_already_passed_version_is_resolved_by_list() {
     let world = World::with(&["m"]);
     let (gate, _resolver) = gate(&world).await;
     let key = ObjectKey::namespaced("shop", "m");
@@ -126,7 +126,7 @@ async fn write_at_a_version_that_the_cache_had_passed_before_is_waited_for_by_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_of_an_object_that_the_cache_never_contained_is_waited_for_by_a_read() {
+async fn deletion_of_uncached_object_is_resolved_by_read() {
     let world = World::with(&["m"]);
     let (gate, _resolver) = gate(&world).await;
     let key = ObjectKey::namespaced("shop", "m");

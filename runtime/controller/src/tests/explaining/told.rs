@@ -1,4 +1,4 @@
-//! What must not be said of a key, and what must be left of none.
+//! Details of `explain`, and the state of keys after their release.
 
 use windlass_client::OpenFence;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::ReadYourWrites;
 
 #[tokio::test(start_paused = true)]
-async fn panic_beside_the_reconcile_is_told_as_backing_off_on_one_line() {
+async fn panic_outside_reconcile_is_reported_as_backoff_on_one_line() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         setup.limit_concurrency(1, |_| panic!("no class\nat all"));
@@ -14,15 +14,15 @@ async fn panic_beside_the_reconcile_is_told_as_backing_off_on_one_line() {
     };
     let workers = world.watcher(wire).await;
     world.pass(12).await;
-    let told = assert_says(&workers.insight(), "m", "backing off: tried again in ");
+    let explanation = assert_says(&workers.insight(), "m", "backing off: tried again in ");
     let words = "panicked beside its reconcile: no class at all";
-    assert!(first_line(&told).ends_with(words), "{told}");
-    assert_eq!(told.last_error.map(|error| error.message).as_deref(), Some(words));
+    assert!(first_line(&explanation).ends_with(words), "{explanation}");
+    assert_eq!(explanation.last_error.map(|error| error.message).as_deref(), Some(words));
     let overview = workers.insight().overview();
     assert_eq!((overview.failing, overview.failing_keys[0].error.as_str()), (1, words));
 }
 
-/// Panics whenever it is asked.
+/// An ownership check that always panics.
 struct Hopeless;
 
 impl KeyOwnership for Hopeless {
@@ -45,22 +45,22 @@ async fn panicking_ownership_is_reported_and_does_not_fail_explain() {
     let workers = readied.prepared.start(readied.resources).await.expect("started");
     queue.get().expect("set up").add(key("m"));
     world.pass(1).await;
-    let told = assert_says(&workers.insight(), "m", "backing off: tried again in ");
-    assert!(first_line(&told).ends_with("panicked beside its reconcile: no verdict"), "{told}");
+    let explanation = assert_says(&workers.insight(), "m", "backing off: tried again in ");
+    assert!(first_line(&explanation).ends_with("panicked beside its reconcile: no verdict"), "{explanation}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_panic_says_is_kept_on_one_line() {
+async fn panic_message_is_reported_on_one_line() {
     let world = World::with(&["m"]);
     let act = |_, _| async { panic!("two\n  lines") };
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(1).await;
-    let told = assert_says(&workers.insight(), "m", "backing off: ");
-    assert_eq!(told.last_error.map(|error| error.message).as_deref(), Some("panicked: two lines"));
+    let explanation = assert_says(&workers.insight(), "m", "backing off: ");
+    assert_eq!(explanation.last_error.map(|error| error.message).as_deref(), Some("panicked: two lines"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
+async fn undecodable_object_of_other_kind_is_reported_as_detail() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         watch_maps(setup);
@@ -76,9 +76,9 @@ async fn object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
         world.api.overwrite_unchecked(&path, |object| object["data"] = json!({ "count": 17 }));
     }
     world.pass(1).await;
-    let told = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
-    assert_eq!(told.undecoded.len(), 1);
-    assert!(told.to_string().contains("\n  undecoded:  secrets.v1, version "), "{told}");
+    let explanation = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    assert_eq!(explanation.undecoded.len(), 1);
+    assert!(explanation.to_string().contains("\n  undecoded:  secrets.v1, version "), "{explanation}");
     assert_says(&workers.insight(), "n", "quarantined object: secrets.v1 at version ");
 }
 
@@ -98,7 +98,7 @@ async fn worker_that_waits_for_the_cache_does_not_count_as_running() {
     assert_says(&workers.insight(), "counter", "waiting for its own write: the cache of configmaps");
 }
 
-/// The obedient controller, whose workers wait for their caches.
+/// Starts the obedient controller, whose workers wait for their caches.
 async fn start_blocking(world: &World, scope: Arc<dyn KeyOwnership>) -> Workers {
     let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
         setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(20) });
@@ -107,7 +107,7 @@ async fn start_blocking(world: &World, scope: Arc<dyn KeyOwnership>) -> Workers 
     readied.prepared.start(readied.resources).await.expect("started")
 }
 
-/// Owns every key behind the fence that was set last.
+/// An ownership check that returns every key as owned, with the current fence.
 #[derive(Clone)]
 struct Passing(Arc<Mutex<Arc<dyn Fence>>>);
 
@@ -118,7 +118,7 @@ impl KeyOwnership for Passing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_wait_for_the_cache_the_fence_is_the_one_of_then() {
+async fn reconcile_uses_current_fence_after_waiting_for_cache() {
     let world = World::with(&["counter"]);
     world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 8_000 }));
     let scope = Passing(Arc::new(Mutex::new(Arc::new(OpenFence))));
@@ -136,18 +136,18 @@ async fn after_a_wait_for_the_cache_the_fence_is_the_one_of_then() {
     *scope.0.lock().expect("whole") = Arc::new(closed);
     world.pass(20).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
-    let told = assert_says(&workers.insight(), "counter", "backing off: ");
-    assert!(first_line(&told).contains("leadership is not held"), "{told}");
+    let explanation = assert_says(&workers.insight(), "counter", "backing off: ");
+    assert!(first_line(&explanation).contains("leadership is not held"), "{explanation}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_a_key_whose_last_reconcile_failed_while_it_was_handed_over() {
+async fn released_key_leaves_no_state_when_its_last_reconcile_failed() {
     let world = World::with(&["z-panics", "z-fails"]);
     let scope = Gatekeeper::with('z');
     let act = |key: ObjectKey, cx: Context| async move {
         cx.env().sleep(Duration::from_secs(5)).await;
-        assert_ne!(key.name(), "z-panics", "as told");
-        Err(retry("as told"))
+        assert_ne!(key.name(), "z-panics", "injected failure");
+        Err(retry("injected failure"))
     };
     let trigger = world.feed(1);
     let wire = move |setup: &mut Setup| {
