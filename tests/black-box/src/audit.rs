@@ -1,4 +1,4 @@
-//! The API server's own record of who wrote what.
+//! The audit log of the API server: writes with their users.
 
 use std::{
     collections::BTreeMap,
@@ -29,41 +29,41 @@ rules:
 - level: None
 "#;
 
-/// The group of users whose reads are recorded, too.
+/// The group of users whose reads are recorded too.
 pub const AUDITED: &str = "audited";
 
-/// A folder that an API server writes its audit log to.
+/// The folder of an API server's audit log.
 #[derive(Debug)]
 pub struct Audit {
     folder: TempDir,
 }
 
-/// One write the API server answered, or one read of somebody who is [`AUDITED`].
+/// A completed write, or a read by a user in the group [`AUDITED`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Write {
     /// create, update, patch, delete
     pub verb: String,
-    /// Who asked, by its own account.
+    /// User agent of the request.
     #[serde(default)]
     pub user_agent: String,
-    /// Who asked, as the API server knows it.
+    /// Authenticated user.
     #[serde(default)]
     pub user: User,
-    /// What was written.
+    /// The object of the request.
     pub object_ref: Option<Target>,
-    /// How it was answered.
+    /// Status of the response.
     pub response_status: Option<Answer>,
-    /// When the API server received it.
+    /// Time at which the API server received the request.
     pub request_received_timestamp: MicroTime,
-    /// When it was answered.
+    /// Time of the response.
     pub stage_timestamp: MicroTime,
-    /// The object as it was afterwards: of Leases alone.
+    /// The object in the response; recorded for Leases only.
     #[serde(default)]
     pub response_object: Value,
 }
 
-/// Who wrote.
+/// The user of a request.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct User {
     /// Such as `system:serviceaccount:kube-system:replicaset-controller`.
@@ -71,7 +71,7 @@ pub struct User {
     pub username: String,
 }
 
-/// What was written.
+/// The object of a request.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Target {
     /// Plural name of the resource.
@@ -88,7 +88,7 @@ pub struct Target {
     pub name: String,
 }
 
-/// How a write was answered.
+/// The status of a response.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Answer {
     /// HTTP status code.
@@ -96,17 +96,17 @@ pub struct Answer {
 }
 
 impl Audit {
-    /// A fresh folder with a policy that records every write.
+    /// Creates a folder with a policy that records every write.
     ///
     /// # Errors
-    /// The file system's refusal.
+    /// The folder or the policy cannot be written.
     pub fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("windlass-audit-").tempdir()?;
         std::fs::write(folder.path().join("policy.yaml"), POLICY)?;
         Ok(Self { folder })
     }
 
-    /// Makes the API server of these options write here.
+    /// Configures the API server to write its audit log to this folder.
     #[must_use]
     pub fn record(&self, options: ControlPlaneOptions) -> ControlPlaneOptions {
         options
@@ -121,11 +121,11 @@ impl Audit {
         self.folder.path().join("audit.log")
     }
 
-    /// All writes so far by clients whose user agent starts with `agent` and, unless `clients` is empty, ends with one of
-    /// these. Leases and events are left out: they keep time and tell stories, they do not keep objects.
+    /// Returns all writes by clients whose user agent starts with `agent` and ends with one of `clients`. An empty
+    /// `clients` matches all. Writes to Leases and Events are omitted.
     ///
     /// # Errors
-    /// An unreadable log.
+    /// The log cannot be read.
     pub fn writes(&self, agent: &str, clients: &[&str]) -> Result<Vec<Write>> {
         let mut writes = self.all_writes(agent)?;
         writes.retain(|write| {
@@ -135,11 +135,11 @@ impl Audit {
         Ok(writes)
     }
 
-    /// All writes so far by clients whose user agent starts with `agent`, leases and events too, and reads of who is
-    /// [`AUDITED`].
+    /// Returns all writes by clients whose user agent starts with `agent`, including Leases and Events, and reads by
+    /// users in the group [`AUDITED`].
     ///
     /// # Errors
-    /// An unreadable log.
+    /// The log cannot be read.
     pub fn all_writes(&self, agent: &str) -> Result<Vec<Write>> {
         let file = File::open(self.log()).context("opening the audit log")?;
         let mut writes = Vec::new();
@@ -154,18 +154,18 @@ impl Audit {
 }
 
 impl Write {
-    /// Plural name of what was written; empty for what is no object.
+    /// Returns the plural name of the resource, or an empty string for a request without an object.
     pub fn resource(&self) -> &str {
         self.object_ref.as_ref().map_or("", |target| target.resource.as_str())
     }
 
-    /// Whether the API server did what it was asked for.
+    /// Returns whether the request succeeded.
     pub fn succeeded(&self) -> bool {
         self.response_status.is_some_and(|answer| (200..300).contains(&answer.code))
     }
 }
 
-/// Writes by verb, resource and outcome: `create pods 201` and how often.
+/// Counts writes by verb, resource and status code, such as `create pods 201`.
 pub fn tally(writes: &[Write]) -> BTreeMap<String, usize> {
     let mut tally = BTreeMap::new();
     for write in writes {

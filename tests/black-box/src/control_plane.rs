@@ -1,14 +1,14 @@
-//! A plane of a test's own, whose logs stay when the test fails.
+//! A dedicated control plane per test. Its logs are kept if the test fails.
 
 use anyhow::{Context as _, Result};
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 use crate::audit::Audit;
 
-/// Starts a plane that records every write, runs `body` on it, and ends it.
+/// Starts a control plane that audits every write, runs `body` on it, and stops it.
 ///
 /// # Errors
-/// Those of the plane and of `body`; the plane's logs are kept then, and their folder is printed.
+/// The control plane or `body` fails; the logs are then kept, and their folder is printed.
 pub async fn on_plane<T>(
     options: ControlPlaneOptions,
     body: impl AsyncFnOnce(&ControlPlane, &Audit) -> Result<T>,

@@ -1,4 +1,4 @@
-//! Terse builders for the objects the scenarios speak of.
+//! Builders for the objects of the scenarios.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use k8s_openapi::{
     },
 };
 
-/// The label every scenario's pods carry.
+/// The label of the pods of every scenario.
 pub const LABEL: &str = "foo=bar";
 /// A scheduler that does not exist: pods that name it stay as the test leaves them.
 pub const NO_SCHEDULER: &str = "nobody";
@@ -28,7 +28,7 @@ pub fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// A pod specification that nothing but the test itself will move.
+/// Returns a pod specification that only the test changes.
 pub fn still_pod_spec() -> PodSpec {
     PodSpec {
         containers: vec![Container {
@@ -49,7 +49,7 @@ pub fn template() -> PodTemplateSpec {
     }
 }
 
-/// A pod with the common label that nothing but the test itself will move.
+/// Returns a pod with the common label that only the test changes.
 pub fn pod(name: &str) -> Pod {
     Pod {
         metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels()), ..ObjectMeta::default() },
@@ -58,7 +58,7 @@ pub fn pod(name: &str) -> Pod {
     }
 }
 
-/// A pod bound to a node that does not exist, so that no kubelet, real or fake, ever touches it.
+/// Returns a pod bound to a node that does not exist, so that no kubelet changes it.
 pub fn pod_on_no_node(name: &str) -> Pod {
     let mut pod = pod(name);
     if let Some(spec) = &mut pod.spec {
@@ -135,7 +135,7 @@ pub fn owner(
     }
 }
 
-/// The reference that marks an object's controller, if it has one.
+/// Returns the owner reference of an object's controller, if it has one.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
 }

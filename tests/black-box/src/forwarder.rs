@@ -1,8 +1,8 @@
-//! A wire that can be cut: what lies between one process and an API server.
+//! A TCP link between a process and an API server that a test can cut.
 //!
-//! While it is cut, nothing passes in either direction and nobody is told: bytes are lost, new connections are taken and
-//! stay silent. Once it is mended, the connections of before are closed and new ones pass. What was lost stays lost, so that
-//! nothing arrives late.
+//! While the link is cut, bytes are lost in both directions without an error, and new connections are accepted but
+//! carry no data. When the link is healed, existing connections are closed and new ones work. Lost bytes are never
+//! delivered, so that no request arrives late.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// How often a connection on which nothing passes looks whether the wire is another.
+/// Interval at which an idle connection checks the state of the link.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A wire to one server. Dropping it ends every connection.
+/// A link to one server. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct Forwarder {
     address: SocketAddr,
@@ -27,15 +27,15 @@ pub struct Forwarder {
     task: JoinHandle<()>,
 }
 
-/// How often the wire was cut or mended: it is whole at even numbers. Clones are one.
+/// Number of cuts and heals of the link. It is intact at even numbers. Clones share the state.
 #[derive(Clone, Debug, Default)]
 struct LinkState(Arc<AtomicU64>);
 
 impl Forwarder {
-    /// A whole wire to the server at `to`.
+    /// Starts an intact link to the server at `to`.
     ///
     /// # Errors
-    /// The system's refusal to listen.
+    /// The system rejects the listener.
     pub async fn start(to: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let (address, wire) = (listener.local_addr()?, LinkState::default());
@@ -43,10 +43,10 @@ impl Forwarder {
         Ok(Self { address, wire, task })
     }
 
-    /// A wire to the server of this kubeconfig, and a kubeconfig next to it whose server is the near end of the wire.
+    /// Starts a link to the server of a kubeconfig, and writes a kubeconfig next to it whose server is the near end.
     ///
     /// # Errors
-    /// A file that cannot be read or written, and what it says.
+    /// The kubeconfig cannot be read, parsed or written.
     pub async fn between(kubeconfig: &Path) -> Result<(Self, PathBuf)> {
         let mut config: Value = serde_json::from_str(&tokio::fs::read_to_string(kubeconfig).await?)?;
         let server = config["clusters"][0]["cluster"]["server"].take();
@@ -59,12 +59,12 @@ impl Forwarder {
         Ok((forwarder, path))
     }
 
-    /// Nothing passes any more.
+    /// Cuts the link: no bytes pass.
     pub fn cut(&self) {
         self.wire.turn(false);
     }
 
-    /// New connections pass.
+    /// Heals the link: new connections work.
     pub fn mend(&self) {
         self.wire.turn(true);
     }
@@ -80,7 +80,7 @@ impl Drop for Forwarder {
 
 impl LinkState {
     fn turn(&self, whole: bool) {
-        // A wire that is so already stays as it is.
+        // No change if the link already has this state.
         let turn = |now: u64| (now.is_multiple_of(2) != whole).then_some(now + 1);
         let _turned = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
     }
@@ -96,10 +96,10 @@ async fn listen(listener: TcpListener, to: SocketAddr, wire: LinkState) {
     }
 }
 
-/// Carries one connection until an end closes it, or the wire is mended.
+/// Forwards one connection until an end closes it or the link is healed.
 async fn connect(near: TcpStream, to: SocketAddr, wire: LinkState) {
     let born = wire.now();
-    // A connection over a cut wire reaches nobody.
+    // A connection over a cut link does not reach the server.
     let far = if born.is_multiple_of(2) { TcpStream::connect(to).await.ok() } else { None };
     let (mut near_out, mut near_in) = near.into_split();
     let Some(far) = far else {
@@ -113,7 +113,7 @@ async fn connect(near: TcpStream, to: SocketAddr, wire: LinkState) {
     }
 }
 
-/// Carries bytes one way. Those that come while the wire is cut are lost.
+/// Forwards bytes in one direction. Bytes are lost while the link is cut.
 async fn carry(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
@@ -124,13 +124,13 @@ async fn carry(
     loop {
         let read = tokio::time::timeout(LOOK_INTERVAL, from.read(&mut bytes)).await;
         let now = wire.now();
-        // Mended since: whoever is at its ends has to connect again.
+        // The link was healed since: both ends must reconnect.
         if now.is_multiple_of(2) && now != born {
             return;
         }
         match read {
             Err(_) => {}
-            // Over a cut wire not even the end of a connection is heard.
+            // A cut link does not forward the close of a connection either.
             Ok(Ok(0) | Err(_)) if !now.is_multiple_of(2) => tokio::time::sleep(LOOK_INTERVAL).await,
             Ok(Ok(0) | Err(_)) => return,
             Ok(Ok(_)) if now != born => {}
@@ -147,7 +147,7 @@ async fn carry(
 mod tests {
     use super::*;
 
-    /// A server that says every byte again.
+    /// Starts a server that echoes every byte.
     async fn echo() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cut_wire_is_silent_and_what_it_lost_comes_back_over_no_other() {
+    async fn cut_link_loses_bytes_and_closes_connections_when_healed() {
         let forwarder = Forwarder::start(echo().await).await.unwrap();
         let mut before = TcpStream::connect(forwarder.address).await.unwrap();
         assert_eq!(says(&mut before, 1).await, Some(1));
@@ -177,10 +177,13 @@ mod tests {
         let mut during = TcpStream::connect(forwarder.address).await.unwrap();
         during.write_all(&[3]).await.unwrap();
         let heard = tokio::time::timeout(Duration::from_millis(500), before.read_u8()).await;
-        assert!(heard.is_err(), "nothing is heard, not even an end: {heard:?}");
+        assert!(heard.is_err(), "a cut link must deliver neither bytes nor a close: {heard:?}");
         forwarder.mend();
-        assert!(before.read_u8().await.is_err() && during.read_u8().await.is_err(), "both are closed");
+        assert!(
+            before.read_u8().await.is_err() && during.read_u8().await.is_err(),
+            "both connections are closed"
+        );
         let mut after = TcpStream::connect(forwarder.address).await.unwrap();
-        assert_eq!(says(&mut after, 4).await, Some(4), "and nothing of what was lost");
+        assert_eq!(says(&mut after, 4).await, Some(4), "lost bytes are not delivered");
     }
 }

@@ -1,8 +1,8 @@
-//! What the black-box tests share: a subject under test, a world to put objects into, and patient waiting.
+//! Shared fixtures of the black-box tests: the subject under test, a namespace for its objects, and waiting with a
+//! timeout.
 //!
-//! The tests speak to a real API server and know the controllers only by what they do to it. The same scenarios
-//! run against another implementation: with `WINDLASS_SUBJECT=upstream` the subject is kube-controller-manager,
-//! which is how a scenario itself is checked.
+//! The tests use a real API server and observe the controllers only through it. With `WINDLASS_SUBJECT=upstream` the
+//! same scenarios run against kube-controller-manager, which validates the scenarios themselves.
 
 pub mod audit;
 pub mod control_plane;

@@ -1,4 +1,4 @@
-//! What is tested: windlass, or upstream's controller manager in its place.
+//! The implementation under test: windlass or kube-controller-manager.
 
 use std::{path::Path, time::Duration};
 
@@ -9,10 +9,10 @@ use windlass_harness::{ControlPlane, ManagerProcess, Process};
 pub const CONTROLLERS: [&str; 3] =
     ["replicaset-controller", "replicationcontroller-controller", "endpoints-controller"];
 
-/// How the clients of these controllers end their user agents, here and upstream.
+/// Suffixes of the user agents of these controllers, in windlass and upstream.
 pub const CLIENTS: [&str; 3] = ["replicaset-controller", "replication-controller", "endpoint-controller"];
 
-/// Requests per second and burst granted to a subject, so that it is never the limiter that is measured.
+/// Requests per second and burst of a subject, high enough that the limiter never throttles.
 const LIMITS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=1000"];
 
 /// An implementation of the controllers.
@@ -24,7 +24,7 @@ pub enum Subject {
     Upstream,
 }
 
-/// A subject at work. Dropping it kills it.
+/// A running subject. Dropping it kills the process.
 #[derive(Debug)]
 pub enum Running {
     /// The `windlass` binary.
@@ -34,19 +34,19 @@ pub enum Running {
 }
 
 impl Subject {
-    /// The one that `WINDLASS_SUBJECT` names: `windlass`, also when unset, or `upstream`.
+    /// Returns the subject that `WINDLASS_SUBJECT` names: `windlass` (the default) or `upstream`.
     ///
     /// # Errors
-    /// Any other name.
+    /// The variable has another value.
     pub fn chosen() -> Result<Self> {
         match std::env::var("WINDLASS_SUBJECT").as_deref() {
             Err(_) | Ok("" | "windlass") => Ok(Subject::Windlass),
             Ok("upstream") => Ok(Subject::Upstream),
-            Ok(other) => bail!("WINDLASS_SUBJECT is {other:?}; say \"windlass\" or \"upstream\""),
+            Ok(other) => bail!("WINDLASS_SUBJECT is {other:?}; set it to \"windlass\" or \"upstream\""),
         }
     }
 
-    /// How its requests begin to name themselves.
+    /// Returns the prefix of its user agents.
     pub fn user_agent(self) -> &'static str {
         match self {
             Subject::Windlass => "windlass/",
@@ -54,10 +54,10 @@ impl Subject {
         }
     }
 
-    /// Starts it against `plane` with the controllers under test, more `args`, and no election.
+    /// Starts the subject on `plane` with the controllers under test, additional `args` and no leader election.
     ///
     /// # Errors
-    /// A binary that is missing or does not start.
+    /// The binary is missing or does not start.
     pub async fn start(self, plane: &ControlPlane, args: &[&str]) -> Result<Running> {
         let mut arguments = vec!["--leader-elect=false"];
         arguments.extend(LIMITS);
@@ -72,7 +72,7 @@ impl Subject {
 }
 
 impl Running {
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         match self {
             Running::Windlass(manager) => manager.pid(),
@@ -80,7 +80,7 @@ impl Running {
         }
     }
 
-    /// Where it logs to.
+    /// Returns the path of the log.
     pub fn log(&self) -> &Path {
         match self {
             Running::Windlass(manager) => manager.log(),
@@ -89,26 +89,26 @@ impl Running {
     }
 }
 
-/// Tells `manager` to end, and waits until it has, in order.
+/// Terminates `manager` and waits until it has exited gracefully.
 ///
 /// # Errors
-/// When it does not end within `patience`, or with another code than 0.
+/// It does not exit within `patience`, or its exit code is not 0.
 pub async fn ends_in_order(manager: &ManagerProcess, patience: Duration) -> Result<()> {
     manager.terminate();
     let status = manager.wait_exit(patience).await?;
-    ensure!(status.code() == Some(0), "it ended with {status}");
+    ensure!(status.code() == Some(0), "the process exited with {status}");
     Ok(())
 }
 
-/// Waits until `manager` answers `/readyz` with 200.
+/// Waits until `/readyz` of `manager` returns 200.
 ///
 /// # Errors
-/// When it ended, or is not ready within `patience`; with the last answer.
+/// The process exits, or is not ready within `patience`; the error contains the last response.
 pub async fn ready(manager: &ManagerProcess, patience: Duration) -> Result<()> {
     let started = std::time::Instant::now();
     loop {
         if let Some(status) = manager.exited() {
-            bail!("windlass ended with {status} before it was ready; see {}", manager.log().display());
+            bail!("windlass exited with {status} before it was ready; see {}", manager.log().display());
         }
         let answer = manager.get("/readyz").await;
         if matches!(answer, Ok((200, _))) {

@@ -1,9 +1,9 @@
-//! Who held which shard and when, by the API server's own account, and whether every write was its holder's.
+//! Holders of shards over time, from the audit log, and a check that only the holder of a shard writes.
 //!
-//! Every replica has its own user, so the audit log tells whose a write was, a status or a patch as much as a create.
-//! A write is its holder's if, when the server received it, the Lease of a shard with its namespace named that user's
-//! replica and had been renewed no longer ago than the renew deadline. What may be on the wire for a while is granted the
-//! time by which a lease outlasts that deadline: until then nobody else can have taken it.
+//! Every replica has its own user, so that the audit log names the replica of each write, status update and patch. A
+//! write is valid if the Lease of a shard with its namespace named the replica of that user when the server received
+//! the write, and was renewed within the lease duration. Writes in flight thus have the time between renew deadline and
+//! lease duration, in which no other replica can acquire the Lease.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,59 +18,59 @@ use crate::audit::Write;
 /// The durations of an election.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// After which a Lease that nobody renews is anybody's.
+    /// Time since the last renewal after which another replica can acquire a Lease.
     pub lease_duration: Duration,
-    /// After which whoever could not renew writes no more.
+    /// Time since the last renewal after which the holder stops writing.
     pub renew_deadline: Duration,
 }
 
-/// What happened to the Leases of shards.
+/// The history of the Leases of shards.
 #[derive(Debug)]
 pub struct LeaseHistory {
     terms: Terms,
-    /// By name, in the order in which they were committed.
+    /// Snapshots by Lease name, in commit order.
     leases: BTreeMap<String, Vec<LeaseSnapshot>>,
 }
 
-/// A Lease as somebody left it.
+/// The state of a Lease after a write.
 #[derive(Clone, Debug)]
 struct LeaseSnapshot {
     version: u64,
     user: String,
-    /// Whether it names a holder, which is then whoever wrote it.
+    /// Whether it names a holder. The holder is then the writer.
     held: bool,
     ranges: HashRanges,
     received: Timestamp,
     answered: Timestamp,
 }
 
-/// A shard that went from one user to another.
+/// A transfer of a shard from one user to another.
 #[derive(Clone, Debug)]
 pub struct ShardTransfer {
-    /// Its Lease.
+    /// Name of the Lease.
     pub lease: String,
-    /// Since when nobody was to have it: its Lease was given back then or, if it was not, renewed for the last time.
+    /// Time of the release, or of the last renewal if the Lease was not released.
     pub since: Timestamp,
-    /// How long after that somebody else had it.
+    /// Time from `since` until another replica held the Lease.
     pub after: Duration,
-    /// Whether it was given back.
+    /// Whether the Lease was released.
     pub given_back: bool,
 }
 
-/// What was judged.
+/// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseHistoryReport {
-    /// How many writes, by user.
+    /// Number of writes by user.
     pub writes: BTreeMap<String, usize>,
-    /// How long after a renewal the last of them came that came behind it, at the longest.
+    /// Maximum time between a write and the renewal before it.
     pub longest: Duration,
 }
 
 impl LeaseHistory {
-    /// What these writes did to the Leases of the shards of `election`.
+    /// Reads the history of the shard Leases of `election` from audited writes.
     ///
     /// # Errors
-    /// A Lease that cannot be read.
+    /// A Lease cannot be parsed.
     pub fn of(writes: &[Write], election: &str, terms: Terms) -> Result<Self> {
         let mut leases = BTreeMap::<String, Vec<LeaseSnapshot>>::new();
         let prefix = format!("{election}-shard-");
@@ -85,16 +85,16 @@ impl LeaseHistory {
         Ok(Self { terms, leases })
     }
 
-    /// Judges every write.
+    /// Checks every write.
     ///
     /// # Errors
-    /// The first that was sent without the Lease of its namespace's shard, or too late.
+    /// A write was sent without the Lease of its namespace's shard, or too late.
     pub fn judge(&self, writes: &[Write]) -> Result<LeaseHistoryReport> {
         let mut judged = LeaseHistoryReport::default();
         for write in writes.iter().filter(|write| !matches!(write.resource(), "leases" | "events" | "")) {
             let (user, at) = (&write.user.username, write.request_received_timestamp.0);
             let target = write.object_ref.clone().unwrap_or_default();
-            // What has no namespace is shared by name.
+            // Cluster-scoped objects are sharded by name.
             let place = if target.namespace.is_empty() { target.name } else { target.namespace };
             let renewed = self.renewed(user, hash(&place), at);
             let Some(ago) = renewed.map(|renewed| since(renewed, at)) else {
@@ -111,10 +111,10 @@ impl LeaseHistory {
         Ok(judged)
     }
 
-    /// When the user renewed last what it held at that time with this hash in it.
+    /// Returns the time at which the user last renewed a Lease that it held at `at` and whose ranges contain the hash.
     fn renewed(&self, user: &str, hash: u64, at: Timestamp) -> Option<Timestamp> {
         let in_effect = self.leases.values().flat_map(|noted| {
-            // The last that was answered was in effect; so may any be that was under way.
+            // The last completed write was in effect. Any write in flight might be in effect too.
             let certain = noted.iter().rposition(|one| one.answered <= at).unwrap_or(0);
             noted.iter().skip(certain).filter(|one| one.received <= at)
         });
@@ -122,7 +122,7 @@ impl LeaseHistory {
         own.map(|one| one.received).max()
     }
 
-    /// How shards went from hand to hand, in the order of their Leases and of time.
+    /// Returns the transfers of shards, ordered by Lease and time.
     pub fn changes(&self) -> Vec<ShardTransfer> {
         self.leases.iter().flat_map(|(lease, noted)| changes_of(lease, noted)).collect()
     }
@@ -130,7 +130,7 @@ impl LeaseHistory {
 
 fn changes_of(lease: &str, noted: &[LeaseSnapshot]) -> Vec<ShardTransfer> {
     let mut changes = Vec::new();
-    // The last that held it, and since when it has been given back.
+    // The last holder, and the time of its release.
     let (mut last, mut freed): (Option<&LeaseSnapshot>, Option<Timestamp>) = (None, None);
     for one in noted {
         match last {
@@ -144,7 +144,7 @@ fn changes_of(lease: &str, noted: &[LeaseSnapshot]) -> Vec<ShardTransfer> {
                     given_back: freed.is_some(),
                 });
             }
-            // Whoever finds a Lease that has expired may write over it without taking it.
+            // A replica can overwrite an expired Lease without acquiring it.
             Some(before) if !one.held && one.user == before.user => freed = Some(one.answered),
             _ => {}
         }
@@ -161,10 +161,10 @@ impl LeaseSnapshot {
         let version = lease["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
         let ranges = lease["metadata"]["annotations"]["windlass.dev/ranges"].as_str().unwrap_or_default();
         Ok(Self {
-            version: version.with_context(|| format!("a lease without a version: {write:?}"))?,
+            version: version.with_context(|| format!("Lease has no resourceVersion: {write:?}"))?,
             user: write.user.username.clone(),
             held: lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty()),
-            ranges: ranges.parse().with_context(|| format!("the ranges {ranges:?}"))?,
+            ranges: ranges.parse().with_context(|| format!("parsing ranges {ranges:?}"))?,
             received: write.request_received_timestamp.0,
             answered: write.stage_timestamp.0,
         })
@@ -182,7 +182,7 @@ impl fmt::Display for LeaseHistoryReport {
         let all: usize = writes.values().sum();
         write!(
             f,
-            "{all} writes under the Leases of their shards, {longest:?} after a renewal at the longest: {writes:?}"
+            "{all} writes under the Leases of their shards, at most {longest:?} after a renewal: {writes:?}"
         )
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         serde_json::from_value(written).unwrap()
     }
 
-    /// `user` leaves the Lease of everything so.
+    /// Returns a write of `user` to a Lease that covers the whole ring.
     fn lease(user: &str, at: &str, version: u32, holder: &str) -> Write {
         let target = json!({ "resource": "leases", "namespace": "kube-system" });
         let metadata = json!({
@@ -226,7 +226,7 @@ mod tests {
         write(user, at, "patch", target, &Value::Null)
     }
 
-    /// One held it until it fell silent, and another took it; then it was handed back.
+    /// Returns a history: one replica stops renewing, another acquires the Lease and releases it again.
     fn history() -> Vec<Write> {
         vec![
             lease("one", "01.0", 7, "one_x"),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn write_is_its_holders_while_the_lease_is_fresh_and_nobodys_afterwards() {
+    fn write_is_allowed_only_to_holder_of_fresh_lease() {
         let tenures = LeaseHistory::of(&history(), "windlass", TERMS).unwrap();
         let judge = |user: &str, at: &str| tenures.judge(&[patch(user, at)]);
         for (user, at) in [("one", "01.5"), ("one", "05.9"), ("two", "08.5"), ("one", "09.6")] {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_hands_tell_what_was_given_back_from_what_was_left_to_expire() {
+    fn transfers_distinguish_released_and_expired_leases() {
         let changes = LeaseHistory::of(&history(), "windlass", TERMS).unwrap().changes();
         let told: Vec<_> =
             changes.iter().map(|change| (change.given_back, change.after.as_millis())).collect();

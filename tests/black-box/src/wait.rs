@@ -1,4 +1,4 @@
-//! Waiting for the world to become as promised, and saying what it looked like when it did not.
+//! Waiting for a condition. The error contains the last observed state.
 
 use std::{
     fmt::Debug,
@@ -8,14 +8,14 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// How long a promise may take to come true. Generous: these tests state properties, not speed.
+/// Default timeout. It is long because these tests check properties, not speed.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Looks at the world until `accept` holds for what it sees.
+/// Polls `look` until `accept` returns true for its result.
 ///
 /// # Errors
-/// A look that failed, or, after [`TIMEOUT`], what was last seen.
+/// `look` fails, or [`TIMEOUT`] passes; the error then contains the last result.
 pub async fn eventually<T, L, F>(what: &str, look: L, accept: impl Fn(&T) -> bool) -> Result<T>
 where
     T: Debug,
@@ -25,7 +25,7 @@ where
     eventually_within(TIMEOUT, what, look, accept).await
 }
 
-/// The same with another patience.
+/// Polls like [`eventually`], with another timeout.
 ///
 /// # Errors
 /// As [`eventually`].
@@ -47,7 +47,7 @@ where
             return Ok(seen);
         }
         if started.elapsed() > patience {
-            bail!("{what}: still not so after {patience:?}; last seen: {seen:#?}");
+            bail!("{what}: timed out after {patience:?}; last observed: {seen:#?}");
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     }

@@ -1,4 +1,4 @@
-//! What ReplicaSet and ReplicationController have in common, so that one scenario serves both.
+//! Common interface of ReplicaSet and ReplicationController, so that one scenario tests both.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ use crate::{
     world::{Kind, TestNamespace},
 };
 
-/// The numbers a workload reports of itself.
+/// The numbers in the status of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// `status.replicas`
@@ -35,14 +35,14 @@ pub struct Counts {
     pub observed_generation: i64,
 }
 
-/// A kind that keeps a number of pods.
+/// A kind that maintains a number of pods.
 pub trait Workload: Kind {
-    /// `apiVersion`, as owner references carry it.
+    /// `apiVersion` in owner references.
     const API_VERSION: &'static str;
-    /// `kind`, as owner references carry it.
+    /// `kind` in owner references.
     const KIND: &'static str;
 
-    /// One that selects the common label.
+    /// Creates a workload that selects the common label.
     fn new(name: &str, replicas: i32) -> Self;
     /// `spec.replicas`
     fn desired(&self) -> i32;
@@ -161,7 +161,7 @@ impl Workload for ReplicationController {
     }
 }
 
-/// Creates a workload and waits until it reports as many replicas as it wants.
+/// Creates a workload and waits until its status has the desired number of replicas.
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
@@ -170,7 +170,7 @@ pub async fn create_stable<W: Workload>(world: &TestNamespace, workload: &W) -> 
     stable::<W>(world, &created.name()).await
 }
 
-/// Waits until a workload has seen its newest specification and reports as many replicas as it wants.
+/// Waits until the status of a workload has its newest generation and the desired number of replicas.
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
@@ -180,11 +180,11 @@ pub async fn stable<W: Workload>(world: &TestNamespace, name: &str) -> Result<W>
         counts.replicas == workload.desired()
             && counts.observed_generation >= workload.meta().generation.unwrap_or(0)
     };
-    eventually(&format!("{} {name} reports the replicas it wants", W::KIND), || world.get::<W>(name), settled)
+    eventually(&format!("{} {name} reports the desired replicas", W::KIND), || world.get::<W>(name), settled)
         .await
 }
 
-/// Changes `spec.replicas` and waits until the workload reports as many.
+/// Changes `spec.replicas` and waits until the status matches.
 ///
 /// # Errors
 /// The API server's refusal, or impatience.

@@ -1,4 +1,4 @@
-//! One namespace of a plane and the few verbs the scenarios use on it.
+//! A namespace of a control plane, and the operations that scenarios use on it.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::fixtures::ready_condition;
 
-/// What every kind in these scenarios is: namespaced, typed, and serializable.
+/// Kinds of these scenarios: namespaced, typed and serializable.
 pub trait Kind:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Serialize
@@ -43,7 +43,7 @@ impl<K> Kind for K where
 {
 }
 
-/// Its own namespace on a running plane.
+/// A namespace on a running control plane.
 #[derive(Clone)]
 pub struct TestNamespace {
     /// Administrator's client, without client-side limits.
@@ -59,7 +59,7 @@ impl Debug for TestNamespace {
 }
 
 impl TestNamespace {
-    /// The typed interface to one kind in this namespace.
+    /// Returns the typed API of one kind in this namespace.
     pub fn api<K: Kind>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -84,7 +84,7 @@ impl TestNamespace {
         Ok(self.api::<K>().get(name).await?)
     }
 
-    /// Reads one object that may be absent.
+    /// Reads one object, or returns `None` if it does not exist.
     ///
     /// # Errors
     /// The API server's refusal, absence excluded.
@@ -92,23 +92,23 @@ impl TestNamespace {
         Ok(self.api::<K>().get_opt(name).await?)
     }
 
-    /// Changes an object with optimistic concurrency, as often as it takes.
+    /// Changes an object with optimistic concurrency; conflicts are retried.
     ///
     /// # Errors
-    /// Any refusal but a conflict.
+    /// Any error of the API server except a conflict.
     pub async fn update<K: Kind>(&self, name: &str, change: impl Fn(&mut K)) -> Result<K> {
         self.replace(name, change, false).await
     }
 
-    /// Changes an object's status with optimistic concurrency, as often as it takes.
+    /// Changes the status of an object with optimistic concurrency; conflicts are retried.
     ///
     /// # Errors
-    /// Any refusal but a conflict.
+    /// Any error of the API server except a conflict.
     pub async fn update_status<K: Kind>(&self, name: &str, change: impl Fn(&mut K)) -> Result<K> {
         self.replace(name, change, true).await
     }
 
-    /// Makes a pod ready since `since`, its only container restarted so many times.
+    /// Makes a pod ready since `since`, with `restarts` restarts of its only container.
     ///
     /// # Errors
     /// The API server's refusal.
@@ -158,7 +158,7 @@ impl TestNamespace {
         self.delete_with::<K>(name, &DeleteParams::default()).await
     }
 
-    /// Deletes one object at once, whatever grace it asks for.
+    /// Deletes one object with a grace period of zero.
     ///
     /// # Errors
     /// The API server's refusal.
@@ -171,7 +171,7 @@ impl TestNamespace {
         Ok(())
     }
 
-    /// All objects of one kind, in the order of their names.
+    /// Returns all objects of one kind, ordered by name.
     ///
     /// # Errors
     /// The API server's refusal.
@@ -179,7 +179,7 @@ impl TestNamespace {
         Ok(self.api::<K>().list(&ListParams::default()).await?.items)
     }
 
-    /// How many ready addresses the Endpoints of that name have; none while there are no such Endpoints.
+    /// Returns the number of ready addresses of the Endpoints, or zero if they do not exist.
     ///
     /// # Errors
     /// The API server's refusal, absence excluded.
@@ -189,7 +189,7 @@ impl TestNamespace {
         Ok(addresses.count())
     }
 
-    /// The pods carrying `labels` (`key=value,...`), in the order of their names.
+    /// Returns the pods with `labels` (`key=value,...`), ordered by name.
     ///
     /// # Errors
     /// The API server's refusal.

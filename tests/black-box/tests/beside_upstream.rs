@@ -1,4 +1,4 @@
-//! Windlass next to the real kube-controller-manager, each under its own lease, as a cluster would run them.
+//! Windlass next to the real kube-controller-manager, each with its own Lease, as in a cluster.
 
 use std::{fs, time::Duration};
 
@@ -38,7 +38,7 @@ spec:
 ";
 
 #[tokio::test]
-async fn deployment_rolls_out_scales_and_goes_with_both_managers_at_work() -> Result<()> {
+async fn deployment_rolls_out_scales_and_is_deleted_with_both_managers() -> Result<()> {
     let all_but_ours =
         std::iter::once("*".to_owned()).chain(CONTROLLERS.map(|controller| format!("-{controller}")));
     on_plane(ControlPlaneOptions::default().upstream_controllers(all_but_ours), beside).await

@@ -1,4 +1,4 @@
-//! etcd as the source of an informer, on the real etcd of a control plane, with no API server between the two.
+//! etcd as the source of an informer: the real etcd of a control plane, without an API server in between.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
@@ -26,12 +26,12 @@ use windlass_informer::{
 use windlass_metrics::Metrics;
 use windlass_object::{Frame, ObjectKey, Projection, RawList, ResourceKind, Typed};
 
-/// How long anything may take on a loaded machine.
+/// Timeout, long enough for a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// More than two pages.
 const MANY: usize = 1_200;
 
-/// The writes that this test needs, in the words of etcd's protocol.
+/// The writes of this test in etcd's protocol.
 struct Writer(Channel);
 
 #[derive(Clone, PartialEq, Message)]
@@ -145,7 +145,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     let home = factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("home"));
     let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let handler = home.add_handler("test", move |event: &Event<Arc<ConfigMap>>| {
-        // Who listens no more has seen enough.
+        // The receiver can be dropped when the test is done.
         let _unheard = told.send(event.clone());
     })?;
     let recipes = source.clone();
@@ -227,22 +227,22 @@ async fn progress_is_told_while_nothing_happens_here(
     }
 }
 
-/// A source whose watches can be cut off. While they are, none begins.
+/// A source whose watches can be disconnected. While they are disconnected, no watch starts.
 struct Severable {
     source: Arc<dyn ListerWatcher>,
     cut: watch::Receiver<bool>,
     passed: Arc<watch::Sender<Passed>>,
 }
 
-/// What was asked of a source, and what it said.
+/// Requests to a source, and their results.
 #[derive(Clone, Debug, Default)]
 struct Passed {
     pages: usize,
-    /// From which version on, of each watch that was asked for.
+    /// Start version of each requested watch.
     watches: Vec<String>,
-    /// How many watches have begun.
+    /// Number of started watches.
     begun: usize,
-    /// How many watches were refused because their version is not kept.
+    /// Number of watches that were rejected because their version is compacted.
     expired: usize,
 }
 
@@ -266,14 +266,14 @@ impl ListerWatcher for Severable {
             }
         });
         let severed = async move {
-            // A test that has ended cuts as well.
+            // The end of the test disconnects the watch too.
             let _ended = cut.wait_for(|cut| *cut).await.is_ok();
         };
         Ok(frames.take_until(severed).boxed())
     }
 }
 
-/// An informer of what is at home, whose watch can be cut off.
+/// An informer of the namespace `home`, whose watch can be disconnected.
 struct Home {
     factory: InformerFactory,
     lister: Lister<ConfigMap>,
@@ -283,13 +283,13 @@ struct Home {
 }
 
 impl Home {
-    /// One that holds what there is, and has told it.
+    /// Starts the informer and waits until its handler has received the initial list.
     async fn start(env: &Env, source: &EtcdSource) -> Result<Self> {
         let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
         let informer = factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("home"));
         let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let handler = informer.add_handler("test", move |event: &Event<Arc<ConfigMap>>| {
-            // Who listens no more has seen enough.
+            // The receiver can be dropped when the test is done.
             let _unheard = told.send(event.clone());
         })?;
         let ((cut, severed), (passed, seen)) = (watch::channel(false), watch::channel(Passed::default()));
@@ -306,23 +306,23 @@ impl Home {
         Ok(Self { lister: informer.lister(), factory, heard, cut, passed: seen })
     }
 
-    /// Cuts the watch off, and says where the next one is to begin, which is held back.
+    /// Disconnects the watch, and returns the start version of the next watch, which is delayed.
     async fn sever(&mut self) -> Result<i64> {
-        // A watch that has not begun cannot be cut off.
+        // A watch must have started before it can be disconnected.
         let begun = |passed: &Passed| passed.begun > 0;
         let before = tokio::time::timeout(TIMEOUT, self.passed.wait_for(begun)).await??.watches.len();
         self.cut.send_replace(true);
         let again = |passed: &Passed| passed.watches.len() > before;
         let passed = tokio::time::timeout(TIMEOUT, self.passed.wait_for(again)).await??.clone();
-        Ok(passed.watches.last().context("a watch was asked for")?.parse()?)
+        Ok(passed.watches.last().context("no watch was requested")?.parse()?)
     }
 
-    /// All that is told until `last` is, each in a line, by name.
+    /// Returns all events up to `last` as lines, ordered by name.
     async fn told_until(&mut self, last: &str) -> Result<Vec<String>> {
         let mut told = Vec::new();
         while told.last().is_none_or(|line| line != last) {
             let event = tokio::time::timeout(TIMEOUT, self.heard.recv()).await;
-            let event = event.with_context(|| format!("nothing more is told than {told:#?}"))?;
+            let event = event.with_context(|| format!("no more events after {told:#?}"))?;
             told.push(line(&event.context("the handler lives")?));
         }
         told.sort();
@@ -330,7 +330,7 @@ impl Home {
     }
 }
 
-/// Name and change, by what it became known, and tastes.
+/// Formats name, change, cause and tastes of an event.
 fn line(event: &Event<Arc<ConfigMap>>) -> String {
     let name = |recipe: &ConfigMap| recipe.metadata.name.clone().unwrap_or_default();
     match event {
@@ -344,7 +344,7 @@ fn line(event: &Event<Arc<ConfigMap>>) -> String {
     }
 }
 
-/// Names, versions and tastes.
+/// Returns names, versions and tastes.
 fn contents<'a>(recipes: impl IntoIterator<Item = &'a ConfigMap>) -> BTreeSet<String> {
     let content = |recipe: &ConfigMap| {
         let metadata = &recipe.metadata;
@@ -354,12 +354,13 @@ fn contents<'a>(recipes: impl IntoIterator<Item = &'a ConfigMap>) -> BTreeSet<St
     recipes.into_iter().map(content).collect()
 }
 
-/// One of two recipes that bore one name.
+/// Returns the content of a recipe with this UID and taste.
 fn edition(uid: &str, taste: &str) -> String {
     json!({"metadata": {"uid": uid}, "data": {"taste": taste}}).to_string()
 }
 
-/// What is told after a watch has missed it, and what the next one sees: each once, and of what came to nothing, nothing.
+/// The events after a watch missed changes, and those of the next watch: each change once, and none for objects that
+/// were created and deleted in between.
 const TOLD: [&str; 6] = [
     "changed updated by Relist: plain to bitter",
     "gone deleted by Relist, Inferred: plain",
@@ -370,7 +371,7 @@ const TOLD: [&str; 6] = [
 ];
 const SEEN: &str = "seen added by Watch: visible";
 
-/// Writes what a watch that is cut off does not see, and returns the last revision.
+/// Writes changes that a disconnected watch misses, and returns the last revision.
 async fn unseen_writes(writer: &Writer) -> Result<i64> {
     writer.put("home/changed", &recipe("sour")).await?;
     writer.put("home/changed", &recipe("bitter")).await?;
@@ -386,8 +387,7 @@ async fn unseen_writes(writer: &Writer) -> Result<i64> {
 
 // parity: etcd-client-source-projects, no-pluggable-source
 #[tokio::test]
-async fn watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_that_tells_exactly_what_differs()
--> Result<()> {
+async fn watch_interrupted_by_compaction_relists_and_delivers_only_differences() -> Result<()> {
     on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         let channel = channel(plane.etcd_socket());
         let writer = Writer(channel.clone());

@@ -1,4 +1,4 @@
-//! Two managers and one lease: somebody acts, never two, and the hand-over is as quick as promised.
+//! Two managers and one Lease: exactly one acts, and the handoff is as fast as guaranteed.
 
 #![expect(clippy::print_stdout, reason = "how long a hand-over took is part of the result")]
 
@@ -28,7 +28,7 @@ struct Pair {
     standby: ManagerProcess,
 }
 
-/// Runs `body` with a leader at work and a standby that is synced.
+/// Runs `body` with a working leader and a synced standby.
 async fn with_a_pair(body: impl AsyncFnOnce(Pair, &Audit) -> Result<()>) -> Result<()> {
     on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
         let world =
@@ -58,7 +58,7 @@ fn renewed(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
-/// Asks for one pod and waits until somebody made it.
+/// Creates a ReplicaSet with one pod and waits for the pod.
 async fn somebody_acts(world: &TestNamespace, name: &str) -> Result<()> {
     let before = world.pods(LABEL).await?.len();
     world.create(&ReplicaSet::new(name, 1)).await?;
@@ -67,7 +67,7 @@ async fn somebody_acts(world: &TestNamespace, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn when_the_leader_is_killed_the_standby_acts_within_18_seconds_of_its_last_renewal() -> Result<()> {
+async fn standby_acts_within_18_seconds_after_leader_is_killed() -> Result<()> {
     with_a_pair(async |Pair { world, leader, standby: _standby }, _| {
         leader.kill();
         let first = lease(&world).await?;
@@ -82,7 +82,7 @@ async fn when_the_leader_is_killed_the_standby_acts_within_18_seconds_of_its_las
 }
 
 #[tokio::test]
-async fn when_the_leader_is_asked_to_stop_the_standby_acts_within_a_second() -> Result<()> {
+async fn standby_acts_within_a_second_after_leader_is_terminated() -> Result<()> {
     with_a_pair(async |Pair { world, leader, standby: _standby }, _| {
         let asked = Instant::now();
         leader.terminate();
@@ -98,11 +98,11 @@ async fn when_the_leader_is_asked_to_stop_the_standby_acts_within_a_second() -> 
 }
 
 #[tokio::test]
-async fn leader_that_lost_its_lease_exits_with_failure_and_writes_nothing_more() -> Result<()> {
+async fn leader_exits_with_failure_and_stops_writing_when_lease_is_lost() -> Result<()> {
     with_a_pair(async |Pair { world, leader, standby }, audit| {
         let first = holder(&lease(&world).await?);
         signal(&leader, Signal::STOP)?;
-        // Work the sleeper will want to do when it wakes.
+        // Work that the paused leader would do when it resumes.
         somebody_acts(&world, "meanwhile").await?;
         ensure!(holder(&lease(&world).await?) != first, "the standby holds the lease");
         standby.terminate();
@@ -123,7 +123,7 @@ async fn leader_that_lost_its_lease_exits_with_failure_and_writes_nothing_more()
 }
 
 #[tokio::test]
-async fn leader_that_stands_still_amid_300_creates_leaves_exactly_300_pods() -> Result<()> {
+async fn leader_paused_during_300_creates_leaves_exactly_300_pods() -> Result<()> {
     const PODS: usize = 300;
     let minute = Duration::from_secs(60);
     with_a_pair(async |Pair { world, leader, standby: _standby }, audit| {
@@ -138,7 +138,7 @@ async fn leader_that_stands_still_amid_300_creates_leaves_exactly_300_pods() -> 
         println!("stopped after {made} pods; the standby had made the rest after {:?}", stopped.elapsed());
         signal(&leader, Signal::CONT)?;
         ensure!(!leader.wait_exit(TIMEOUT).await?.success(), "the first leader lost its lease");
-        // What the first leader had sent would have taken effect by now.
+        // Requests in flight of the first leader have taken effect by now.
         let is_create = |write: &&Write| {
             let done = write.response_status.is_some_and(|answer| answer.code == 201);
             write.resource() == "pods" && write.verb == "create" && done

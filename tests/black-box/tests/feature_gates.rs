@@ -1,4 +1,4 @@
-//! Upstream's gates that change what these controllers do, switched off and on again.
+//! Upstream's feature gates of these controllers, disabled and enabled.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use windlass_black_box::{
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
-/// Runs `body` with its own manager that has these gates, and ends that manager.
+/// Runs `body` with a dedicated manager that has these gates, and stops the manager.
 async fn with_gates(plane: &ControlPlane, gates: &str, body: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     ensure!(Subject::chosen()? == Subject::Windlass, "gates are given to windlass alone");
     let gates = format!("--feature-gates={gates}");
@@ -42,7 +42,7 @@ async fn terminating_becomes(world: &TestNamespace, expected: Option<i32>) -> Re
 }
 
 #[tokio::test]
-async fn gates_switch_what_upstream_switches_with_them() -> Result<()> {
+async fn feature_gates_change_the_same_behavior_as_upstream() -> Result<()> {
     on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         terminating_replicas(plane).await?;
         deletion_costs(plane).await
@@ -50,12 +50,12 @@ async fn gates_switch_what_upstream_switches_with_them() -> Result<()> {
     .await
 }
 
-/// Counted while the gate is on, absent while it is off, whatever was there before.
+/// Checks that the field is set while the gate is on and absent while it is off, independent of earlier values.
 async fn terminating_replicas(plane: &ControlPlane) -> Result<()> {
     let world = world(plane, "terminating").await?;
     let mut set = ReplicaSet::new("web", 5);
     let spec = set.template_mut().spec.get_or_insert_default();
-    // Bound to a node that does not exist and given a long grace, a deleted pod stays as it is.
+    // A deleted pod stays, because its node does not exist and its grace period is long.
     spec.node_name = Some("no-such-node".to_owned());
     spec.termination_grace_period_seconds = Some(300);
     with_gates(plane, "DeploymentReplicaSetTerminatingReplicas=false", async || {
@@ -76,7 +76,7 @@ async fn terminating_replicas(plane: &ControlPlane) -> Result<()> {
     .await
 }
 
-/// Deletes one pod that is not on its way out yet.
+/// Deletes one pod that is not terminating.
 async fn delete_one(world: &TestNamespace) -> Result<()> {
     let pods = eventually("five pods stay", || staying(world), |pods| pods.len() == 5).await?;
     world.delete::<Pod>(&pods[0]).await
@@ -88,7 +88,7 @@ async fn staying(world: &TestNamespace) -> Result<Vec<String>> {
     Ok(staying.filter_map(|pod| pod.metadata.name).collect())
 }
 
-/// With the gate off the pod that restarted goes, however dear it is.
+/// Checks that without the gate the pod with restarts is deleted, in spite of its deletion cost.
 async fn deletion_costs(plane: &ControlPlane) -> Result<()> {
     let world = world(plane, "costs").await?;
     with_gates(plane, "PodDeletionCost=false", async || {
@@ -100,7 +100,7 @@ async fn deletion_costs(plane: &ControlPlane) -> Result<()> {
             world.update::<Pod>(name, |pod| pod.metadata.annotations = Some(cost.clone())).await?;
             world.make_ready(name, now, restarts).await?;
         }
-        // Pods and sets come over two watches: the manager has to have seen the one before the other changes.
+        // Pods and ReplicaSets have separate watches: the manager must observe the pods before the ReplicaSet changes.
         eventually(
             "both pods are seen ready",
             || world.get::<ReplicaSet>("web"),

@@ -1,4 +1,4 @@
-//! The API server goes away under load and comes back: nothing is lost, nothing is doubled.
+//! The API server stops under load and restarts: no pod is lost or created twice.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn ready_pods(world: &TestNamespace, app: &str) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn api_server_restarted_under_load_loses_nothing_and_doubles_nothing() -> Result<()> {
+async fn api_server_restart_under_load_neither_loses_nor_duplicates_pods() -> Result<()> {
     on_plane(ControlPlaneOptions::default(), restart_under_load).await
 }
 
@@ -72,12 +72,12 @@ async fn restart_under_load(plane: &ControlPlane, audit: &Audit) -> Result<()> {
     let pods = world.pods("").await?.len();
     ensure!(pods == SETS * each, "{pods} pods for {} wanted", SETS * each);
     let deletes = audit.writes("windlass/", &[])?.into_iter().filter(|write| write.verb == "delete").count();
-    ensure!(deletes == 0, "{deletes} pods were made too many and deleted");
+    ensure!(deletes == 0, "{deletes} surplus pods were created and deleted");
     ensure!(manager.exited().is_none(), "the manager did not survive the outage");
     Ok(())
 }
 
-/// Every pod of a set is ready; the set's status and the Service's endpoints say so.
+/// Checks that every pod of a ReplicaSet is ready, and that its status and the Service's Endpoints match.
 async fn everything_is_told(world: &TestNamespace, index: usize) -> Result<()> {
     let set = name(index);
     let each = usize::try_from(REPLICAS)?;

@@ -1,7 +1,7 @@
-//! Measures both managers side by side while one ReplicaSet behind a Service goes 0 -> 1,000 -> 0 pods.
+//! Measures both managers while a ReplicaSet behind a Service is scaled from 0 to 1,000 pods and back.
 //!
-//! Each runs alone on a fresh plane of the same kind, with the same limits, one after the other, `ROUNDS` times in turn:
-//! what is comparable is the ratio, not the second.
+//! The managers run alternately, each alone on a new control plane of the same kind, with the same limits: compare the
+//! ratios, not the seconds.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -83,7 +83,7 @@ async fn measure(subject: Subject) -> Result<Figures> {
     Ok(Figures { idle_mib, peak_mib, up, down, cpu_up: at_top - at_start, cpu_down: at_end - at_top })
 }
 
-/// Scales and waits until status and endpoints say so.
+/// Scales, and waits until status and Endpoints match.
 async fn scale(world: &TestNamespace, replicas: i32) -> Result<Duration> {
     let started = Instant::now();
     world.update::<ReplicaSet>("web", |set| set.set_desired(replicas)).await?;

@@ -1,7 +1,7 @@
-//! Measures the API server in the process next to kube-apiserver, each over a socket and with the same client: creates
-//! and gets of pods, lists of all of them, and changes that a hundred watchers are told of.
+//! Measures the in-process API server and kube-apiserver, each over a socket and with the same client: creates and gets
+//! of pods, lists of all pods, and changes that are delivered to 100 watchers.
 //!
-//! Both run on the machine that measures, client included: what is comparable is the ratio, not the rate.
+//! Servers and client run on the same machine: compare the ratios, not the rates.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -27,7 +27,7 @@ const PODS: usize = 10_000;
 const LISTS: usize = 10;
 const WATCHERS: usize = 100;
 const CHANGES: usize = 100;
-/// Requests under way at once.
+/// Requests in flight at the same time.
 const AT_ONCE: usize = 32;
 const NAMESPACE: &str = "load";
 
@@ -90,18 +90,18 @@ async fn measure(client: Client) -> Result<Figures> {
     })
 }
 
-/// The real server refuses pods until their service account is there.
+/// Waits until pods are accepted: kube-apiserver rejects them until their ServiceAccount exists.
 async fn until_pods_are_taken(pods: &Api<Pod>) -> Result<()> {
     let started = Instant::now();
     while let Err(error) = pods.create(&PostParams::default(), &pod("first")?).await {
-        ensure!(started.elapsed() < Duration::from_secs(30), "pods are still refused: {error}");
+        ensure!(started.elapsed() < Duration::from_secs(30), "pods are still rejected: {error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }
 
 fn pod(name: &str) -> Result<Pod> {
-    // Of a scheduler that does not exist: it stays as it is.
+    // The scheduler does not exist, so that the pod does not change.
     Ok(serde_json::from_value(json!({
         "metadata": { "name": name, "labels": { "app": "load" } },
         "spec": { "schedulerName": "nobody", "containers": [{ "name": "main", "image": "example.com/main" }] },
@@ -118,7 +118,7 @@ async fn get(pods: Api<Pod>, index: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many of `count` requests end per second.
+/// Sends `count` requests and returns the number of completed requests per second.
 async fn rate<F: Future<Output = Result<()>>>(count: usize, request: impl Fn(usize) -> F) -> Result<f64> {
     let started = Instant::now();
     stream::iter(0..count).map(request).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
@@ -128,7 +128,7 @@ async fn rate<F: Future<Output = Result<()>>>(count: usize, request: impl Fn(usi
 async fn lists(pods: &Api<Pod>) -> Result<f64> {
     let started = Instant::now();
     for _ in 0..LISTS {
-        // Read and not decoded: it is the server that is measured.
+        // The response is not decoded, because only the server is measured.
         let request = kube::core::Request::new(pods.resource_url()).list(&ListParams::default())?;
         let text = pods.clone().into_client().request_text(request.map(Into::into)).await?;
         ensure!(text.len() > PODS * 100, "a list of {} bytes does not hold {PODS} pods", text.len());

@@ -1,14 +1,14 @@
-//! One process under churn and faults on a real plane, for minutes: what it holds at rest must not grow.
+//! Soak test: one process under churn and outages on a real control plane. Its memory must not grow.
 //!
-//! Before anything is measured, every memory of bounded size is filled: each controller remembers the last 10,000 keys that
-//! nothing is the matter with, and the process what it said in the last 4,096 Events of each sort. So many ReplicaSets and
-//! Services come and go, in batches, that what follows only replaces what is remembered; those of the first batches may
-//! have no pods, and say so in Events.
+//! Before the measurement, all bounded caches are filled: each controller records the last 10,000 healthy keys, and the
+//! process caches the last 4,096 Events of each type. The program creates and deletes enough ReplicaSets and Services,
+//! in batches, to fill these caches. ReplicaSets of the first batches are not allowed to create pods, which causes
+//! Events.
 //!
-//! Then every turn makes Services and ReplicaSets whose names never come back, scales one, deletes them, and waits until nothing
-//! of them is left; every few turns the API server goes away for some seconds. After each turn memory, threads, open files
-//! and tasks are noted. The first third of the turns warms up; of the others, the last half is compared with the first, and
-//! what is held more is told for each object that was made between the two.
+//! Then every iteration creates Services and ReplicaSets with new names, scales one, deletes them, and waits until they
+//! are gone. Every few iterations the API server stops for some seconds. After each iteration memory, threads, open
+//! files and tasks are recorded. The first third of the iterations is warm-up; the last third is compared with the
+//! second, per object created in between.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -29,41 +29,41 @@ use windlass_black_box::{
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How many turns there are between two outages, and how long one lasts, next to the time in which the server starts.
+/// Iterations between two outages, and the length of an outage without the start of the server.
 const TURNS_PER_OUTAGE: usize = 8;
 const OUTAGE: Duration = Duration::from_secs(4);
-/// How the process under test is started. Its lease outlasts an outage after which the server is slow to start: a process
-/// that has lost its lease ends, and what another one holds says nothing.
+/// Arguments of the process under test. The lease outlasts an outage and a slow start of the server, because a process
+/// that loses its lease exits, and a new process cannot be compared.
 const ARGUMENTS: [&str; 4] = [
     "--kube-api-qps=1000",
     "--kube-api-burst=100",
     "--leader-elect-lease-duration=90s",
     "--leader-elect-renew-deadline=60s",
 ];
-/// How many Services and how many ReplicaSets without pods come and go in each turn, next to those with pods.
+/// Services and ReplicaSets without pods that each iteration creates and deletes, in addition to those with pods.
 const EXTRA: usize = 40;
-/// How many pods a turn makes at most at once.
+/// Maximum number of pods of an iteration.
 const MAX_PODS: i32 = 20;
-/// How many objects a turn makes whose names never come back: the extra ones and the Endpoints of the Services, and of what
-/// has pods itself and them.
+/// Objects with new names per iteration: the extra ones and the Endpoints of their Services; the ReplicaSet and Service
+/// with pods, their Endpoints and their pods.
 const OBJECTS: usize = 3 * EXTRA + 3 + 20;
-/// How many ReplicaSets and as many Services fill what is remembered, in batches of how many, and how many of the sets say
-/// in an Event that they may have no pods: a little more than what is remembered of each.
+/// Number of ReplicaSets and of Services that fill the caches, the batch size, and the number of ReplicaSets whose pods
+/// are rejected: slightly more than the cache sizes.
 const FILL: usize = 10_500;
 const BATCH: usize = 250;
 const REFUSED: usize = 4_250;
-/// How many requests of this program are under way at once.
+/// Requests of this program in flight at the same time.
 const AT_ONCE: usize = 16;
-/// What may be held more for each object that was made meanwhile, in bytes: half of what one key costs that is remembered.
+/// Allowed growth per created object in bytes: half of the memory of one recorded key.
 const PER_OBJECT: f64 = 160.0;
-/// What an allocator keeps for itself, whatever was made.
+/// Allowed growth by the allocator, independent of created objects.
 const SLACK_KIB: f64 = 512.0;
-/// How far counts may differ: connections come and go.
+/// Allowed growth of counts, since connections open and close.
 const COUNT_SLACK: f64 = 8.0;
-/// Below this, a third of the turns says nothing.
+/// Minimum number of iterations for a meaningful comparison.
 const FEWEST_TURNS: usize = 12;
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     kib: f64,
@@ -91,25 +91,29 @@ async fn main() -> Result<()> {
         let world = TestNamespace { client: plane.client().await, namespace: namespace.clone() };
         let turned = turn(&world, held.len()).await;
         if let Some(status) = manager.exited() {
-            bail!("the process ended in turn {}, {status}: {}", held.len() + 1, last_words(manager.log())?);
+            bail!(
+                "the process exited in iteration {}, {status}: {}",
+                held.len() + 1,
+                last_words(manager.log())?
+            );
         }
         turned?;
         held.push(look(&manager).await?);
-        println!("turn {:>3}: {}", held.len(), told(held[held.len() - 1]));
+        println!("iteration {:>3}: {}", held.len(), told(held[held.len() - 1]));
     }
     drop(manager);
     plane.stop().await?;
     judge(&held)
 }
 
-/// The end of a log, which is gone with the plane.
+/// Returns the last five lines of a log, because the log is deleted with the control plane.
 fn last_words(log: &Path) -> Result<String> {
     let log = fs::read_to_string(log)?;
     let lines: Vec<&str> = log.lines().collect();
     Ok(lines[lines.len().saturating_sub(5)..].join("\n"))
 }
 
-/// Has as many keys come and go as are remembered, and as many Events said.
+/// Fills the caches of keys and Events.
 async fn fill(plane: &ControlPlane, manager: &ManagerProcess) -> Result<()> {
     let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("fill").await? };
     let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
@@ -132,7 +136,7 @@ async fn fill(plane: &ControlPlane, manager: &ManagerProcess) -> Result<()> {
         .await?;
         endpoints(&world, &names, 0).await?;
     }
-    println!("what is remembered is full: {}", told(look(manager).await?));
+    println!("caches are full: {}", told(look(manager).await?));
     Ok(())
 }
 
@@ -141,7 +145,7 @@ async fn each(names: &[String], change: impl AsyncFn(&str) -> Result<()>) -> Res
     changes.try_collect().await
 }
 
-/// Waits until every ReplicaSet has been looked at, and says that its pods were refused if they are.
+/// Waits until every ReplicaSet has been reconciled and has the condition `ReplicaFailure` if its pods are rejected.
 async fn observed(world: &TestNamespace, refused: bool) -> Result<()> {
     let behind = async || {
         let sets = world.list::<ReplicaSet>().await?;
@@ -153,11 +157,11 @@ async fn observed(world: &TestNamespace, refused: bool) -> Result<()> {
         };
         Ok(sets.iter().filter(is_behind).count())
     };
-    eventually_within(TIMEOUT, "every ReplicaSet is seen", behind, |behind| *behind == 0).await?;
+    eventually_within(TIMEOUT, "every ReplicaSet is reconciled", behind, |behind| *behind == 0).await?;
     Ok(())
 }
 
-/// Makes things, lets one grow and shrink, and takes them away again.
+/// Creates objects, scales one up and down, and deletes them.
 async fn turn(world: &TestNamespace, number: usize) -> Result<()> {
     let many: Vec<String> = (0..EXTRA).map(|extra| format!("many-{number}-{extra}")).collect();
     for name in &many {
@@ -173,7 +177,7 @@ async fn turn(world: &TestNamespace, number: usize) -> Result<()> {
     endpoints(world, &many, 0).await
 }
 
-/// Waits until so many of these have Endpoints.
+/// Waits until `wanted` of these Services have Endpoints.
 async fn endpoints(world: &TestNamespace, names: &[String], wanted: usize) -> Result<()> {
     let look = async || {
         let all = world.list::<Endpoints>().await?;
@@ -233,7 +237,7 @@ fn told(held: Held) -> String {
     format!("{:.1} MiB, {threads} threads, {files} files, {tasks} tasks", kib / 1024.0)
 }
 
-/// Compares what was held in the last third of the turns with the third before.
+/// Compares the resources in the last third of the iterations with the third before.
 fn judge(held: &[Held]) -> Result<()> {
     let third = held.len() / 3;
     let (before, after) = held[third..].split_at((held.len() - third) / 2);
@@ -245,14 +249,12 @@ fn judge(held: &[Held]) -> Result<()> {
         tasks: of(turns, |held| held.tasks),
     };
     let (before, after) = (all(before), all(after));
-    println!("{} turns; before: {}; after: {}", held.len(), told(before), told(after));
-    // From the middle of the one to the middle of the other, as their medians.
+    println!("{} iterations; before: {}; after: {}", held.len(), told(before), told(after));
+    // Objects created between the middles of the two parts, since medians are compared.
     let objects = f64::from(u32::try_from((held.len() - third) / 2 * OBJECTS)?);
     let each = (after.kib - before.kib) * 1024.0 / objects;
     let bound = PER_OBJECT + SLACK_KIB * 1024.0 / objects;
-    println!(
-        "{objects} objects were made between the two: {each:.0} bytes more for each, {bound:.0} allowed"
-    );
+    println!("{objects} objects created in between: {each:.0} bytes growth per object, {bound:.0} allowed");
     ensure!(each <= bound, "memory grows");
     for (what, before, after) in [
         ("threads", before.threads, after.threads),

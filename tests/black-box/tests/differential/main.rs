@@ -1,7 +1,7 @@
-//! The same script against upstream's controllers and against ours ends, after every step, in the same objects.
+//! Runs the same script against upstream's controllers and Windlass, and compares the objects after every step.
 //!
-//! Two runs against upstream come first: they must agree with each other, or the script itself would be at fault.
-//! The seed is printed; `WINDLASS_SEED` chooses another, `WINDLASS_STEPS` another length.
+//! First the script runs twice against upstream. These runs must agree; otherwise the script is faulty. The seed is
+//! printed. `WINDLASS_SEED` sets the seed, `WINDLASS_STEPS` the number of steps.
 
 #![expect(clippy::print_stdout, reason = "the seed and the counts are what this test is run for")]
 
@@ -79,7 +79,7 @@ fn number(variable: &str, default: u64) -> Result<u64> {
 
 // parity: sync-service
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ours_ends_every_step_where_upstream_does_and_never_writes_more() -> Result<()> {
+async fn windlass_matches_upstream_after_every_step_without_more_writes() -> Result<()> {
     let seed = number("WINDLASS_SEED", SEED)?;
     let steps = usize::try_from(number("WINDLASS_STEPS", STEPS as u64)?)?;
     println!("seed {seed}, {steps} steps");

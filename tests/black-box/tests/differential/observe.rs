@@ -1,4 +1,4 @@
-//! What of the world is compared: everything the controllers decide, with what is random or timed taken out.
+//! The compared state: all decisions of the controllers, without random values and times.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use k8s_openapi::api::{
 use kube::{ResourceExt as _, api::ListParams};
 use windlass_black_box::{fixtures::controller_of, world::TestNamespace};
 
-/// The annotation by which the script makes the choice of a victim unambiguous, and by which it knows a pod again.
+/// The annotation that makes the choice of the pod to delete unambiguous, and that identifies a pod in the script.
 pub(crate) const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// The annotation that holds a pod's rank.
 pub(crate) const RANK: &str = "test.example/rank";
 
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// The objects of one namespace at one moment.
+/// A snapshot of the objects of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     pub(crate) sets: Vec<ReplicaSet>,
@@ -35,7 +35,7 @@ impl Observed {
         })
     }
 
-    /// Identity and version of every object: equal exactly when nothing was written in between.
+    /// Returns identity and version of every object. They are equal if and only if no object was written in between.
     pub(crate) fn fingerprint(&self) -> Vec<(Option<String>, Option<String>)> {
         let sets = self.sets.iter().map(|it| &it.metadata);
         let pods = self.pods.iter().map(|it| &it.metadata);
@@ -46,7 +46,7 @@ impl Observed {
             .collect()
     }
 
-    /// Whether every ReplicaSet has done what can be told from outside that it has to do.
+    /// Returns whether every ReplicaSet has reached its desired state, as far as the API shows.
     pub(crate) fn has_converged(&self) -> bool {
         self.sets.iter().all(|set| self.set_has_converged(set))
     }
@@ -67,7 +67,7 @@ impl Observed {
             && i32::try_from(owned).is_ok_and(|owned| owned == desired)
     }
 
-    /// The comparable form: names by rank, no times, no versions, no uids.
+    /// Returns the comparable form: ranks instead of names, and no times, versions or UIDs.
     pub(crate) fn normalised(&self) -> BTreeMap<String, String> {
         let owners: BTreeMap<_, _> =
             self.sets.iter().map(|set| (set.uid().unwrap_or_default(), set.name_any())).collect();
@@ -82,13 +82,13 @@ impl Observed {
     }
 }
 
-/// A pod that counts: not ended, not being deleted.
+/// Returns whether a pod is active: neither finished nor terminating.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The rank the script gave a pod; its name while it has none.
+/// Returns the rank of a pod, or its name if it has no rank.
 pub(crate) fn rank_of(pod: &Pod) -> String {
     pod.annotations().get(RANK).cloned().unwrap_or_else(|| pod.name_any())
 }

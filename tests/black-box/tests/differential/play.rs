@@ -1,4 +1,4 @@
-//! Plays a script against one subject and records the world after every step.
+//! Plays a script against one subject and records the objects after every step.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,7 @@ use crate::{
     script::{Knowledge, KnownPod, Operation, Script},
 };
 
-/// The world counts as quiet when nothing was written for this long after it has converged. Upstream's own
-/// reactions lie two orders of magnitude below.
+/// Time without writes, after convergence, that counts as quiet. Upstream reacts 100 times faster.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -38,7 +37,7 @@ pub(crate) struct Step {
     pub(crate) world: BTreeMap<String, String>,
 }
 
-/// Plays `steps` operations drawn from `seed` in the namespace of `world`.
+/// Plays `steps` operations, generated from `seed`, in the namespace of `world`.
 pub(crate) async fn play(world: &TestNamespace, seed: u64, steps: usize) -> Result<Vec<Step>> {
     let mut player = Player { world, known: Knowledge::default(), names: BTreeMap::new(), ranked: 0 };
     let mut script = Script::new(seed);
@@ -57,7 +56,7 @@ struct Player<'a> {
     known: Knowledge,
     /// Real names by rank.
     names: BTreeMap<String, String>,
-    /// How many ranks were given.
+    /// Number of assigned ranks.
     ranked: u32,
 }
 
@@ -168,7 +167,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Waits for quiet, gives new pods their rank, waits for quiet again, and takes stock.
+    /// Waits for quiet, assigns ranks to new pods, waits for quiet again, and records the objects.
     async fn settle(&mut self, operation: &Operation) -> Result<Observed> {
         loop {
             let observed = self.quiet(operation).await?;
@@ -199,8 +198,8 @@ impl Player<'_> {
         }
     }
 
-    /// What must have happened before quiet counts: sets are satisfied, deleted ones are gone, their pods are let go,
-    /// and every Service has its endpoints.
+    /// Returns whether the objects have settled: ReplicaSets have their pods, deleted ReplicaSets are gone and their
+    /// pods released, and every Service has its Endpoints.
     fn is_settled(&self, observed: &Observed) -> bool {
         let sets: Vec<String> = observed.sets.iter().map(ResourceExt::name_any).collect();
         let endpoints: Vec<String> = observed.endpoints.iter().map(ResourceExt::name_any).collect();
@@ -217,7 +216,7 @@ impl Player<'_> {
             && observed.pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none())
     }
 
-    /// Pods seen for the first time were made by a controller; until now they are alike but for their names.
+    /// Assigns ranks to new pods. A controller created them, and they differ only in their names.
     async fn rank_new_pods(&mut self, observed: &Observed) -> Result<bool> {
         let mut any = false;
         for pod in observed.pods.iter().filter(|pod| !pod.annotations().contains_key(RANK)) {
@@ -249,14 +248,14 @@ impl Player<'_> {
     }
 }
 
-/// Binds pods to a node that nobody plays, without grace: they have a place, they stay as the script leaves them, and
-/// they go when they are deleted.
+/// Binds pods to a node without a kubelet, without a grace period: only the script changes them, and they are deleted
+/// immediately.
 fn bind(spec: &mut PodSpec) {
     spec.node_name = Some("no-such-node".to_owned());
     spec.termination_grace_period_seconds = Some(0);
 }
 
-/// An address derived from a rank, so that equal ranks have equal addresses in every run.
+/// Returns an address derived from a rank, so that equal ranks have equal addresses in every run.
 fn address_of(rank: &str) -> String {
     let number: u32 = rank.rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0);
     format!("10.9.{}.{}", number / 250, number % 250 + 1)

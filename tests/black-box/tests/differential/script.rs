@@ -1,12 +1,12 @@
 //! A seeded script of operations on ReplicaSets, Pods and Services.
 //!
-//! What comes next is chosen from the seed and from what the script itself knows of the world, which is equal in every
-//! run as long as the controllers behave equally. Pods are known by rank: the order in which the script first saw
-//! them, because their names are random.
+//! The seed and the script's own state determine the next step. This state is equal in every run as long as the
+//! controllers behave equally. Pods are identified by rank, the order in which the script first observed them, because
+//! their names are random.
 
 use std::collections::BTreeMap;
 
-/// The applications a script plays with; each has its own selector, so that nothing competes for a pod.
+/// The applications of a script. Each has its own selector, so that ReplicaSets do not compete for pods.
 pub(crate) const APPS: [&str; 3] = ["a", "b", "c"];
 
 /// One step of the script.
@@ -24,11 +24,11 @@ pub(crate) enum Operation {
     CreatePod { app: &'static str },
     /// Deletes a pod.
     DeletePod { rank: String },
-    /// Takes a pod out of its application, or puts it (back) into one.
+    /// Removes a pod from its application, or adds it to one.
     RelabelPod { rank: String, app: Option<&'static str> },
     /// Makes a pod run, ready or not.
     SetReady { rank: String, ready: bool },
-    /// Ends a pod's life without deleting it.
+    /// Finishes a pod without deleting it.
     Fail { rank: String },
     /// Creates the application's Service.
     CreateService { app: &'static str, publish_not_ready: bool },
@@ -36,27 +36,27 @@ pub(crate) enum Operation {
     DeleteService { app: &'static str },
 }
 
-/// What the script knows of one pod.
+/// The script's state of one pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownPod {
     /// Whether it runs and is ready, as the script last set it.
     pub(crate) ready: bool,
-    /// Whether the script ended it.
+    /// Whether the script finished it.
     pub(crate) failed: bool,
 }
 
-/// What the script knows of the world between two steps.
+/// The script's state between two steps.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
-    /// Living pods by rank.
+    /// Active pods by rank.
     pub(crate) pods: BTreeMap<String, KnownPod>,
-    /// ReplicaSets there are.
+    /// Existing ReplicaSets.
     pub(crate) sets: BTreeMap<&'static str, i32>,
-    /// Services there are.
+    /// Existing Services.
     pub(crate) services: BTreeMap<&'static str, bool>,
 }
 
-/// Draws the steps.
+/// A generator of steps.
 #[derive(Debug)]
 pub(crate) struct Script {
     rng: fastrand::Rng,
@@ -67,7 +67,7 @@ impl Script {
         Self { rng: fastrand::Rng::with_seed(seed) }
     }
 
-    /// The next step, possible in the world as known.
+    /// Returns the next step that is possible in the current state.
     pub(crate) fn next(&mut self, known: &Knowledge) -> Operation {
         loop {
             let drawn = self.draw(known);

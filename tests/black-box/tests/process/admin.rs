@@ -1,4 +1,4 @@
-//! The admin server next to a real API server: who may read it, and what it stands.
+//! The admin server with a real API server: authorization, certificate reloads and overload.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -30,22 +30,22 @@ use windlass_env::{Env, Task};
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
 
-/// How long an answer may take: longer than a review that is never answered.
+/// Timeout of a response, longer than the timeout of a review.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Tells what was measured.
-#[expect(clippy::print_stdout, reason = "for whoever runs it with --nocapture")]
+/// Prints a measurement.
+#[expect(clippy::print_stdout, reason = "measurements are shown with --nocapture")]
 fn figure(line: &str) {
     println!("{line}");
 }
 
-/// A plane with an API server and nothing that works on it.
+/// Returns the options of a control plane with only an API server.
 fn bare() -> ControlPlaneOptions {
     let nobody: [&str; 0] = [];
     ControlPlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(nobody)
 }
 
-/// A manager without controllers, for its admin server.
+/// The admin server of a manager without controllers.
 struct Served {
     env: Env,
     address: SocketAddr,
@@ -55,9 +55,9 @@ struct Served {
 }
 
 impl Served {
-    /// Acts as the user of this kubeconfig.
+    /// Starts the manager with this kubeconfig.
     async fn start(kubeconfig: &Path, tls: Tls, access: Access) -> Result<Self> {
-        // Nothing else is told that a port was taken: it is looked for here.
+        // The test picks a free port.
         let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let admin = AdminConfig { address: free, tls, access };
         let config = ManagerConfig { admin: Some(admin), election: None, ..ManagerConfig::new("admin") };
@@ -78,7 +78,7 @@ impl Served {
         Ok(self.connector.connect(ServerName::try_from("localhost")?, socket).await?)
     }
 
-    /// Code and body of `path`, on its own connection.
+    /// Requests `path` on a new connection, and returns status code and body.
     async fn get(&self, path: &str, token: Option<&str>) -> Result<(u16, String)> {
         let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let lines = format!("{token}Connection: close\r\n");
@@ -91,7 +91,7 @@ impl Served {
         Ok(self.get(path, Some(token)).await?.0)
     }
 
-    /// Its own sample metrics.
+    /// Returns a sample of the server's metrics.
     async fn metric(&self, sample: &str, token: &str) -> Result<f64> {
         let (code, text) = self.get("/metrics", Some(token)).await?;
         ensure!(code == 200, "{code}: {text}");
@@ -107,7 +107,7 @@ impl Served {
     }
 }
 
-/// One request and the answer to it, read by its length; the connection may serve for more.
+/// Sends one request and reads the response by its length. The connection can be reused.
 async fn exchange(stream: &mut TlsStream<TcpStream>, path: &str, lines: &str) -> Result<(u16, String)> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -129,7 +129,7 @@ async fn exchange(stream: &mut TlsStream<TcpStream>, path: &str, lines: &str) ->
     Ok((code, String::from_utf8(answer[end..].to_vec())?))
 }
 
-/// Believes every server: these tests ask what it does with us.
+/// A verifier that accepts every certificate, because these tests do not check the server's identity.
 #[derive(Debug)]
 struct Credulous;
 
@@ -171,7 +171,7 @@ impl ServerCertVerifier for Credulous {
 fn connector() -> TlsConnector {
     let config = ClientConfig::builder().dangerous();
     let mut config = config.with_custom_certificate_verifier(Arc::new(Credulous)).with_no_client_auth();
-    // A session that is resumed tells of the certificate with which it began.
+    // A resumed session has the certificate of its first handshake.
     config.resumption = rustls::client::Resumption::disabled();
     TlsConnector::from(Arc::new(config))
 }
@@ -186,7 +186,7 @@ where
     Ok(())
 }
 
-/// A role with these rules, bound to this subject; both are called `name`.
+/// Creates a ClusterRole with these rules and binds it to the subject; both are named `name`.
 pub(crate) async fn grant(plane: &ControlPlane, name: &str, rules: Value, subject: Value) -> Result<()> {
     create::<ClusterRole>(plane, json!({ "metadata": { "name": name }, "rules": rules })).await?;
     let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
@@ -194,7 +194,7 @@ pub(crate) async fn grant(plane: &ControlPlane, name: &str, rules: Value, subjec
     create::<ClusterRoleBinding>(plane, binding).await
 }
 
-/// The kubeconfig of a user who may do what the admin server declares that it does, and nothing else.
+/// Returns the kubeconfig of a user with exactly the permissions that the admin server declares.
 async fn reviewer(plane: &ControlPlane) -> Result<std::path::PathBuf> {
     let rule = |rule: &windlass_object::Rule| {
         json!({ "apiGroups": [rule.group], "resources": [rule.resource],
@@ -206,7 +206,7 @@ async fn reviewer(plane: &ControlPlane) -> Result<std::path::PathBuf> {
     plane.kubeconfig_for("reviewer", "reviewer", None)
 }
 
-/// The token of a new ServiceAccount.
+/// Returns the token of a new ServiceAccount.
 async fn token(plane: &ControlPlane, name: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
     let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
@@ -216,7 +216,7 @@ async fn token(plane: &ControlPlane, name: &str) -> Result<String> {
     granted.status.and_then(|status| status.token).context("a token")
 }
 
-/// A token of somebody who may read every page.
+/// Returns a token with permission to read every endpoint.
 async fn scraper(plane: &ControlPlane) -> Result<String> {
     let token = token(plane, "scraper").await?;
     let account = json!({ "kind": "ServiceAccount", "name": "scraper", "namespace": "default" });
@@ -224,7 +224,7 @@ async fn scraper(plane: &ControlPlane) -> Result<String> {
     Ok(token)
 }
 
-/// How often the API server was asked for a TokenReview and a SubjectAccessReview by us, by its own account.
+/// Returns the numbers of TokenReviews and SubjectAccessReviews of the admin server in the audit log.
 fn reviews(audit: &Audit) -> Result<(usize, usize)> {
     let tally = tally(&audit.writes("windlass", &["admin-server"])?);
     let count = |resource: &str| tally.get(&format!("create {resource} 201")).copied().unwrap_or_default();
@@ -243,7 +243,7 @@ fn remembered_for(authentication: u64, allow: u64, deny: u64) -> Access {
 
 // parity: health-pprof-metrics-server, token-review-subject-access
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configured() -> Result<()> {
+async fn authorized_clients_read_and_reviews_are_cached_as_configured() -> Result<()> {
     on_plane(bare(), async |plane, audit| {
         let kubeconfig = reviewer(plane).await?;
         let (scraper, stranger) = (scraper(plane).await?, token(plane, "stranger").await?);
@@ -251,8 +251,8 @@ async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configure
         let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
         ensure!(served.get("/livez?verbose", None).await?.0 == 200, "probes need no token");
         ensure!(served.get("/metrics", None).await?.0 == 401, "no token");
-        ensure!(reviews(audit)? == (0, 0), "nobody is asked about nobody");
-        ensure!(served.code("/metrics", "made-up").await? == 401, "a token that nobody has");
+        ensure!(reviews(audit)? == (0, 0), "a request without a token needs no review");
+        ensure!(served.code("/metrics", "made-up").await? == 401, "an unknown token");
         let (code, why) = served.get("/metrics", Some(&stranger)).await?;
         let expected =
             "forbidden: user \"system:serviceaccount:default:stranger\" cannot get path \"/metrics\"";
@@ -261,12 +261,12 @@ async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configure
             ensure!(served.code(path, &scraper).await? == 200, "{path}");
         }
         let before = reviews(audit)?;
-        // One of the made-up token, one of each account; one of the stranger's path, seven of the scraper's.
+        // TokenReviews: the unknown token and two accounts. SubjectAccessReviews: one path and seven paths.
         ensure!(before == (3, 8), "{before:?}");
         for _ in 0..50 {
             ensure!(served.code("/metrics", &scraper).await? == 200, "again");
         }
-        ensure!(reviews(audit)? == before, "both are remembered");
+        ensure!(reviews(audit)? == before, "both reviews are cached");
         served.stop().await?;
 
         remembered_as_long_as_told(plane, audit, &kubeconfig, &scraper).await
@@ -274,7 +274,7 @@ async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configure
     .await
 }
 
-/// With shorter times, which a test can wait for; and then the right is taken away.
+/// Uses short cache times, and then removes the permission.
 async fn remembered_as_long_as_told(
     plane: &ControlPlane,
     audit: &Audit,
@@ -286,7 +286,7 @@ async fn remembered_as_long_as_told(
     let (begun, mut asked_at) = (Instant::now(), Vec::new());
     while bounds(&asked_at, Duration::from_secs(5)).0 < 2 {
         let asked = begun.elapsed();
-        ensure!(served.code("/metrics", scraper).await? == 200, "while it has the right");
+        ensure!(served.code("/metrics", scraper).await? == 200, "the scraper has the permission");
         asked_at.push((asked, begun.elapsed()));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -299,15 +299,21 @@ async fn remembered_as_long_as_told(
 
     let bindings: Api<ClusterRoleBinding> = Api::all(plane.client().await);
     bindings.delete("scraper", &DeleteParams::default()).await?;
-    eventually("the right has run out", || served.code("/metrics", scraper), |code| *code == 403).await?;
+    eventually("the cached permission expires", || served.code("/metrics", scraper), |code| *code == 403)
+        .await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
     accounts.delete("scraper", &DeleteParams::default()).await?;
-    eventually("the account has gone", || served.code("/metrics", scraper), |code| *code == 401).await?;
+    eventually(
+        "the token of the deleted account expires",
+        || served.code("/metrics", scraper),
+        |code| *code == 401,
+    )
+    .await?;
     served.stop().await
 }
 
-/// How many reviews requests at these times may take at least and at most, whatever held them up, if each answer is good
-/// for so long: from a moment within its request.
+/// Returns the minimum and maximum number of reviews for requests at these times, if each result is cached for a fixed
+/// time that starts during its request.
 fn bounds(requests: &[(Duration, Duration)], good_for: Duration) -> (usize, usize) {
     let needed = |sure: bool| {
         let (mut reviews, mut until) = (0, Duration::ZERO);
@@ -326,7 +332,7 @@ fn bounds(requests: &[(Duration, Duration)], good_for: Duration) -> (usize, usiz
 
 // parity: authorization-always-allow-paths
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_api_server_probes_answer_and_who_is_remembered_reads_on() -> Result<()> {
+async fn api_server_outage_keeps_probes_and_cached_clients_working() -> Result<()> {
     on_plane(bare(), async |plane, _| {
         let kubeconfig = reviewer(plane).await?;
         let (scraper, late) = (scraper(plane).await?, token(plane, "late").await?);
@@ -349,7 +355,7 @@ async fn without_the_api_server_probes_answer_and_who_is_remembered_reads_on() -
         eventually("asked again", || served.code("/metrics", &late), |code| *code == 403).await?;
         served.stop().await?;
 
-        // Without the role nobody can be asked about, and everybody but the probes is turned away.
+        // Without its role the admin server cannot send reviews, and rejects all requests except probes.
         Api::<ClusterRoleBinding>::all(plane.client().await)
             .delete("reviewer", &DeleteParams::default())
             .await?;
@@ -361,7 +367,7 @@ async fn without_the_api_server_probes_answer_and_who_is_remembered_reads_on() -
     .await
 }
 
-/// A new certificate and key, put in place as Kubernetes does with a mounted Secret; in DER.
+/// Writes a new certificate and key the way Kubernetes updates a mounted Secret, and returns the certificate in DER.
 fn replace_certificate(folder: &Path, number: usize) -> Result<Vec<u8>> {
     let key = rcgen::KeyPair::generate()?;
     let certificate = rcgen::CertificateParams::new(["localhost".to_owned()])?.self_signed(&key)?;
@@ -404,7 +410,7 @@ async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result
     .await
 }
 
-/// Replaces the certificate, waits until it is served, and does so once more.
+/// Replaces the certificate twice, and waits each time until the new one is served.
 async fn replace_twice(served: &Served, folder: &Path) -> Result<()> {
     for number in 1..=2 {
         let wanted = replace_certificate(folder, number)?;
@@ -418,7 +424,7 @@ async fn replace_twice(served: &Served, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Scrapes again and again, on one connection or on a new one each time; how often.
+/// Scrapes repeatedly, on one connection or on new ones, and returns the number of scrapes.
 async fn scrape_until(served: &Served, token: &str, keep: bool, over: &AtomicBool) -> Result<usize> {
     let lines = format!("Authorization: Bearer {token}\r\n");
     let mut scrapes = 0;
@@ -435,14 +441,13 @@ async fn scrape_until(served: &Served, token: &str, keep: bool, over: &AtomicBoo
     Ok(scrapes)
 }
 
-/// How many connections idle at once: all of them or the test fails.
+/// Number of concurrent idle connections. All must be open, or the test fails.
 const IDLE: usize = 10_000;
 
-/// How many files this process has open next to those: the server's own connections, those of tests that run at the same
-/// time, and a margin.
+/// Other open files of this process: the server's own connections, concurrent tests, and a margin.
 const BESIDE: usize = 1_000;
 
-/// Lets this process hold them all. The hard limit is raised too where that is allowed.
+/// Raises the limit of open files. The hard limit is raised too if the process is allowed to.
 fn make_room_for_idle() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = u64::try_from(IDLE + BESIDE)?;
@@ -458,13 +463,13 @@ fn make_room_for_idle() -> Result<()> {
 
 // parity: read-header-timeout-32
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_idle_and_oversized_clients_leave_it_serving() -> Result<()> {
+async fn slow_idle_and_oversized_clients_do_not_block_admin_server() -> Result<()> {
     on_plane(bare(), async |plane, _| {
         let (kubeconfig, scraper) = (reviewer(plane).await?, scraper(plane).await?);
         let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
         let memory = served.metric("process_resident_memory_bytes", &scraper).await?;
 
-        // Slow: heads that trickle in, a letter every now and then.
+        // Slow clients send a request head byte by byte.
         let over = AtomicBool::new(false);
         let slow = join_all((0..100).map(|_| trickle(&served, &over)));
         let others = async {
@@ -483,7 +488,7 @@ async fn slow_idle_and_oversized_clients_leave_it_serving() -> Result<()> {
     .await
 }
 
-/// How much memory the process has with all of them.
+/// Runs the idle and the oversized clients, and returns the resident memory of the process in bytes.
 async fn idle_and_oversized(served: &Served, scraper: &str) -> Result<f64> {
     make_room_for_idle()?;
     let _idle = idle(served, scraper).await?;
@@ -491,7 +496,7 @@ async fn idle_and_oversized(served: &Served, scraper: &str) -> Result<f64> {
     served.metric("process_resident_memory_bytes", scraper).await
 }
 
-/// Opens connections that say nothing, one in fifty after a handshake, and has probes and scrapes answered next to them.
+/// Opens connections that send no data, one in fifty after a handshake, and checks that probes and scrapes still work.
 async fn idle(served: &Served, scraper: &str) -> Result<(Vec<TcpStream>, Vec<TlsStream<TcpStream>>)> {
     let (mut silent, mut handshaken, mut slowest) = (Vec::new(), Vec::new(), Duration::ZERO);
     for number in 0..IDLE {
@@ -502,8 +507,8 @@ async fn idle(served: &Served, scraper: &str) -> Result<(Vec<TcpStream>, Vec<Tls
         }
         if number % 250 == 0 {
             let begun = Instant::now();
-            ensure!(served.get("/livez", None).await?.0 == 200, "a probe beside {number}");
-            ensure!(served.code("/metrics", scraper).await? == 200, "a scrape beside {number}");
+            ensure!(served.get("/livez", None).await?.0 == 200, "a probe next to {number} connections");
+            ensure!(served.code("/metrics", scraper).await? == 200, "a scrape next to {number} connections");
             slowest = slowest.max(begun.elapsed());
         }
     }
@@ -512,7 +517,7 @@ async fn idle(served: &Served, scraper: &str) -> Result<(Vec<TcpStream>, Vec<Tls
     let held = silent.len() + handshaken.len();
     ensure!(held == IDLE, "{held} of {IDLE} idle connections are held");
     figure(&format!(
-        "beside {held} idle connections a probe and a scrape took {slowest:?} at most; {open} open, {shed} shed"
+        "next to {held} idle connections a probe and a scrape took {slowest:?} at most; {open} open, {shed} shed"
     ));
     ensure!(open <= 256.0, "{open} open");
     Ok((silent, handshaken))
@@ -522,7 +527,7 @@ async fn oversized(served: &Served, scraper: &str) -> Result<()> {
     for size in [33, 60, 1024] {
         let lines = format!("X-Large: {}\r\n", "a".repeat(size * 1024));
         let mut stream = served.connect().await?;
-        // What it has not read may have it close before the answer is here.
+        // The server can close the connection with unread data before the response arrives.
         if let Ok((code, _)) = exchange(&mut stream, "/livez", &lines).await {
             ensure!(code == 431, "{code} to {size} KiB");
         } else {
@@ -533,7 +538,7 @@ async fn oversized(served: &Served, scraper: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sends a head slowly until it is cut off or all is over.
+/// Sends a request head slowly until the server closes the connection or the test ends.
 async fn trickle(served: &Served, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         let Ok(mut stream) = served.connect().await else { continue };

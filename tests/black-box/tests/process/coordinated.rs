@@ -1,5 +1,5 @@
-//! Coordinated leader election, on a plane that has it: the API server chooses the oldest candidate, and moves the lease
-//! when an older one comes; the process that leads then ends its work and goes.
+//! Coordinated leader election: the API server elects the candidate with the oldest version, and moves the Lease when
+//! an older candidate appears. The leading process then finishes its work and exits.
 
 use std::cell::Cell;
 use std::process::ExitStatus;
@@ -22,16 +22,16 @@ use windlass_env::Env;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 use windlass_metrics::Metrics;
 
-/// An election takes the coordinator some seconds; one that was lost, a lease duration more.
+/// Timeout of an election. It takes the coordinator some seconds, and a lease duration more after a lost Lease.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The Lease that the binary stands for.
+/// The Lease of the binary.
 const LEASE: &str = "windlass";
 
 /// Pods of each ReplicaSet.
 const PODS: usize = 2;
 
-/// How often one more is asked for.
+/// Interval at which ReplicaSets are created.
 const ASKED_INTERVAL: Duration = Duration::from_millis(200);
 
 async fn elector(plane: &ControlPlane, lease: &str, identity: &str, version: &str) -> Result<Elector> {
@@ -50,14 +50,14 @@ fn quiet() -> ControlPlaneOptions {
     ControlPlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(Vec::<String>::new())
 }
 
-/// A plane whose API server elects.
+/// Returns the options of a control plane with coordinated leader election.
 fn electing() -> ControlPlaneOptions {
     quiet()
         .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
         .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true")
 }
 
-/// Whom a Lease names, if anybody.
+/// Returns the holder of a Lease, or an empty string.
 async fn holder(plane: &ControlPlane, lease: &str) -> Result<String> {
     let leases: Api<Lease> = Api::namespaced(plane.client().await, "kube-system");
     let lease = leases.get_opt(lease).await?.unwrap_or_default();
@@ -66,7 +66,7 @@ async fn holder(plane: &ControlPlane, lease: &str) -> Result<String> {
 
 // parity: coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
-async fn api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_older_one_comes() -> Result<()> {
+async fn api_server_elects_oldest_candidate_and_moves_lease_to_older_one() -> Result<()> {
     on_plane(electing(), async |plane, _| {
         let mut newer = elector(plane, "coordinated", "newer", "1.36.0").await?;
         tokio::time::timeout(TIMEOUT, newer.acquire()).await.context("nobody was elected")??;
@@ -86,7 +86,9 @@ async fn api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_olde
         ensure!(told.as_deref() == Some("older"), "{told:?} is preferred");
         ensure!(newer.fence().open_until().is_some(), "there is time left to end the work");
         newer.release(None).await?;
-        tokio::time::timeout(TIMEOUT, older.acquire()).await.context("the older one was not elected")??;
+        tokio::time::timeout(TIMEOUT, older.acquire())
+            .await
+            .context("the older candidate was not elected")??;
         let look = || holder(plane, "coordinated");
         eventually_within(TIMEOUT, "the lease names the older", look, |holder| holder == "older").await?;
         older.release(None).await?;
@@ -106,7 +108,7 @@ async fn replica(plane: &ControlPlane, name: &str) -> Result<ManagerProcess> {
     Ok(manager)
 }
 
-/// Sets of pods that are asked for, one after the other.
+/// ReplicaSets that are created one after the other.
 struct Asked {
     world: TestNamespace,
     sets: usize,
@@ -119,7 +121,7 @@ impl Asked {
         self.world.create(&ReplicaSet::new(&name, i32::try_from(PODS)?)).await.map(drop)
     }
 
-    /// Asks for more and more while `during` lasts.
+    /// Creates ReplicaSets until `during` completes.
     async fn ask_during<T>(&mut self, during: impl Future<Output = Result<T>>) -> Result<T> {
         let over = Cell::new(false);
         let asking = async {
@@ -140,22 +142,21 @@ impl Asked {
 
     async fn served(&self) -> Result<()> {
         let all = |pods: &Vec<_>| pods.len() == self.sets * PODS;
-        eventually_within(TIMEOUT, "all pods were made", || self.world.pods(LABEL), all).await.map(drop)
+        eventually_within(TIMEOUT, "all pods are created", || self.world.pods(LABEL), all).await.map(drop)
     }
 }
 
-/// Waits until `older` is elected and the process that led has gone, and says how it went.
+/// Waits until `older` is elected and the leading process has exited, and returns its exit status.
 async fn handed_over(older: &mut Elector, leader: &ManagerProcess) -> Result<ExitStatus> {
     let (elected, ended) =
         tokio::join!(tokio::time::timeout(TIMEOUT, older.acquire()), leader.wait_exit(TIMEOUT));
-    elected.context("the older one was not elected")??;
+    elected.context("the older candidate was not elected")??;
     ended
 }
 
 // parity: test-try-coordinated-renew, coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
-async fn process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_another_works_on() -> Result<()>
-{
+async fn process_stops_gracefully_when_lease_moves_and_another_takes_over() -> Result<()> {
     on_plane(electing(), async |plane, audit| {
         let world =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("moved").await? };
@@ -172,10 +173,10 @@ async fn process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_a
         ensure!(status.code() == Some(1), "it ended with {status}");
         let log = std::fs::read_to_string(one.log())?;
         let said = "kube-system/windlass was handed off to older, which the API server's coordinator prefers";
-        ensure!(log.contains(said), "the log does not say why:\n{log}");
-        ensure!(two.exited().is_none(), "who stands by is not concerned");
+        ensure!(log.contains(said), "the log does not contain the reason:\n{log}");
+        ensure!(two.exited().is_none(), "the standby process must keep running");
 
-        // Nobody answers for the older candidate any more.
+        // The older candidate stops renewing its LeaseCandidate.
         older.release(None).await?;
         drop(older);
         let another = |holder: &String| !["", "older", &first].contains(&holder.as_str());
@@ -190,13 +191,13 @@ async fn process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_a
     .await
 }
 
-/// Who led wrote nothing after the release, and who stood by nothing before that of the older one; what was asked for was
-/// done once.
+/// Checks that the first leader did not write after its release, that the standby did not write before the release by
+/// the older candidate, and that each pod was created once.
 fn every_write_was_the_leaders(audit: &Audit, sets: usize) -> Result<()> {
     let all = audit.all_writes("")?;
     let releases: Vec<&Write> = all.iter().filter(|write| is_release(write)).collect();
     let [of_one, of_older, of_two] = releases[..] else {
-        anyhow::bail!("three released the lease, not {releases:#?}")
+        anyhow::bail!("expected three releases of the Lease: {releases:#?}")
     };
     ensure!(of_one.user.username == "one" && of_two.user.username == "two", "{releases:#?}");
     ensure!(of_older.user.username != "one" && of_older.user.username != "two", "{of_older:#?}");
@@ -209,18 +210,18 @@ fn every_write_was_the_leaders(audit: &Audit, sets: usize) -> Result<()> {
         let late = |write: &&Write| write.stage_timestamp > until.request_received_timestamp;
         let (early, late) = (by(user).find(early), by(user).find(late));
         ensure!(early.is_none() && late.is_none(), "{user} wrote too early {early:#?} or too late {late:#?}");
-        ensure!(by(user).count() > 0, "{user} worked");
+        ensure!(by(user).count() > 0, "{user} sent no writes");
     }
     let pods = |verb: &str| {
         let done = |write: &&Write| write.verb == verb && write.resource() == "pods" && write.succeeded();
         all.iter().filter(done).count()
     };
     let (made, deleted) = (pods("create"), pods("delete"));
-    ensure!((made, deleted) == (sets * PODS, 0), "{made} pods made and {deleted} deleted for {sets} sets");
+    ensure!((made, deleted) == (sets * PODS, 0), "{made} pods created and {deleted} deleted for {sets} sets");
     Ok(())
 }
 
-/// The lease was given back.
+/// Returns whether a write releases the Lease.
 fn is_release(write: &Write) -> bool {
     let lease = &write.response_object;
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
@@ -230,14 +231,14 @@ fn is_release(write: &Write) -> bool {
         && holder.is_empty()
 }
 
-/// Events are told in the background, and who stands for election renews itself.
+/// Returns whether a write belongs to a reconcile. Events, Leases and LeaseCandidates are written in the background.
 fn is_work(write: &Write) -> bool {
     !matches!(write.resource(), "leases" | "leasecandidates" | "events")
 }
 
 // parity: coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
-async fn api_server_that_knows_no_candidates_is_one_clear_error() -> Result<()> {
+async fn api_server_without_coordinated_election_is_reported_as_error() -> Result<()> {
     on_plane(quiet(), async |plane, _| {
         let mut elector = elector(plane, "coordinated", "alone", "1.36.0").await?;
         let refused = tokio::time::timeout(TIMEOUT, elector.acquire()).await.context("it waits")?;

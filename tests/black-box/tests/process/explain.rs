@@ -1,6 +1,6 @@
-//! What the process says of an object that was not reconciled, and why: asked from the command line.
+//! `windlass explain`: the reason why an object was not reconciled.
 
-#![expect(clippy::print_stdout, reason = "what is told is part of the result")]
+#![expect(clippy::print_stdout, reason = "the output of explain is part of the result")]
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// May read everything, and write nothing that a controller needs.
+/// A user that can read everything and cannot write the objects of controllers.
 const READER: &str = "system:kube-controller-manager";
 
-/// The words of `windlass explain` for an object called `key`, asked of `manager`.
+/// Runs `windlass explain` for the object `key` of `manager`, and returns exit code, stdout and stderr.
 async fn ask(
     manager: &ManagerProcess,
     controller: &str,
@@ -38,7 +38,7 @@ async fn ask(
     Ok((output.status.code(), text(output.stdout)?, text(output.stderr)?))
 }
 
-/// The first lines of the answers, from the command line and from the page.
+/// Returns the first lines of the output of the command and of the endpoint.
 pub(crate) async fn first_lines(
     manager: &ManagerProcess,
     controller: &str,
@@ -51,7 +51,7 @@ pub(crate) async fn first_lines(
     Ok([answer, page].map(|text| text.lines().next().unwrap_or_default().to_owned()))
 }
 
-/// Waits until the first line of the answer begins so, on the command line and on the page.
+/// Waits until the first line starts with this text, in the command and at the endpoint.
 pub(crate) async fn says_of(
     manager: &ManagerProcess,
     controller: &str,
@@ -60,19 +60,19 @@ pub(crate) async fn says_of(
 ) -> Result<String> {
     let look = async || first_lines(manager, controller, key).await;
     let begin = |lines: &[String; 2]| lines.iter().all(|line| line.starts_with(expected));
-    // An informer that failed for a while waits half a minute between two tries.
+    // An informer with repeated failures waits 30 s between two attempts.
     let what = format!("explain says {expected:?}");
     let [line, _] = eventually_within(2 * TIMEOUT, &what, look, begin).await?;
     println!("{line}");
     Ok(line)
 }
 
-/// The same of the ReplicaSet `web`.
+/// Waits for a first line for the ReplicaSet `web`.
 async fn says(manager: &ManagerProcess, world: &TestNamespace, expected: &str) -> Result<String> {
     says_of(manager, "replicaset", &format!("{}/web", world.namespace), expected).await
 }
 
-/// The answer as JSON.
+/// Returns the output as JSON.
 async fn json_of(manager: &ManagerProcess, world: &TestNamespace) -> Result<Value> {
     let (code, answer, complaint) =
         ask(manager, "replicaset-controller", &format!("{}/web", world.namespace), &["-o", "json"]).await?;
@@ -86,7 +86,7 @@ fn plane() -> ControlPlaneOptions {
 
 // parity: nothing-why-object-not
 #[tokio::test]
-async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> Result<()> {
+async fn explain_command_prints_done_backing_off_and_lease_elsewhere() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let world =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
@@ -109,7 +109,7 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
             .await?;
         let line = says(&leader, &world, "backing off: failed ").await?;
         ensure!(line.contains("no-such-class") && line.contains("tried again"), "{line}");
-        // Between two tries the key is queued or runs, and then there is no next try.
+        // While the key is queued or running there is no next attempt.
         let answers = || json_of(&leader, &world);
         eventually("a next try has a time", answers, |told| told["nextTry"]["at"].is_string()).await?;
 
@@ -127,7 +127,7 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
 
 // parity: nothing-why-object-not
 #[tokio::test]
-async fn missing_permission_is_told_with_its_rule_and_bad_questions_with_what_to_do() -> Result<()> {
+async fn explain_command_prints_missing_rule_and_remedies_for_bad_arguments() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let world =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
@@ -156,7 +156,7 @@ async fn missing_permission_is_told_with_its_rule_and_bad_questions_with_what_to
     .await
 }
 
-/// The token of a new ServiceAccount, in a file.
+/// Writes the token of a new ServiceAccount to a file.
 async fn token_file(plane: &ControlPlane, name: &str, folder: &Path) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
     let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
@@ -169,7 +169,7 @@ async fn token_file(plane: &ControlPlane, name: &str, folder: &Path) -> Result<S
     Ok(format!("--token-file={}", file.display()))
 }
 
-/// Lets an account of the default namespace read the pages that explain.
+/// Allows a ServiceAccount of the default namespace to read the explain endpoints.
 async fn grant(plane: &ControlPlane, name: &str) -> Result<()> {
     let client = plane.client().await;
     let role = json!({
@@ -187,7 +187,7 @@ async fn grant(plane: &ControlPlane, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn over_tls_a_token_is_shown_and_whoever_lacks_one_or_a_right_is_told_what_to_do() -> Result<()> {
+async fn explain_command_over_tls_needs_token_with_permission() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let folder = tempfile::tempdir()?;
         let manager =

@@ -1,7 +1,7 @@
-//! Each controller under its own ServiceAccount, with the roles that every API server makes for upstream's controllers.
+//! Each controller with its own ServiceAccount and the roles that every API server creates for upstream's controllers.
 //!
-//! The process itself is `system:kube-controller-manager`, by certificate. Its role permits to read everything and to
-//! make accounts and tokens, and no write that a controller needs: what works here works as somebody else.
+//! The process itself is `system:kube-controller-manager`, by certificate. Its role allows it to read everything and to
+//! create ServiceAccounts and tokens, but no write of a controller. Such writes succeed only with another identity.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Who the process is.
+/// User of the process.
 const PROCESS: &str = "system:kube-controller-manager";
 
-/// Who controllers are, but for their names.
+/// Prefix of the users of controllers.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 
-/// A process on its own plane.
+/// A process on a dedicated control plane.
 pub(crate) struct IdentityFixture<'a> {
     pub(crate) plane: &'a ControlPlane,
     pub(crate) audit: &'a Audit,
@@ -61,7 +61,7 @@ impl IdentityFixture<'_> {
         Api::namespaced(self.world.client.clone(), "kube-system")
     }
 
-    /// The UID of the account of the ReplicaSets' controller, if it is there.
+    /// Returns the UID of the ReplicaSet controller's ServiceAccount, if it exists.
     async fn account(&self) -> Result<Option<String>> {
         Ok(self.accounts().get_opt("replicaset-controller").await?.and_then(|account| account.uid()))
     }
@@ -86,20 +86,20 @@ impl IdentityFixture<'_> {
     }
 }
 
-/// What went wrong with a write, if it is not as it should be: each by its own account, none refused but for what races
-/// allow.
+/// Returns the problem with a write, if there is one. Each controller must write with its own account, and rejections
+/// are only allowed if a race can cause them.
 fn fault(write: &Write) -> Option<String> {
     let code = write.response_status.map_or(0, |answer| answer.code);
     let user = write.user.username.as_str();
     let by = write.user_agent.rsplit('/').next().unwrap_or_default();
     let (right, accepted) = match (by, write.resource()) {
-        // The first token is asked for before the account is there.
+        // The first token is requested before the ServiceAccount exists.
         ("service-accounts", "serviceaccounts") => (user == PROCESS, matches!(code, 201 | 404)),
-        // The API server deletes the Endpoints of a Service that goes, and may be faster.
+        // The API server also deletes the Endpoints of a deleted Service, and can be faster.
         (by, "endpoints") if write.verb == "delete" => {
             (user.strip_prefix(ACCOUNT) == Some(by), matches!(code, 200 | 404))
         }
-        // Who counts while somebody else changes the object tries again.
+        // A status update with a conflict is retried.
         (by, "replicasets" | "replicationcontrollers") if is_status(write) => {
             (user.strip_prefix(ACCOUNT) == Some(by), code < 300 || code == 409)
         }
@@ -110,7 +110,7 @@ fn fault(write: &Write) -> Option<String> {
 
 // parity: dynamic-controller-client-builder, anonymous-client-config
 #[tokio::test]
-async fn controllers_work_under_accounts_of_their_own_with_upstreams_roles() -> Result<()> {
+async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<()> {
     with_accounts(async |scene| {
         let world = &scene.world;
         world.create(&ReplicaSet::new("set", 3)).await?;
@@ -121,14 +121,12 @@ async fn controllers_work_under_accounts_of_their_own_with_upstreams_roles() -> 
         world.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
         scene.has_pods("set", 1).await?;
         let look = || world.get::<ReplicaSet>("set");
-        eventually("the status tells", look, |set| set.counts().replicas == 1).await?;
+        eventually("the status has one replica", look, |set| set.counts().replicas == 1).await?;
         world.delete::<Service>("service").await?;
         eventually("no Endpoints are left", || world.find::<Endpoints>("service"), Option::is_none).await?;
         let events = || world.list::<Event>();
-        eventually("events tell of it", events, |events| {
-            events.iter().any(|it| told(it, "SuccessfulDelete"))
-        })
-        .await?;
+        eventually("the Events exist", events, |events| events.iter().any(|it| told(it, "SuccessfulDelete")))
+            .await?;
 
         let writes = scene.audit.all_writes("windlass/")?;
         let faults: Vec<String> = writes.iter().filter_map(fault).collect();
@@ -157,12 +155,12 @@ fn told(event: &Event, reason: &str) -> bool {
     event.reason.as_deref() == Some(reason)
 }
 
-/// It is about how an object fares, not about what is wanted of it.
+/// Returns whether a write changes a status, not a specification.
 fn is_status(write: &Write) -> bool {
     write.object_ref.as_ref().is_some_and(|target| target.subresource == "status")
 }
 
-/// A token was made out.
+/// Returns whether a write issues a token.
 fn is_token(write: &Write) -> bool {
     let target = write.object_ref.clone().unwrap_or_default();
     target.subresource == "token" && write.response_status.is_some_and(|answer| answer.code == 201)
@@ -170,26 +168,26 @@ fn is_token(write: &Write) -> bool {
 
 // parity: account-read-before-each
 #[tokio::test]
-async fn account_that_is_deleted_is_made_again_and_its_controller_goes_on() -> Result<()> {
+async fn deleted_service_account_is_recreated_and_its_controller_continues() -> Result<()> {
     with_accounts(async |scene| {
         let (world, accounts) = (&scene.world, scene.accounts());
         world.create(&ReplicaSet::new("first", 1)).await?;
         scene.has_pods("first", 1).await?;
         let before = scene.account().await?;
         accounts.delete("replicaset-controller", &DeleteParams::default()).await?;
-        // The API server takes the token for some seconds yet, so work continues until it no longer does.
+        // The API server accepts the old token for some more seconds; until then work continues with it.
         for number in 0..60 {
             let name = format!("later-{number}");
             world.create(&ReplicaSet::new(&name, 1)).await?;
             scene.has_pods(&name, 1).await?;
             let now = scene.account().await?;
             if now.is_some() {
-                ensure!(now != before, "it is another account");
+                ensure!(now != before, "the ServiceAccount must have a new UID");
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        anyhow::bail!("the account was not made again in a minute")
+        anyhow::bail!("the ServiceAccount was not recreated within a minute")
     })
     .await
 }

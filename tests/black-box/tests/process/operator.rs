@@ -1,5 +1,5 @@
-//! An operator under exactly the roles that it prints: with them it is elected, works and ends, and the API server refuses
-//! it nothing; without one of them it names the rule that is missing.
+//! Runs an operator with exactly the roles that it prints. It is elected, works and stops, and the API server denies no
+//! request. Without one of the rules it names the missing rule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The namespace, and the account as the API server knows it. `hello` runs as `label-mirror`.
+/// The namespace and the user of the ServiceAccount. `hello` runs as `label-mirror`.
 const NAMESPACE: &str = "ops";
 const ACCOUNT: &str = "system:serviceaccount:ops:label-mirror";
 
-/// Applies what the operator prints.
+/// Applies the printed roles.
 async fn install(plane: &ControlPlane) -> Result<()> {
     let manifests = ManagerProcess::example_prints("hello", &["manifests", "--namespace=ops"]).await?;
     let folder = tempfile::tempdir()?;
@@ -62,7 +62,7 @@ fn refused_nothing(audit: &Audit) -> Result<()> {
     Ok(())
 }
 
-/// Takes `update` of ConfigMaps from the role.
+/// Removes `update` of ConfigMaps from the role.
 async fn take_update(plane: &ControlPlane) -> Result<()> {
     let roles: Api<ClusterRole> = Api::all(plane.client().await);
     let role = roles.get("label-mirror").await?;

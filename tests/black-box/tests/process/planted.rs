@@ -1,7 +1,7 @@
-//! Situations that no healthy cluster has, planted one by one: what `windlass explain` and `/debug/explain` name as the cause.
+//! Injects unhealthy states one by one, and checks the cause that `windlass explain` and `/debug/explain` report.
 //!
-//! What the shipped controllers can be brought into, they are. Theirs are built-in kinds, which are always served and valid;
-//! so a kind that is missing, or spoilt, or paused is that of an operator from `examples/`.
+//! The tests use the shipped controllers where possible. Their kinds are built in and thus always served and valid, so
+//! missing, undecodable and paused objects are tested with an operator from `examples/`.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn world(plane: &ControlPlane) -> Result<TestNamespace> {
 
 // parity: nothing-why-object-not
 #[tokio::test]
-async fn key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() -> Result<()> {
+async fn explain_names_holder_of_key_in_another_shard() -> Result<()> {
     const REPLICA: [&str; 4] = [
         "--shards=2",
         "--leader-elect-lease-duration=5s",
@@ -60,7 +60,7 @@ async fn key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() ->
             let has = |words: &str| answers.iter().filter(|lines| all(lines, words)).count();
             has("done: ") == 1 && has("filtered out by shard: shard ") == 1
         };
-        let answers = eventually("one has the key, and the other says who", ask, shared).await?;
+        let answers = eventually("one replica has the key, and the other names it", ask, shared).await?;
         let words = "filtered out by shard: shard ";
         let line = answers.iter().flatten().find(|line| line.starts_with(words)).context("just seen")?;
         let shard = line.strip_prefix(words).and_then(|rest| rest.split(' ').next()).context("a number")?;
@@ -75,10 +75,10 @@ async fn key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() ->
 
 // parity: nothing-why-object-not
 #[tokio::test]
-async fn key_that_waits_behind_a_busy_worker_says_that_the_queue_is_saturated() -> Result<()> {
+async fn explain_reports_saturated_queue_when_worker_is_busy() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let world = world(plane).await?;
-        // A request every five seconds, and one worker: whoever asks for twenty pods keeps it for long.
+        // One request every five seconds and one worker: a ReplicaSet with 20 pods occupies the worker for long.
         let slow = ["--kube-api-qps=0.2", "--kube-api-burst=1", "--concurrent-replicaset-syncs=1"];
         let manager = ManagerProcess::start(plane, &[&["--leader-elect=false"], &slow[..]].concat()).await?;
         ready(&manager, TIMEOUT).await?;
@@ -95,8 +95,7 @@ async fn key_that_waits_behind_a_busy_worker_says_that_the_queue_is_saturated() 
     .await
 }
 
-/// The kind of the operator, in these versions, of which the first is stored. It takes whatever is written, as a kind whose
-/// author was not strict.
+/// Returns the operator's CRD with these versions; the first is the storage version. Its schema accepts any content.
 fn definition(versions: &[&str], conversion: &Value) -> Result<CustomResourceDefinition> {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let version = |(number, name): (usize, &&str)| {
@@ -115,7 +114,7 @@ fn definition(versions: &[&str], conversion: &Value) -> Result<CustomResourceDef
     }))?)
 }
 
-/// The definition, installed and then changed.
+/// The installed CRD, which tests change.
 struct Kind {
     definitions: Api<CustomResourceDefinition>,
 }
@@ -130,7 +129,7 @@ impl Kind {
 
     async fn change(&self, versions: &[&str], conversion: &Value) -> Result<()> {
         let mut wanted = serde_json::to_value(definition(versions, conversion)?.spec)?;
-        // With its nulls, which take out what was there.
+        // Nulls of the merge patch remove fields.
         wanted["conversion"] = conversion.clone();
         let patch = Patch::Merge(json!({ "spec": wanted }));
         self.definitions.patch("sites.example.com", &PatchParams::default(), &patch).await?;
@@ -149,7 +148,7 @@ fn sites(world: &TestNamespace, version: &str) -> Api<DynamicObject> {
     Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
 }
 
-/// A site with so many replicas, whatever that is.
+/// Creates a Site with any JSON value as `replicas`.
 async fn create(world: &TestNamespace, version: &str, name: &str, replicas: Value) -> Result<()> {
     let site: DynamicObject = serde_json::from_value(json!({
         "apiVersion": format!("example.com/{version}"), "kind": "Site", "metadata": { "name": name },
@@ -158,7 +157,7 @@ async fn create(world: &TestNamespace, version: &str, name: &str, replicas: Valu
     let made = async || {
         match sites(world, version).create(&PostParams::default(), &site).await {
             Ok(_) => Ok(true),
-            // A kind is served a moment after it was installed.
+            // A new CRD is not served immediately.
             Err(kube::Error::Api(refusal)) if refusal.code == 404 => Ok(false),
             Err(error) => Err(error).with_context(|| format!("creating {name}")),
         }
@@ -167,7 +166,7 @@ async fn create(world: &TestNamespace, version: &str, name: &str, replicas: Valu
     Ok(())
 }
 
-/// The operator, once it can be asked; ready it may never be.
+/// Starts the operator and waits until its admin server responds. It might never become ready.
 async fn operator_on(plane: &ControlPlane) -> Result<ManagerProcess> {
     let operator = ManagerProcess::start_example(plane, "sites", &[])?;
     let listens = async || Ok(matches!(operator.get("/livez").await, Ok((200, _))));
@@ -177,7 +176,7 @@ async fn operator_on(plane: &ControlPlane) -> Result<ManagerProcess> {
 
 // parity: nothing-why-object-not
 #[tokio::test]
-async fn kind_that_is_absent_then_not_listed_then_spoilt_and_paused_is_told_as_that() -> Result<()> {
+async fn explain_reports_missing_unlisted_undecodable_and_paused_kinds() -> Result<()> {
     on_plane(plane(), async |plane, _| {
         let world = world(plane).await?;
         let operator = operator_on(plane).await?;
@@ -185,7 +184,7 @@ async fn kind_that_is_absent_then_not_listed_then_spoilt_and_paused_is_told_as_t
         let absent = "kind absent: sites.v1.example.com is not served; install its definition";
         says_of(&operator, "site-keeper", &web, absent).await?;
 
-        // What is there is stored in a version that nobody converts to the one that the operator reads.
+        // The stored version is not converted to the version that the operator reads.
         let kind = Kind::install(&world.client, &["v1alpha1"]).await?;
         create(&world, "v1alpha1", "web", json!(1)).await?;
         create(&world, "v1alpha1", "odd", json!("a few")).await?;

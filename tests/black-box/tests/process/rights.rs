@@ -1,5 +1,5 @@
-//! Roles that are made from what a process declares, and nothing else, for every way to run: with them it starts, is
-//! elected, works and ends, and the API server refuses it nothing.
+//! Runs the process in every mode with roles that contain exactly its declared rules. The process starts, is elected,
+//! works and stops, and the API server denies no request.
 
 use std::num::NonZeroU16;
 use std::path::Path;
@@ -34,19 +34,19 @@ use crate::identities::ACCOUNT;
 /// The API server's coordinator takes some seconds to elect.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where Leases are.
+/// Namespace of Leases.
 const SYSTEM: &str = "kube-system";
 
-/// A way to run.
+/// A mode of running the process.
 struct RunMode {
-    /// Its user, its roles and its Lease are called so.
+    /// Name of its user, its roles and its Lease.
     name: &'static str,
     flags: &'static [&'static str],
-    /// The same in a configuration.
+    /// The same mode as configuration.
     configure: fn(&mut ManagerConfig),
-    /// What follows its name in the names of the Leases that it holds.
+    /// Suffixes of the names of its Leases.
     leases: &'static [&'static str],
-    /// Whether these are the only ones that it asks for, so that they can stand in the role.
+    /// Whether the process requests only these Leases, so that the role can list their names.
     named: bool,
 }
 
@@ -100,18 +100,18 @@ fn with_accounts(config: &mut ManagerConfig) {
     config.client.identities = Identities::service_accounts();
 }
 
-/// What a way to run asks, by who asks it.
+/// The declared rules of a mode, by identity.
 struct Asked {
-    /// The process itself, where Leases and accounts are.
+    /// Rules of the process in the namespace of Leases and ServiceAccounts.
     in_system: Vec<Rule>,
-    /// The process itself, everywhere.
+    /// Rules of the process in all namespaces.
     everywhere: Vec<Rule>,
-    /// Each account, if controllers have some; everywhere.
+    /// Rules of each ServiceAccount, if controllers have them, in all namespaces.
     accounts: Vec<(&'static str, Vec<Rule>)>,
 }
 
 impl RunMode {
-    /// What is declared for it.
+    /// Returns the declared rules of a mode.
     fn declared(&self) -> Result<Asked> {
         let mut config = ManagerConfig::new(self.name);
         (self.configure)(&mut config);
@@ -125,7 +125,7 @@ impl RunMode {
             if [Registry::PROCESS.name, Registry::ACCOUNTS.name].contains(&one.descriptor.name) {
                 asked.in_system.extend(one.rules);
             } else if with_accounts {
-                // What is watched is read by the process.
+                // The process itself reads the watched kinds.
                 let (watched, own): (Vec<_>, Vec<_>) = one.rules.iter().map(watched_or_own).unzip();
                 asked.everywhere.extend(watched.into_iter().flatten());
                 asked.accounts.push((one.descriptor.client_name, own.into_iter().flatten().collect()));
@@ -136,7 +136,7 @@ impl RunMode {
         Ok(asked)
     }
 
-    /// The accounts of its controllers, as the API server knows them.
+    /// Returns the users of its controllers' ServiceAccounts.
     fn users_of_accounts(&self) -> Result<Vec<String>> {
         Ok(self.declared()?.accounts.iter().map(|(name, _)| format!("{ACCOUNT}{name}")).collect())
     }
@@ -145,7 +145,7 @@ impl RunMode {
         self.leases.iter().map(|lease| format!("{}{lease}", self.name)).collect()
     }
 
-    /// Makes roles of what is declared, and binds them to the user and to the accounts.
+    /// Creates roles with the declared rules, and binds them to the user and to the ServiceAccounts.
     async fn grant(&self, plane: &ControlPlane) -> Result<()> {
         let asked = self.declared()?;
         let names = if self.named { self.lease_names() } else { Vec::new() };
@@ -165,8 +165,8 @@ impl RunMode {
         Ok(())
     }
 
-    /// Binds a role of these rules to an account, in place of all that was bound to it: every API server binds upstream's
-    /// roles at its start.
+    /// Binds a role with these rules to a ServiceAccount, and removes its other bindings, because every API server
+    /// binds upstream's roles at its start.
     async fn grant_to_account(&self, plane: &ControlPlane, account: &str, rules: Value) -> Result<()> {
         let bindings: Api<ClusterRoleBinding> = Api::all(plane.client().await);
         let is_its = |it: &Subject| it.kind == "ServiceAccount" && it.name == account;
@@ -199,7 +199,7 @@ impl RunMode {
         Ok(())
     }
 
-    /// A process that runs so, as this user.
+    /// Starts a process in this mode as this user.
     async fn start(&self, plane: &ControlPlane, kubeconfig: &Path) -> Result<ManagerProcess> {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let lease = format!("--leader-elect-resource-name={}", self.name);
@@ -210,7 +210,7 @@ impl RunMode {
         Ok(manager)
     }
 
-    /// Starts it, has it work and ends it. It follows another that is elected in the same way, which ends before.
+    /// Starts a process, lets it work, and stops it. With Leases it takes over from another process of the same mode.
     async fn run(&self, plane: &ControlPlane, audit: &Audit) -> Result<()> {
         let heard = ReceivedRequests {
             way: self,
@@ -230,31 +230,35 @@ impl RunMode {
         let world =
             TestNamespace { client: plane.client().await, namespace: plane.namespace(self.name).await? };
         let worked = all_work_is_done(&world).await;
-        // What it was refused says more than what was not done.
+        // A denied request is more informative than missing work, so it is reported first.
         heard.refused_nothing()?;
         worked?;
         ends_in_order(&manager, TIMEOUT).await?;
         heard.refused_nothing()?;
-        // Reads of accounts are not in the API server's record, but a refusal is told.
+        // The audit log has no reads by ServiceAccounts, but the process logs denied requests.
         let log = std::fs::read_to_string(manager.log()).context("reading the log")?;
-        ensure!(!log.contains(" may not "), "it says that it lacks a rule: see {}", manager.log().display());
+        ensure!(
+            !log.contains(" may not "),
+            "the log reports a missing rule: see {}",
+            manager.log().display()
+        );
         heard.it_did_all()?;
         heard.each_wrote_its_own()
     }
 }
 
-/// What the API server was asked by one way to run.
+/// The requests of one mode in the audit log.
 struct ReceivedRequests<'a> {
     way: &'a RunMode,
-    /// The users that its controllers are, if not the process.
+    /// Users of its controllers, if they differ from the process.
     accounts: Vec<String>,
     audit: &'a Audit,
-    /// How much had been asked before.
+    /// Number of earlier requests.
     before: usize,
 }
 
 impl ReceivedRequests<'_> {
-    /// What it asked of the API server so far, to read and to write.
+    /// Returns its requests so far, reads and writes.
     fn asked(&self) -> Result<Vec<Write>> {
         let mut asked = self.audit.all_writes("")?.split_off(self.before);
         asked.retain(|request| {
@@ -270,10 +274,10 @@ impl ReceivedRequests<'_> {
         Ok(())
     }
 
-    /// It did all that controllers do, and ran in this way.
+    /// Checks that it did all work of the controllers in this mode.
     fn it_did_all(&self) -> Result<()> {
         let (asked, name) = (self.asked()?, self.way.name);
-        // What is there comes with the watch.
+        // Streaming lists return existing objects in the watch.
         for verb in ["watch", "create", "patch", "update", "delete"] {
             let done = asked.iter().any(|request| request.verb == verb && request.succeeded());
             ensure!(done, "{name} was to {verb}");
@@ -286,7 +290,7 @@ impl ReceivedRequests<'_> {
         Ok(())
     }
 
-    /// Where controllers have accounts, each of them wrote, and the process nothing that is theirs.
+    /// Checks that each controller wrote with its own ServiceAccount and the process wrote nothing for them.
     fn each_wrote_its_own(&self) -> Result<()> {
         let asked = self.asked()?;
         for account in &self.accounts {
@@ -303,14 +307,14 @@ impl ReceivedRequests<'_> {
     }
 }
 
-/// A Lease of this name was written.
+/// Returns whether a Lease of this name was written.
 fn wrote(request: &Write, lease: &str) -> bool {
     request.resource() == "leases"
         && request.response_object["metadata"]["name"] == lease
         && request.succeeded()
 }
 
-/// A rule as roles have it, for these objects alone if any are named.
+/// Returns the rule as RBAC, restricted to the named objects if there are any.
 fn item(rule: &Rule, names: &[String]) -> Value {
     let verbs: Vec<String> = rule.verbs.iter().map(ToString::to_string).collect();
     let mut item = json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": verbs });
@@ -320,7 +324,7 @@ fn item(rule: &Rule, names: &[String]) -> Value {
     item
 }
 
-/// The rule, and where it is about Leases whose names are known, about these alone, but for making them.
+/// Returns the rule, restricted to the Leases with known names except for creation.
 fn cut_down(rule: &Rule, names: &[String]) -> Vec<Value> {
     if rule.resource != "leases" || names.is_empty() {
         return vec![item(rule, &[])];
@@ -330,7 +334,7 @@ fn cut_down(rule: &Rule, names: &[String]) -> Vec<Value> {
     vec![item(&of(create), &[]), item(&of(rest), names)]
 }
 
-/// What of a rule is for informers, and what is for the controller itself.
+/// Splits a rule into the part for informers and the part for the controller itself.
 fn watched_or_own(rule: &Rule) -> (Option<Rule>, Option<Rule>) {
     let (watched, own): (Vec<Verb>, Vec<Verb>) =
         rule.verbs.iter().partition(|verb| matches!(verb, Verb::List | Verb::Watch));
@@ -340,7 +344,7 @@ fn watched_or_own(rule: &Rule) -> (Option<Rule>, Option<Rule>) {
     (some(watched), some(own))
 }
 
-/// Whether the API server lets `user` do `what`, as `resourceAttributes` have it.
+/// Returns whether the API server allows `user` the access `what`, in the format of `resourceAttributes`.
 pub(crate) async fn may(plane: &ControlPlane, user: &str, what: Value) -> Result<bool> {
     let review = json!({ "metadata": {}, "spec": { "user": user, "resourceAttributes": what } });
     let reviews: Api<SubjectAccessReview> = Api::all(plane.client().await);
@@ -348,7 +352,7 @@ pub(crate) async fn may(plane: &ControlPlane, user: &str, what: Value) -> Result
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Has every controller do all that it does.
+/// Makes every controller do all of its work.
 async fn all_work_is_done(world: &TestNamespace) -> Result<()> {
     let owned = async |owner: &str| {
         let mut pods = world.list::<Pod>().await?;
@@ -361,7 +365,7 @@ async fn all_work_is_done(world: &TestNamespace) -> Result<()> {
     };
     world.create(&ReplicaSet::new("set", 3)).await?;
     has("set", 3).await?;
-    // There is one too many then, which may be this.
+    // There is one pod too many then, and this pod can be the deleted one.
     world.create(&fixtures::pod("orphan")).await?;
     let look = || world.find::<Pod>("orphan");
     let adopted = |pod: &Option<Pod>| pod.as_ref().is_none_or(|pod| !pod.owner_references().is_empty());
@@ -391,7 +395,7 @@ async fn all_work_is_done(world: &TestNamespace) -> Result<()> {
 
 // parity: roles-written-hand
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_roles_made_of_what_it_declares_a_process_is_refused_nothing_in_any_way_to_run() -> Result<()> {
+async fn declared_rbac_rules_suffice_in_every_run_mode() -> Result<()> {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     let options = options
         .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")

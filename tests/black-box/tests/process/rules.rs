@@ -1,5 +1,5 @@
-//! Each rule of each controller's role, taken away alone while the process runs: who needs it waits and says which it is,
-//! everybody else continues, and so does who waited once the rule is back.
+//! Removes each rule of each controller's role while the process runs. The affected controller waits and logs the rule,
+//! other controllers continue, and the affected controller continues when the rule returns.
 
 #![expect(clippy::print_stdout, reason = "how long a recovery took is part of the result")]
 
@@ -21,10 +21,10 @@ use windlass_harness::ControlPlane;
 use crate::identities::{ACCOUNT, IdentityFixture, TIMEOUT, with_accounts};
 use crate::rights::may;
 
-/// A rule of one controller's role, and what cannot be done without it.
+/// A rule of one controller's role, and the work that requires it.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    /// The controller's account. Its role is `system:controller:` and this.
+    /// The controller's ServiceAccount. Its role is `system:controller:<account>`.
     account: &'static str,
     verb: &'static str,
     group: &'static str,
@@ -33,24 +33,24 @@ struct Case {
     needy: Need,
 }
 
-/// What is asked of the controller that takes the rule.
+/// Work of the controller that requires the rule. The variants describe the effect of the missing rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// It shows as pods that do not come.
+    /// Pods are not created.
     MorePods,
-    /// As pods that do not go.
+    /// Pods are not deleted.
     FewerPods,
-    /// As a pod that is kept though its labels are another's.
+    /// A pod whose labels no longer match is not released.
     LetGo,
-    /// As an orphan that stays one.
+    /// An orphan is not adopted.
     Adoption,
-    /// As a status that does not follow.
+    /// The status is not updated.
     Status,
-    /// As a Service without Endpoints.
+    /// A Service has no Endpoints.
     NewEndpoints,
-    /// As Endpoints without the labels of their Service.
+    /// Endpoints do not get the labels of their Service.
     OtherEndpoints,
-    /// As a deletion that is never accepted; the API server itself removes the Endpoints of a Service that goes.
+    /// The controller's deletion is rejected. The API server itself deletes the Endpoints of a deleted Service.
     NoEndpoints,
 }
 
@@ -84,7 +84,7 @@ const fn case(
     Case { account, verb, group, resource, needy }
 }
 
-/// Where a case happens: what needs the rule, and what does not.
+/// The namespaces of a case: objects that need the rule, and objects that do not.
 struct Place<'a> {
     scene: &'a IdentityFixture<'a>,
     case: Case,
@@ -97,7 +97,7 @@ impl Case {
         format!("{ACCOUNT}{}", self.account)
     }
 
-    /// What the log is to say of it.
+    /// Returns the expected log text.
     fn line(&self, namespace: &str) -> String {
         let Self { verb, group, resource, .. } = self;
         let dot = if group.is_empty() { "" } else { "." };
@@ -119,9 +119,9 @@ impl Case {
         may(plane, &self.user(), what).await
     }
 
-    /// Takes the rule away, and returns the role as it was.
+    /// Removes the rule, and returns the original role.
     async fn take(&self, plane: &ControlPlane, namespace: &str) -> Result<ClusterRole> {
-        ensure!(self.is_allowed(plane, namespace).await?, "there is such a rule");
+        ensure!(self.is_allowed(plane, namespace).await?, "the rule does not exist");
         let roles: Api<ClusterRole> = Api::all(plane.client().await);
         let whole = roles.get(&self.role()).await?;
         let mut role = whole.clone();
@@ -131,11 +131,11 @@ impl Case {
                 rule.verbs.retain(|verb| verb != self.verb);
             }
         }
-        // A rule without verbs is none.
+        // Rules without verbs are invalid.
         role.rules.iter_mut().for_each(|rules| rules.retain(|rule| !rule.verbs.is_empty()));
         roles.replace(&self.role(), &PostParams::default(), &role).await?;
         let look = || self.is_allowed(plane, namespace);
-        eventually("the rule is gone", look, |allowed| !allowed).await?;
+        eventually("the rule is removed", look, |allowed| !allowed).await?;
         Ok(whole)
     }
 
@@ -147,7 +147,7 @@ impl Case {
         Ok(())
     }
 
-    /// From a whole role to a whole role.
+    /// Runs the case: removes the rule and restores it.
     async fn run(self, number: usize, scene: &IdentityFixture<'_>) -> Result<()> {
         let (client, plane) = (scene.world.client.clone(), scene.plane);
         let world = async |name: &str| {
@@ -185,7 +185,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// The rule is gone: who needs it waits and says so, and nobody else.
+    /// Checks the state without the rule: only the affected controller waits, and logs the rule.
     async fn without_it(&self) -> Result<()> {
         let scene = self.scene;
         match self.case.account {
@@ -194,8 +194,8 @@ impl Place<'_> {
             _ => self.ask_endpoints().await?,
         }
         let told = async || self.told();
-        eventually("the log says which rule lacks", told, |times| *times > 0).await?;
-        // The others do all that they do; this one does what takes other rules.
+        eventually("the log names the missing rule", told, |times| *times > 0).await?;
+        // Other controllers do all of their work; this controller does the work that requires other rules.
         if self.case.account != REPLICA_SETS {
             all_is_done::<ReplicaSet>(&self.others).await?;
         }
@@ -212,22 +212,22 @@ impl Place<'_> {
         }
         let (code, answer) = scene.manager.get("/livez").await?;
         ensure!(code == 200, "{answer}");
-        ensure!(!self.is_done().await?, "nobody may do so");
+        ensure!(!self.is_done().await?, "the work must not be done without the rule");
         Ok(())
     }
 
-    /// The rule is back: what was asked for is done by the same process.
+    /// Checks that the same process does the work after the rule is restored.
     async fn goes_on(&self) -> Result<()> {
         let (began, manager) = (Instant::now(), &self.scene.manager);
-        eventually_within(TIMEOUT, "it is done", || self.is_done(), |done| *done).await?;
-        println!("{:?} went on {:.1?} after the rule came back", self.case, began.elapsed());
-        ensure!(manager.exited().is_none(), "the process is the same");
+        eventually_within(TIMEOUT, "the work is done", || self.is_done(), |done| *done).await?;
+        println!("{:?} continued {:.1?} after the rule was restored", self.case, began.elapsed());
+        ensure!(manager.exited().is_none(), "the process must not restart");
         let told = self.told()?;
-        ensure!(told <= 5, "told once a minute, not with each try: {told}");
+        ensure!(told <= 5, "the rule must be logged once a minute, not per attempt: {told}");
         Ok(())
     }
 
-    /// How often the log said which rule is missing.
+    /// Counts the log lines that name the missing rule.
     fn told(&self) -> Result<usize> {
         let line = self.case.line(&self.needy.namespace);
         Ok(self.scene.log()?.lines().filter(|said| said.replace('\\', "").contains(&line)).count())
@@ -261,7 +261,7 @@ impl Place<'_> {
         }
     }
 
-    /// What was asked for is done.
+    /// Returns whether the work is done.
     async fn is_done(&self) -> Result<bool> {
         let world = &self.needy;
         let pods = world.list::<Pod>().await?;
@@ -269,7 +269,7 @@ impl Place<'_> {
             Need::MorePods => pods.len() == 4,
             Need::FewerPods => pods.len() == 1,
             Need::LetGo => pods.iter().any(|pod| pod.owner_references().is_empty()) && pods.len() == 3,
-            // One too many once it is adopted, it may be the one that goes.
+            // After the adoption there is one pod too many, and any pod can be deleted.
             Need::Adoption => pods.len() == 2 && pods.iter().all(|pod| !pod.owner_references().is_empty()),
             Need::Status => pods.len() == 4 && self.counted().await? == 4,
             Need::NewEndpoints => world.find::<Endpoints>("needy").await?.is_some(),
@@ -278,7 +278,7 @@ impl Place<'_> {
         })
     }
 
-    /// What the status of the needy one says of its pods.
+    /// Returns `status.replicas` of the workload that needs the rule.
     async fn counted(&self) -> Result<i32> {
         Ok(match self.case.account {
             REPLICA_SETS => self.needy.get::<ReplicaSet>("needy").await?.counts().replicas,
@@ -286,7 +286,7 @@ impl Place<'_> {
         })
     }
 
-    /// The controller's own deletion was accepted, or came too late.
+    /// Returns whether the controller's deletion was accepted or came too late.
     fn was_deleted(&self) -> Result<bool> {
         let (user, namespace) = (self.case.user(), &self.needy.namespace);
         Ok(self.scene.audit.all_writes("windlass/")?.iter().any(|write| {
@@ -300,7 +300,7 @@ impl Place<'_> {
         }))
     }
 
-    /// What the controller does without the rule.
+    /// Checks the work that the controller can do without the rule.
     async fn modest_workload<W: Workload>(&self) -> Result<()> {
         let count = if self.case.needy == Need::FewerPods { 3 } else { 1 };
         self.others.update::<W>("modest", |modest| modest.set_desired(count)).await?;
@@ -312,7 +312,7 @@ impl Place<'_> {
             return Ok(());
         }
         let look = || self.needy.list::<Pod>();
-        eventually("needy has its pods, if no status of them", look, |pods| pods.len() == 4).await?;
+        eventually("the workload has its pods, even without a status", look, |pods| pods.len() == 4).await?;
         Ok(())
     }
 
@@ -334,7 +334,7 @@ async fn pods_of(world: &TestNamespace, owner: &str) -> Result<Vec<Pod>> {
     Ok(pods)
 }
 
-/// Makes a Service and waits for its Endpoints.
+/// Creates a Service and waits for its Endpoints.
 async fn has_endpoints(world: &TestNamespace, service: &str) -> Result<()> {
     world.create(&fixtures::service(service, &[80])).await?;
     let look = || world.find::<Endpoints>(service);
@@ -342,7 +342,7 @@ async fn has_endpoints(world: &TestNamespace, service: &str) -> Result<()> {
     Ok(())
 }
 
-/// Pods are made and deleted, and counted in the status.
+/// Checks that pods are created, deleted and counted in the status.
 async fn all_is_done<W: Workload>(world: &TestNamespace) -> Result<()> {
     let name = W::KIND.to_lowercase();
     create_stable(world, &W::new(&name, 2)).await?;
@@ -352,7 +352,7 @@ async fn all_is_done<W: Workload>(world: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Endpoints are made, and follow their Service to its end.
+/// Checks that Endpoints are created, updated and deleted with their Service.
 async fn all_endpoints_are_done(world: &TestNamespace) -> Result<()> {
     has_endpoints(world, "service").await?;
     let labels = json!({ "metadata": { "labels": { "seen": "later" } } });
@@ -360,30 +360,28 @@ async fn all_endpoints_are_done(world: &TestNamespace) -> Result<()> {
     let look = || world.get::<Endpoints>("service");
     eventually("they follow", look, |endpoints| endpoints.labels().contains_key("seen")).await?;
     world.delete::<Service>("service").await?;
-    eventually("they go", || world.find::<Endpoints>("service"), Option::is_none).await?;
+    eventually("the Endpoints are deleted", || world.find::<Endpoints>("service"), Option::is_none).await?;
     Ok(())
 }
 
 // parity: role-lacks-rule-error
 #[tokio::test]
-async fn whichever_rule_is_taken_away_only_who_needs_it_waits_says_so_and_goes_on_when_it_is_back()
--> Result<()> {
+async fn controller_without_rbac_rule_logs_it_and_continues_when_rule_returns() -> Result<()> {
     with_accounts(async |scene| {
         let pid = scene.manager.pid();
         for (number, case) in CASES.into_iter().enumerate() {
             case.run(number, &scene).await.with_context(|| format!("{case:?}"))?;
-            ensure!(scene.manager.pid() == pid, "the process is the same");
+            ensure!(scene.manager.pid() == pid, "the process must not restart");
         }
         Ok(())
     })
     .await
 }
 
-/// Long without a rule, a key is tried as soon again as after a moment.
+/// A key that failed for a long time without the rule is still retried soon after the rule returns.
 // parity: role-lacks-rule-error
 #[tokio::test]
-async fn however_long_a_rule_was_missing_its_controller_goes_on_within_a_minute_of_its_return() -> Result<()>
-{
+async fn controller_continues_within_a_minute_after_rbac_rule_returns() -> Result<()> {
     with_accounts(async |scene| {
         let [case, ..] = CASES;
         let world =
@@ -394,7 +392,7 @@ async fn however_long_a_rule_was_missing_its_controller_goes_on_within_a_minute_
         place.prepare().await?;
         let taken = case.take(scene.plane, &place.needy.namespace).await?;
         place.without_it().await?;
-        // By now the back-off of the key has grown; with it alone, the next try may be far away.
+        // The backoff of the key has grown: with backoff alone, the next attempt could be far away.
         tokio::time::sleep(Duration::from_secs(20)).await;
         case.give_back(scene.plane, &taken).await?;
         place.goes_on().await

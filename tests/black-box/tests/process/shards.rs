@@ -1,10 +1,10 @@
-//! Work that is divided over replicas: three processes, four shards, and what happens to the work when one is killed, one
-//! is cut off and found again, one is stopped past its leases and continues, and one ends in order with its hands full.
+//! Sharding over replicas: three processes share four shards. One process is killed, one is partitioned and
+//! reconnected, one is paused beyond its Leases and resumed, and one is terminated under load.
 //!
-//! Each replica has its own user. In the end every write in the audit log is held against the Leases, as the API
-//! server saw them: none came from a replica that did not hold its namespace's shard, or was past its deadline.
+//! Each replica has its own user. At the end every write in the audit log is checked against the Leases: no replica
+//! wrote without holding the shard of the namespace, or after its deadline.
 
-#![expect(clippy::print_stdout, reason = "how long a hand-over took is part of the result")]
+#![expect(clippy::print_stdout, reason = "the duration of a handoff is part of the result")]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,22 +33,21 @@ const NAMESPACES: usize = 12;
 const SHARDS: usize = 4;
 /// Pods of each ReplicaSet.
 const PODS: usize = 3;
-/// How long after its holder fell silent a shard may be nobody's: its lease, and room for a few requests on a machine
-/// that is busy.
+/// Maximum time without a holder after the last renewal: the lease duration, and a few requests on a busy machine.
 const UNOWNED: Duration = Duration::from_secs(5 + 3);
-/// How long anything else may take.
+/// Timeout of all other waits.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// How many sets each tenant gets at once right before a replica is told to end: so many that no replica keeps up with them.
+/// ReplicaSets per tenant that are created right before a replica is terminated, more than the replicas can process.
 const BURST: usize = 6;
-/// For how long a shard may be nobody's that is handed over in order: the second that is promised where machines keep up,
-/// and a retry period after which anybody takes what one who should has not, on a machine that is busy.
+/// Maximum time without a holder during a graceful handoff: the guaranteed second, and one retry period after which any
+/// replica acquires the shard, for busy machines.
 const HAND_OVER: Duration = Duration::from_secs(1 + 1);
-/// How long after the signal all may be held by others: what was in hands is ended first, at the pace of a machine where
-/// everybody is being asked for more.
+/// Maximum time from the signal until other replicas hold all shards. Running reconciles finish first, on a busy
+/// machine.
 const ENDED: Duration = Duration::from_secs(1 + 2);
 
-/// As the arguments say.
+/// Durations of [`ARGUMENTS`].
 const TERMS: Terms = Terms { lease_duration: Duration::from_secs(5), renew_deadline: Duration::from_secs(4) };
 
 const ARGUMENTS: [&str; 6] = [
@@ -60,7 +59,7 @@ const ARGUMENTS: [&str; 6] = [
     "--kube-api-burst=1000",
 ];
 
-/// The tenants of a plane.
+/// The tenant namespaces of a control plane.
 struct Tenants(Vec<TestNamespace>);
 
 impl Tenants {
@@ -74,7 +73,7 @@ impl Tenants {
         Ok(Self(tenants))
     }
 
-    /// Asks every tenant's controller for so many sets of pods at once, so that every replica has some in hands.
+    /// Creates ReplicaSets for all tenants concurrently, so that every replica has work in progress.
     async fn ask_at_once(&self, sets: Range<usize>) -> Result<()> {
         let ask = |number: usize| {
             let name = format!("set-{number}");
@@ -86,7 +85,7 @@ impl Tenants {
         try_join_all(asked).await.map(drop)
     }
 
-    /// Asks every tenant's controller for pods.
+    /// Creates a ReplicaSet for every tenant.
     async fn ask(&self, name: &str) -> Result<()> {
         for tenant in &self.0 {
             tenant.create(&ReplicaSet::new(name, i32::try_from(PODS)?)).await?;
@@ -94,17 +93,17 @@ impl Tenants {
         Ok(())
     }
 
-    /// Waits until every tenant has so many pods, and says how long that took.
+    /// Waits until every tenant has the pods of `sets` ReplicaSets, and returns the elapsed time.
     async fn served(&self, sets: usize, within: Duration) -> Result<Duration> {
         let begun = Instant::now();
         for tenant in &self.0 {
             let all = |pods: &Vec<_>| pods.len() >= sets * PODS;
-            eventually_within(within, "all pods were made", || tenant.pods(LABEL), all).await?;
+            eventually_within(within, "all pods are created", || tenant.pods(LABEL), all).await?;
         }
         Ok(begun.elapsed())
     }
 
-    /// Whom the Lease of each shard names.
+    /// Returns the holder of each shard's Lease.
     async fn holders(&self) -> Result<Vec<String>> {
         let leases: Api<Lease> = Api::namespaced(self.0[0].client.clone(), "kube-system");
         let mut holders = Vec::new();
@@ -115,7 +114,7 @@ impl Tenants {
         Ok(holders)
     }
 
-    /// Waits until so many replicas hold fair shares, and says how long that took.
+    /// Waits until `replicas` replicas hold fair shares, and returns the elapsed time.
     async fn shared_by(&self, replicas: usize, within: Duration) -> Result<Duration> {
         let begun = Instant::now();
         let fair = |holders: &Vec<String>| {
@@ -130,7 +129,7 @@ impl Tenants {
     }
 }
 
-/// A replica that acts as the user `name`, who may do anything.
+/// Starts a replica as the user `name` with all permissions.
 async fn replica(plane: &ControlPlane, name: &str) -> Result<ManagerProcess> {
     let kubeconfig = plane.kubeconfig_for(name, name, Some("system:masters"))?;
     replica_with(plane, &kubeconfig).await
@@ -149,19 +148,19 @@ fn signal(replica: &ManagerProcess, signal: Signal) -> Result<()> {
     kill_process(pid, signal).context("sending a signal")
 }
 
-/// How many pods were made: as many as the tenants asked for, and none twice, whoever made them. One that is there and was
-/// not taken away again was made once, whatever its maker heard: a process that is killed hears nothing.
+/// Checks that the desired pods exist and none was created twice, and returns their number. Pods that exist and were
+/// never deleted were created once, even if a killed process did not receive the response.
 async fn every_pod_was_made_once(tenants: &Tenants, audit: &Audit, sets: usize) -> Result<usize> {
     let writes = audit.writes("windlass/", &["replicaset-controller"])?;
     let deletes = writes.iter().filter(|write| write.verb == "delete" && write.resource() == "pods").count();
-    ensure!(deletes == 0, "{deletes} pods were too many");
+    ensure!(deletes == 0, "{deletes} surplus pods were created and deleted");
     let creates = writes.iter().filter(|write| write.verb == "create" && write.resource() == "pods");
     let (made, unheard): (Vec<_>, Vec<_>) = creates.partition(|write| write.succeeded());
     for tenant in &tenants.0 {
         let there = tenant.pods(LABEL).await?.len();
         ensure!(
             there == sets * PODS,
-            "{} pods were wanted in {}, and {there} are there",
+            "{} pods are desired in {}, and {there} exist",
             sets * PODS,
             tenant.namespace
         );
@@ -169,28 +168,28 @@ async fn every_pod_was_made_once(tenants: &Tenants, audit: &Audit, sets: usize) 
     let wanted = sets * PODS * NAMESPACES;
     ensure!(
         (wanted.saturating_sub(unheard.len())..=wanted).contains(&made.len()),
-        "{wanted} pods are there, {} creations succeeded, and others did not: {unheard:#?}",
+        "{wanted} pods exist, {} creations succeeded, and others did not: {unheard:#?}",
         made.len()
     );
     Ok(wanted)
 }
 
-/// Holds every write against the Lease of its shard, and says how long shards were nobody's. `terminated` is when the last
-/// hand-over in order began, of the user `by`, and how many writes came from there afterwards is told too: a machine that is
-/// quick may have ended them all before.
+/// Checks every write against the Lease of its shard, and prints how long shards had no holder. `terminated` is the
+/// start of the last graceful handoff, by the user `by`. The number of its later writes is only printed: a fast machine
+/// can complete all of them before.
 fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -> Result<()> {
     let writes = audit.all_writes("windlass/")?;
     let tenures = LeaseHistory::of(&writes, "windlass", TERMS)?;
     let judged = tenures.judge(&writes)?;
     println!("{judged}");
-    ensure!(judged.writes.len() == 4, "all four replicas wrote: {judged}");
+    ensure!(judged.writes.len() == 4, "not all four replicas wrote: {judged}");
     let (handed, expired): (Vec<_>, Vec<_>) =
         tenures.changes().into_iter().partition(|change| change.given_back);
     let longest =
         |changes: &[ShardTransfer]| changes.iter().map(|change| change.after).max().unwrap_or_default();
     println!(
-        "{} shards were given back and were nobody's for {:?} at the longest; {} expired and were another's {:?} after \
-         their last renewal at the latest",
+        "{} shards were released and had no holder for at most {:?}; {} expired and had a new holder at most {:?} \
+         after their last renewal",
         handed.len(),
         longest(&handed),
         expired.len(),
@@ -206,7 +205,7 @@ fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -
     let in_hands = in_hands.count();
     let drained = last.iter().map(|change| change.since.duration_since(terminated)).max().unwrap_or_default();
     println!(
-        "the last hand-over: {} shards, given back {drained:?} after the signal, nobody's for {:?} at the longest, and \
+        "last handoff: {} shards, released {drained:?} after the signal, without a holder for at most {:?}, and \
          {in_hands} writes of their holder after the signal",
         last.len(),
         longest(&last)
@@ -215,8 +214,7 @@ fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -
     Ok(())
 }
 
-/// Strikes one of three replicas down, which the others have to notice by themselves, and asks for more: the set of this
-/// number.
+/// Makes one of three replicas fail without notice, and creates the ReplicaSets with this number.
 async fn strike(
     tenants: &Tenants,
     how: &str,
@@ -229,13 +227,13 @@ async fn strike(
     tenants.shared_by(2, IDLE).await?;
     let taken = begun.elapsed();
     let served = tenants.served(number, IDLE).await?;
-    println!("{how}: its shards are held after {taken:?}, all work is done after {served:?} more");
-    ensure!(taken <= UNOWNED, "{how}: shards were nobody's for {taken:?}");
+    println!("{how}: other replicas hold its shards after {taken:?}, all work is done after {served:?} more");
+    ensure!(taken <= UNOWNED, "{how}: shards had no holder for {taken:?}");
     Ok(())
 }
 
-/// Ends a replica in order while it has its hands full, and more is asked for; there are so many sets before. Says when it
-/// was told, and how many sets there are afterwards.
+/// Terminates a replica under load, while more ReplicaSets are created. `sets` exist before. Returns the time of the
+/// signal and the number of ReplicaSets afterwards.
 async fn end_with_its_hands_full(
     tenants: &Tenants,
     replica: &ManagerProcess,
@@ -252,17 +250,16 @@ async fn end_with_its_hands_full(
     let ended = begun.elapsed();
     let served = tenants.served(then + 1, IDLE).await?;
     println!(
-        "ended: all is held after {handed:?}, it is gone after {ended:?}, all work is done {served:?} later"
+        "terminated: all shards are held after {handed:?}, exited after {ended:?}, all work is done {served:?} later"
     );
-    ensure!(status.success(), "it ended with {status}");
-    ensure!(handed <= ENDED, "the hand-over took {handed:?}");
+    ensure!(status.success(), "the process exited with {status}");
+    ensure!(handed <= ENDED, "the handoff took {handed:?}");
     Ok((at, then + 1))
 }
 
 // parity: replica-runs-all-controllers, election-per-manager
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_processes_share_four_shards_and_work_goes_on_when_one_is_killed_cut_off_stopped_or_ended()
--> Result<()> {
+async fn replicas_take_over_shards_of_killed_partitioned_or_stopped_replica() -> Result<()> {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     let options = options.api_server_arg("--feature-gates=ShardedListAndWatch=true");
     on_plane(options, async |plane, audit| {
@@ -273,7 +270,7 @@ async fn three_processes_share_four_shards_and_work_goes_on_when_one_is_killed_c
         let shared = tenants.shared_by(3, IDLE).await?;
         let served = tenants.served(1, IDLE).await?;
         println!(
-            "{SHARDS} shards are shared by three after {shared:?}, all work is done after {served:?} more"
+            "three replicas share {SHARDS} shards after {shared:?}, all work is done after {served:?} more"
         );
 
         strike(&tenants, "killed", 2, || {
@@ -292,15 +289,15 @@ async fn three_processes_share_four_shards_and_work_goes_on_when_one_is_killed_c
         })
         .await?;
         wire.mend();
-        println!("found again: it has a share after {:?}", tenants.shared_by(3, IDLE).await?);
+        println!("reconnected: it has a share after {:?}", tenants.shared_by(3, IDLE).await?);
 
         strike(&tenants, "stopped", 4, || signal(&two, Signal::STOP)).await?;
         signal(&two, Signal::CONT)?;
         println!("continued: it has a share again after {:?}", tenants.shared_by(3, IDLE).await?);
-        ensure!(two.exited().is_none() && four.exited().is_none(), "both have gone on");
+        ensure!(two.exited().is_none() && four.exited().is_none(), "both processes must keep running");
 
         let (terminated, sets) = end_with_its_hands_full(&tenants, &three, 4).await?;
-        println!("{} pods, each made once", every_pod_was_made_once(&tenants, audit, sets).await?);
+        println!("{} pods, each created once", every_pod_was_made_once(&tenants, audit, sets).await?);
         every_write_was_its_holders(audit, terminated, "three")
     })
     .await

@@ -1,6 +1,6 @@
-//! What a controller finds when it starts: pods to adopt, pods too many, endpoints nobody needs any more.
+//! Objects that exist before a controller starts: pods to adopt, surplus pods and obsolete Endpoints.
 //!
-//! The plane creates these objects before the subject runs (`plane.rs`); each test then watches one outcome.
+//! These objects are created before the subject runs (`plane.rs`). Each test then checks one outcome.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::{
@@ -20,7 +20,7 @@ use windlass_black_box::{
 
 use crate::plane;
 
-/// How the pod of a case refers to the workload before the subject starts, and what is left of it after.
+/// Owner references of the pod of a case before the subject starts and afterwards.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reference {
     OwnerOnly,
@@ -61,7 +61,7 @@ fn namespace_of<W: Workload>(case: &str) -> String {
     format!("{case}-{}", W::KIND.to_lowercase())
 }
 
-/// Creates everything the tests below expect to find, while no subject runs.
+/// Creates the objects of the tests below while no subject runs.
 pub(crate) async fn prepare(client: &Client) -> Result<()> {
     prepare_for::<ReplicaSet>(client).await?;
     prepare_for::<ReplicationController>(client).await?;

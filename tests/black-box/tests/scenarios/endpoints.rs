@@ -1,4 +1,4 @@
-//! Endpoints: upstream's integration scenarios, each stated as the property it checks.
+//! Endpoints: upstream's integration scenarios, one test per property.
 
 use anyhow::{Result, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -64,7 +64,7 @@ async fn nothing_is_written_when_nothing_changed() -> Result<()> {
         endpoints_become(&world, "first", "the pod is an address", |it| !not_ready(it).is_empty()).await?;
 
     world.merge::<Service>("first", serde_json::json!({"metadata": {"annotations": {"foo": "bar"}}})).await?;
-    // Work is handed out in order, so a later Service that is done means that the earlier one was looked at.
+    // Keys are processed in order: when the later Service is done, the earlier one has been reconciled.
     for late in ["second", "third", "fourth", "fifth", "sixth", "seventh"] {
         world.create(&service(late, &[1338])).await?;
         endpoints_become(&world, late, "the later Service has endpoints", |it| !not_ready(it).is_empty())
@@ -91,8 +91,8 @@ async fn readiness_that_flips_and_flips_back_ends_ready() -> Result<()> {
     }
     set_ready(&world, "pod", &["1.1.1.1"], false).await?;
     set_ready(&world, "pod", &["1.1.1.1"], true).await?;
-    // What a stale cache would write shows only after the last flip was worked on: a marker Service, made after it,
-    // is done later than all of them.
+    // A write from a stale cache appears only after the last flip is reconciled. A marker Service that is created later
+    // is reconciled after all flips.
     world.create(&service("marker", &[1])).await?;
     endpoints_become(&world, "marker", "the marker is done", |it| ready(it).len() == 1).await?;
     for name in &services {
@@ -151,7 +151,7 @@ async fn terminating_pod_is_no_address() -> Result<()> {
 }
 
 #[tokio::test]
-async fn terminating_pod_stays_where_readiness_is_not_asked_for() -> Result<()> {
+async fn terminating_pod_stays_if_not_ready_addresses_are_published() -> Result<()> {
     let world = world("ep-publish").await?;
     running_pod(&world, "pod", &["10.0.0.1"], Some(false)).await?;
     let mut publishing = service("publishing", &[443]);
@@ -235,7 +235,7 @@ async fn first_ip_family_of_the_service_chooses_the_address() -> Result<()> {
 }
 
 #[tokio::test]
-async fn headlessness_is_a_label_of_the_endpoints_not_a_copy_of_the_service_label() -> Result<()> {
+async fn headless_label_of_endpoints_is_not_copied_from_service() -> Result<()> {
     let world = world("ep-headless").await?;
     running_pod(&world, "pod", &["1.1.1.1"], Some(true)).await?;
     let mut headless = service("headless", &[443]);

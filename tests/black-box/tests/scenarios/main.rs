@@ -1,6 +1,6 @@
-//! Upstream's integration scenarios for the controllers there are, against a real control plane.
+//! Upstream's integration scenarios of the implemented controllers, on a real control plane.
 //!
-//! One plane and one subject serve all of them, a namespace each.
+//! All scenarios share one control plane and one subject; each has its own namespace.
 
 mod before_start;
 mod endpoints;

@@ -1,4 +1,4 @@
-//! The plane and the subject that all scenarios share.
+//! The shared control plane and subject of all scenarios.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -20,7 +20,7 @@ struct Stage {
 
 static STAGE: OnceCell<Stage> = OnceCell::const_new();
 
-/// Both families, so that a Service may choose its first.
+/// Both IP families, so that a Service can choose its first.
 const SERVICE_RANGES: &str = "--service-cluster-ip-range=10.96.0.0/16,2001:db8:1::/112";
 
 async fn stage() -> Result<&'static Stage> {
@@ -40,20 +40,20 @@ async fn stage() -> Result<&'static Stage> {
         .await
 }
 
-/// A fresh namespace on the shared plane.
+/// Creates a namespace on the shared control plane.
 pub(crate) async fn world(scenario: &str) -> Result<TestNamespace> {
     let stage = stage().await?;
     let namespace = stage.plane.namespace(scenario).await?;
     Ok(TestNamespace { client: stage.plane.client().await, namespace })
 }
 
-/// A namespace that was prepared before the subject started.
+/// Returns a namespace that was prepared before the subject started.
 pub(crate) async fn prepared_world(namespace: &str) -> Result<TestNamespace> {
     let stage = stage().await?;
     Ok(TestNamespace { client: stage.plane.client().await, namespace: namespace.to_owned() })
 }
 
-/// Creates a namespace of this very name and waits until it takes pods.
+/// Creates a namespace with exactly this name and waits until it accepts pods.
 pub(crate) async fn named_world(client: &Client, name: &str) -> Result<TestNamespace> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());

@@ -1,4 +1,4 @@
-//! What only ReplicaSets promise: an immutable selector, terminating replicas, and no finalizer of their own.
+//! Properties of ReplicaSets only: an immutable selector, terminating replicas, and no added finalizer.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
@@ -33,7 +33,7 @@ async fn terminating_replicas_are_counted_and_do_not_count_as_replicas() -> Resu
     let world = world("terminating").await?;
     let mut set = ReplicaSet::new("web", 5);
     let spec = set.template_mut().spec.get_or_insert_default();
-    // Bound to a node that does not exist and given a long grace, a deleted pod stays as it is.
+    // A deleted pod stays, because its node does not exist and its grace period is long.
     spec.node_name = Some("no-such-node".to_owned());
     spec.termination_grace_period_seconds = Some(300);
     create_stable(&world, &set).await?;
@@ -81,14 +81,14 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
         "finalizers became {:?}",
         deleting.metadata.finalizers
     );
-    // Sets and pods come over two watches. Until the manager says that it has seen the deletion, it may still replace.
+    // ReplicaSets and pods have separate watches. Until the manager reports the deletion, it can still replace pods.
     eventually(
         "the manager has seen that the set is on its way out",
         || world.get::<ReplicaSet>("web"),
         |set| set.counts().observed_generation >= set.metadata.generation.unwrap_or(0),
     )
     .await?;
-    // A set on its way out reports what it has, and makes no more.
+    // A terminating ReplicaSet updates its status and creates no pods.
     world.delete::<Pod>(pods[0].metadata.name.as_deref().unwrap_or_default()).await?;
     eventually(
         "the status of a deleting set still follows its pods",
@@ -102,13 +102,13 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
 }
 
 #[tokio::test]
-async fn refused_create_is_reported_and_clears_once_it_succeeds() -> Result<()> {
+async fn rejected_create_sets_condition_until_it_succeeds() -> Result<()> {
     let world = world("quota").await?;
     let quota: k8s_openapi::api::core::v1::ResourceQuota = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "few"}, "spec": {"hard": {"count/pods": "2"}}
     }))?;
     world.create(&quota).await?;
-    // Admission refuses everything until the quota's usage has been counted once.
+    // Admission rejects all pods until the quota's usage has been calculated once.
     world
         .api::<k8s_openapi::api::core::v1::ResourceQuota>()
         .patch_status(
@@ -130,7 +130,7 @@ async fn refused_create_is_reported_and_clears_once_it_succeeds() -> Result<()> 
     ensure!(world.pods(LABEL).await?.len() == 2, "more pods than the quota allows");
 
     world.delete::<k8s_openapi::api::core::v1::ResourceQuota>("few").await?;
-    // The next attempt may be a back-off away; any change of the set asks for one at once.
+    // The next attempt can be delayed by the backoff; a change of the ReplicaSet triggers it immediately.
     world
         .merge::<ReplicaSet>("web", serde_json::json!({"metadata": {"annotations": {"try": "again"}}}))
         .await?;

@@ -1,6 +1,6 @@
-//! ReplicaSets and ReplicationControllers: upstream's integration scenarios, each stated as the property it checks.
+//! ReplicaSets and ReplicationControllers: upstream's integration scenarios, one test per property.
 //!
-//! One body serves both kinds; the modules at the end name the tests for each.
+//! Both kinds share each test body; the modules at the end define the tests per kind.
 
 use anyhow::{Result, ensure};
 use jiff::{Timestamp, ToSpan as _};
@@ -113,7 +113,7 @@ async fn relabelled_pod_is_released_and_taken_back<W: Workload>() -> Result<()> 
     pods_become(&world, "the released pod is replaced", 1).await?;
 
     world.update::<Pod>(name, |pod| pod.metadata.labels = Some(fixtures::labels())).await?;
-    // Two pods match one wanted replica now: the returned one is adopted, or is the one chosen to go.
+    // Two pods match one desired replica now: the returned pod is adopted or deleted.
     let returned = eventually(
         "the returned pod is adopted or deleted",
         || world.find::<Pod>(name),
@@ -251,8 +251,8 @@ async fn the_pod_that_costs_more_to_delete_stays<W: Workload>(
     Ok(())
 }
 
-/// Pods and their workload come over two watches: what was changed about pods counts for a later change of the
-/// workload only once the manager has told that it saw it.
+/// Pods and their workload have separate watches: a change of pods affects a later change of the workload only after
+/// the manager has reported it.
 async fn pods_are_seen_ready<W: Workload>(world: &TestNamespace, count: i32) -> Result<()> {
     eventually(
         "the manager has seen that the pods are ready",
@@ -267,8 +267,7 @@ async fn youngest_pod_goes_first<W: Workload>() -> Result<()> {
     let world = world("logarithmic-scale-down").await?;
     create_stable(&world, &W::new("web", 2)).await?;
     let elders = pods_become(&world, "two pods exist", 2).await?;
-    // Ages are compared by their logarithm to the base two, in nanoseconds: the property is about elapsed time, so time
-    // has to elapse.
+    // Ages are compared by the binary logarithm of their nanoseconds, so the test must wait for real time.
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     scale::<W>(&world, "web", 3).await?;
     pods_become(&world, "three pods exist", 3).await?;
@@ -278,7 +277,7 @@ async fn youngest_pod_goes_first<W: Workload>() -> Result<()> {
     Ok(())
 }
 
-/// Names one scenario as a test for each kind.
+/// Defines one scenario as a test for each kind.
 macro_rules! scenarios {
     ($module:ident, $kind:ty) => {
         mod $module {

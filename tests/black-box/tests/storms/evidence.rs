@@ -1,4 +1,4 @@
-//! What the network saw: which pods were made, what faults struck, what was listed.
+//! Evidence from the network: created pods, injected faults and lists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::Value;
 use windlass_api_server::faults::{Network, Record, RecordKind, RequestSummary};
 
-/// The network's journal, read.
+/// The records of the network's journal.
 pub(crate) struct FaultEvidence(Vec<Record>);
 
 impl FaultEvidence {
@@ -17,7 +17,7 @@ impl FaultEvidence {
         Self(network.journal().records())
     }
 
-    /// The UIDs of all pods that were made, whether the manager heard of it or not.
+    /// Returns the UIDs of all created pods, including those whose response was lost.
     pub(crate) fn pods_made(&self) -> BTreeSet<String> {
         let made = self.0.iter().filter_map(|record| match &record.what {
             RecordKind::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => Some(body),
@@ -26,7 +26,7 @@ impl FaultEvidence {
         made.map(|body| uid(&parsed(body))).collect()
     }
 
-    /// How many of these requests and watches a fault struck, told by what was asked and by how it was struck.
+    /// Counts the requests and watches with a fault that match, by request and fault.
     pub(crate) fn struck(&self, of_interest: impl Fn(&RequestSummary, &str) -> bool) -> usize {
         let mut asked_by_id = BTreeMap::new();
         let mut struck = BTreeSet::new();
@@ -43,7 +43,7 @@ impl FaultEvidence {
         struck.len()
     }
 
-    /// How many of these requests were answered no sooner than this after they were sent.
+    /// Counts the matching requests whose response took at least `late`.
     pub(crate) fn answered_late(
         &self,
         late: Duration,
@@ -66,7 +66,7 @@ impl FaultEvidence {
         count
     }
 
-    /// Of how many pods a watch told no sooner than this after they were made.
+    /// Counts the pods whose first watch event came at least `late` after their creation.
     pub(crate) fn pods_told_late(&self, late: Duration) -> usize {
         let mut made = BTreeMap::new();
         let mut count = 0;
@@ -85,7 +85,7 @@ impl FaultEvidence {
         count
     }
 
-    /// How many lists of this resource the server answered, in pages or as a stream.
+    /// Counts the list requests of this resource that the server answered, paged or streaming.
     pub(crate) fn lists(&self, resource: &str) -> usize {
         let listed = |record: &&Record| match &record.what {
             RecordKind::Served { asked, code: 200, .. } => {
@@ -99,7 +99,7 @@ impl FaultEvidence {
         self.0.iter().filter(listed).count()
     }
 
-    /// What was asked and what came of it, for whoever has to find out why.
+    /// Returns the requests and their outcomes as text, for error messages.
     pub(crate) fn story(&self) -> String {
         let quiet = |record: &&Record| match &record.what {
             RecordKind::Sent { asked, .. } => !matches!(asked.resource.as_str(), "leases" | "events"),

@@ -1,4 +1,4 @@
-//! The servers: a fresh one in the process for each scenario, or a namespace of a kube-apiserver that all share.
+//! The servers: a new in-process server per scenario, or a namespace of a shared kube-apiserver.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 use crate::remote::Remote;
 
-/// Which server.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     InTheProcess,
     KubeApiserver,
 }
 
-/// A server, and a user's sound way to it.
+/// A server, and a client that bypasses the faults.
 pub(crate) struct TestServer {
     pub(crate) world: TestNamespace,
     pub(crate) server: Arc<dyn Server>,
-    /// The history, where it is in our hands.
+    /// The storage of the in-process server.
     memory: Option<Arc<InMemoryStorage>>,
 }
 
@@ -43,8 +43,8 @@ impl TestServer {
         }
     }
 
-    /// Has history forgotten, and returns when pods can no longer be listed as they were at `version`. After that
-    /// version something must have been written.
+    /// Compacts the history, and waits until pods cannot be listed at `version` any longer. There must be a write after
+    /// `version`.
     pub(crate) async fn forget(&self, version: &str) -> Result<()> {
         if let Some(memory) = &self.memory {
             memory.compact(memory.revision());
@@ -58,7 +58,7 @@ impl TestServer {
                 Err(error) => Err(error.into()),
             }
         };
-        eventually("history is forgotten", refusal, |code| *code == Some(410)).await.map(drop)
+        eventually("history is compacted", refusal, |code| *code == Some(410)).await.map(drop)
     }
 }
 
@@ -75,10 +75,10 @@ async fn in_the_process(env: &Env) -> Result<TestServer> {
     Ok(TestServer { world, server: Arc::new(server.as_user("windlass")), memory: Some(memory) })
 }
 
-/// The plane that all scenarios on kube-apiserver share. It is never dropped.
+/// The control plane of all scenarios on kube-apiserver. It is never dropped.
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
-/// Keeps the logs of the plane, if there is one: for scenarios that fail.
+/// Keeps the logs of the control plane, if it was started.
 pub(crate) fn keep_logs() {
     if let Some(plane) = PLANE.get() {
         plane.keep_logs();
@@ -100,7 +100,7 @@ async fn start_plane() -> Result<ControlPlane> {
         .authorization_rbac(false)
         .upstream_controllers(Vec::<String>::new())
         .api_server_arg("--etcd-compaction-interval=1s")
-        // A watch cache remembers what etcd has forgotten. Pods go without one; the others show how it is with.
+        // A watch cache keeps versions that etcd has compacted, so pods have none. Other kinds are tested with one.
         .api_server_arg("--watch-cache-sizes=pods#0");
     let plane = ControlPlane::start(options).await.context("starting the plane of the storms")?;
     plane.keep_logs_on_panic();

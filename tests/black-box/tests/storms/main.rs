@@ -1,14 +1,14 @@
-//! Bad times between windlass and its API server: a server that is busy, fails, is slow, does not let its answers
-//! through, cuts off watches, or has forgotten its history. Each scenario runs on the server in the process and on
-//! kube-apiserver, with a manager in this process whose requests pass through a network of the fault layer.
+//! Faults between windlass and its API server: the server throttles, fails, is slow, loses responses, disconnects
+//! watches or has compacted its history. Each scenario runs on the in-process server and on kube-apiserver, with a
+//! manager in this process whose requests pass through a network of the fault layer.
 //!
-//! Guarantees: however it went, in the end every pod that is wanted is there and no other one, status and Endpoints
-//! say so, not one pod more was ever made than was needed, and the manager still runs and ends in order.
+//! Guarantees: at the end exactly the desired pods exist, status and Endpoints match them, no unneeded pod was ever
+//! created, and the manager still runs and stops gracefully.
 //!
-//! Nothing depends on how fast a machine is: a storm begins when the manager has done a first piece of work, and is
-//! over when enough was struck; what is struck is counted off, not drawn.
+//! The tests do not depend on the speed of the machine: faults start after the manager's first work and end after
+//! enough hits. They are chosen by counting, not at random.
 //!
-//! What it leaves to simulation: watches that fall silent, which real time notices after minutes.
+//! Watches that send no data are tested in simulation only, because in real time their detection takes minutes.
 
 mod evidence;
 mod ground;
@@ -17,7 +17,7 @@ mod scenarios;
 mod scene;
 mod subject;
 
-/// Each scenario as a test on either server.
+/// Defines each scenario as a test on both servers.
 macro_rules! on_both_servers {
     ($($property:ident),* $(,)?) => {
         mod in_the_process {

@@ -1,10 +1,9 @@
-//! kube-apiserver as the fault layer wants a server: requests are passed on, answers are passed back, the events of
-//! watches as they come.
+//! Adapter of kube-apiserver for the fault layer: forwards requests and responses, and streams watch events.
 //!
-//! All scenarios share one kube-apiserver, and each has a manager that believes it is alone. So each manager is shown
-//! one namespace as if it were all there is.
+//! All scenarios share one kube-apiserver. Requests of a manager to all namespaces are confined to the namespace of its
+//! scenario.
 //!
-//! What it refuses: to play a stale replica, which a real server cannot be made to be.
+//! The adapter cannot act as a stale replica.
 
 use std::sync::Arc;
 
@@ -65,7 +64,7 @@ impl Server for Remote {
     }
 }
 
-/// The same question about one namespace, if it is about the objects of all.
+/// Returns the request confined to one namespace, if it concerns the objects of all namespaces.
 fn confined(method: &Method, asked: &str, namespace: &str) -> Option<String> {
     let (path, query) = asked.split_once('?').unwrap_or((asked, ""));
     let (version, resource) = path.rsplit_once('/')?;
@@ -87,7 +86,7 @@ async fn whole(answer: Response<kube::client::Body>) -> Response<Body> {
     }
 }
 
-/// What a gateway says when it cannot know whether the request took effect.
+/// Returns the response of a gateway that does not know the outcome of the request.
 fn outcome_unknown(error: &dyn std::error::Error) -> Response<Body> {
     let message = format!("the server did not answer: {error}");
     let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Timeout",
@@ -98,7 +97,7 @@ fn outcome_unknown(error: &dyn std::error::Error) -> Response<Body> {
 }
 
 #[test]
-fn what_is_asked_of_all_namespaces_is_asked_of_one() {
+fn requests_to_all_namespaces_are_confined_to_one() {
     let confined = |method, asked| confined(&method, asked, "here");
     let of_one = |text: &str| Some(text.to_owned());
     assert_eq!(confined(Method::GET, "/api/v1/pods?limit=5"), of_one("/api/v1/namespaces/here/pods?limit=5"));

@@ -1,4 +1,4 @@
-//! The scenarios: what goes wrong, and what must have been hit for the scenario to have been one.
+//! The scenarios: faults, and the minimum number of hits that makes a scenario meaningful.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,15 +21,15 @@ use crate::{
     scene::{FEW, MANY, RECOVERY, ScenarioRun, Target},
 };
 
-/// How long the manager waits for an answer: longer than anything is late.
+/// Request timeout that is longer than any delay.
 const LONG: Duration = Duration::from_secs(60);
-/// Short enough to be waited out where answers never come, and much longer than a watch takes to tell what was done.
+/// Request timeout for scenarios with lost responses: short, but much longer than a watch takes to deliver a write.
 const SHORT: Duration = Duration::from_secs(4);
 
-/// An answer that takes this long is late.
+/// Minimum time of a late response.
 const LATE: Duration = Duration::from_millis(250);
 
-/// One after the other, over and over.
+/// Cycles through the faults.
 fn in_turns<const N: usize>(
     turns: [Option<FaultAction>; N],
 ) -> impl FnMut() -> Option<FaultAction> + Send + 'static {
@@ -37,21 +37,22 @@ fn in_turns<const N: usize>(
     move || turns.next().flatten()
 }
 
-/// Ends a watch in each of these ways once, with a pause before each; every time it is opened again it is slower to be
-/// opened again. A watch is ended instead of an event, which is then to be had from the next watch or list, and
-/// being asked about a request that opens a watch, which is no event, changes nothing. So each way is named twice: once
-/// for the event, and once for the request that came before it or comes after.
+/// Applies each fault to a watch once, with a pause before each because reconnects back off.
+///
+/// A fault replaces an event, which the next watch or list then delivers. The request that opens a watch is also passed
+/// to this function, but is not affected by the fault. Each fault is therefore returned twice: once for the event and
+/// once for the request.
 fn once_each<const N: usize>(ways: [FaultAction; N]) -> impl FnMut() -> Option<FaultAction> + Send + 'static {
     let mut turns = ways.into_iter().flat_map(|way| [None, Some(way.clone()), Some(way)]);
     move || turns.next().flatten()
 }
 
-/// A list of what there is, not just a look at how far the server is.
+/// Returns whether a request lists objects, and does not only read the current version.
 fn is_list(asked: &RequestSummary) -> bool {
     asked.verb == Some(Verb::List) && !asked.uri.split(['?', '&']).any(|part| part == "limit=1")
 }
 
-/// A watch without which the manager still has work: it hears of what is wanted, not of what there is.
+/// Returns whether a request watches pods. Without this watch the manager still receives changes of the desired state.
 fn watches_pods(asked: &RequestSummary) -> bool {
     asked.is_watch() && asked.resource == "pods"
 }
@@ -68,7 +69,7 @@ const fn requests(enough: usize) -> Target {
     Target { name: "requests were struck", hits: |seen| seen.struck(|_, _| true), enough }
 }
 
-/// Nobody gets through, and who hears of a pod must list again.
+/// Fails all requests, and expires watches of pods, so that the manager must relist.
 fn refused(
     mut with: impl FnMut() -> Option<FaultAction> + Send + 'static,
 ) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
@@ -115,7 +116,8 @@ pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> 
     };
     scene.storm(slow, &[work]).await?;
 
-    // Writes are quick again, and what came of them is not seen: who does not remember doubles pods.
+    // Writes are fast again, but watch events are late: a manager that does not record its creates would duplicate
+    // pods.
     let unseen =
         Target { name: "pods were seen late", hits: |seen| seen.pods_told_late(2 * LATE), enough: 2 };
     let late =
@@ -125,10 +127,10 @@ pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> 
     scene.ends().await
 }
 
-/// No two pods can be told apart when nobody was told the name of the first: the server chooses it. So who made one and
-/// heard no answer must wait until its watch would have told, and how long is enough, nobody knows. What is written to
-/// pods is therefore lost in silence: until the time for an answer is up, and some seconds more that the manager waits by
-/// itself, no watch is late by accident. What may be written twice is lost in other ways too.
+/// The server generates pod names, so a client that loses the response to a create cannot identify its pod. It must
+/// wait for the watch, for an unknown time. Responses to pod writes are therefore lost silently: until the request
+/// timeout and the manager's own wait have passed, the watch has caught up. Responses to idempotent writes are also
+/// lost with errors.
 pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) -> Result<()> {
     let lost = |silently| FaultAction::ResponseLost { silently };
     let mut of_sets = in_turns([Some(lost(false)), None]);
@@ -202,12 +204,12 @@ pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_lis
 
     let lists = scene.evidence().lists("pods");
     scene.line().partition();
-    // A version that the manager, cut off, does not come to.
+    // A version that the partitioned manager does not reach.
     let touched = scene.world().update::<ReplicaSet>("web", |set| set.set_desired(FEW + 1)).await?;
     scene.delete_pods(2).await?;
     scene.world().delete::<Service>("gone").await?;
     scene.scale(MANY).await?;
-    // Before the line is mended the watch must have noticed, or it would continue where it stopped.
+    // The watch must fail before the link is healed; otherwise it would continue where it stopped.
     eventually(
         "the watch of pods is broken",
         async || Ok(scene.evidence().struck(|asked, _| watches_pods(asked))),
@@ -219,14 +221,14 @@ pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_lis
 
     eventually_within(
         RECOVERY,
-        "the Endpoints of the Service that is gone are gone",
+        "the Endpoints of the deleted Service are deleted",
         || scene.world().find::<Endpoints>("gone"),
         Option::is_none,
     )
     .await?;
     scene.settles(MANY).await?;
     let evidence = scene.evidence();
-    // The watch is told that its version is gone, unless a key that waits for its own writes requests a list before.
+    // The watch gets 410 Gone, unless a key that waits for its own writes requests a list before.
     ensure!(evidence.lists("pods") > lists, "pods were not listed again\n{}", evidence.story());
     scene.ends().await
 }

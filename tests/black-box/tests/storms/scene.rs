@@ -1,4 +1,4 @@
-//! One scenario as it runs: a server, a network with its faults, a manager behind it, and a user who is never struck.
+//! A running scenario: a server, a network with faults, a manager, and a user whose requests have no faults.
 
 use std::{
     collections::BTreeSet,
@@ -26,47 +26,47 @@ use crate::{
     subject::Subject,
 };
 
-/// The ReplicaSet, and the Service before it.
+/// Name of the ReplicaSet and of its Service.
 const WEB: &str = "web";
-/// How many pods there are at first, and at most.
+/// Number of pods at the start.
 pub(crate) const FEW: i32 = 3;
+/// Maximum number of pods.
 pub(crate) const MANY: i32 = 8;
-/// How many the user leaves in the end.
+/// Number of pods at the end.
 const REST: i32 = 2;
 
-/// How often the user does something in each part of a storm, at least.
+/// Minimum number of user actions in each part of a storm.
 const ROUNDS: u32 = 3;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(450);
 
-/// How long it may take for everything to come right: who was refused for a while asks again after another while, up
-/// to half a minute later.
+/// Timeout of the recovery. After repeated failures a retry can wait up to 30 s.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(90);
 
-/// More records than any scenario makes.
+/// Capacity of the journal, larger than any scenario needs.
 const RECORDS: usize = 100_000;
 
-/// A scenario that runs.
+/// A running scenario.
 pub(crate) struct ScenarioRun {
     pub(crate) ground: TestServer,
     network: Network,
     subject: Subject,
-    /// How often the user has done something.
+    /// Number of user actions.
     rounds: u32,
-    /// How many pods the user has deleted.
+    /// Number of pods deleted by the user.
     deleted: usize,
-    /// How many pods were given an address.
+    /// Number of pods that received an address.
     addresses: u32,
 }
 
-/// What must have been hit this often before a part of a storm is over.
+/// The number of hits that ends a part of a storm.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) hits: fn(&FaultEvidence) -> usize,
     pub(crate) enough: usize,
 }
 
-/// The ReplicaSet. Its pods have a node from the start, without which no pod could ever be ready, and nobody's kubelet
-/// needs time to stop them.
+/// Returns the ReplicaSet. Its pods are bound to a node, so that they can become ready, and have no grace period,
+/// because no kubelet stops them.
 fn set_of_bound_pods() -> ReplicaSet {
     let mut set = ReplicaSet::new(WEB, FEW);
     let pod = set.template_mut().spec.get_or_insert_default();
@@ -76,7 +76,7 @@ fn set_of_bound_pods() -> ReplicaSet {
 }
 
 impl ScenarioRun {
-    /// A manager that leads and has done a first piece of work: a ReplicaSet and a Service waited for it.
+    /// Starts a manager and waits until it leads and has reconciled a ReplicaSet and a Service.
     pub(crate) async fn open(kind: Kind, scenario: &str, request_timeout: Duration) -> Result<Self> {
         let env = Env::system("storms");
         let ground = TestServer::prepare(kind, scenario, &env).await?;
@@ -98,14 +98,13 @@ impl ScenarioRun {
         FaultEvidence::of(&self.network)
     }
 
-    /// The manager's line to the server.
+    /// Returns the manager's link to the server.
     pub(crate) fn line(&self) -> &Link {
         self.subject.line()
     }
 
-    /// One part of a storm, which takes the place of the part before: `choose` says what goes wrong, request by request
-    /// and event by event, until all targets were hit often enough since it began. Meanwhile a user who does not care
-    /// for the weather works on.
+    /// Runs one part of a storm, which replaces the previous part. `choose` returns the fault of each request and
+    /// event. The part ends when all targets have enough hits. Meanwhile the user keeps changing objects.
     pub(crate) async fn storm(
         &mut self,
         choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static,
@@ -130,12 +129,12 @@ impl ScenarioRun {
         }
     }
 
-    /// The storm is over.
+    /// Stops injecting faults.
     pub(crate) fn calm(&self) {
         self.line().inject_fault(|_| None);
     }
 
-    /// The user asks for more pods or deletes one, and pods become ready.
+    /// Performs one user action: scales up or deletes a pod. New pods become ready.
     async fn round(&mut self) -> Result<()> {
         tokio::time::sleep(BETWEEN_ROUNDS).await;
         self.rounds += 1;
@@ -146,12 +145,12 @@ impl ScenarioRun {
         self.make_pods_ready().await
     }
 
-    /// Asks for so many pods.
+    /// Sets the desired number of pods.
     pub(crate) async fn scale(&self, replicas: i32) -> Result<()> {
         self.world().update::<ReplicaSet>(WEB, |set| set.set_desired(replicas)).await.map(drop)
     }
 
-    /// Deletes so many pods, as far as there are any.
+    /// Deletes at most `count` pods.
     pub(crate) async fn delete_pods(&mut self, count: usize) -> Result<()> {
         for pod in self.pods().await?.into_iter().take(count) {
             self.world().delete::<Pod>(&pod.name_any()).await?;
@@ -160,7 +159,7 @@ impl ScenarioRun {
         Ok(())
     }
 
-    /// Plays the kubelet of every pod that is not ready yet.
+    /// Acts as the kubelet for every pod that is not ready.
     pub(crate) async fn make_pods_ready(&mut self) -> Result<()> {
         for pod in self.pods().await?.iter().filter(|pod| address(pod).is_none()) {
             self.addresses += 1;
@@ -170,7 +169,7 @@ impl ScenarioRun {
             let ready = world
                 .update_status::<Pod>(&name, |pod| pod.status = Some(running(&[&address], Some(true))))
                 .await;
-            // One that is gone needs no kubelet; who made it go is judged by the count in the end.
+            // A deleted pod needs no kubelet; the final count detects wrong deletions.
             if ready.is_err() && world.find::<Pod>(&name).await?.is_some() {
                 ready?;
             }
@@ -178,14 +177,14 @@ impl ScenarioRun {
         Ok(())
     }
 
-    /// Waits until there are so many pods and no more, all ready, and until status and Endpoints say just that.
+    /// Waits until exactly `replicas` pods exist and are ready, and status and Endpoints match.
     pub(crate) async fn settles(&mut self, replicas: i32) -> Result<()> {
         self.settled(replicas).await.with_context(|| format!("{replicas} pods\n{}", self.evidence().story()))
     }
 
     async fn settled(&mut self, replicas: i32) -> Result<()> {
         let count = usize::try_from(replicas)?;
-        eventually_within(RECOVERY, "the wanted pods are there", || self.pods(), |pods| pods.len() == count)
+        eventually_within(RECOVERY, "the desired pods exist", || self.pods(), |pods| pods.len() == count)
             .await?;
         self.make_pods_ready().await?;
         let told = |set: &ReplicaSet| {
@@ -194,13 +193,13 @@ impl ScenarioRun {
             [all, fully_labeled, ready, available].iter().all(|it| *it == replicas)
                 && Some(observed_generation) == set.metadata.generation
         };
-        eventually_within(RECOVERY, "the status says so", || self.world().get::<ReplicaSet>(WEB), told)
+        eventually_within(RECOVERY, "the status matches", || self.world().get::<ReplicaSet>(WEB), told)
             .await?;
         let pods: BTreeSet<_> = self.pods().await?.iter().filter_map(address).collect();
-        ensure!(pods.len() == count, "{count} pods are wanted, {} are there and have addresses", pods.len());
+        ensure!(pods.len() == count, "{count} pods are desired, {} exist and have addresses", pods.len());
         eventually_within(
             RECOVERY,
-            "the Endpoints are the pods",
+            "the Endpoints match the pods",
             || self.endpoints(),
             |endpoints| *endpoints == pods,
         )
@@ -208,7 +207,7 @@ impl ScenarioRun {
         self.subject.must_run()
     }
 
-    /// The end of every scenario: fewer pods are wanted, not one too many was ever made, and the manager ends.
+    /// Ends a scenario: scales down, checks that no unneeded pod was created, and stops the manager.
     pub(crate) async fn ends(mut self) -> Result<()> {
         self.scale(MANY).await?;
         self.settles(MANY).await?;
@@ -220,12 +219,16 @@ impl ScenarioRun {
         let needed = usize::try_from(MANY)? + self.deleted;
         ensure!(
             made.len() == needed,
-            "{} pods were made and {needed} were needed\n{}",
+            "{} pods were created and {needed} were needed\n{}",
             made.len(),
             evidence.story()
         );
         for pod in self.pods().await? {
-            ensure!(made.contains(&pod.uid().unwrap_or_default()), "who made {}?", pod.name_any());
+            ensure!(
+                made.contains(&pod.uid().unwrap_or_default()),
+                "{} was not created through the network",
+                pod.name_any()
+            );
         }
         self.subject.end().await
     }
@@ -234,7 +237,7 @@ impl ScenarioRun {
         self.world().pods(LABEL).await
     }
 
-    /// The ready addresses that the Service leads to.
+    /// Returns the ready addresses of the Service.
     async fn endpoints(&self) -> Result<BTreeSet<String>> {
         let endpoints = self.world().find::<Endpoints>(WEB).await?;
         let subsets = endpoints.and_then(|it| it.subsets).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! A manager of all controllers in this process, on a line that suffers.
+//! A manager of all controllers in this process, on a link with faults.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use windlass_election::ElectionConfig;
 use windlass_env::{Env, Task};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
-/// How long an orderly end may take.
+/// Timeout of a graceful stop.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A manager that runs.
+/// A running manager.
 pub(crate) struct Subject {
     env: Env,
     line: Link,
@@ -23,7 +23,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Starts it with a lease in `namespace`, no limit of requests, and this much time for each of them.
+    /// Starts a manager with a Lease in `namespace`, no rate limit, and a request timeout.
     pub(crate) fn start(
         world: &Env,
         network: &Network,
@@ -48,25 +48,25 @@ impl Subject {
         Ok(Self { env, line, stop, task })
     }
 
-    /// Its line to the server.
+    /// Returns its link to the server.
     pub(crate) fn line(&self) -> &Link {
         &self.line
     }
 
-    /// Fails once it has ended by itself.
+    /// Fails if the manager has stopped on its own.
     pub(crate) fn must_run(&self) -> Result<()> {
-        ensure!(!self.task.is_finished(), "the manager ended by itself");
+        ensure!(!self.task.is_finished(), "the manager stopped on its own");
         Ok(())
     }
 
-    /// Ends it in order, and leaves no task behind.
+    /// Stops the manager gracefully and checks that no task is left.
     pub(crate) async fn end(self) -> Result<()> {
         self.stop.fire();
         let ended = tokio::time::timeout(TIMEOUT, self.task).await;
-        let ended = ended.map_err(|_| anyhow!("the manager did not end in {TIMEOUT:?}"))?;
+        let ended = ended.map_err(|_| anyhow!("the manager did not stop within {TIMEOUT:?}"))?;
         ended
             .map_err(|error| anyhow!("the manager: {error}"))?
-            .context("the manager did not end in order")?;
+            .context("the manager did not stop gracefully")?;
         ensure!(self.env.tasks().is_empty(), "the manager left tasks behind: {:?}", self.env.tasks());
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Subject {
 fn config(namespace: &str, request_timeout: Duration) -> ManagerConfig {
     let election = ElectionConfig {
         lease_namespace: Some(namespace.to_owned()),
-        // Longer than any test runs: what is tested is work under a lease, not the loss of it.
+        // Longer than any test, because the loss of the lease is not tested here.
         lease_duration: Duration::from_secs(900),
         renew_deadline: Duration::from_secs(600),
         ..ElectionConfig::new("stormy")

@@ -1,4 +1,4 @@
-//! What readers and handlers of a cache are shown when the cache was away, and what it costs to hold.
+//! Contents, events and memory of a cache after lost watches and restarts.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,10 +21,10 @@ use crate::world::{ReconcileLog, World, map};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// One object whose fields are not of their type fails the whole list of kube-rs (kube#774, #265).
+/// In kube-rs an object with a field of the wrong type fails the whole list (kube#774, #265).
 // parity: bad-object-fails-list
 #[tokio::test(start_paused = true)]
-async fn one_bad_object_fails_no_list() {
+async fn undecodable_object_does_not_fail_list() {
     let world = World::struck_by(vec![Fault::during(DAY, FaultAction::Poison { name: "bad".into() })]);
     world.api.upsert(&map("bad"), json!({ "data": { "is": "bad" } }));
     ["a", "c"].iter().for_each(|name| world.put(name));
@@ -36,7 +36,7 @@ async fn one_bad_object_fails_no_list() {
     assert!(maps.get(&ObjectKey::namespaced("shop", "bad")).is_err());
 }
 
-/// How many decoded objects there are, and at most were.
+/// Numbers of decoded objects: alive now, alive at most, decoded in total.
 #[derive(Default)]
 struct Count {
     alive: AtomicUsize,
@@ -44,7 +44,7 @@ struct Count {
     decoded: AtomicUsize,
 }
 
-/// A decoded object that is counted while anybody holds it.
+/// A decoded object that is counted until it is dropped.
 struct Held(ConfigMap, Arc<Count>);
 
 impl Resource for Held {
@@ -113,12 +113,12 @@ impl Decoder for CountingDecoder {
     }
 }
 
-/// A re-list doubles what kube-rs holds (2.0 times, measured on kube 5.0.0; kube#1505) and has client-go hold the list,
-/// a temporary store, a new map and the old objects at once (kubernetes#73497).
+/// A relist doubles the memory of kube-rs (2.0 times, measured on kube 5.0.0; kube#1505). client-go holds the list, a
+/// temporary store, a new map and the old objects at the same time (kubernetes#73497).
 // parity: page-buffer-size, list-with-alloc, test-reflector-list-extract, memory-re-lists, memory-caches-selector-per
 // parity: memory-22-7-k
 #[tokio::test(start_paused = true)]
-async fn relist_decodes_and_holds_again_only_what_has_changed() {
+async fn relist_decodes_and_stores_only_changed_objects() {
     const MANY: usize = 1200;
     let world = World::new();
     (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
@@ -143,17 +143,17 @@ async fn relist_decodes_and_holds_again_only_what_has_changed() {
     world.strike_first(1, RequestSummary::is_watch, FaultAction::WatchExpired);
     world.put("map-7");
     world.pass(30).await;
-    assert_eq!(told.lines(), ["map-7"], "it was a list that told of the change");
+    assert_eq!(told.lines(), ["map-7"], "the relist delivered the change");
     assert_eq!(count.decoded.load(Ordering::Relaxed), MANY + 1);
     assert!(count.most.load(Ordering::Relaxed) <= MANY + 2, "{:?} at once", count.most);
-    assert_eq!(count.alive.load(Ordering::Relaxed), MANY, "and what is old is let go");
+    assert_eq!(count.alive.load(Ordering::Relaxed), MANY, "the relist releases old objects");
 }
 
-/// client-go reads its first list at version 0, from any server's cache: after a restart a controller may see what was
-/// long before (elastic/cloud-on-k8s #4956; nineteen of the 46 bugs that Sieve found).
+/// client-go requests its first list at version 0, which any server answers from its cache: after a restart a
+/// controller can observe an old state (elastic/cloud-on-k8s #4956; nineteen of the 46 bugs that Sieve found).
 // parity: first-list-version-0, first-list-back-time
 #[tokio::test(start_paused = true)]
-async fn cache_that_starts_anew_is_never_older_than_the_one_before_it() {
+async fn restarted_cache_is_not_older_than_previous_cache() {
     let stale = Fault::during(DAY, FaultAction::StaleReplica).from(Duration::from_secs(5));
     let world = World::struck_by(vec![stale]);
     world.put("a");
@@ -168,15 +168,15 @@ async fn cache_that_starts_anew_is_never_older_than_the_one_before_it() {
     let new = after.typed::<ConfigMap>().lister();
     world.sync(&after).await;
     assert!(new.version() >= old.version(), "{:?} after {:?}", new.version(), old.version());
-    assert_eq!(new.len(), 2, "a consistent list comes from no server's cache");
+    assert_eq!(new.len(), 2, "a consistent list is not served from a stale cache");
 }
 
-/// kube-rs tells nobody of what was deleted while its watch was gone (measured on kube 5.0.0), and client-go tells of
-/// it with a tombstone whose downcast crashes programs (kuma#17065).
+/// kube-rs delivers no event for an object that was deleted while its watch was disconnected (measured on kube 5.0.0).
+/// client-go delivers a tombstone, whose downcast crashes programs (kuma#17065).
 // parity: deleted-final-state-unknown, downcasts-tombstones-crash-users, delete-event-tombstone-tombstones
 // parity: deletes-lost-across-re
 #[tokio::test(start_paused = true)]
-async fn deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as_inferred() {
+async fn missed_deletion_is_delivered_as_inferred_with_last_state() {
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "data": { "last": "words" } }));
     world.put("b");
@@ -202,11 +202,11 @@ async fn deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as
     assert_eq!(*told.lock().expect("no panic"), [end]);
 }
 
-/// An object that came and went before a reader of kube-rs's shared stream looked left that reader asleep forever, and
-/// deletions never reached it (kube#1590; an hour of virtual time, measured on kube 5.0.0).
+/// In kube-rs an object that is deleted before a reader of the shared stream polls leaves that reader asleep forever.
+/// Deletions never reach it (kube#1590; one hour of virtual time, measured on kube 5.0.0).
 // parity: shared-streams-unstable-duplicates, shared-streams-without-deletes
 #[tokio::test(start_paused = true)]
-async fn object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
+async fn object_deleted_before_delivery_does_not_block_later_events() {
     let world = World::new();
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -220,7 +220,7 @@ async fn object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
     informer.add_handler("told", handler).expect("not stopped");
     world.sync(&factory).await;
     world.pass(1).await;
-    // Nobody is polled between these.
+    // No task is polled between these calls.
     world.put("brief");
     world.api.remove(&map("brief"));
     world.put("live");
@@ -228,10 +228,10 @@ async fn object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
     assert_eq!(diary.lines(), ["brief there", "brief gone", "live there"]);
 }
 
-/// A slow handler blocks client-go's shutdown until it has worked off all that waits for it.
+/// A slow handler blocks client-go's shutdown until it has processed its whole backlog.
 // parity: slow-handler-blocks-shutdown
 #[tokio::test(start_paused = true)]
-async fn shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
+async fn shutdown_does_not_wait_for_undelivered_events() {
     const MANY: usize = 1500;
     let world = World::new();
     (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
@@ -243,30 +243,30 @@ async fn shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
     let handler = move |_: &Event<Arc<ConfigMap>>| {
         count.fetch_add(1, Ordering::Relaxed);
         if let Some(begin) = begin.take() {
-            let _nobody_waits = begin.send(());
+            let _unreceived = begin.send(());
         }
     };
     informer.add_handler("told", handler).expect("not stopped");
     factory.start(world.sources());
-    // In its own task: the test's own future has its turn more seldom than tasks have.
+    // A spawned task is polled more often than the test's own future.
     let stops = world.env.spawn("stops", async move {
-        begun.await.expect("the handler was told something");
+        begun.await.expect("the handler received an event");
         factory.shutdown().await;
     });
     stops.await.expect("no panic");
     let told_by_then = told.load(Ordering::Relaxed);
-    assert!(told_by_then < MANY, "all {told_by_then} were told");
+    assert!(told_by_then < MANY, "all {told_by_then} events were delivered");
     world.pass(10).await;
-    assert_eq!(told.load(Ordering::Relaxed), told_by_then, "and nothing is told after the end");
+    assert_eq!(told.load(Ordering::Relaxed), told_by_then, "no event is delivered after shutdown");
     let left = world.env.tasks().into_iter().filter(|task| task.starts_with("caches/"));
     assert_eq!(left.collect::<Vec<_>>(), Vec::<String>::new());
 }
 
-/// Reads of controller-runtime copy deeply unless told otherwise, and then may change the cache (its cache tests).
+/// Reads of controller-runtime return deep copies. With `UnsafeDisableDeepCopy` a reader can change the cache.
 // parity: mutation-detector-environment-variable, test-transforming-informer-race, test-mutation-detector
 // parity: unsafe-disable-deep-copy, deep-copy-unsafe-disable
 #[tokio::test(start_paused = true)]
-async fn what_a_reader_holds_is_shared_and_never_changes_under_it() {
+async fn cached_objects_are_shared_and_immutable() {
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "data": { "value": "old" } }));
     let factory = world.factory("caches");
@@ -274,7 +274,7 @@ async fn what_a_reader_holds_is_shared_and_never_changes_under_it() {
     world.sync(&factory).await;
     let key = ObjectKey::namespaced("shop", "a");
     let (first, second) = (maps.cached(&key).expect("held"), maps.cached(&key).expect("held"));
-    assert!(Arc::ptr_eq(&first, &second), "no reader costs a copy");
+    assert!(Arc::ptr_eq(&first, &second), "readers share one copy");
     world.api.upsert(&map("a"), json!({ "data": { "value": "new" } }));
     world.pass(1).await;
     assert_eq!(first.data.as_ref().expect("data")["value"], "old");
@@ -282,5 +282,5 @@ async fn what_a_reader_holds_is_shared_and_never_changes_under_it() {
     let (code, _) = world.api.request(&Method::DELETE, &map("a"), None);
     assert_eq!(code, 200);
     world.pass(1).await;
-    assert_eq!(maps.cached(&key), None, "what is not there is nothing, and no error");
+    assert_eq!(maps.cached(&key), None, "a missing object is `None`, not an error");
 }

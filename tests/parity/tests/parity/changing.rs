@@ -1,5 +1,5 @@
-//! What a process lives through without a restart: kinds that come late and go, rights that are missing, namespaces
-//! that join and leave, watches that are added and removed.
+//! Changes that need no restart: CRDs that are installed late and removed, missing permissions, and namespaces and
+//! watches that are added and removed.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn put_widget(world: &World, name: &str) {
     world.api.upsert(&widget(name), head);
 }
 
-/// A controller of ConfigMaps: what must not notice that others are in trouble.
+/// A controller of ConfigMaps that must not be affected by failures of other controllers.
 fn healthy(diary: &ReconcileLog) -> Registration {
     let diary = diary.clone();
     controller("healthy", move |setup| {
@@ -69,11 +69,11 @@ fn of_widgets(diary: &ReconcileLog) -> Registration {
     })
 }
 
-/// controller-runtime fails the whole manager when a CRD is missing at the start, and never notices that one was taken
-/// away (controller-runtime #1179, #840).
+/// controller-runtime fails the whole manager if a CRD is missing at the start, and does not detect that a CRD is
+/// removed later (controller-runtime #1179, #840).
 // parity: controller-context-available-resources, kind-polls, crd-absent-start-uninstalled
 #[tokio::test(start_paused = true)]
-async fn kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed() {
+async fn installing_and_removing_crd_does_not_affect_other_controllers() {
     let world = World::new();
     let (maps, seen) = (ReconcileLog::default(), ReconcileLog::default());
     let (healthy, late) = (world.launch(healthy(&maps)), world.launch(of_widgets(&seen)));
@@ -81,10 +81,10 @@ async fn kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed()
     world.put("a");
     world.pass(1).await;
     assert!(healthy.works(), "{:?}", healthy.error());
-    assert_eq!(maps.lines(), ["a"], "nobody waits for a kind that is not there");
+    assert_eq!(maps.lines(), ["a"], "other controllers do not wait for the missing CRD");
     assert!(!late.works() && late.error().is_none(), "{:?}", late.error());
     let asked = world.asked("widgets", |_| true).len();
-    assert!((1..20).contains(&asked), "an absent kind is asked for {asked} times in half a minute");
+    assert!((1..20).contains(&asked), "{asked} requests for a missing kind in 30 s");
     define_widgets(&world);
     put_widget(&world, "first");
     world.pass(120).await;
@@ -93,7 +93,7 @@ async fn kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed()
     seen.clear();
     world.api.delete(DEFINITION);
     world.pass(300).await;
-    assert_eq!(seen.lines(), ["first gone"], "with their kind its objects are gone");
+    assert_eq!(seen.lines(), ["first gone"], "removing the CRD deletes its objects");
     seen.clear();
     define_widgets(&world);
     put_widget(&world, "second");
@@ -113,11 +113,11 @@ fn of_secrets(diary: &ReconcileLog, patience: CacheSync) -> Registration {
     })
 }
 
-/// One missing right blocks every controller of a process and says nothing of use (controller-runtime #550, #1653;
-/// kubeswift #460, kuberay #5186).
+/// In controller-runtime one missing permission blocks every controller of the process, and the error does not name the
+/// permission (controller-runtime #550, #1653; kubeswift #460, kuberay #5186).
 // parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
-async fn right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
+async fn missing_permission_stops_only_dependent_controller() {
     let world = World::new();
     world.forbid("secrets", true);
     let (maps, secrets) = (ReconcileLog::default(), ReconcileLog::default());
@@ -128,14 +128,17 @@ async fn right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
     assert!(healthy.works());
     assert_eq!(maps.lines(), ["a"]);
     world.pass(60).await;
-    let error = barred.error().expect("it gave up");
-    assert!(error.contains("secrets") && error.contains("list"), "culprit and remedy are named: {error}");
+    let error = barred.error().expect("the start failed");
+    assert!(
+        error.contains("secrets") && error.contains("list"),
+        "the error must name the resource and the verb: {error}"
+    );
 }
 
-/// Whoever may wait continues by itself once the right is granted.
+/// A controller without a sync timeout starts automatically once the permission is granted.
 // parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
-async fn right_that_is_granted_later_is_noticed_without_a_restart() {
+async fn permission_granted_later_is_detected_without_restart() {
     let world = World::new();
     world.forbid("secrets", true);
     world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
@@ -152,7 +155,7 @@ async fn right_that_is_granted_later_is_noticed_without_a_restart() {
 /// The set of namespaces of a controller-runtime cache is fixed at its start (controller-runtime #2829, #1590).
 // parity: with-namespace, default-namespaces, multi-namespace-cache-informer, namespace-all, dynamic-namespaces
 #[tokio::test(start_paused = true)]
-async fn namespaces_join_and_leave_while_controllers_run() {
+async fn namespaces_are_added_and_removed_while_controllers_run() {
     let namespaces = NamespaceSet::of(["shop", "mail"]);
     let options = FactoryOptions { namespaces: Some(namespaces.clone()), ..FactoryOptions::default() };
     let world = World::new().with(options);
@@ -185,10 +188,10 @@ async fn namespaces_join_and_leave_while_controllers_run() {
     assert_eq!(sorted(&diary), ["mail there", "shop there"]);
     namespaces.insert("news");
     world.pass(5).await;
-    assert_eq!(sorted(&diary), ["news there"], "a newcomer disturbs nobody");
+    assert_eq!(sorted(&diary), ["news there"], "adding a namespace does not affect the others");
     namespaces.remove("mail");
     world.pass(5).await;
-    assert_eq!(sorted(&diary), ["mail gone"], "what left is told as gone");
+    assert_eq!(sorted(&diary), ["mail gone"], "objects of a removed namespace are delivered as deleted");
     put("mail", "unseen");
     put("news", "seen");
     put("shop", "seen-too");
@@ -196,12 +199,12 @@ async fn namespaces_join_and_leave_while_controllers_run() {
     assert_eq!(sorted(&diary), ["seen there", "seen-too there"]);
     assert!(
         world.asked("configmaps", |asked| asked.namespace.is_empty()).is_empty(),
-        "all of them are never asked for"
+        "no request spans all namespaces"
     );
 }
 
-/// No peer lets go of a watch that a controller does not need any more (controller-runtime #1884, #2983; kube-rs has none
-/// to add either). Here its handler is told nothing more, and a cache that nobody else reads ends with it.
+/// controller-runtime cannot remove a watch at run time (controller-runtime #1884, #2983), and kube-rs cannot add one
+/// either. Here a removed watch delivers no more events, and its cache stops if it has no other reader.
 // parity: two-types-for-neither, watches-controllers-cannot-removed, no-watches-added-removed
 #[tokio::test(start_paused = true)]
 async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
@@ -255,11 +258,11 @@ async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
     assert_eq!(
         world.asked("widgets", |_| true).len(),
         2 * opened,
-        "nobody used the cache, so it ended and begins anew"
+        "the cache without readers stopped and is created again"
     );
 }
 
-/// Dynamic and typed caches of one kind, of one factory, side by side: and each is an informer like any other.
+/// One factory has a dynamic and a typed cache of the same kind.
 // parity: for-resource
 #[tokio::test(start_paused = true)]
 async fn kind_known_only_at_run_time_is_cached_like_any_other() {
@@ -281,9 +284,5 @@ async fn kind_known_only_at_run_time_is_cached_like_any_other() {
     world.api.remove(&map("a"));
     world.pass(1).await;
     assert_eq!((known.len(), typed.len()), (0, 0));
-    assert_eq!(
-        world.asked("configmaps", RequestSummary::is_watch).len(),
-        2,
-        "one for each form of the objects"
-    );
+    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 2, "one watch per representation");
 }

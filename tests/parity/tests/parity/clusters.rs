@@ -1,4 +1,4 @@
-//! Several clusters, and one process.
+//! One process with managers of several clusters.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use windlass::env::Task;
@@ -16,7 +16,7 @@ struct Running {
     end: Task<Result<(), ManagerError>>,
 }
 
-/// The same controller under the same name, for this cluster.
+/// Runs the same controller, under the same name, in a manager of this cluster.
 fn run(world: &World, env: &Env) -> Running {
     let diary = ReconcileLog::default();
     let notes = diary.clone();
@@ -31,11 +31,11 @@ fn run(world: &World, env: &Env) -> Running {
     Running { diary, metrics, trigger, end }
 }
 
-/// controller-runtime has "clusters" that a manager is given, and controllers that have to know of them
-/// (controller-runtime #745, #2746). Here each has a manager, and its manager an Env under its own name.
+/// In controller-runtime one manager has several "clusters", and controllers must distinguish them (controller-runtime
+/// #745, #2746). Here each cluster has a manager, and each manager has an `Env` with its own name.
 // parity: cache-before-anything-else, several-clusters
 #[tokio::test(start_paused = true)]
-async fn two_managers_of_two_clusters_share_a_process_and_nothing_else() {
+async fn managers_of_two_clusters_share_only_the_process() {
     let here = World::new();
     let there = here.beside();
     let (first, second) = (
@@ -49,15 +49,18 @@ async fn two_managers_of_two_clusters_share_a_process_and_nothing_else() {
     for world in [&here, &there] {
         assert!(
             !world.asked("leases", RequestSummary::is_write).is_empty(),
-            "each is elected in its own cluster"
+            "each manager is elected in its own cluster"
         );
-        assert!(!world.asked("configmaps", RequestSummary::is_watch).is_empty(), "and has its own caches");
+        assert!(
+            !world.asked("configmaps", RequestSummary::is_watch).is_empty(),
+            "each manager has its own caches"
+        );
     }
     there.put("c");
     here.pass(1).await;
     for (one, times) in [(&first, 1), (&second, 2)] {
         let counted = format!("windlass_reconcile_total{{controller=\"sees\",result=\"success\"}} {times}");
-        assert!(one.metrics.encode().contains(&counted), "each counts its own");
+        assert!(one.metrics.encode().contains(&counted), "each manager counts its own reconciles");
     }
     first.trigger.fire();
     first.end.await.expect("it is not aborted").expect("it stops in order");
@@ -65,7 +68,7 @@ async fn two_managers_of_two_clusters_share_a_process_and_nothing_else() {
     there.put("d");
     here.pass(60).await;
     assert_eq!(first.diary.lines(), ["a"]);
-    assert_eq!(second.diary.lines(), ["b", "c", "d"], "the other goes on");
+    assert_eq!(second.diary.lines(), ["b", "c", "d"], "the other manager continues");
     second.trigger.fire();
     second.end.await.expect("it is not aborted").expect("it stops in order");
 }

@@ -1,5 +1,5 @@
-//! What handlers ask for beyond being told, and what a factory grants: periods of their own, an end that can be waited
-//! for, informers that stop alone, selectors, transforms and budgets.
+//! Options of handlers, informers and factories: resync periods, awaitable removal, single informers that stop,
+//! selectors, transforms and byte budgets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn every(seconds: u64) -> HandlerOptions {
     HandlerOptions { resync: Resync::Every(Duration::from_secs(seconds)), ..HandlerOptions::default() }
 }
 
-/// A handler that notes resyncs.
+/// Adds a handler that records resyncs.
 fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOptions, diary: &ReconcileLog) {
     let (diary, noted) = (diary.clone(), name.to_owned());
     let handler = move |event: &Event<Arc<ConfigMap>>| {
@@ -30,12 +30,13 @@ fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOpt
     informer.add_handler_with(name, options, handler).expect("not stopped");
 }
 
-/// `TestListenerResyncPeriods`, `TestListenerResyncPeriodsDelayed`, `TestResyncCheckPeriod`. client-go raises a period
-/// that comes after the start to the one that it checks at, and to nothing if there is none.
+/// `TestListenerResyncPeriods`, `TestListenerResyncPeriodsDelayed`, `TestResyncCheckPeriod`. If a handler is added
+/// after the start, client-go raises its period to the check period, and disables its resync if there is no check
+/// period.
 // parity: with-resync-period, resync-periods-per-handler, with-custom-resync-config, test-listener-resync-periods
 // parity: test-listener-resync-periods-delayed
 #[tokio::test(start_paused = true)]
-async fn each_handler_is_resynced_at_its_own_period_also_if_it_comes_late() {
+async fn each_handler_is_resynced_at_its_own_period() {
     let world = World::new();
     world.put("a");
     let factory = world.factory("caches");
@@ -55,11 +56,11 @@ async fn each_handler_is_resynced_at_its_own_period_also_if_it_comes_late() {
     assert!(matches!(refused, Err(InformerError::ResyncTooShort { .. })), "{refused:?}");
 }
 
-/// `TestShutDownEventHandler_Lifecycles`, `TestRemoveEventHandler_*`. client-go's variant that waits deadlocks when it is
-/// called where its own handler runs.
+/// `TestShutDownEventHandler_Lifecycles`, `TestRemoveEventHandler_*`. In client-go a handler that waits for its own
+/// removal deadlocks.
 // parity: shut-down-event-handler, test-event-panics, test-shared-informer-remove-foreign
 #[tokio::test(start_paused = true)]
-async fn end_of_a_handler_can_be_waited_for_in_every_phase_of_its_life() {
+async fn handler_removal_can_be_awaited_in_every_phase() {
     let world = World::new();
     (0..200).for_each(|number| world.put(&format!("map-{number}")));
     let factory = world.factory("caches");
@@ -76,26 +77,34 @@ async fn end_of_a_handler_can_be_waited_for_in_every_phase_of_its_life() {
     world.sync(&factory).await;
     assert!(running.synced().await);
     running.remove();
-    running.removed().await.expect("nobody waits for itself");
+    running.removed().await.expect("the caller is not the handler");
     let panicking =
         informer.add_handler("panicking", |_: &Event<Arc<ConfigMap>>| panic!("a handler with a defect"));
     let panicking = panicking.expect("not stopped");
     assert!(panicking.synced().await);
     panicking.remove();
-    panicking.removed().await.expect("a panic ends no handler, and a removal ends one that panicked");
+    panicking
+        .removed()
+        .await
+        .expect("a panic does not remove a handler, and a handler that panicked can be removed");
     let told = diary.lines().len();
     world.put("later");
     world.pass(5).await;
-    assert_eq!((diary.times("before").len(), diary.lines().len()), (0, told), "who is gone is told nothing");
+    assert_eq!(
+        (diary.times("before").len(), diary.lines().len()),
+        (0, told),
+        "removed handlers receive no events"
+    );
     let last = add("last");
     factory.shutdown().await;
-    last.removed().await.expect("it ended with its informer");
+    last.removed().await.expect("the handler was removed with its informer");
 }
 
-/// "should be able to stop and restart informers", `RemoveInformer`; client-go's factory can stop all of them only.
+/// "should be able to stop and restart informers", `RemoveInformer`. A factory of client-go can only stop all
+/// informers.
 // parity: no-stop-single-informer, remove-informer, stop-restart-informers
 #[tokio::test(start_paused = true)]
-async fn one_informer_is_stopped_alone_and_made_anew_when_it_is_asked_for() {
+async fn stopped_informer_is_created_again_on_request() {
     let world = World::new();
     world.put("a");
     let factory = world.factory("caches");
@@ -108,7 +117,7 @@ async fn one_informer_is_stopped_alone_and_made_anew_when_it_is_asked_for() {
     assert_eq!(
         (maps.lister().len(), secrets.lister().len()),
         (1, 1),
-        "what is stopped stays readable, as it was"
+        "a stopped cache stays readable and unchanged"
     );
     assert!(maps.add_handler("late", |_: &Event<Arc<ConfigMap>>| {}).is_err());
     let anew = factory.typed::<ConfigMap>();
@@ -122,7 +131,7 @@ async fn one_informer_is_stopped_alone_and_made_anew_when_it_is_asked_for() {
 /// overrides global selector".
 // parity: with-tweak-list-options, default-label-selector, table-label-field-namespace
 #[tokio::test(start_paused = true)]
-async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is_asked_for() {
+async fn factory_selectors_combine_with_selection_of_informer() {
     let world = World::new();
     let labelled = |labels: serde_json::Value| json!({ "metadata": { "labels": labels } });
     for (name, labels) in
@@ -145,11 +154,11 @@ async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is
     assert_eq!(secrets.list()[0].metadata.name.as_deref(), Some("none"));
 }
 
-/// `WithTransform`; "should apply transformers to explicitly specified GVKS". A transform that fails costs client-go the
-/// whole re-list, and the event for good (kubernetes#134928).
+/// `WithTransform`; "should apply transformers to explicitly specified GVKS". In client-go a failing transform fails
+/// the whole relist, or loses the event permanently (kubernetes#134928).
 // parity: set-transform, with-transform, errors-store-transform-lose, transformers-per-kind-default
 #[tokio::test(start_paused = true)]
-async fn transform_changes_what_everybody_sees_and_its_failure_costs_one_object() {
+async fn failing_transform_quarantines_only_its_object() {
     let world = World::new();
     for name in ["a", "odd", "z"] {
         world.api.upsert(&map(name), json!({ "data": { "large": "x", "name": name } }));
@@ -176,13 +185,13 @@ async fn transform_changes_what_everybody_sees_and_its_failure_costs_one_object(
     assert_eq!(quarantined.len(), 1);
     world.api.upsert(&map("odd"), json!({ "data": { "name": "even" } }));
     world.pass(1).await;
-    assert_eq!(informer.lister().len(), 3, "it is tried again when it changes");
+    assert_eq!(informer.lister().len(), 3, "a quarantined object is retried when it changes");
 }
 
-/// "should apply transformers to explicitly specified GVKS", to unstructured objects and to metadata too.
+/// "should apply transformers to explicitly specified GVKS", also to unstructured objects and to metadata.
 // parity: transformers-per-kind-default
 #[tokio::test(start_paused = true)]
-async fn transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_everybody_sees() {
+async fn transform_applies_to_dynamic_and_metadata_caches() {
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "metadata": { "annotations": { "large": "x", "small": "y" } } }));
     let factory = world.factory("caches");
@@ -207,11 +216,11 @@ async fn transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_every
     assert_eq!(keys, [["small"], ["small"]]);
 }
 
-/// An unfiltered cache of what others fill is a way to have a process killed: 30,000 Secrets made 8 GB (cert-manager
-/// #4722; controller-runtime #1491, #2570; kubewarden/policy-server #716).
+/// An unfiltered cache can run a process out of memory: 30,000 Secrets took 8 GB (cert-manager #4722;
+/// controller-runtime #1491, #2570; kubewarden/policy-server #716).
 // parity: memory-caches-selector-per, memory-22-7-k
 #[tokio::test(start_paused = true)]
-async fn cache_that_would_pass_its_budget_says_so_and_others_go_on() {
+async fn cache_over_byte_budget_reports_it_and_others_sync() {
     let world = World::new();
     let large = "x".repeat(10_000);
     for number in 0..20 {
@@ -227,13 +236,13 @@ async fn cache_that_would_pass_its_budget_says_so_and_others_go_on() {
     assert!(matches!(refused.laggards[0].lag, UnsyncedReason::OverBudget(_)), "{refused}");
     maps.set_byte_budget(Some(1_000_000));
     world.pass(150).await;
-    assert_eq!(maps.lister().len(), 20, "and is filled once it may be");
+    assert_eq!(maps.lister().len(), 20, "the cache syncs once the budget allows it");
 }
 
-/// Of a missing right client-go tells a log line per attempt (controller-runtime #550).
+/// client-go only logs one line per attempt if a permission is missing (controller-runtime #550).
 // parity: parts-articles-watch-error-handler, set-transform, missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
-async fn informer_that_may_not_read_says_which_rule_a_role_lacks() {
+async fn forbidden_informer_reports_missing_rbac_rule() {
     let world = World::new();
     world.forbid("secrets", true);
     let factory = world.factory("caches");
@@ -250,5 +259,5 @@ async fn informer_that_may_not_read_says_which_rule_a_role_lacks() {
         *seen.lock().expect("no panic") = Some(format!("{failure:?}"));
     });
     world.pass(120).await;
-    assert!(last.lock().expect("no panic").is_some(), "and the user's own handler is told of every failure");
+    assert!(last.lock().expect("no panic").is_some(), "the watch error handler is called for every failure");
 }

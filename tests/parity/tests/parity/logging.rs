@@ -1,4 +1,4 @@
-//! What a reconcile tells of itself: on whose behalf, and how loudly.
+//! Log lines of a reconcile: span and level.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +16,13 @@ use windlass::testing::api_server::faults::RequestSummary;
 
 use crate::world::{World, act, controller};
 
-/// Everything that this thread's code tells, and the span in which it does.
+/// Log lines of this thread, each with its span.
 #[derive(Clone, Default)]
 struct CapturedLogs(Arc<Mutex<LogBuffer>>);
 
 #[derive(Default)]
 struct LogBuffer {
-    /// Name and fields of each span; its number is its place, counted from one.
+    /// Name and fields of each span. The id of a span is its index plus one.
     spans: Vec<String>,
     entered: Vec<u64>,
     lines: Vec<Line>,
@@ -30,7 +30,7 @@ struct LogBuffer {
 
 struct Line {
     level: Level,
-    /// The innermost span, or nothing.
+    /// The innermost span, or an empty string.
     span: String,
     text: String,
 }
@@ -38,14 +38,14 @@ struct Line {
 struct Fields(String);
 
 impl CapturedLogs {
-    /// Level and span of every line that contains these words.
+    /// Returns level and span of every line that contains the text.
     fn saying(&self, words: &str) -> Vec<(Level, String)> {
         let book = self.book();
         let saying = book.lines.iter().filter(|line| line.text.contains(words));
         saying.map(|line| (line.level, line.span.clone())).collect()
     }
 
-    /// What was told as an error or a warning.
+    /// Returns the errors and warnings.
     fn aloud(&self) -> Vec<String> {
         let book = self.book();
         let aloud = book.lines.iter().filter(|line| line.level <= Level::WARN);
@@ -101,10 +101,10 @@ impl Subscriber for CapturedLogs {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 }
 
-/// Reconciles of controller-runtime bear an id in their context, and no span (controller-runtime #1876, #1211).
+/// Reconciles of controller-runtime have an id in their context, but no span (controller-runtime #1876, #1211).
 // parity: with-log-constructor, concurrency-rate-limiter-logger, reconcile-id-context, no-tracing
 #[tokio::test(start_paused = true)]
-async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that_it_spawned() {
+async fn log_lines_of_reconcile_and_its_tasks_have_controller_and_key() {
     let told = CapturedLogs::default();
     let _told = tracing::subscriber::set_default(told.clone());
     let world = World::new();
@@ -113,7 +113,7 @@ async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that
         setup.workers(2);
         setup.primary::<ConfigMap>();
         act(|key, cx| async move {
-            // Both keys are in hand while either continues.
+            // Both reconciles are in progress at the same time.
             cx.env().sleep(Duration::from_millis(10)).await;
             tracing::info!(about = key.name(), "looks");
             let (env, name) = (cx.env().clone(), key.name().to_owned());
@@ -136,10 +136,10 @@ async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that
     }
 }
 
-/// Peers log a conflict as an error, with a stack trace (knative #3289).
+/// controller-runtime and knative log a conflict as an error with a stack trace (knative #3289).
 // parity: conflicts-logged-errors
 #[tokio::test(start_paused = true)]
-async fn conflict_is_told_for_debugging_only_and_any_other_refusal_as_a_warning() {
+async fn conflict_is_logged_at_debug_level_and_other_errors_as_warnings() {
     for (what, level) in [(FaultAction::Conflict, Level::DEBUG), (FaultAction::Unavailable, Level::WARN)] {
         let told = CapturedLogs::default();
         let _told = tracing::subscriber::set_default(told.clone());

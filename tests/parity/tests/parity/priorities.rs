@@ -1,4 +1,4 @@
-//! Who comes first where there is more to do than workers: changes before what is merely there, nobody never.
+//! Order of keys if workers are busy: changes come before the initial list, and no key starves.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use windlass::workqueue::Priority;
 
 use crate::world::{Act, ReconcileLog, World, act, controller, map, noting};
 
-/// A reconcile that takes a tenth of a second.
+/// Returns a reconcile function that takes 100 ms.
 fn taking_its_time(diary: &ReconcileLog) -> Act {
     let diary = diary.clone();
     act(move |key, cx| {
@@ -32,10 +32,10 @@ fn one_of_maps(diary: &ReconcileLog) -> Registration {
     })
 }
 
-/// After a restart everything there is floods client-go's queue, and what changes waits behind it (kubernetes#68179).
+/// After a restart the initial list floods client-go's queue, and changes wait behind it (kubernetes#68179).
 // parity: floods-initial-list-naive, with-low-priority-when-unchanged, low-priority-initial-list
 #[tokio::test(start_paused = true)]
-async fn what_changes_does_not_wait_behind_what_was_there_at_the_start() {
+async fn changed_object_is_reconciled_before_initial_list() {
     let world = World::new();
     (0..300).for_each(|number| world.put(&format!("map-{number:03}")));
     let diary = ReconcileLog::default();
@@ -49,13 +49,13 @@ async fn what_changes_does_not_wait_behind_what_was_there_at_the_start() {
         let waited = diary.times(name)[0].saturating_sub(begun);
         assert!(waited <= Duration::from_millis(400), "{name} waited for {waited:?}");
     }
-    assert_eq!(diary.lines().len(), 301, "and everything else had its turn, once");
+    assert_eq!(diary.lines().len(), 301, "every other object is reconciled once");
 }
 
-/// Strict priorities starve what is not urgent: 30 minutes in one report (controller-runtime #3496, miroir #122).
+/// Strict priorities starve low-priority keys, for 30 minutes in one report (controller-runtime #3496, miroir #122).
 // parity: floods-initial-list-naive, priority-queue-starves-shutdown
 #[tokio::test(start_paused = true)]
-async fn what_was_there_at_the_start_has_its_turn_although_something_always_changes() {
+async fn initial_list_is_not_starved_by_constant_changes() {
     let world = World::new();
     (0..20).for_each(|number| world.put(&format!("quiet-{number}")));
     let diary = ReconcileLog::default();
@@ -66,15 +66,15 @@ async fn what_was_there_at_the_start_has_its_turn_although_something_always_chan
         world.env.sleep(Duration::from_millis(50)).await;
     }
     let quiet = diary.lines().iter().filter(|line| line.starts_with("shop/quiet")).count();
-    assert_eq!(quiet, 20, "within a minute, at the price of few of the loud ones");
+    assert_eq!(quiet, 20, "all quiet keys are reconciled within a minute");
     let loud = diary.lines().len() - quiet;
     assert!(loud > 400, "{loud}");
 }
 
-/// No peer shares its workers between tenants (controller-runtime PR #3261 is open since 2025).
+/// The other projects do not divide workers fairly between tenants (controller-runtime PR #3261 is open since 2025).
 // parity: fairness-between-tenants
 #[tokio::test(start_paused = true)]
-async fn flood_in_one_namespace_delays_no_other() {
+async fn flood_in_one_namespace_does_not_delay_others() {
     let world = World::new();
     world.api.upsert("/api/v1/namespaces/calm", json!({}));
     let diary = ReconcileLog::default();
@@ -91,14 +91,13 @@ async fn flood_in_one_namespace_delays_no_other() {
         let waited = diary.times(name)[0].saturating_sub(begun);
         assert!(waited <= Duration::from_millis(1000), "{name} waited for {waited:?}");
     }
-    assert_eq!(diary.lines().len(), 303, "nobody is forgotten for it");
+    assert_eq!(diary.lines().len(), 303, "every key is reconciled");
 }
 
-/// "should retain the priority when the reconciler requests a requeue": what is not urgent does not become so by
-/// failing.
+/// "should retain the priority when the reconciler requests a requeue": a failure does not raise the priority.
 // parity: priority-retained-requeue-after
 #[tokio::test(start_paused = true)]
-async fn what_fails_at_low_priority_is_tried_again_at_low_priority() {
+async fn failed_key_is_retried_at_its_low_priority() {
     let world = World::new();
     (0..50).for_each(|number| world.put(&format!("failing-{number}")));
     let diary = ReconcileLog::default();
@@ -129,7 +128,7 @@ async fn what_fails_at_low_priority_is_tried_again_at_low_priority() {
 /// "should time out if ReconciliationTimeout is set", and its worker continues with others.
 // parity: reconciliation-timeout, time-reconcile-count
 #[tokio::test(start_paused = true)]
-async fn reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off() {
+async fn hanging_reconcile_times_out_and_only_its_key_backs_off() {
     let world = World::new();
     ["a", "hangs"].iter().for_each(|name| world.put(name));
     let diary = ReconcileLog::default();
@@ -157,10 +156,10 @@ async fn reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off()
 }
 
 /// "should process events from source.Channel", "should be able to cope with events in the channel before the source is
-/// started", and what controller-runtime has no source for: time.
+/// started"; timers, for which controller-runtime has no source.
 // parity: watches-raw-source, channel-generic-event-blocked
 #[tokio::test(start_paused = true)]
-async fn keys_come_from_triggers_and_from_timers_as_from_watches() {
+async fn triggers_and_timers_enqueue_keys_like_watches() {
     let world = World::new();
     let (diary, trigger) = (ReconcileLog::default(), Arc::new(Mutex::new(None)));
     let (notes, handed_out) = (diary.clone(), Arc::clone(&trigger));
@@ -173,7 +172,7 @@ async fn keys_come_from_triggers_and_from_timers_as_from_watches() {
     });
     let _workers = world.run([triggered]).await;
     world.pass(1).await;
-    assert_eq!(diary.times("early").len(), 1, "what came before the start is kept");
+    assert_eq!(diary.times("early").len(), 1, "keys sent before the start are kept");
     let trigger = trigger.lock().expect("no panic").clone().expect("set up");
     trigger.try_send_at(ObjectKey::cluster("now"), Priority::HIGH).expect("room");
     world.pass(300).await;
@@ -181,12 +180,12 @@ async fn keys_come_from_triggers_and_from_timers_as_from_watches() {
     assert!((4..=6).contains(&diary.times("minutely").len()), "{:?}", diary.times("minutely"));
 }
 
-/// "should execute registered predicates only for assigned kind"; the last of several calls replaces the others there,
-/// here all must agree.
+/// "should execute registered predicates only for assigned kind". In controller-runtime the last of several calls
+/// replaces the others; here all predicates must match.
 // parity: with-event-filter, predicates-generation-labels-annotations, predicates-only-assigned-kind
 // parity: predicates-cache-hashes
 #[tokio::test(start_paused = true)]
-async fn predicates_concern_the_watch_they_stand_at_and_all_of_them_must_agree() {
+async fn all_predicates_of_a_watch_must_match_and_affect_only_that_watch() {
     let world = World::new();
     let secret = "/api/v1/namespaces/shop/secrets/secret";
     world.put("map");
@@ -219,7 +218,7 @@ async fn predicates_concern_the_watch_they_stand_at_and_all_of_them_must_agree()
     assert_eq!(diary.times("secret").len(), 1);
     world.api.remove(&map("map"));
     world.pass(1).await;
-    assert_eq!(diary.times("map").len(), 3, "an end always passes what looks at changes");
+    assert_eq!(diary.times("map").len(), 3, "deletions always pass predicates on changes");
 }
 
 fn muted() -> windlass::object::LabelSelector {

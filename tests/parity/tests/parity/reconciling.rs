@@ -1,4 +1,4 @@
-//! What its own controller does when its world misbehaves, or its user does.
+//! Behavior of a controller during faults and wrong use.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ fn maps_of(cx: &Context) -> Api<ConfigMap> {
 /// reconciles up to 44 s apart (stackabletech/trino-operator#936, measured on kube 5.0.0).
 // parity: controller-merged, failing-watch-throttles-all
 #[tokio::test(start_paused = true)]
-async fn watch_that_fails_delays_nothing_that_another_one_brings() {
+async fn failing_watch_does_not_delay_other_watches() {
     let world = World::new();
     let diary = ReconcileLog::default();
     let notes = diary.clone();
@@ -52,14 +52,14 @@ async fn watch_that_fails_delays_nothing_that_another_one_brings() {
     assert_eq!(times.len(), 10, "{times:?}");
     let late = |(at, due): (&Duration, &Duration)| at.saturating_sub(*due) > Duration::from_millis(100);
     assert!(!times.iter().zip(&expected).any(late), "{times:?} were due at {expected:?}");
-    assert!(world.asked("secrets", |_| true).len() > 4, "meanwhile the other was in fact asked for in vain");
+    assert!(world.asked("secrets", |_| true).len() > 4, "the failing watch was retried meanwhile");
 }
 
-/// A controller that creates what its cache does not show creates twice when the cache is late: a real double
-/// disruption (opensearch-operator #1471; controller-runtime #1464, #3320, cluster-api #13720).
+/// If the cache is late, a controller that creates an object missing from its cache creates it twice, which caused a
+/// double disruption (opensearch-operator #1471; controller-runtime #1464, #3320, cluster-api #13720).
 // parity: read-your-writes-0, stale-reads
 #[tokio::test(start_paused = true)]
-async fn create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
+async fn create_with_generate_name_is_not_repeated_if_cache_is_late() {
     let world = World::new();
     world.put("owner");
     world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 3000 }));
@@ -77,7 +77,7 @@ async fn create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
                     let api = Api::<Secret>::namespaced(cx.client().clone(), "shop");
                     api.create(&PostParams::default(), &drawn).await?;
                 }
-                // An impatient controller: it looks again long before the cache can know.
+                // Requeue long before the cache can reflect the write.
                 Ok(Outcome::RequeueAfter(Duration::from_millis(10)))
             }
         })
@@ -87,14 +87,14 @@ async fn create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
     assert_eq!(world.api.all("/api/v1/namespaces/shop/secrets").len(), 1, "{:?}", world.written());
 }
 
-/// What is under way right now, and what was at most.
+/// Keys of reconciles in progress, and their maximum number.
 #[derive(Clone, Default)]
 struct UnderWay(Arc<(Mutex<BTreeSet<String>>, AtomicUsize)>);
 
 impl UnderWay {
     fn begin(&self, key: &ObjectKey) {
         let mut keys = self.0.0.lock().expect("no panic");
-        assert!(keys.insert(key.to_string()), "{key} is reconciled twice at once");
+        assert!(keys.insert(key.to_string()), "{key} has two concurrent reconciles");
         self.0.1.fetch_max(keys.len(), Ordering::Relaxed);
     }
 
@@ -107,7 +107,7 @@ impl UnderWay {
     }
 }
 
-/// A controller of that many workers whose every reconcile takes a second; none says nothing about workers.
+/// Returns a controller whose reconciles take one second. `None` keeps the default number of workers.
 fn slow(workers: Option<usize>, under_way: &UnderWay) -> Registration {
     let under_way = under_way.clone();
     controller("slow", move |setup| {
@@ -128,12 +128,12 @@ fn slow(workers: Option<usize>, under_way: &UnderWay) -> Registration {
     })
 }
 
-/// kube-rs runs as many reconciles at once as there are keys unless told otherwise (kube#1473, #1248; pgroles#209 was
-/// killed for memory 1709 times).
+/// kube-rs does not limit concurrent reconciles by default (kube#1473, #1248; pgroles#209 was killed for memory 1709
+/// times).
 // parity: run-workers, max-concurrent-reconciles, concurrency-rate-limiter-logger, task-each-concurrent-reconcile
 // parity: unbounded-concurrency-default
 #[tokio::test(start_paused = true)]
-async fn no_more_reconciles_run_at_once_than_were_asked_for_and_one_is_the_default() {
+async fn concurrent_reconciles_are_limited_and_default_to_one() {
     for (asked, most) in [(None, 1), (Some(1), 1), (Some(4), 4)] {
         let world = World::new();
         (0..20).for_each(|number| world.put(&format!("map-{number}")));
@@ -144,10 +144,10 @@ async fn no_more_reconciles_run_at_once_than_were_asked_for_and_one_is_the_defau
     }
 }
 
-/// "returns an item as soon as its unlocked", and the promise of all peers, through a whole controller.
+/// "returns an item as soon as its unlocked", tested with a whole controller.
 // parity: doesn-t-return-item
 #[tokio::test(start_paused = true)]
-async fn key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its_last_change_is_seen() {
+async fn changing_key_runs_one_reconcile_at_a_time_and_ends_with_last_change() {
     let world = World::new();
     let (under_way, seen) = (UnderWay::default(), ReconcileLog::default());
     let (busy, notes) = (under_way.clone(), seen.clone());
@@ -177,14 +177,14 @@ async fn key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its
     world.pass(5).await;
     let last = world.api.object(&map("a")).expect("put");
     assert_eq!(seen.lines().last().map(String::as_str), Some(text(&last, "/metadata/annotations/put-at")));
-    assert!(seen.lines().len() <= 12, "changes while it runs collapse: {}", seen.lines().len());
+    assert!(seen.lines().len() <= 12, "changes during a reconcile are merged: {}", seen.lines().len());
 }
 
-/// kube-rs has one error policy and no failures per key (kube#1916, #297); a terminal error of controller-runtime leaves
-/// the counter where it was.
+/// kube-rs has one error policy and no failure count per key (kube#1916, #297). In controller-runtime a terminal error
+/// keeps the failure count.
 // parity: terminal-error-keeps-back, no-reset-back-off, no-back-off-per
 #[tokio::test(start_paused = true)]
-async fn success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
+async fn success_and_terminal_error_reset_backoff_of_key() {
     for end in ["succeed", "give up"] {
         let world = World::new();
         world.put("a");
@@ -215,14 +215,14 @@ async fn success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
         world.put("a");
         world.pass(1).await;
         let times = diary.times("a");
-        assert!(times.len() >= 6, "after {end} the ramp starts at milliseconds again: {times:?}");
+        assert!(times.len() >= 6, "after {end} the backoff starts at milliseconds again: {times:?}");
     }
 }
 
 /// "should enqueue a Request for a owner that is cluster scoped".
 // parity: for-owns
 #[tokio::test(start_paused = true)]
-async fn owner_without_namespace_is_reconciled_when_its_namespaced_child_changes() {
+async fn cluster_scoped_owner_is_reconciled_when_namespaced_child_changes() {
     let world = World::new();
     let namespace = world.api.object("/api/v1/namespaces/shop").expect("there");
     let diary = ReconcileLog::default();
@@ -248,10 +248,11 @@ fn owner(of: &Value, controller: bool) -> Value {
     })
 }
 
-/// "should enqueue a Request with the Owners of both objects in the UpdateEvent", and with one if it is one.
+/// "should enqueue a Request with the Owners of both objects in the UpdateEvent", and one Request if the owner is the
+/// same.
 // parity: for-owns, reconciles-owned-objects-every
 #[tokio::test(start_paused = true)]
-async fn child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() {
+async fn changed_owner_reference_enqueues_old_and_new_owner_once() {
     let world = World::new();
     let parents = ["old", "new"].map(|name| {
         world.put(name);
@@ -278,18 +279,18 @@ async fn child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() {
     diary.clear();
     world.api.upsert(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], false)] } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), ["new"], "who controls it no more hears of it once");
+    assert_eq!(diary.lines(), ["new"], "the former controller is enqueued once");
     diary.clear();
     world.api.upsert(child, json!({ "metadata": { "labels": { "only": "that" } } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), Vec::<String>::new(), "who merely owns it is not woken");
+    assert_eq!(diary.lines(), Vec::<String>::new(), "an owner that is not the controller is not enqueued");
 }
 
-/// kube-rs's finalizer helper must be asked for; without one a deletion that is on its way, and the end that follows,
-/// come as any other change.
+/// kube-rs has a finalizer helper. Here the deletion timestamp and the final deletion enqueue the key like any other
+/// change.
 // parity: controllerutil-references, finalizer-helper
 #[tokio::test(start_paused = true)]
-async fn finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key_is_reconciled_once_more() {
+async fn key_is_reconciled_after_its_finalizer_is_removed() {
     const HELD: &str = "example.com/held";
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "metadata": { "finalizers": [HELD] } }));
@@ -323,10 +324,10 @@ async fn finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key
     assert_eq!(world.api.object(&map("a")), None);
 }
 
-/// kube-rs's applier locks itself up when more keys wait than it has room for (kube#926).
+/// kube-rs's applier deadlocks if more keys wait than its channel can hold (kube#926).
 // parity: applier-locks-itself
 #[tokio::test(start_paused = true)]
-async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
+async fn thousands_of_keys_and_one_worker_do_not_deadlock() {
     const MANY: usize = 1500;
     let world = World::new();
     let diary = ReconcileLog::default();
@@ -348,10 +349,10 @@ async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
     assert_eq!(diary.lines().len(), 2 * MANY);
 }
 
-/// Nobody sees kube-rs's queue (kube#1917).
+/// kube-rs exports no metrics of its queue (kube#1917).
 // parity: metrics-controller-runtime-reconcile, doesn-t-include-non, metrics-results-times, no-view-queue
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_a_queue_and_how_reconciles_ended_shows_in_the_metrics() {
+async fn metrics_report_queue_depth_and_reconcile_results() {
     let world = World::new();
     ["ok", "fails", "later", "hopeless"].iter().for_each(|name| world.put(name));
     let obedient = controller("obedient", |setup| {
@@ -405,10 +406,10 @@ fn of(shown: &str, name: &str) -> String {
     lines.join("\n")
 }
 
-/// kube-rs logs an error whenever the object of a key is gone (`ObjectNotFound`, kube#1167).
+/// kube-rs logs an error if the object of a key is deleted (`ObjectNotFound`, kube#1167).
 // parity: object-not-found
 #[tokio::test(start_paused = true)]
-async fn key_whose_object_is_gone_is_reconciled_like_any_other() {
+async fn key_of_deleted_object_is_reconciled_without_error() {
     let world = World::new();
     world.put("a");
     let diary = ReconcileLog::default();
@@ -433,7 +434,7 @@ async fn key_whose_object_is_gone_is_reconciled_like_any_other() {
 /// A read of controller-runtime's client silently starts a cache of the whole kind (controller-runtime #2397, #1222).
 // parity: reader-fail-on-missing-informer-off, delegating-client-reads-cache, implicit-informers
 #[tokio::test(start_paused = true)]
-async fn get_through_the_client_is_one_request_and_starts_no_cache() {
+async fn client_get_sends_one_request_and_starts_no_cache() {
     let world = World::new();
     world.put("a");
     world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
@@ -450,10 +451,10 @@ async fn get_through_the_client_is_one_request_and_starts_no_cache() {
     assert_eq!(world.asked("secrets", |_| true), ["/api/v1/namespaces/shop/secrets/one"]);
 }
 
-/// A conflict is told as an error by the peers, and waits as long as one (knative #3289 carries its own patch).
+/// In controller-runtime a conflict is an error with the same backoff as any other (knative #3289 has its own patch).
 // parity: conflicts-logged-errors
 #[tokio::test(start_paused = true)]
-async fn conflict_costs_milliseconds_and_the_next_attempt_wins() {
+async fn conflict_is_retried_within_milliseconds() {
     let world = World::new();
     world.put("a");
     world.strike_first(3, RequestSummary::is_work, FaultAction::Conflict);
@@ -490,7 +491,7 @@ async fn conflict_costs_milliseconds_and_the_next_attempt_wins() {
 /// "should not call Reconcile until all event handlers have processed initial objects".
 // parity: pods-synced, no-reconcile-before-all, owns-watches
 #[tokio::test(start_paused = true)]
-async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_there_is() {
+async fn reconciles_start_after_all_caches_of_controller_are_synced() {
     let world = World::new();
     (0..700).for_each(|number| world.put(&format!("map-{number}")));
     world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
@@ -514,10 +515,10 @@ async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_the
 }
 
 /// "should support multiple controllers watching the same metadata kind", "should allow multiple controllers for the
-/// same kind": and they cost one watch.
+/// same kind"; they share one watch.
 // parity: several-controllers-kind
 #[tokio::test(start_paused = true)]
-async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
+async fn controllers_of_one_kind_share_watch_and_receive_all_events() {
     let world = World::new();
     world.put("a");
     let diaries = ["first", "second", "third"].map(|name| (name, ReconcileLog::default()));
@@ -537,11 +538,11 @@ async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
     assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 1);
 }
 
-/// A panic takes a kube-rs controller down (`CancelableJoinHandle` unwraps), and one in a handler a controller of
-/// client-go; a poisoned annotation kept Argo Workflows in a crash loop (CVE-2026-40886).
+/// A panic in a reconcile stops a kube-rs controller (`CancelableJoinHandle` unwraps), and a panic in a handler stops a
+/// client-go process. A malformed annotation kept Argo Workflows in a crash loop (CVE-2026-40886).
 // parity: recover-panic, panic-controller-down
 #[tokio::test(start_paused = true)]
-async fn poisonous_object_costs_its_own_key_and_nobody_else() {
+async fn panicking_reconcile_affects_only_its_key() {
     let world = World::new();
     ["a", "poison", "z"].iter().for_each(|name| world.put(name));
     let diary = ReconcileLog::default();
@@ -565,10 +566,10 @@ async fn poisonous_object_costs_its_own_key_and_nobody_else() {
     assert!(workers[0].health(Duration::from_secs(60))().is_ok());
 }
 
-/// A stop of controller-runtime cancels what is under way (controller-runtime #764, #1424, #3211).
+/// controller-runtime cancels running reconciles when it stops (controller-runtime #764, #1424, #3211).
 // parity: shutdown-cancels-under-way
 #[tokio::test(start_paused = true)]
-async fn stop_lets_a_reconcile_finish_what_it_began() {
+async fn stop_waits_for_running_reconcile() {
     let world = World::new();
     world.put("a");
     let two_writes = controller("two-writes", |setup| {

@@ -1,4 +1,4 @@
-//! Which objects a cache holds: the scenarios of controller-runtime's cache tests that have a meaning here.
+//! Contents of caches: scenarios of controller-runtime's cache tests that apply to Windlass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn put_pod(world: &World, namespace: &str, name: &str, group: &str) {
     world.api.upsert(&format!("/api/v1/namespaces/{namespace}/pods/{name}"), pod);
 }
 
-/// Two namespaces, three pods in each.
+/// Creates two namespaces with three pods each.
 fn world_of_pods() -> World {
     let world = World::new();
     for namespace in ["one", "two"] {
@@ -36,12 +36,12 @@ fn names(pods: &Lister<Pod>) -> Vec<String> {
     pods.list().iter().map(key).collect()
 }
 
-/// controller-runtime has one selector per kind and cache, so that two controllers with different needs hold the whole
-/// kind (scylla-operator #3659).
+/// controller-runtime has one selector per kind and cache: two controllers with different selectors must cache the
+/// whole kind (scylla-operator #3659).
 // parity: namespace-field-selector-tweak, default-label-selector, table-label-field-namespace
 // parity: memory-caches-selector-per
 #[tokio::test(start_paused = true)]
-async fn cache_holds_what_its_selection_says_beside_others_of_its_kind() {
+async fn each_cache_contains_the_objects_of_its_selection() {
     let world = world_of_pods();
     let factory = world.factory("caches");
     let all = |namespace: Option<&str>, labels: Option<&str>, fields: Option<&str>| Selection {
@@ -73,13 +73,13 @@ async fn cache_holds_what_its_selection_says_beside_others_of_its_kind() {
     put_pod(&world, "two", "d", "front");
     world.pass(1).await;
     let grown: Vec<usize> = informers.iter().map(|informer| informer.lister().len()).collect();
-    assert_eq!(grown, [7, 3, 0, 5, 2, 0, 2, 0, 4, 1], "and goes on to");
+    assert_eq!(grown, [7, 3, 0, 5, 2, 0, 2, 0, 4, 1], "caches follow changes");
 }
 
-/// An object that no longer matches its selector leaves the cache and is told as deleted.
+/// An object that no longer matches the selector is removed from the cache.
 // parity: leaves-selector-leaves-cache
 #[tokio::test(start_paused = true)]
-async fn what_is_relabelled_out_of_a_selection_leaves_the_cache_and_comes_back() {
+async fn relabeled_object_leaves_and_reenters_selected_cache() {
     let world = world_of_pods();
     let factory = world.factory("caches");
     let front = Selection { labels: Some("group=front".into()), ..Selection::default() };
@@ -98,12 +98,12 @@ async fn what_is_relabelled_out_of_a_selection_leaves_the_cache_and_comes_back()
     assert_eq!(names(&pods), ["one/a", "one/b", "two/a", "two/b"]);
 }
 
-/// controller-runtime scans the whole kind for every label selector, and for all but the first field (its #655-like
-/// reports); here every index is as good as the first, and may be added late.
+/// controller-runtime scans the whole kind for every label selector, and for all but the first field (reports like
+/// grove #655). Here each index is used directly, and can be added after the sync.
 // parity: add-indexers-index, index-by, test-get-index-func-values, index-field, index-field-several-cluster
 // parity: label-lists-linear, store-primary
 #[tokio::test(start_paused = true)]
-async fn objects_are_found_by_every_index_and_every_one_of_its_values() {
+async fn objects_are_found_by_every_value_of_every_index() {
     fn by_group(pod: &Pod) -> Vec<String> {
         pod.metadata.labels.iter().flatten().map(|(_, group)| group.clone()).collect()
     }
@@ -124,7 +124,7 @@ async fn objects_are_found_by_every_index_and_every_one_of_its_values() {
 /// multiple namespaces".
 // parity: filtering-labels-namespace-several
 #[tokio::test(start_paused = true)]
-async fn readers_choose_by_key_by_namespace_and_by_labels() {
+async fn lister_reads_by_key_namespace_and_labels() {
     let world = world_of_pods();
     let factory = world.factory("caches");
     let pods = factory.typed::<Pod>().lister();
@@ -138,11 +138,11 @@ async fn readers_choose_by_key_by_namespace_and_by_labels() {
     assert!(pods.cached(&ObjectKey::namespaced("none", "c")).is_none());
 }
 
-/// "test multinamespaced cache for cluster scoped resources": a process that is confined to a namespace still sees kinds
-/// that live in none.
+/// "test multinamespaced cache for cluster scoped resources": a process that is confined to a namespace still reads
+/// cluster-scoped kinds.
 // parity: restrict-cache-namespace-cluster
 #[tokio::test(start_paused = true)]
-async fn kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
+async fn cluster_scoped_kind_is_cached_next_to_single_namespace() {
     let world = world_of_pods();
     world.api.upsert("/api/v1/nodes/left", json!({}));
     world.api.upsert("/api/v1/nodes/right", json!({ "metadata": { "labels": { "disk": "fast" } } }));
@@ -156,10 +156,10 @@ async fn kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
     assert_eq!((pods.len(), nodes.len(), fast.keys()), (3, 2, vec![ObjectKey::cluster("right")]));
 }
 
-/// kube-rs opens a watch for every controller that looks at a kind (kube#1080), 400 connections in one report (#1823).
+/// kube-rs opens a watch for every controller of a kind (kube#1080), 400 connections in one report (#1823).
 // parity: shared-index-informer, shared-streams-unstable-duplicates, http-1-1-connection
 #[tokio::test(start_paused = true)]
-async fn whoever_looks_at_the_same_objects_shares_one_list_and_one_watch() {
+async fn listers_of_the_same_objects_share_one_list_and_watch() {
     let world = World::new();
     world.put("a");
     let factory = world.factory("caches");
@@ -171,12 +171,12 @@ async fn whoever_looks_at_the_same_objects_shares_one_list_and_one_watch() {
     assert!(world.asked("configmaps", |_| true).len() <= 2);
 }
 
-/// What is read decides nothing: not before a cache is complete, not next to its selection, not of what is not there
+/// Reads do not start caches: not before a cache is synced, not outside of its selection, and not for missing objects
 /// (controller-runtime #2397, #1222, #3424).
 // parity: reader-fail-on-missing-informer-off, get-list, list-get-objects-not, cache-reader-fail-on-missing-informer
 // parity: reader-waits-cache-sync, implicit-informers
 #[tokio::test(start_paused = true)]
-async fn no_read_starts_a_cache() {
+async fn reads_do_not_start_caches() {
     let world = world_of_pods();
     world.put("a");
     world.forbid("secrets", true);
@@ -189,7 +189,10 @@ async fn no_read_starts_a_cache() {
         let maps = setup.primary::<ConfigMap>().lister();
         let pods = setup.watch::<Pod>().selecting(Selection::in_namespace("one")).lister();
         act(move |key, cx| {
-            assert!(forbidden.is_empty() && !forbidden.has_synced(), "it does not wait, and says so");
+            assert!(
+                forbidden.is_empty() && !forbidden.has_synced(),
+                "the read does not wait, and the lister reports that it is not synced"
+            );
             assert!(maps.cached(&ObjectKey::namespaced("one", "nothing")).is_none());
             assert_eq!((pods.namespace("one").len(), pods.namespace("two").len()), (3, 0));
             assert!(pods.cached(&ObjectKey::namespaced("two", "a")).is_none());
@@ -202,7 +205,7 @@ async fn no_read_starts_a_cache() {
     let asked = || world.api.sent_requests().iter().map(|asked| asked.uri.clone()).collect::<Vec<_>>();
     let before = asked();
     world.pass(60).await;
-    assert!(diary.lines().len() > 50, "it reads again and again");
-    assert_eq!(asked(), before, "and nothing is asked for");
+    assert!(diary.lines().len() > 50, "the reconcile reads every second");
+    assert_eq!(asked(), before, "reads send no requests");
     assert!(world.asked("pods", |asked| asked.namespace != "one").is_empty());
 }

@@ -1,4 +1,4 @@
-//! What an API server hears of an informer when lists and watches go wrong.
+//! Requests of an informer to the API server after failures of lists and watches.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ fn is_list(asked: &RequestSummary) -> bool {
     asked.verb == Some(Verb::List)
 }
 
-/// A list that comes as the beginning of a watch.
+/// Returns whether a request is a streaming list.
 fn is_stream(asked: &RequestSummary) -> bool {
     parameter(&asked.uri, "sendInitialEvents") == Some("true")
 }
 
-/// A value of a query.
+/// Returns the value of a query parameter.
 fn parameter<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
     let (_, query) = uri.split_once('?')?;
     query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, it)| it)
 }
 
-/// kube-rs resets its back-off with every list that begins: a server that always fails was asked 103 times in 120 s
+/// kube-rs resets its backoff at the start of every list: a server that always failed received 103 requests in 120 s
 /// (bitdriftlabs/pulse#52, measured on kube 5.0.0).
 // parity: reflector-run, back-off-lists-never
 #[tokio::test(start_paused = true)]
-async fn server_that_always_fails_is_asked_ever_less_often() {
+async fn requests_back_off_while_server_fails() {
     let world = World::new();
     world.api.inject_fault(|_| Some(FaultAction::InternalError));
     let factory = world.factory("caches");
@@ -40,28 +40,28 @@ async fn server_that_always_fails_is_asked_ever_less_often() {
     assert!((4..=16).contains(&asked), "{asked} requests in two minutes");
     world.api.inject_fault(|_| None);
     world.pass(60).await;
-    assert!(informer.has_synced(), "and it is noticed within a minute that the server is well again");
+    assert!(informer.has_synced(), "the informer must sync within a minute after the server recovers");
 }
 
-/// kube-rs repeats the same watch forever when its start is refused with 410 (kube#1042; six identical requests and no
+/// kube-rs repeats the same watch forever if its start is rejected with 410 (kube#1042; six identical requests and no
 /// list, measured on kube 5.0.0).
 // parity: 410-start-watch-loops
 #[tokio::test(start_paused = true)]
-async fn version_that_is_refused_as_expired_is_not_asked_for_again() {
+async fn expired_version_is_not_requested_again() {
     let world = World::new();
     let (mover, mut refused) = (world.clone(), Vec::new());
     world.api.inject_fault(move |asked| {
         if is_stream(asked) {
-            // Lists in pages, so that watches begin at a version.
+            // Force paged lists, so that watches begin at a version.
             return Some(FaultAction::InternalError);
         }
         if !asked.is_watch() || refused.len() == 3 {
             return None;
         }
         let version = parameter(&asked.uri, "resourceVersion").unwrap_or_default().to_owned();
-        assert!(!refused.contains(&version), "version {version} is asked for again");
+        assert!(!refused.contains(&version), "version {version} is requested again");
         refused.push(version);
-        // The world moves on, so that a fresh list is at another version.
+        // Change the version, so that a new list has another version.
         mover.put("meanwhile");
         Some(FaultAction::Expired)
     });
@@ -75,36 +75,36 @@ async fn version_that_is_refused_as_expired_is_not_asked_for_again() {
     assert_eq!(
         (lists.len(), watches.len()),
         (4, 4),
-        "each refusal is answered with a list: {lists:?} {watches:?}"
+        "each rejection is followed by a list: {lists:?} {watches:?}"
     );
     world.put("b");
     world.pass(1).await;
-    assert_eq!(informer.lister().len(), 3, "and in the end the informer follows");
+    assert_eq!(informer.lister().len(), 3, "the informer follows changes afterwards");
 }
 
-/// client-go waits forever, and without back-off, for the bookmark that ends a streamed list (kubernetes#140890,
+/// client-go waits forever, and without backoff, for the bookmark that ends a streaming list (kubernetes#140890,
 /// Teleport #64188, Antrea #8123).
 // parity: stream-without-end-bookmark, watch-list-never-falls, streaming-list
 #[tokio::test(start_paused = true)]
-async fn informer_syncs_although_the_bookmark_that_ends_its_initial_list_never_comes() {
+async fn informer_syncs_when_initial_events_end_bookmark_is_missing() {
     let day = Duration::from_secs(86_400);
     let world = World::struck_by(vec![Fault::during(day, FaultAction::EndBookmarkMissing)]);
     world.put("a");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
     factory.start(world.sources());
-    factory.wait_for_sync(Some(Duration::from_secs(120))).await.expect("synced by other means");
+    factory.wait_for_sync(Some(Duration::from_secs(120))).await.expect("the informer falls back to a list");
     world.put("b");
     world.pass(5).await;
-    assert_eq!(informer.lister().len(), 2, "and follows from there");
-    assert!(world.asked("configmaps", |_| true).len() < 20, "without hammering the server");
+    assert_eq!(informer.lister().len(), 2, "the informer follows changes afterwards");
+    assert!(world.asked("configmaps", |_| true).len() < 20, "the number of requests is bounded");
 }
 
-/// A watch through a load balancer that forgot it: kube-rs before 4.0 hung forever, 5.0 is blind for up to 295 s
-/// (kube#1798, #2069; Azure/kars #456).
+/// A load balancer can drop a watch without closing it: kube-rs before 4.0 hangs forever, 5.0 receives no events for up
+/// to 295 s (kube#1798, #2069; Azure/kars #456).
 // parity: watches-last-5-10, idle-timeout-295-s, timeouts-stalls
 #[tokio::test(start_paused = true)]
-async fn watch_that_falls_silent_is_given_up_within_four_minutes() {
+async fn watch_without_data_is_replaced_within_four_minutes() {
     let world = World::new();
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -113,23 +113,23 @@ async fn watch_that_falls_silent_is_given_up_within_four_minutes() {
     world.api.inject_fault(|asked| asked.is_watch().then_some(FaultAction::WatchStalled));
     world.put("unseen");
     world.pass(1).await;
-    assert_eq!(informer.lister().len(), 0, "it is silent indeed");
+    assert_eq!(informer.lister().len(), 0, "the watch delivers no events");
     world.api.inject_fault(|_| None);
     world.pass(240).await;
     assert_eq!(informer.lister().len(), 1);
 }
 
-/// kube-rs drops the version of a list that has a limit, so that `any_semantic()` asks for something else than it says
+/// kube-rs drops the version of a list that has a limit, so that `any_semantic()` does not request what it documents
 /// (kube#1743, #1728).
 // parity: pages-only-without-version, test-reflector-paginating-non-consistent, test-reflector-watch-list-page-size
 // parity: any-semantic
 #[tokio::test(start_paused = true)]
-async fn no_list_names_a_version_that_its_limit_makes_void() {
+async fn list_with_limit_does_not_specify_a_version() {
     let world = World::new();
     (0..1200).for_each(|number| world.put(&format!("map-{number}")));
     let strike = |also: Option<FaultAction>| {
         world.api.inject_fault(move |asked| {
-            // Lists come in pages, and so have limits.
+            // Force paged lists, which have limits.
             if is_stream(asked) {
                 Some(FaultAction::InternalError)
             } else {
@@ -142,7 +142,7 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
     let informer = factory.typed::<ConfigMap>();
     world.sync(&factory).await;
     world.pass(1).await;
-    // An error that the informer cannot know makes it list from where it is.
+    // After an unknown watch error the informer lists at its current version.
     strike(Some(FaultAction::InternalError));
     world.api.link().partition();
     world.put("b");
@@ -156,7 +156,7 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
     for list in &lists {
         let of = |name: &str| parameter(list, name).filter(|value| !value.is_empty());
         match (of("limit"), of("continue"), of("resourceVersion")) {
-            (Some(_), _, Some(version)) => panic!("a limit makes {version} void: {list}"),
+            (Some(_), _, Some(version)) => panic!("a list with a limit specifies version {version}: {list}"),
             (None, _, Some(_)) => assert_eq!(of("resourceVersionMatch"), Some("NotOlderThan"), "{list}"),
             _ => {}
         }
@@ -164,11 +164,11 @@ async fn no_list_names_a_version_that_its_limit_makes_void() {
     assert!(lists.iter().filter(|list| parameter(list, "continue").is_some()).count() >= 2, "{lists:?}");
 }
 
-/// An object that a broken proxy garbles must not cost the watch its place: kube-rs reads such a line as an empty
-/// `Status` and hides the error (kube#774, #1986).
+/// An object that a broken proxy garbles must not make the watch lose its position: kube-rs reads such a line as an
+/// empty `Status` and hides the error (kube#774, #1986).
 // parity: store-error-logged-version, errors-store-transform-lose, bad-object-fails-list
 #[tokio::test(start_paused = true)]
-async fn event_that_cannot_be_decoded_costs_neither_the_watch_nor_a_list() {
+async fn undecodable_event_causes_no_reconnect_and_no_relist() {
     let day = Duration::from_secs(86_400);
     let world = World::struck_by(vec![Fault::during(day, FaultAction::Poison { name: "bad".into() })]);
     let factory = world.factory("caches");
@@ -180,8 +180,8 @@ async fn event_that_cannot_be_decoded_costs_neither_the_watch_nor_a_list() {
     world.put("good");
     world.pass(5).await;
     assert_eq!(informer.lister().len(), 1);
-    assert_eq!(informer.lister().undecodable().len(), 1, "what is wrong is told by name");
-    assert_eq!(world.asked("configmaps", |_| true).len(), before, "nothing was asked for again");
+    assert_eq!(informer.lister().undecodable().len(), 1, "the undecodable object is listed");
+    assert_eq!(world.asked("configmaps", |_| true).len(), before, "no request is sent");
     world.api.upsert(&map("good"), json!({ "data": { "still": "followed" } }));
     world.pass(1).await;
     let good = informer.lister().list().pop().expect("the good one");

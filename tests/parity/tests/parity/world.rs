@@ -1,4 +1,4 @@
-//! One API server, one wire on which things go wrong, and what a process of a user's would hold.
+//! Fixture: an API server, a link with faults, and the clients and caches of a process.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use windlass_client::{Clients, OpenFence, RawClient};
 use windlass_controller::host::{ControllerDeps, Host, Workers};
 use windlass_informer::{ApiServerSources, FactoryOptions, InformerFactory, SourceProvider};
 
-/// A world with one process in it. Clones are one world.
+/// A cluster and the clients and caches of one process. Clones share them.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) env: Env,
@@ -33,43 +33,43 @@ pub(crate) struct World {
     factory: InformerFactory,
 }
 
-/// The resources that nobody may read.
+/// Resources that no client is allowed to read.
 #[derive(Clone, Default)]
 struct Rights(Arc<Mutex<BTreeSet<&'static str>>>);
 
-/// A wire to a server that knows rights.
+/// A link to the server that enforces [`Rights`].
 #[derive(Clone)]
 struct Authorised {
     line: Link,
     rights: Rights,
 }
 
-/// What a reconcile of a [`controller`] does.
+/// The reconcile function of a [`controller`].
 pub(crate) type Act =
     Arc<dyn Fn(ObjectKey, Context) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
 
-/// When which key was reconciled.
+/// Entries with their times, such as the keys of reconciles.
 #[derive(Clone, Default)]
 pub(crate) struct ReconcileLog(Arc<Mutex<Vec<(Instant, String)>>>);
 
 struct Acting(Act);
 
-/// How the start of a controller ended, once it has.
+/// The result of starting a controller, or `None` while it starts.
 #[derive(Clone, Default)]
 pub(crate) struct Started(Arc<Mutex<Option<Result<Workers, SetupError>>>>);
 
 impl World {
-    /// A world in which nothing goes wrong by itself.
+    /// Creates a world without faults.
     pub(crate) fn new() -> Self {
         Self::struck_by(Vec::new())
     }
 
-    /// A world in which this goes wrong.
+    /// Creates a world with faults.
     pub(crate) fn struck_by(faults: Vec<Fault>) -> Self {
         Self::of(Env::virtual_time(11), faults)
     }
 
-    /// Another cluster of the same process.
+    /// Creates another cluster for the same process.
     pub(crate) fn beside(&self) -> Self {
         Self::of(self.env.with_incarnation("elsewhere", 0), Vec::new())
     }
@@ -87,13 +87,13 @@ impl World {
         Self { env, api, metrics, clients, rights, factory }
     }
 
-    /// The same world, in which controllers share the caches of this factory.
+    /// Returns this world with a new factory for the caches of its controllers.
     pub(crate) fn with(self, options: FactoryOptions) -> Self {
         let factory = InformerFactory::new(self.env.clone(), self.metrics.clone(), options);
         Self { factory, ..self }
     }
 
-    /// Takes the right to read a resource from everybody, or gives it back.
+    /// Denies or allows reads of a resource for all clients.
     pub(crate) fn forbid(&self, resource: &'static str, forbidden: bool) {
         let mut rights = self.rights.lock();
         if forbidden {
@@ -103,19 +103,19 @@ impl World {
         };
     }
 
-    /// Puts a ConfigMap into the namespace `shop`, or changes it.
+    /// Creates or changes a ConfigMap in the namespace `shop`.
     pub(crate) fn put(&self, name: &str) {
         let now = format!("{:?}", self.env.now());
         self.api.upsert(&map(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
     }
 
-    /// A factory without informers. Those of two names share nothing.
+    /// Creates a factory without informers. Factories share no caches.
     pub(crate) fn factory(&self, name: &str) -> InformerFactory {
         let options = FactoryOptions { name: name.to_owned(), ..FactoryOptions::default() };
         InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
     }
 
-    /// The API server, behind the wire.
+    /// Returns the API server as a source of informers.
     pub(crate) fn sources(&self) -> Arc<dyn SourceProvider> {
         Arc::new(ApiServerSources::new(self.reader()))
     }
@@ -124,7 +124,7 @@ impl World {
         self.clients.for_informers().expect("a reader")
     }
 
-    /// Starts what is in the factory and waits for the initial lists.
+    /// Starts the informers of the factory and waits until they are synced.
     pub(crate) async fn sync(&self, factory: &InformerFactory) {
         factory.start(self.sources());
         factory.wait_for_sync(Some(Duration::from_secs(60))).await.expect("synced");
@@ -136,7 +136,7 @@ impl World {
         join_all(starts).await.into_iter().map(|started| started.expect("started")).collect()
     }
 
-    /// Its own manager for this cluster, which stands for election there.
+    /// Creates a manager of this cluster, which takes part in the election there.
     pub(crate) fn manager(&self, env: Env, registration: Registration) -> Manager {
         let wire = self.api.link();
         let manager = Manager::with_clients(env, ManagerConfig::new("one"), |env, config, metrics, fence| {
@@ -146,7 +146,7 @@ impl World {
         manager.expect("a manager").register(registration)
     }
 
-    /// Sets a controller up and starts it; it works once its caches are there, or says why they are not.
+    /// Sets up and starts a controller. The future completes when its caches are synced or the start fails.
     pub(crate) fn begin(
         &self,
         registration: Registration,
@@ -159,7 +159,7 @@ impl World {
         prepared.start(ControllerDeps { clients, reader: self.reader(), events: Recorder::discarding() })
     }
 
-    /// The same in its own task, for a controller that may have to wait for long.
+    /// Starts a controller like [`Self::begin`] in a separate task, for controllers that wait long for their caches.
     pub(crate) fn launch(&self, registration: Registration) -> Started {
         let name = format!("start of {}", registration.descriptor().name);
         let (started, begun) = (Started::default(), self.begin(registration));
@@ -168,7 +168,7 @@ impl World {
         started
     }
 
-    /// Lets the first requests of a sort, this many, go wrong.
+    /// Injects a fault into the first `count` requests that match.
     pub(crate) fn strike_first(&self, mut count: u32, which: fn(&RequestSummary) -> bool, what: FaultAction) {
         self.api.inject_fault(move |asked| {
             let hit = count > 0 && which(asked);
@@ -177,19 +177,19 @@ impl World {
         });
     }
 
-    /// Lets seconds pass.
+    /// Advances the time by seconds.
     pub(crate) async fn pass(&self, seconds: u64) {
         self.env.sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// What was asked of this collection so far: `GET` with its query for a list or a watch.
+    /// Returns the URIs of the matching requests that were sent for a resource.
     pub(crate) fn asked(&self, resource: &str, which: impl Fn(&RequestSummary) -> bool) -> Vec<String> {
         let sent = self.api.sent_requests();
         let of_resource = sent.iter().filter(|asked| asked.resource == resource && which(asked));
         of_resource.map(|asked| asked.uri.clone()).collect()
     }
 
-    /// What controllers wrote, in order.
+    /// Returns the write requests of controllers, in order.
     pub(crate) fn written(&self) -> Vec<String> {
         self.api.sent_requests().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
     }
@@ -200,7 +200,7 @@ impl Started {
         matches!(*self.lock(), Some(Ok(_)))
     }
 
-    /// Why it does not work, if it gave up.
+    /// Returns the error if the start failed.
     pub(crate) fn error(&self) -> Option<String> {
         self.lock().as_ref().and_then(|ended| ended.as_ref().err()).map(ToString::to_string)
     }
@@ -215,7 +215,7 @@ impl Rights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The resource that this path is about, if nobody may read it.
+    /// Returns the resource of a path if reads of it are denied.
     fn withheld(&self, path: &str) -> Option<&'static str> {
         self.lock().iter().copied().find(|resource| path.split('/').any(|part| part == *resource))
     }
@@ -285,7 +285,7 @@ impl Controller for Acting {
     }
 }
 
-/// A controller of this name, whose setup says what a reconcile does.
+/// Returns a controller with this name, whose setup returns the reconcile function.
 pub(crate) fn controller(
     name: &'static str,
     set_up: impl Fn(&mut Setup) -> Act + Send + Sync + 'static,
@@ -293,7 +293,7 @@ pub(crate) fn controller(
     Registration::with::<Acting>(Box::new(set_up)).named(Descriptor::new(name))
 }
 
-/// What a reconcile does, as a closure.
+/// Converts a closure to a reconcile function.
 pub(crate) fn act<F, W>(act: F) -> Act
 where
     F: Fn(ObjectKey, Context) -> W + Send + Sync + 'static,
@@ -302,7 +302,7 @@ where
     Arc::new(move |key, cx| Box::pin(act(key, cx)))
 }
 
-/// A reconcile that does nothing but note its key.
+/// Returns a reconcile function that only records its key.
 pub(crate) fn noting(diary: &ReconcileLog) -> Act {
     let diary = diary.clone();
     act(move |key, cx| {
@@ -311,12 +311,12 @@ pub(crate) fn noting(diary: &ReconcileLog) -> Act {
     })
 }
 
-/// Where a ConfigMap of the namespace `shop` is.
+/// Returns the path of a ConfigMap in the namespace `shop`.
 pub(crate) fn map(name: &str) -> String {
     format!("/api/v1/namespaces/shop/configmaps/{name}")
 }
 
-/// The text at a path of fields, or nothing.
+/// Returns the string at a JSON pointer, or an empty string.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
