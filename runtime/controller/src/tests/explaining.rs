@@ -615,7 +615,7 @@ async fn explain_names_predicate_that_filtered_the_last_event() {
     };
     let workers = world.watcher(wire).await;
     world.pass(1).await;
-    let expected = "filtered by predicate: has data kept its last event (added, told by initial list) from the watch on \
+    let expected = "filtered by predicate: has data kept its last event (added, reported by initial list) from the watch on \
                     configmaps.v1";
     assert_says(&workers.insight(), "m", expected);
     world.api.upsert(&path("m"), json!({ "data": { "a": "b" } }));

@@ -15,7 +15,7 @@ async fn panic_outside_reconcile_is_reported_as_backoff_on_one_line() {
     let workers = world.watcher(wire).await;
     world.pass(12).await;
     let explanation = assert_says(&workers.insight(), "m", "backing off: tried again in ");
-    let words = "panicked beside its reconcile: no class at all";
+    let words = "panicked outside its reconcile: no class at all";
     assert!(first_line(&explanation).ends_with(words), "{explanation}");
     assert_eq!(explanation.last_error.map(|error| error.message).as_deref(), Some(words));
     let overview = workers.insight().overview();
@@ -46,7 +46,10 @@ async fn panicking_ownership_is_reported_and_does_not_fail_explain() {
     queue.get().expect("set up").add(key("m"));
     world.pass(1).await;
     let explanation = assert_says(&workers.insight(), "m", "backing off: tried again in ");
-    assert!(first_line(&explanation).ends_with("panicked beside its reconcile: no verdict"), "{explanation}");
+    assert!(
+        first_line(&explanation).ends_with("panicked outside its reconcile: no verdict"),
+        "{explanation}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
