@@ -17,13 +17,13 @@ pub const GIVEN: &str = "example.com/disk-name";
 
 /// The controller.
 #[derive(Debug)]
-pub struct DiskKeeper {
+pub struct DiskController {
     services: Lister<Service>,
     service: Writer<Service>,
     disk: Writer<PersistentVolumeClaim>,
 }
 
-impl Controller for DiskKeeper {
+impl Controller for DiskController {
     const NAME: &'static str = "disk-keeper";
     type Config = ();
 
@@ -73,7 +73,7 @@ mod tests {
 
     /// Script: creates three Services that request disks, one per minute.
     async fn three_ask_for_disks(cluster: Cluster) {
-        cluster.run([Registration::of::<DiskKeeper>()]);
+        cluster.run([Registration::of::<DiskController>()]);
         for name in ["web", "shop", "mail"] {
             let service = json!({
                 "metadata": { "name": name, "annotations": { WANTED: "1Gi" } },
