@@ -216,6 +216,7 @@ impl Clients {
             env: env.clone(),
             fence: None,
             wire: Arc::clone(wires.of(IdentityKind::Process)),
+            unacknowledged_timeout: options.unacknowledged_timeout,
         };
         let innermost: Next = Arc::new(innermost);
         let reachability = Reachability::new(env.clone());
@@ -390,7 +391,12 @@ impl Shared {
         wire: &Arc<dyn Wire>,
     ) -> Result<Next, ClientError> {
         let Self { env, options, .. } = self;
-        let innermost: Next = Arc::new(FenceMiddleware { env: env.clone(), fence, wire: Arc::clone(wire) });
+        let innermost: Next = Arc::new(FenceMiddleware {
+            env: env.clone(),
+            fence,
+            wire: Arc::clone(wire),
+            unacknowledged_timeout: options.unacknowledged_timeout,
+        });
         let config = identified(config, &format!("{}/{name}", options.user_agent))?;
         let addressed = addressed(&config, credentials, innermost)?;
         let bounded = before(Timeout { env: env.clone(), within }, addressed);
@@ -423,6 +429,7 @@ impl Shared {
     fn clients(&self, name: &str, inner: Next) -> ControllerClients {
         let count = MetricsMiddleware { env: self.env.clone(), meter: self.meter(name) };
         ControllerClients {
+            env: self.env.clone(),
             name: name.into(),
             namespace: self.config.default_namespace.as_str().into(),
             count,
@@ -473,6 +480,7 @@ fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Resul
 /// The clients of one identity, with a common rate limit, user agent, fence and connections.
 #[derive(Clone)]
 pub struct ControllerClients {
+    env: Env,
     name: Arc<str>,
     namespace: Arc<str>,
     count: MetricsMiddleware,
@@ -556,7 +564,8 @@ impl ControllerClients {
     /// Outside of a tokio runtime.
     pub fn worker(&self, log: Arc<dyn WriteLog>, declared: Option<Arc<dyn DeclaredVerbs>>) -> kube::Client {
         let drained = before(Drain(self.draining.clone()), Arc::clone(&self.inner));
-        let logged = before(WriteLogMiddleware { log, open: self.open.clone() }, drained);
+        let logged =
+            before(WriteLogMiddleware { env: self.env.clone(), log, open: self.open.clone() }, drained);
         self.over(match declared {
             Some(declared) => before(Declared(declared), logged),
             None => logged,

@@ -15,23 +15,20 @@ use std::{
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use http::Uri;
-use hyper_util::{
-    client::legacy::connect::{
-        Connection, HttpConnector,
-        proxy::{SocksV5, Tunnel},
-    },
-    rt::TokioIo,
+use hyper_util::client::legacy::connect::{
+    Connection, HttpConnector,
+    proxy::{SocksV5, Tunnel},
 };
 use kube::{Config, client::ConfigExt as _};
-use tokio::net::TcpStream;
 use tower::{BoxError, Service, ServiceExt as _};
 use windlass_env::Env;
 
 use crate::{
     error::{ClientError, CredentialsError},
+    gated_stream::{GatedStream, Stream},
     identities::process::ProcessCredentials,
     options::ClientOptions,
-    pool::{Dial, Pool, Stream},
+    pool::{Dial, Pool},
     stack::wire::Wire,
 };
 
@@ -133,9 +130,9 @@ where
 struct Resetting(HttpConnector);
 
 impl Service<Uri> for Resetting {
-    type Response = TokioIo<TcpStream>;
+    type Response = GatedStream;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>>;
+    type Future = BoxFuture<'static, Result<GatedStream, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.0.poll_ready(cx).map_err(Into::into)
@@ -146,7 +143,7 @@ impl Service<Uri> for Resetting {
         async move {
             let stream = connecting.await?;
             stream.inner().set_zero_linger()?;
-            Ok(stream)
+            Ok(GatedStream::new(stream))
         }
         .boxed()
     }

@@ -33,6 +33,7 @@ mod clients;
 mod config;
 mod connect;
 mod error;
+mod gated_stream;
 mod identities;
 mod options;
 mod pool;

@@ -8,7 +8,7 @@
 //! - A connection carries one request at a time, and is reused only after its response has been read to the end.
 //! - An idle connection is reused for at most [`IDLE_TIMEOUT`], and only if it is still open and was opened with the
 //!   current client certificate.
-//!   was opened with the current client certificate.
+//! - No byte of a request is written to the socket after its permit has become invalid.
 
 use std::{
     future::poll_fn,
@@ -31,20 +31,16 @@ use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
 
+use crate::gated_stream::{Stream, WriteGate};
 use crate::stack::{
     ResponseBody,
-    wire::{Line, SendError, Wire},
+    wire::{Line, SendError, SendPermit, Wire},
 };
 
 /// Time that an idle connection is kept: less than the 3 minutes after which servers and load balancers close theirs.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum number of idle connections: enough for the next burst, without keeping the connections of a rare peak.
 const MAX_IDLE: usize = 32;
-
-/// A byte stream to the server.
-pub(crate) trait Stream: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static {}
-
-impl<S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static> Stream for S {}
 
 /// Establishes byte streams to the server.
 pub(crate) trait Dial: Send + Sync {
@@ -75,13 +71,15 @@ struct PooledConnection {
     /// `None` after the connection is closed; waiting futures have been woken.
     driver: Option<Connection<Box<dyn Stream>, Body>>,
     sender: SendRequest<Body>,
+    gate: WriteGate,
     identity: u64,
 }
 
 impl PooledConnection {
     async fn establish(stream: Box<dyn Stream>, identity: u64) -> Result<Self, BoxError> {
+        let gate = stream.gate();
         let (sender, driver) = handshake(stream).await?;
-        Ok(Self { driver: Some(driver), sender, identity })
+        Ok(Self { driver: Some(driver), sender, gate, identity })
     }
 
     /// Drives the connection. If the connection closes, a waiting response receives an error.
@@ -154,7 +152,9 @@ impl Line for Checkout {
     fn send(
         self: Box<Self>,
         request: Request<Body>,
+        permit: Option<SendPermit>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
+        self.connection.gate.set(permit);
         self.exchange(request).boxed()
     }
 }

@@ -29,7 +29,7 @@ pub(crate) mod write_log;
 use std::{
     convert::Infallible,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -42,6 +42,7 @@ use http::{Request, Response, Uri, uri::PathAndQuery};
 use http_body_util::{BodyExt as _, Collected, Limited, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use tower::{BoxError, Service, ServiceExt as _};
+use windlass_env::Instant;
 use windlass_object::request::RequestInfo;
 
 use crate::error::MAX_ERROR_BODY;
@@ -130,6 +131,10 @@ impl Service<Request<Body>> for StackService {
     }
 }
 
+/// Time that a server needs to apply a request that it has received, or to stop it when its connection is closed.
+/// kube-apiserver cancels such a request at once; what it has already sent to etcd is applied within milliseconds.
+const SETTLING_TIME: Duration = Duration::from_secs(1);
+
 /// The state of one request that middlewares share. Stored in the extensions of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestState(Arc<NotesInner>);
@@ -138,6 +143,9 @@ pub(crate) struct RequestState(Arc<NotesInner>);
 struct NotesInner {
     info: RequestInfo,
     sent: AtomicBool,
+    /// The end of the time in which a copy of the request can still arrive and be processed; `None` if the server or the
+    /// network has ended the request.
+    lingers_until: Mutex<Option<Instant>>,
     held_back_nanos: AtomicU64,
 }
 
@@ -152,6 +160,7 @@ impl RequestState {
         let notes = RequestState(Arc::new(NotesInner {
             info,
             sent: AtomicBool::new(false),
+            lingers_until: Mutex::new(None),
             held_back_nanos: AtomicU64::new(0),
         }));
         request.extensions_mut().insert(notes.clone());
@@ -162,9 +171,25 @@ impl RequestState {
         &self.0.info
     }
 
-    /// Records that from now on the server might have received the request.
-    pub(crate) fn mark_sent(&self) {
+    /// Records that from now on the server might have received the request. If the client drops it, it can take effect
+    /// until `lingers_until`.
+    pub(crate) fn mark_sent(&self, lingers_until: Instant) {
+        *self.lingers_until() = Some(lingers_until);
         self.0.sent.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the response has arrived or the connection has failed.
+    pub(crate) fn mark_ended(&self) {
+        *self.lingers_until() = None;
+    }
+
+    /// Returns the time from which on the request has taken effect or never will, if it is dropped `now`.
+    pub(crate) fn settled_at(&self, now: Instant) -> Instant {
+        self.lingers_until().map_or(now, |until| until.max(now)) + SETTLING_TIME
+    }
+
+    fn lingers_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lingers_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the server rejected the request, so that it is no longer in flight.

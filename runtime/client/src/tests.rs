@@ -188,7 +188,7 @@ impl Fence for TestFence {
 #[derive(Default)]
 struct TestLog {
     wrote: Mutex<Vec<Write>>,
-    ambiguous: Mutex<Vec<WriteTarget>>,
+    ambiguous: Mutex<Vec<(WriteTarget, Instant)>>,
 }
 
 impl TestLog {
@@ -197,7 +197,12 @@ impl TestLog {
     }
 
     fn ambiguous(&self) -> Vec<WriteTarget> {
-        self.ambiguous.lock().unwrap().clone()
+        self.ambiguous.lock().unwrap().iter().map(|(target, _)| target.clone()).collect()
+    }
+
+    /// Returns when the writes of unknown outcome settle.
+    fn settled_at(&self) -> Vec<Duration> {
+        self.ambiguous.lock().unwrap().iter().map(|(_, at)| at.since_origin()).collect()
     }
 
     fn is_empty(&self) -> bool {
@@ -216,8 +221,8 @@ impl WriteLog for TestLog {
         self.wrote.lock().unwrap().push(write);
     }
 
-    fn ambiguous(&self, target: WriteTarget) {
-        self.ambiguous.lock().unwrap().push(target);
+    fn ambiguous(&self, target: WriteTarget, settled_at: Instant) {
+        self.ambiguous.lock().unwrap().push((target, settled_at));
     }
 }
 

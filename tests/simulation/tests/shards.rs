@@ -171,3 +171,37 @@ fn shard_is_not_reserved_for_a_late_or_silent_replica() {
     ];
     PLANS.into_iter().for_each(holds);
 }
+
+/// The connection of a create is half-open when the shard is lost. The create took effect seconds after the replica had
+/// acquired the shard again and listed the pods, because its outcome counted as settled one second after it was dropped.
+#[test]
+fn half_open_create_is_not_repeated_when_its_shard_returns() {
+    const PLANS: [&str; 2] = [
+        r##"{"seed": 2219, "faults": [
+            {"from_ms":0,"until_ms":0,"instance":"b","what":{"ClockRate":{"numerator":101,"denominator":100}}},
+            {"from_ms":261368,"until_ms":300000,"instance":"b","permille":500,"what":{"ResponseDelayed":{"by_ms":7000}}},
+            {"from_ms":275526,"until_ms":285076,"instance":"b","what":"Pause"},
+            {"from_ms":6041,"until_ms":33178,"instance":"c","what":"Pause"},
+            {"from_ms":6680,"until_ms":40275,"permille":200,"what":"HalfOpen"},
+            {"from_ms":71406,"until_ms":103677,"permille":50,"what":{"TooManyRequests":{"retry_after_seconds":20}}},
+            {"from_ms":290995,"until_ms":300000,"instance":"b","permille":200,"what":"HalfOpen"}
+        ]}"##,
+        r##"{"seed": 7183, "faults": [
+            {"from_ms":0,"until_ms":0,"instance":"a","what":{"ClockRate":{"numerator":6,"denominator":5}}},
+            {"from_ms":0,"until_ms":0,"instance":"b","what":{"ClockRate":{"numerator":6,"denominator":5}}},
+            {"from_ms":0,"until_ms":0,"instance":"c","what":{"ClockRate":{"numerator":101,"denominator":100}}},
+            {"from_ms":133097,"until_ms":133593,"resource":"pods","what":"StaleReplica"},
+            {"from_ms":5514,"until_ms":82308,"instance":"c","what":"Pause"},
+            {"from_ms":77342,"until_ms":86353,"instance":"a","what":"Pause"},
+            {"from_ms":96250,"until_ms":142233,"permille":500,"what":"HalfOpen"},
+            {"from_ms":69591,"until_ms":78989,"instance":"a","what":"Suspend"}
+        ]}"##,
+    ];
+    let quiet = simulation(1).plan(FaultPlan::quiet(1)).run(tenants);
+    let quiet = quiet.unwrap_or_else(|failure| panic!("{failure}"));
+    for plan in PLANS {
+        let plan = FaultPlan::from_json(plan).expect("a printed plan");
+        let run = simulation(plan.seed).plan(plan).run_compared_to(Some(&quiet), tenants);
+        run.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}

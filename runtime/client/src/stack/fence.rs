@@ -20,9 +20,10 @@
 //!
 //! Remaining risks:
 //!
-//! - The process is stopped (SIGSTOP, a frozen cgroup) between the check and the system call that writes, which are
-//!   microseconds apart. The write is then sent when the process continues. If the system call did not accept all
-//!   bytes, the write is dropped instead: the fence is checked again before each step.
+//! - The process is stopped (SIGSTOP, a frozen cgroup) between the check and the system call that writes, which are a
+//!   few instructions apart: the socket checks the fence again after the request is encoded and encrypted
+//!   (`gated_stream`). The write is then sent when the process continues. If the system call did not accept all bytes,
+//!   the write is dropped instead: the fence is checked again before each step.
 //! - A server that is paused while a complete request is in its receive buffer counts `timeout=` from the time when it
 //!   reads the request. kube-apiserver cancels a request when it detects the reset, usually before it writes. A server
 //!   without this check applies a write of a former leader.
@@ -43,7 +44,7 @@ use windlass_env::{Env, Instant};
 
 use super::{
     Middleware, Next, RequestState, ResponseResult, Transport,
-    wire::{SendError, Wire},
+    wire::{SendError, SendPermit, Wire},
     with_parameter,
 };
 use crate::error::{FencedError, KilledError};
@@ -114,6 +115,8 @@ pub(crate) struct FenceMiddleware {
     /// For requests without an attached fence; `None` for clients without a fence.
     pub(crate) fence: Option<Arc<dyn Fence>>,
     pub(crate) wire: Arc<dyn Wire>,
+    /// [`ClientOptions::unacknowledged_timeout`](crate::ClientOptions).
+    pub(crate) unacknowledged_timeout: Duration,
 }
 
 impl Transport for FenceMiddleware {
@@ -129,19 +132,24 @@ impl FenceMiddleware {
         let under = request.extensions_mut().remove::<AttachedFence>().map(|AttachedFence(fence)| fence);
         let fence = self.fence.clone().map(|of_all| under.unwrap_or(of_all));
         match fence.filter(|_| notes.info().is_mutating()) {
-            Some(fence) => self.fenced(fence.as_ref(), request, notes).await,
+            Some(fence) => self.fenced(&fence, request, notes).await,
             None => self.depart(request, &notes, None).await,
         }
     }
 
-    async fn fenced(&self, fence: &dyn Fence, request: Request<Body>, notes: RequestState) -> ResponseResult {
+    async fn fenced(
+        &self,
+        fence: &Arc<dyn Fence>,
+        request: Request<Body>,
+        notes: RequestState,
+    ) -> ResponseResult {
         // Do not connect for a write that cannot be sent.
-        self.remaining(fence)?;
+        self.remaining(fence.as_ref())?;
         let mut answer = self.depart(request, &notes, Some(fence)).boxed();
         // Timers might not advance while the machine sleeps, but the clock does. After wakeup the response can arrive
         // before the timer of the fence fires, so the fence is checked at every poll.
         let watched = poll_fn(|cx| {
-            if self.is_over(fence) {
+            if is_over(&self.env, fence.as_ref()) {
                 return Poll::Ready(None);
             }
             answer.poll_unpin(cx).map(Some)
@@ -164,17 +172,24 @@ impl FenceMiddleware {
         &self,
         mut request: Request<Body>,
         notes: &RequestState,
-        fence: Option<&dyn Fence>,
+        fence: Option<&Arc<dyn Fence>>,
     ) -> ResponseResult {
+        let permit = fence.map(|fence| {
+            let (env, fence) = (self.env.clone(), Arc::clone(fence));
+            SendPermit::new(move || !is_over(&env, fence.as_ref()))
+        });
         loop {
             self.check_alive()?;
             let line = self.wire.acquire().await?;
             self.check_alive()?;
+            let mut within = None;
             if notes.info().is_mutating() {
-                request = self.bounded(request, fence)?;
+                (request, within) = self.bounded(request, fence.map(AsRef::as_ref))?;
             }
-            notes.mark_sent();
-            match line.send(request).await {
+            notes.mark_sent(self.lingers_until(within));
+            let answer = line.send(request, permit.clone()).await;
+            notes.mark_ended();
+            match answer {
                 Ok(response) => return Ok(response),
                 Err(SendError::Failed(error)) => return Err(error),
                 Err(SendError::Unsent { request: returned, error }) => {
@@ -189,14 +204,6 @@ impl FenceMiddleware {
         if self.env.alive() { Ok(()) } else { Err(KilledError) }
     }
 
-    fn is_over(&self, fence: &dyn Fence) -> bool {
-        match fence.state() {
-            FenceState::Open => false,
-            FenceState::Until(deadline) => self.env.now() >= deadline,
-            FenceState::Closed => true,
-        }
-    }
-
     /// Returns the time limit that the fence sets for a write; `None` for a fence without a deadline.
     fn remaining(&self, fence: &dyn Fence) -> Result<Option<Duration>, FencedError> {
         match fence.state() {
@@ -209,19 +216,34 @@ impl FenceMiddleware {
         }
     }
 
-    /// Adds a timeout for the server: until the fence closes or the caller stops waiting.
+    /// Returns the end of the time in which a request that is sent now can take effect, if the server does not observe
+    /// that the client drops it: the connection can be half-open.
+    fn lingers_until(&self, within: Option<Duration>) -> Instant {
+        self.env.now() + self.unacknowledged_timeout + within.unwrap_or_default()
+    }
+
+    /// Adds a timeout for the server, and returns it: until the fence closes or the caller stops waiting.
     fn bounded(
         &self,
         mut request: Request<Body>,
         fence: Option<&dyn Fence>,
-    ) -> Result<Request<Body>, BoxError> {
+    ) -> Result<(Request<Body>, Option<Duration>), BoxError> {
         let fenced = fence.map(|fence| self.remaining(fence)).transpose()?.flatten();
         let due = request.extensions().get::<Due>();
         let awaited = due.map(|Due(at)| at.saturating_duration_since(self.env.now()));
-        if let Some(within) = fenced.into_iter().chain(awaited).min() {
+        let within = fenced.into_iter().chain(awaited).min();
+        if let Some(within) = within {
             *request.uri_mut() = with_timeout(request.uri(), within)?;
         }
-        Ok(request)
+        Ok((request, within))
+    }
+}
+
+fn is_over(env: &Env, fence: &dyn Fence) -> bool {
+    match fence.state() {
+        FenceState::Open => false,
+        FenceState::Until(deadline) => env.now() >= deadline,
+        FenceState::Closed => true,
     }
 }
 

@@ -3,6 +3,8 @@
 //! These are two steps, so that the fence is checked between them: DNS, TCP and TLS can take seconds, and the state of
 //! the fence can change in that time.
 
+use std::sync::Arc;
+
 use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _, ready};
 use http::{Request, Response};
 use kube::client::Body;
@@ -18,11 +20,26 @@ pub(crate) trait Wire: Send + Sync {
 
 /// An acquired connection, for one request.
 pub(crate) trait Line: Send {
-    /// Sends the request. Dropping the future drops the connection and its unsent data.
+    /// Sends the request while its permit is valid. Dropping the future drops the connection and its unsent data.
     fn send(
         self: Box<Self>,
         request: Request<Body>,
+        permit: Option<SendPermit>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>>;
+}
+
+/// The permission to send a request, which can end while the request is encoded.
+#[derive(Clone)]
+pub(crate) struct SendPermit(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl SendPermit {
+    pub(crate) fn new(is_valid: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_valid))
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        (self.0)()
+    }
 }
 
 /// The reason why a request has no response.
@@ -53,6 +70,7 @@ impl Line for ServiceWire {
     fn send(
         self: Box<Self>,
         request: Request<Body>,
+        _permit: Option<SendPermit>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
         self.0.send(request).map_err(SendError::Failed).boxed()
     }

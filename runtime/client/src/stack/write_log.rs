@@ -10,6 +10,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use windlass_env::{Env, Instant};
 use windlass_object::request::{ResourceRequest, parameter};
 use windlass_object::{GroupResource, ObjectHeader, ObjectKey, ResourceVersion, Uid, Verb, wire};
 
@@ -27,9 +28,9 @@ pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
     /// Records a write that took effect.
     fn wrote(&self, write: Write);
 
-    /// Records a write with an unknown outcome: it timed out, was canceled in flight, or failed in the server. Only a
-    /// consistent read shows the outcome.
-    fn ambiguous(&self, target: WriteTarget);
+    /// Records a write with an unknown outcome: it timed out, was canceled in flight, or failed in the server. From
+    /// `settled_at` on it has taken effect or never will: a consistent read that begins then shows the outcome.
+    fn ambiguous(&self, target: WriteTarget, settled_at: Instant);
 }
 
 /// The target of a write, known before the response.
@@ -101,7 +102,7 @@ pub struct OpenWrites {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    targets: BTreeMap<u64, WriteTarget>,
+    writes: BTreeMap<u64, (WriteTarget, RequestState)>,
 }
 
 /// One write in flight, registered until it is dropped.
@@ -111,16 +112,18 @@ struct Entry {
 }
 
 impl OpenWrites {
-    /// Returns the targets, in the order in which the writes started.
-    pub fn targets(&self) -> Vec<WriteTarget> {
-        self.lock().targets.values().cloned().collect()
+    /// Returns the targets, in the order in which the writes started, each with the time from which on the write has
+    /// taken effect or never will, if it is dropped `now`.
+    pub fn dropped(&self, now: Instant) -> Vec<(WriteTarget, Instant)> {
+        let open = self.lock();
+        open.writes.values().map(|(target, state)| (target.clone(), state.settled_at(now))).collect()
     }
 
-    fn enter(&self, target: WriteTarget) -> Entry {
+    fn enter(&self, target: WriteTarget, state: RequestState) -> Entry {
         let mut open = self.lock();
         let number = open.next;
         open.next += 1;
-        open.targets.insert(number, target);
+        open.writes.insert(number, (target, state));
         Entry { writes: self.clone(), number }
     }
 
@@ -131,12 +134,13 @@ impl OpenWrites {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.writes.lock().targets.remove(&self.number);
+        self.writes.lock().writes.remove(&self.number);
     }
 }
 
 #[derive(Clone)]
 pub(crate) struct WriteLogMiddleware {
+    pub(crate) env: Env,
     pub(crate) log: Arc<dyn WriteLog>,
     pub(crate) open: OpenWrites,
 }
@@ -150,8 +154,9 @@ impl Middleware for WriteLogMiddleware {
         };
         let target = WriteTarget::of(about);
         let cached = self.log.cached(&target);
-        let _entry = self.open.enter(target.clone());
-        let mut open = PendingWrite { log: self.log, target: Some(target), cached, notes: notes.clone() };
+        let _entry = self.open.enter(target.clone(), notes.clone());
+        let mut open =
+            PendingWrite { env: self.env, log: self.log, target: Some(target), cached, notes: notes.clone() };
         let response = next.send(request).await?;
         open.answered(response).await
     }
@@ -163,6 +168,7 @@ fn has_effect(about: &ResourceRequest, query: Option<&str>) -> bool {
 
 /// A write with an unknown outcome. If it is dropped, it is ambiguous, unless it was never sent.
 struct PendingWrite {
+    env: Env,
     log: Arc<dyn WriteLog>,
     /// `None` after the outcome is known.
     target: Option<WriteTarget>,
@@ -209,7 +215,7 @@ impl PendingWrite {
 impl Drop for PendingWrite {
     fn drop(&mut self) {
         if let Some(target) = self.target.take().filter(|_| self.notes.was_sent()) {
-            self.log.ambiguous(target);
+            self.log.ambiguous(target, self.notes.settled_at(self.env.now()));
         }
     }
 }

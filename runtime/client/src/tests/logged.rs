@@ -136,6 +136,36 @@ async fn ambiguous_write_is_recorded_when_the_caller_is_canceled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn dropped_write_settles_when_no_late_copy_can_take_effect() {
+    let options = ClientOptions { unacknowledged_timeout: seconds(5), ..ClientOptions::default() };
+    let world = World::with(options, |_| Arc::new(OpenFence), hang);
+    let (client, log) = worker(&world);
+    assert!(world.env.timeout(seconds(3), create(&client)).await.is_err());
+    let (arrival, timeout, application) = (seconds(5), seconds(60), seconds(1));
+    assert_eq!(log.settled_at(), [arrival + timeout + application]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_fenced_write_settles_when_a_standby_can_write() {
+    let fence = TestFence::new(FenceState::Until(Instant::ORIGIN + seconds(10)));
+    let options = ClientOptions { unacknowledged_timeout: seconds(5), ..ClientOptions::default() };
+    let shared = Arc::clone(&fence);
+    let world = World::with(options, move |_| Arc::clone(&shared) as _, hang);
+    let (client, log) = worker(&world);
+    world.env.sleep(seconds(4)).await;
+    assert!(world.env.timeout(seconds(1), create(&client)).await.is_err());
+    assert_eq!(log.settled_at(), [seconds(10) + seconds(5) + seconds(1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_that_the_server_has_ended_settles_within_a_second() {
+    let world = World::new(answer(500, "{}"));
+    let (client, log) = worker(&world);
+    create(&client).await.unwrap_err();
+    assert_eq!(log.settled_at(), [seconds(1)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn write_canceled_before_it_was_sent_is_not_ambiguous() {
     let options = ClientOptions { qps: 0.1, burst: 1, ..ClientOptions::default() };
     let world = World::with(options, |_| Arc::new(OpenFence), answer(201, CREATED));

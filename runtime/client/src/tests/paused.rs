@@ -1,7 +1,9 @@
 //! Servers that pause, on real sockets: requests that arrive after the fence has closed.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::{Either, select};
 use kube::Config;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -289,4 +291,47 @@ async fn server_paused_across_fence_end_applies_no_late_write() {
     assert!(effects.iter().all(|effect| *effect != Effect::Late), "{effects:?}");
     let timely = effects.iter().filter(|effect| **effect == Effect::BeforeFenceEnd).count();
     assert!((1..effects.len()).contains(&timely), "{timely} writes took effect in time");
+}
+
+/// A fence that is open for a number of checks, as for a process that is stopped after the last of them.
+#[derive(Debug)]
+struct CheckedFence {
+    env: Env,
+    left: AtomicUsize,
+}
+
+impl Fence for CheckedFence {
+    fn state(&self) -> FenceState {
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map_or(FenceState::Closed, |_| FenceState::Until(self.env.now() + seconds(10)))
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        futures_util::future::pending().boxed()
+    }
+}
+
+#[tokio::test]
+async fn no_byte_is_sent_when_the_fence_ends_while_the_write_is_encoded() {
+    for checks in 0.. {
+        let (env, listener) = (Env::system("test"), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let fence = Arc::new(CheckedFence { env: env.clone(), left: AtomicUsize::new(checks) });
+        let client = client(&env, config(&listener), Arc::clone(&fence) as _);
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = [0; 1];
+            let read = stream.read(&mut bytes).await.is_ok_and(|count| count > 0);
+            read.then_some(fence.left.load(Ordering::Relaxed))
+        };
+        let write = async { drop(create(&client).await) };
+        let sent = match select(pin!(write), pin!(server)).await {
+            Either::Left(_) => None,
+            Either::Right((sent, _)) => sent,
+        };
+        if sent.is_some() {
+            assert_eq!(sent, Some(0), "the check of the socket is the last one");
+            assert_eq!(checks, 5, "the write is checked before and after connecting, and by the socket");
+            return;
+        }
+    }
 }

@@ -42,7 +42,12 @@ fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
         Ok::<_, BoxError>(Response::new(full(Bytes::new())))
     });
     let wire = Arc::new(ServiceWire(over(service)));
-    let innermost = FenceMiddleware { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire };
+    let innermost = FenceMiddleware {
+        env: env.clone(),
+        fence: Some(Arc::new(OpenFence)),
+        wire,
+        unacknowledged_timeout: Duration::from_secs(5),
+    };
     before(AttachFence(fence), Arc::new(innermost))
 }
 

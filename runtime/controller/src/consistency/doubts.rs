@@ -1,7 +1,8 @@
 //! Writes of unknown outcome: one consistent read per collection yields the version that its caches must reach.
 //!
-//! A write without a response has taken effect before the read or never will, once it had time to settle
-//! ([`SETTLING_TIME`]). So a key waits until its caches have reached the version of a read that began after that time.
+//! A write without a response has taken effect or never will, once it has settled
+//! ([`WriteLog::ambiguous`](windlass_client::WriteLog::ambiguous)). So a key waits until its caches have reached the
+//! version of a read that began after that time.
 //! A cache of a whole resource needs one read, regardless of the number of keys, namespaces and writes; at most
 //! [`MAX_READS`] reads are in flight. They run outside the workers, so a server that does not respond delays no other
 //! key.
@@ -15,7 +16,7 @@ use windlass_env::Env;
 use windlass_object::ResourceVersion;
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
-use crate::consistency::write_tracker::{SETTLING_TIME, SharedWriteTracker, WrittenCollection};
+use crate::consistency::write_tracker::{SharedWriteTracker, WrittenCollection};
 
 /// Timeout of a read. A server that selects by fields might have to inspect many objects to find one.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,9 +27,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of reads in flight.
 const MAX_READS: usize = 4;
 
-/// Time that a stopping controller waits for the outcome of its writes. They settle within 1 s, and a healthy server
-/// answers immediately; after that, a successor that relists its caches is better than one that waits.
-pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(SETTLING_TIME.as_secs() + 4);
+/// Time that a stopping controller waits for the outcome of its writes once they have settled. A healthy server answers
+/// immediately; after that, a successor that relists its caches is better than one that waits.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Resolves the unknown outcomes of one controller.
 pub(crate) struct DoubtResolver {

@@ -20,6 +20,10 @@ impl KeyLog {
         Self { env, ledger, caches, key }
     }
 
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
     pub(crate) fn key(&self) -> &ObjectKey {
         &self.key
     }
@@ -87,7 +91,8 @@ impl WriteLog for KeyLog {
         // later, so its version must pass a consistent read.
         let is_followed = ended.as_ref().is_some_and(|(_, uid, _)| write.cached.uid.as_ref() == Some(uid));
         if write.version.is_none() && !is_followed {
-            return self.ambiguous(write.target);
+            // It has taken effect.
+            return self.ambiguous(write.target, self.env.now());
         }
         self.record(&write.target, write.uid.as_ref(), |ledger, key, place, epoch, now| {
             let epoch = if is_of_other_epoch { NO_EPOCH } else { epoch };
@@ -100,12 +105,14 @@ impl WriteLog for KeyLog {
         });
     }
 
-    fn ambiguous(&self, target: WriteTarget) {
+    fn ambiguous(&self, target: WriteTarget, settled_at: Instant) {
         let resource = changed(&target);
         if self.caches.epoch(&resource).is_none() {
-            return self.ledger.lock().ambiguous_unseen(&resource, self.env.now());
+            return self.ledger.lock().ambiguous_unseen(&resource, settled_at);
         }
-        self.record(&target, None, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
+        self.record(&target, None, |ledger, key, place, epoch, now| {
+            ledger.ambiguous(key, place, epoch, now, settled_at);
+        });
         self.ledger.doubts_changed();
     }
 }

@@ -132,9 +132,9 @@ impl ReadYourWritesBarrier {
             self.ledger.lock().satisfied(key, place, &wanted);
             return true;
         }
-        if wanted.doubt.is_some() {
+        if let Some(settled_at) = wanted.settled_at {
             // The collection had no cache when its read was due, and has one now.
-            if self.ledger.lock().renew_doubt(place, self.env.now()) {
+            if self.ledger.lock().renew_doubt(place, settled_at) {
                 self.ledger.doubts_changed();
             }
             return false;

@@ -18,7 +18,7 @@ impl Caches {
         let reflects = |(id, cache): &(CacheId, Cache)| {
             is_listed(*id, cache, wanted) || epoch == Some(wanted.epoch) && shows(cache, place, wanted)
         };
-        caches.is_empty() || wanted.doubt.is_none() && caches.iter().all(reflects)
+        caches.is_empty() || wanted.settled_at.is_none() && caches.iter().all(reflects)
     }
 
     /// Returns the caches that can reflect writes to `place`. Excludes caches that contain no object of it because

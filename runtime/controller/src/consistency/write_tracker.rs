@@ -1,8 +1,8 @@
 //! The records of read-your-writes: the versions that each key's caches must reflect before the next reconcile.
 //!
 //! [`WriteTracker`] does no I/O. Per key and collection it keeps the highest version written, the UIDs of deleted
-//! objects (the response to a deletion can lack a version), and since when the outcome of a write is unknown. A
-//! response with neither version nor UID, as to an eviction, counts as an unknown outcome. Each entry records the epoch
+//! objects (the response to a deletion can lack a version), and when a write of unknown outcome has settled: it has
+//! taken effect by then or never will, so a consistent read that begins later reflects it if it took effect. A response with neither version nor UID, as to an eviction, counts as an unknown outcome. Each entry records the epoch
 //! of the cache: versions of two epochs (before and after the restore of an etcd) cannot be compared, so an entry of
 //! another epoch is settled only by a list. Per resource the tracker keeps the highest version of all keys, for a
 //! successor whose caches must reflect it.
@@ -15,7 +15,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use windlass_env::Instant;
 use windlass_env::watch_channel::{Receiver, Sender, channel};
@@ -23,12 +22,6 @@ use windlass_informer::{ObjectLocation, RefreshTicket};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
 
 use crate::consistency::caches::{CacheId, End};
-
-/// Time during which a write of unknown outcome can still take effect. The client has closed its connection, and a
-/// server stops working on a request whose connection is closed; requests that it had already sent to its storage are
-/// applied within milliseconds. A consistent read that begins after this time therefore reflects the write, if it took
-/// effect.
-pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// A written collection: a resource, in one namespace if it is namespaced. If namespaces are separate sources, each has
 /// its own version. So has each shard: if shards are divided by UID, each object counts as a separate collection.
@@ -70,8 +63,8 @@ pub(crate) struct AwaitedWrite {
     pub(crate) version: Option<ResourceVersion>,
     /// The objects that were deleted.
     pub(crate) deleted: BTreeSet<(ObjectKey, Uid, End)>,
-    /// The time since when the outcome of a write is unknown.
-    pub(crate) doubt: Option<Instant>,
+    /// The time at which all writes of unknown outcome have settled, if there are any.
+    pub(crate) settled_at: Option<Instant>,
     /// The epoch of the cache when this was recorded.
     pub(crate) epoch: u64,
     /// The time at which this was last recorded.
@@ -82,7 +75,14 @@ pub(crate) struct AwaitedWrite {
 
 impl AwaitedWrite {
     fn new(epoch: u64, since: Instant) -> Self {
-        Self { version: None, deleted: BTreeSet::new(), doubt: None, epoch, since, lists: BTreeMap::new() }
+        Self {
+            version: None,
+            deleted: BTreeSet::new(),
+            settled_at: None,
+            epoch,
+            since,
+            lists: BTreeMap::new(),
+        }
     }
 
     /// Returns the union of this and `later`. Versions of two epochs cannot be compared: only a list settles their
@@ -90,9 +90,9 @@ impl AwaitedWrite {
     fn and(self, mut later: Self) -> Self {
         later.deleted.extend(self.deleted);
         // A list that was requested before `later` was written might not reflect it.
-        let doubt = later.doubt.or(self.doubt);
+        let settled_at = later.settled_at.max(self.settled_at);
         let epoch = if self.epoch == later.epoch { self.epoch } else { NO_EPOCH };
-        Self { version: higher(self.version, later.version), doubt, epoch, ..later }
+        Self { version: higher(self.version, later.version), settled_at, epoch, ..later }
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct WriteTracker {
     highest: BTreeMap<GroupResource, HighestVersion>,
     /// The collections with writes of unknown outcome, including those of keys that are no longer here.
     doubts: BTreeMap<WrittenCollection, WriteUncertainty>,
-    /// The resources with a write of unknown outcome that no cache here can reflect, and when the write was recorded.
+    /// The resources with a write of unknown outcome that no cache here can reflect, and when the write has settled.
     unseen: BTreeMap<GroupResource, Instant>,
     skips: BTreeMap<ObjectKey, u32>,
     /// The key that was swept last.
@@ -124,8 +124,8 @@ pub(crate) struct WriteTracker {
 /// Writes of unknown outcome to one collection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct WriteUncertainty {
-    /// The time at which the latest of them was recorded.
-    since: Instant,
+    /// The time at which all of them have settled.
+    settled_at: Instant,
     /// The time at which the collection must be read.
     due: Instant,
 }
@@ -171,11 +171,21 @@ impl WriteTracker {
     }
 
     /// Records a write of unknown outcome.
-    pub(crate) fn ambiguous(&mut self, key: &ObjectKey, place: &WrittenCollection, epoch: u64, now: Instant) {
-        self.record(key, place, AwaitedWrite { doubt: Some(now), ..AwaitedWrite::new(epoch, now) });
+    pub(crate) fn ambiguous(
+        &mut self,
+        key: &ObjectKey,
+        place: &WrittenCollection,
+        epoch: u64,
+        now: Instant,
+        settled_at: Instant,
+    ) {
+        let awaited = AwaitedWrite { settled_at: Some(settled_at), ..AwaitedWrite::new(epoch, now) };
+        self.record(key, place, awaited);
+        let latest = WriteUncertainty { settled_at, due: settled_at };
+        let doubt = self.doubts.entry(place.clone()).or_insert(latest);
         // A read that is due stays due: doubts that keep arriving must not postpone the resolution of earlier ones.
-        let due = self.doubts.get(place).map_or(now + SETTLING_TIME, |doubt| doubt.due);
-        self.doubts.insert(place.clone(), WriteUncertainty { since: now, due });
+        *doubt =
+            WriteUncertainty { settled_at: doubt.settled_at.max(settled_at), due: doubt.due.min(settled_at) };
     }
 
     fn record(&mut self, key: &ObjectKey, place: &WrittenCollection, wanted: AwaitedWrite) {
@@ -206,8 +216,9 @@ impl WriteTracker {
 
     /// Records a write of unknown outcome that no cache can reflect. Its key does not wait for it, but a successor
     /// does.
-    pub(crate) fn ambiguous_unseen(&mut self, resource: &GroupResource, now: Instant) {
-        self.unseen.insert(resource.clone(), now);
+    pub(crate) fn ambiguous_unseen(&mut self, resource: &GroupResource, settled_at: Instant) {
+        let latest = self.unseen.entry(resource.clone()).or_insert(settled_at);
+        *latest = settled_at.max(*latest);
     }
 
     /// Records that `resource` had `version` at `now`, from any key, watched or not.
@@ -219,9 +230,7 @@ impl WriteTracker {
         now: Instant,
     ) {
         // A later version covers a write that had settled before.
-        if self.unseen.get(resource).is_some_and(|since| *since + SETTLING_TIME <= now)
-            && version.is_comparable()
-        {
+        if self.unseen.get(resource).is_some_and(|settled_at| *settled_at <= now) && version.is_comparable() {
             self.unseen.remove(resource);
         }
         let passed = |last: &HighestVersion| last.epoch == epoch && last.version >= *version;
@@ -289,7 +298,7 @@ impl WriteTracker {
 
     /// Returns the time after which no recorded write can take effect; `None` if all outcomes are known.
     pub(crate) fn settled_at(&self) -> Option<Instant> {
-        self.doubts.values().map(|doubt| doubt.since + SETTLING_TIME).max()
+        self.doubts.values().map(|doubt| doubt.settled_at).max()
     }
 
     /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had
@@ -304,20 +313,20 @@ impl WriteTracker {
         seen: Option<&ResourceVersion>,
         now: Instant,
     ) {
-        let settled = |since: Instant| since + SETTLING_TIME <= sent;
+        let settled = |settled_at: Instant| settled_at <= sent;
         let entries = self.keys.values_mut().filter_map(|places| places.get_mut(place));
-        for wanted in entries.filter(|wanted| wanted.doubt.is_some_and(settled)) {
+        for wanted in entries.filter(|wanted| wanted.settled_at.is_some_and(settled)) {
             wanted.version =
                 higher(wanted.version.take(), read.cloned().filter(ResourceVersion::is_comparable));
             if read.zip(seen).is_some_and(|(read, seen)| read < seen) {
                 wanted.epoch = NO_EPOCH;
             }
-            (wanted.doubt, wanted.since) = (None, now);
+            (wanted.settled_at, wanted.since) = (None, now);
             wanted.lists.clear();
         }
         match self.doubts.get_mut(place) {
-            Some(doubt) if settled(doubt.since) => drop(self.doubts.remove(place)),
-            Some(doubt) => doubt.due = doubt.since + SETTLING_TIME,
+            Some(doubt) if settled(doubt.settled_at) => drop(self.doubts.remove(place)),
+            Some(doubt) => doubt.due = doubt.settled_at,
             None => {}
         }
     }
@@ -325,16 +334,16 @@ impl WriteTracker {
     /// Drops the unknown outcomes at `place`, because no cache can reflect them any longer.
     pub(crate) fn abandon_doubt(&mut self, place: &WrittenCollection) {
         if let Some(doubt) = self.doubts.remove(place) {
-            self.ambiguous_unseen(&place.resource, doubt.since);
+            self.ambiguous_unseen(&place.resource, doubt.settled_at);
         }
     }
 
     /// Schedules the read of a collection for whose unknown outcomes a key waits, unless a read is scheduled. Returns
     /// whether it did.
-    pub(crate) fn renew_doubt(&mut self, place: &WrittenCollection, now: Instant) -> bool {
+    pub(crate) fn renew_doubt(&mut self, place: &WrittenCollection, settled_at: Instant) -> bool {
         let is_new = !self.doubts.contains_key(place);
         if is_new {
-            self.doubts.insert(place.clone(), WriteUncertainty { since: now, due: now + SETTLING_TIME });
+            self.doubts.insert(place.clone(), WriteUncertainty { settled_at, due: settled_at });
         }
         is_new
     }
@@ -441,6 +450,8 @@ impl SharedWriteTracker {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use windlass_env::Env;
 
     use super::*;
@@ -503,10 +514,10 @@ mod tests {
         let begun = Env::virtual_time(1).now();
         let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
         ledger.wrote(&key(), &place(), &version(5), 0, begun);
-        ledger.ambiguous(&key(), &place(), 0, begun);
+        ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
         assert_eq!((ledger.next_doubt(), ledger.settled_at()), (Some(at(1000)), Some(at(1000))));
         ledger.resolve(&place(), at(999), Some(&version(9)), None, at(999));
-        assert!(ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "the read was sent too soon");
+        assert!(ledger.is_in_doubt() && only(&ledger).settled_at.is_some(), "the read was sent too soon");
         ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1001));
         let resolved = AwaitedWrite { version: Some(version(9)), ..AwaitedWrite::new(0, at(1001)) };
         assert_eq!(only(&ledger), resolved);
@@ -518,7 +529,7 @@ mod tests {
         let begun = Env::virtual_time(1).now();
         let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
         for (seen, epoch) in [(9, 0), (10, NO_EPOCH)] {
-            ledger.ambiguous(&key(), &place(), 0, begun);
+            ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
             ledger.resolve(&place(), at(1000), Some(&version(9)), Some(&version(seen)), at(1001));
             assert_eq!(only(&ledger).epoch, epoch, "the cache was at {seen}");
         }
@@ -529,35 +540,50 @@ mod tests {
         let begun = Env::virtual_time(1).now();
         let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
         let late = ObjectKey::namespaced("shop", "late");
-        ledger.ambiguous(&key(), &place(), 0, begun);
-        ledger.ambiguous(&late, &place(), 0, at(600));
+        ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
+        ledger.ambiguous(&late, &place(), 0, at(600), at(1600));
         assert_eq!(ledger.due_doubts(at(1000)), [place()], "later doubts do not postpone the read");
         ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1000));
-        assert_eq!(only(&ledger).doubt, None);
-        assert!(ledger.wanted(&late)[0].1.doubt.is_some());
+        assert_eq!(only(&ledger).settled_at, None);
+        assert!(ledger.wanted(&late)[0].1.settled_at.is_some());
         assert_eq!(ledger.next_doubt(), Some(at(1600)), "one more read is needed");
         ledger.postpone(&place(), at(2000));
         assert_eq!(ledger.due_doubts(at(1999)), []);
     }
 
     #[tokio::test(start_paused = true)]
+    async fn early_settled_outcome_is_resolved_before_one_that_settles_late() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        let early = ObjectKey::namespaced("shop", "early");
+        ledger.ambiguous(&key(), &place(), 0, begun, at(9000));
+        ledger.ambiguous(&early, &place(), 0, begun, at(1000));
+        assert_eq!(ledger.due_doubts(at(1000)), [place()]);
+        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1000));
+        assert_eq!(ledger.wanted(&early)[0].1.settled_at, None);
+        ledger.ambiguous(&key(), &place(), 0, at(2000), at(3000));
+        assert_eq!(only(&ledger).settled_at, Some(at(9000)), "the first write can still take effect");
+        assert_eq!((ledger.next_doubt(), ledger.settled_at()), (Some(at(3000)), Some(at(9000))));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn unknown_outcome_that_no_cache_could_show_is_resolved_once_one_can() {
         let begun = Env::virtual_time(1).now();
         let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
-        ledger.ambiguous(&key(), &place(), 0, begun);
+        ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
         ledger.abandon_doubt(&place());
-        assert!(!ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "no read is scheduled");
-        assert!(ledger.renew_doubt(&place(), at(5000)) && !ledger.renew_doubt(&place(), at(5000)));
+        assert!(!ledger.is_in_doubt() && only(&ledger).settled_at.is_some(), "no read is scheduled");
+        assert!(ledger.renew_doubt(&place(), at(6000)) && !ledger.renew_doubt(&place(), at(6000)));
         assert_eq!(ledger.due_doubts(at(6000)), [place()]);
         ledger.resolve(&place(), at(6000), Some(&version(9)), None, at(6001));
-        assert_eq!((only(&ledger).doubt, only(&ledger).version), (None, Some(version(9))));
+        assert_eq!((only(&ledger).settled_at, only(&ledger).version), (None, Some(version(9))));
     }
 
     #[tokio::test(start_paused = true)]
     async fn unknown_outcome_outlives_its_key() {
         let now = Env::virtual_time(1).now();
         let mut ledger = WriteTracker::default();
-        ledger.ambiguous(&key(), &place(), 0, now);
+        ledger.ambiguous(&key(), &place(), 0, now, now);
         ledger.forget_if(|_| true);
         assert!(ledger.wanted(&key()).is_empty() && ledger.is_in_doubt());
     }
@@ -595,12 +621,12 @@ mod tests {
         ledger.reached(&pods(), &version(4), Some(2), now);
         assert_eq!(ledger.written(epoch(2)).expect("known")[&pods()], version(4));
         ledger.reached(&pods(), &version(5), Some(1), now);
-        ledger.ambiguous_unseen(&sets, now);
+        ledger.ambiguous_unseen(&sets, now + Duration::from_secs(1));
         ledger.reached(&sets, &version(8), None, now);
         assert_eq!(ledger.written(epoch(1)), None, "the write can still take effect");
-        ledger.reached(&sets, &version(9), None, now + SETTLING_TIME);
+        ledger.reached(&sets, &version(9), None, now + Duration::from_secs(1));
         assert_eq!(ledger.written(epoch(1)).expect("known")[&sets], version(9));
-        ledger.ambiguous(&key(), &place(), 1, now);
+        ledger.ambiguous(&key(), &place(), 1, now, now);
         assert_eq!(ledger.written(epoch(1)), None);
     }
 
@@ -624,7 +650,7 @@ mod tests {
         let now = Env::virtual_time(1).now();
         let (mut ledger, web) = (WriteTracker::default(), ObjectKey::namespaced("shop", "web-1"));
         ledger.deleted(&key(), &place(), (web.clone(), "u1".into(), End::Begun), 0, now);
-        assert_eq!((only(&ledger).version, only(&ledger).doubt), (None, None), "no version is known");
+        assert_eq!((only(&ledger).version, only(&ledger).settled_at), (None, None), "no version is known");
         ledger.wrote(&key(), &place(), &version(5), 0, now);
         ledger.deleted(&key(), &place(), (web.clone(), "u2".into(), End::Complete), 0, now);
         let wanted = only(&ledger);

@@ -110,7 +110,8 @@ impl OpenTurn {
             return;
         }
         // A write of a task outside of this turn can be dropped after the next turn of the key has begun.
-        self.turn.writes.targets().into_iter().for_each(|target| self.turn.log.ambiguous(target));
+        let dropped = self.turn.writes.dropped(self.turn.log.env().now());
+        dropped.into_iter().for_each(|(target, settled_at)| self.turn.log.ambiguous(target, settled_at));
         self.turn.tasks.abort();
     }
 }

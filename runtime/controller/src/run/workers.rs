@@ -99,7 +99,7 @@ impl Workers {
     }
 
     /// Waits until every worker and every task of a reconcile has ended, and the outcome of each of their writes is
-    /// known. An outcome that is unknown 5 s after the last worker has ended stays unknown ([`Workers::written`]).
+    /// known. An outcome that is still unknown 4 s after the writes have settled stays unknown ([`Workers::written`]).
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -122,7 +122,8 @@ impl Workers {
     async fn outcomes_resolved(&mut self) {
         let Some(resolver) = &mut self.resolver else { return };
         let Core { env, gate, .. } = &*self.core;
-        let until = *self.resolve_until.get_or_insert(env.now() + STOP_TIMEOUT);
+        let settled_at = gate.ledger.lock().settled_at().map_or(env.now(), |at| at.max(env.now()));
+        let until = *self.resolve_until.get_or_insert(settled_at + STOP_TIMEOUT);
         let left = until.saturating_duration_since(env.now());
         let resolved = pin!(env.timeout(left, gate.ledger.resolved()));
         // The resolver was aborted or has panicked, which is logged under its name.

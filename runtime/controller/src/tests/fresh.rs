@@ -214,7 +214,7 @@ fn far(world: &World) -> AwaitedWrite {
     AwaitedWrite {
         version: Some(ResourceVersion::new("9999")),
         deleted: Default::default(),
-        doubt: None,
+        settled_at: None,
         epoch: 0,
         since: world.env.now(),
         lists: Default::default(),
@@ -237,8 +237,8 @@ async fn write_to_unserved_kind_does_not_delay_keys() {
     let caches = Caches::default();
     caches.add(Cache::of(informer.erased()));
     let place = WrittenCollection::new(GroupResource::new("example.com", "widgets"), Some("shop"));
-    for doubt in [None, Some(world.env.now())] {
-        let wanted = AwaitedWrite { doubt, ..far(&world) };
+    for settled_at in [None, Some(world.env.now())] {
+        let wanted = AwaitedWrite { settled_at, ..far(&world) };
         world.pass(5).await;
         assert!(caches.passed(&place, &wanted), "{wanted:?}");
     }
@@ -275,7 +275,7 @@ async fn pending_write_to_unwatched_namespace_is_removed() {
     let far = far(&world);
     let place = |namespace| WrittenCollection::new(GroupResource::new("", "configmaps"), Some(namespace));
     assert!(caches.passed(&place("elsewhere"), &far), "no object will ever appear there");
-    let unknown = AwaitedWrite { doubt: Some(world.env.now()), ..far.clone() };
+    let unknown = AwaitedWrite { settled_at: Some(world.env.now()), ..far.clone() };
     assert!(caches.passed(&place("elsewhere"), &unknown), "the namespace is not watched");
     assert!(!caches.passed(&place("shop"), &far));
 }
