@@ -3,30 +3,30 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, lease, pod};
-use crate::{Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_quota_that_is_used_up_refuses,
-    a_quota_counts_what_is_made,
-    a_quota_without_status_refuses_nothing_yet,
-    a_review_of_ones_own_rights_is_answered,
-    a_review_of_anothers_rights_is_answered,
-    a_review_without_attributes_is_refused,
-    a_review_of_a_token_that_is_none_is_answered,
-    a_review_of_oneself_is_answered,
-    a_lease_keeps_microseconds,
-    a_lease_race_has_one_winner,
-    an_event_can_be_counted_up,
-    an_event_of_the_new_group_is_seen_in_the_old,
-    a_node_is_of_the_cluster,
-    a_service_account_is_kept,
-    a_priority_class_sets_the_priority_of_its_pods,
-    an_unknown_priority_class_is_refused,
-    an_immutable_secret_cannot_be_changed,
-    a_signing_request_can_be_approved,
-    endpoints_and_slices_are_kept,
-    a_controller_revision_keeps_its_data,
-    a_volume_gets_its_phase,
+pub(super) const ALL: &[Behavior] = behaviors![
+    exhausted_quota_rejects_creates,
+    quota_counts_created_objects,
+    quota_without_status_rejects_nothing,
+    self_subject_access_review_is_answered,
+    subject_access_review_is_answered,
+    review_without_attributes_is_rejected,
+    token_review_of_invalid_token_is_answered,
+    self_subject_review_is_answered,
+    lease_keeps_microseconds,
+    lease_race_has_one_winner,
+    event_can_be_counted_up,
+    events_v1_event_is_readable_in_core_group,
+    node_is_cluster_scoped,
+    service_account_is_stored,
+    priority_class_sets_the_priority_of_its_pods,
+    unknown_priority_class_is_rejected,
+    immutable_secret_cannot_be_changed,
+    signing_request_can_be_approved,
+    endpoints_and_slices_are_stored,
+    controller_revision_data_is_stored,
+    persistent_volume_gets_initial_phase,
 ];
 
 async fn quota(case: &Case, hard: &str) -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ async fn until_refused(case: &Case) -> anyhow::Result<crate::TestResponse> {
     anyhow::bail!("never refused")
 }
 
-async fn a_quota_that_is_used_up_refuses(case: Case) -> Outcome {
+async fn exhausted_quota_rejects_creates(case: Case) -> Outcome {
     quota(&case, "0").await?;
     let answer = until_refused(&case).await?;
     let name = answer.body["details"]["name"].as_str().unwrap_or_default().to_owned();
@@ -58,12 +58,12 @@ async fn a_quota_that_is_used_up_refuses(case: Case) -> Outcome {
          count/configmaps={}, limited: count/configmaps=0",
         used.as_str().unwrap_or_default()
     );
-    let details = answer.refused(403, "Forbidden", &message)?;
+    let details = answer.expect_rejected(403, "Forbidden", &message)?;
     same!(details, json!({ "name": name, "kind": "configmaps" }));
     Ok(())
 }
 
-async fn a_quota_counts_what_is_made(case: Case) -> Outcome {
+async fn quota_counts_created_objects(case: Case) -> Outcome {
     quota(&case, "100").await?;
     for number in 0..200 {
         case.post("configmaps", config_map(&format!("n-{number}"))).await?;
@@ -75,7 +75,7 @@ async fn a_quota_counts_what_is_made(case: Case) -> Outcome {
     anyhow::bail!("never counted")
 }
 
-async fn a_quota_without_status_refuses_nothing_yet(case: Case) -> Outcome {
+async fn quota_without_status_rejects_nothing(case: Case) -> Outcome {
     let amounts = json!({ "count/configmaps": "0" });
     case.make("resourcequotas", json!({ "metadata": { "name": "q" }, "spec": { "hard": amounts } })).await?;
     has!(case.read("resourcequotas/q").await?, { "status": {} });
@@ -84,7 +84,7 @@ async fn a_quota_without_status_refuses_nothing_yet(case: Case) -> Outcome {
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 
-async fn a_review_of_ones_own_rights_is_answered(case: Case) -> Outcome {
+async fn self_subject_access_review_is_answered(case: Case) -> Outcome {
     let attributes = json!({ "namespace": case.namespace, "verb": "create", "resource": "pods" });
     let wanted = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": { "resourceAttributes": attributes } });
@@ -94,7 +94,7 @@ async fn a_review_of_ones_own_rights_is_answered(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_review_of_anothers_rights_is_answered(case: Case) -> Outcome {
+async fn subject_access_review_is_answered(case: Case) -> Outcome {
     let wanted =
         json!({ "spec": { "user": "somebody", "nonResourceAttributes": { "path": "/x", "verb": "get" } } });
     let answered = case.make(&format!("{REVIEWS}/subjectaccessreviews"), wanted).await?;
@@ -103,28 +103,28 @@ async fn a_review_of_anothers_rights_is_answered(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_review_without_attributes_is_refused(case: Case) -> Outcome {
+async fn review_without_attributes_is_rejected(case: Case) -> Outcome {
     let answer = case.post(&format!("{REVIEWS}/selfsubjectaccessreviews"), json!({ "spec": {} })).await?;
     let words = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-    answer.refused_with(422, "Invalid", words)?;
+    answer.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }
 
-async fn a_review_of_a_token_that_is_none_is_answered(case: Case) -> Outcome {
+async fn token_review_of_invalid_token_is_answered(case: Case) -> Outcome {
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
     let answered = case.make(path, json!({ "spec": { "token": "none" } })).await?;
     same!(answered["status"]["authenticated"], Value::Null);
     Ok(())
 }
 
-async fn a_review_of_oneself_is_answered(case: Case) -> Outcome {
+async fn self_subject_review_is_answered(case: Case) -> Outcome {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let answered = case.make(path, json!({})).await?;
     anyhow::ensure!(answered["status"]["userInfo"]["username"].is_string(), "{answered}");
     Ok(())
 }
 
-async fn a_lease_keeps_microseconds(case: Case) -> Outcome {
+async fn lease_keeps_microseconds(case: Case) -> Outcome {
     let mut wanted = lease("a");
     wanted["spec"]["renewTime"] = json!("2026-01-02T03:04:05.678901Z");
     let made = case.make("coordination.k8s.io/v1 leases", wanted).await?;
@@ -132,7 +132,7 @@ async fn a_lease_keeps_microseconds(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_lease_race_has_one_winner(case: Case) -> Outcome {
+async fn lease_race_has_one_winner(case: Case) -> Outcome {
     let made = case.make("coordination.k8s.io/v1 leases", lease("a")).await?;
     let held_by = |who: &str| {
         let mut it = made.clone();
@@ -146,7 +146,7 @@ async fn a_lease_race_has_one_winner(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_event_can_be_counted_up(case: Case) -> Outcome {
+async fn event_can_be_counted_up(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "e" }, "reason": "R", "count": 1,
         "involvedObject": { "kind": "Pod", "namespace": case.namespace, "name": "a" } });
     case.make("events", wanted).await?;
@@ -156,7 +156,7 @@ async fn an_event_can_be_counted_up(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_event_of_the_new_group_is_seen_in_the_old(case: Case) -> Outcome {
+async fn events_v1_event_is_readable_in_core_group(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "e" }, "eventTime": "2026-01-02T03:04:05.678901Z", "reason": "R",
         "action": "A", "type": "Normal", "note": "text", "reportingController": "example.com/c",
         "reportingInstance": "i", "regarding": { "kind": "Pod", "namespace": case.namespace, "name": "a" } });
@@ -166,7 +166,7 @@ async fn an_event_of_the_new_group_is_seen_in_the_old(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_node_is_of_the_cluster(case: Case) -> Outcome {
+async fn node_is_cluster_scoped(case: Case) -> Outcome {
     let name = case.unique("node");
     let made = case.make("/api/v1/nodes", json!({ "metadata": { "name": name } })).await?;
     has!(made["metadata"], { "namespace": null, "name": name });
@@ -175,13 +175,13 @@ async fn a_node_is_of_the_cluster(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_service_account_is_kept(case: Case) -> Outcome {
+async fn service_account_is_stored(case: Case) -> Outcome {
     let made = case.make("serviceaccounts", json!({ "metadata": { "name": "a" } })).await?;
     same!(case.read("serviceaccounts/a").await?, made);
     Ok(())
 }
 
-async fn a_priority_class_sets_the_priority_of_its_pods(case: Case) -> Outcome {
+async fn priority_class_sets_the_priority_of_its_pods(case: Case) -> Outcome {
     let name = case.unique("class");
     let class = json!({ "metadata": { "name": name }, "value": 7 });
     case.make("/apis/scheduling.k8s.io/v1/priorityclasses", class).await?;
@@ -203,34 +203,34 @@ async fn a_priority_class_sets_the_priority_of_its_pods(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_unknown_priority_class_is_refused(case: Case) -> Outcome {
+async fn unknown_priority_class_is_rejected(case: Case) -> Outcome {
     let mut wanted = pod("a");
     wanted["spec"]["priorityClassName"] = json!("none");
     let message = "pods \"a\" is forbidden: no PriorityClass with name none was found";
-    case.post("pods", wanted).await?.refused(403, "Forbidden", message)?;
+    case.post("pods", wanted).await?.expect_rejected(403, "Forbidden", message)?;
     Ok(())
 }
 
-async fn an_immutable_secret_cannot_be_changed(case: Case) -> Outcome {
+async fn immutable_secret_cannot_be_changed(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "immutable": true, "data": { "a": "Yg==" } });
     case.make("secrets", wanted).await?;
     let kind = crate::case::patch::MERGE;
     let answer = case.patch(kind, "secrets/a", json!({ "data": { "a": "Yw==" } })).await?;
     let message = "Secret \"a\" is invalid: data: Forbidden: field is immutable when `immutable` is set";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_signing_request_can_be_approved(case: Case) -> Outcome {
+async fn signing_request_can_be_approved(case: Case) -> Outcome {
     let name = case.unique("request");
     let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
     let answer = case.get(&format!("{path}/approval")).await?;
     let message = format!("certificatesigningrequests.certificates.k8s.io \"{name}\" not found");
-    answer.refused(404, "NotFound", &message)?;
+    answer.expect_rejected(404, "NotFound", &message)?;
     Ok(())
 }
 
-async fn endpoints_and_slices_are_kept(case: Case) -> Outcome {
+async fn endpoints_and_slices_are_stored(case: Case) -> Outcome {
     let subsets = json!([{ "addresses": [{ "ip": "10.1.2.3" }], "ports": [{ "port": 80 }] }]);
     let made = case.make("endpoints", json!({ "metadata": { "name": "a" }, "subsets": subsets })).await?;
     same!(made["subsets"][0]["ports"], json!([{ "port": 80, "protocol": "TCP" }]));
@@ -241,17 +241,17 @@ async fn endpoints_and_slices_are_kept(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_controller_revision_keeps_its_data(case: Case) -> Outcome {
+async fn controller_revision_data_is_stored(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "revision": 1, "data": { "spec": { "any": [1, { "x": null }] } } });
     let made = case.make("apps/v1 controllerrevisions", wanted).await?;
     same!(made["data"], json!({ "spec": { "any": [1, { "x": null }] } }));
     let kind = crate::case::patch::MERGE;
     let answer = case.patch(kind, "apps/v1 controllerrevisions/a", json!({ "data": { "y": 1 } })).await?;
-    answer.refused_with(422, "Invalid", "data: Invalid value")?;
+    answer.expect_rejected_containing(422, "Invalid", "data: Invalid value")?;
     Ok(())
 }
 
-async fn a_volume_gets_its_phase(case: Case) -> Outcome {
+async fn persistent_volume_gets_initial_phase(case: Case) -> Outcome {
     let name = case.unique("volume");
     let wanted = json!({ "metadata": { "name": name }, "spec": { "capacity": { "storage": "1Gi" },
         "accessModes": ["ReadWriteOnce"], "hostPath": { "path": "/x" } } });

@@ -8,7 +8,7 @@ pub(super) fn config_map(name: &str) -> Value {
 }
 
 /// A ConfigMap with labels.
-pub(super) fn labelled(name: &str, labels: Value) -> Value {
+pub(super) fn labeled(name: &str, labels: Value) -> Value {
     let mut it = config_map(name);
     it["metadata"]["labels"] = labels;
     it

@@ -2,25 +2,25 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{config_map, deployment, labelled, pod, pod_on_node};
-use crate::{Behavior, Case, Outcome, behaviours, check::names, has, same};
+use super::objects::{config_map, deployment, labeled, pod, pod_on_node};
+use crate::{Behavior, Case, Outcome, behaviors, check::names, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    deleting_a_collection_answers_with_what_there_was,
-    deleting_a_collection_leaves_none,
-    deleting_a_collection_honours_labels,
-    deleting_a_collection_honours_fields,
-    deleting_a_collection_only_marks_what_has_finalizers,
-    deleting_a_collection_honours_propagation,
-    deleting_a_collection_gives_pods_their_grace,
-    deleting_an_empty_collection_is_no_error,
-    deleting_a_collection_in_a_dry_run_deletes_nothing,
-    deleting_a_collection_leaves_other_namespaces_alone,
-    deleting_a_collection_is_told_object_by_object,
-    deleting_all_services_is_done_one_by_one,
+pub(super) const ALL: &[Behavior] = behaviors![
+    collection_delete_returns_previous_objects,
+    collection_delete_removes_all_objects,
+    collection_delete_honors_label_selector,
+    collection_delete_honors_field_selector,
+    collection_delete_marks_objects_with_finalizers,
+    collection_delete_honors_propagation,
+    collection_delete_honors_grace_of_pods,
+    empty_collection_delete_succeeds,
+    dry_run_collection_delete_deletes_nothing,
+    collection_delete_does_not_affect_other_namespaces,
+    collection_delete_sends_one_event_per_object,
+    collection_delete_of_services_deletes_all,
 ];
 
-async fn deleting_a_collection_answers_with_what_there_was(case: Case) -> Outcome {
+async fn collection_delete_returns_previous_objects(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -30,7 +30,7 @@ async fn deleting_a_collection_answers_with_what_there_was(case: Case) -> Outcom
     Ok(())
 }
 
-async fn deleting_a_collection_leaves_none(case: Case) -> Outcome {
+async fn collection_delete_removes_all_objects(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -39,15 +39,15 @@ async fn deleting_a_collection_leaves_none(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn deleting_a_collection_honours_labels(case: Case) -> Outcome {
-    case.make("configmaps", labelled("a", json!({ "app": "web" }))).await?;
+async fn collection_delete_honors_label_selector(case: Case) -> Outcome {
+    case.make("configmaps", labeled("a", json!({ "app": "web" }))).await?;
     case.make("configmaps", config_map("b")).await?;
     case.delete("configmaps?labelSelector=app=web").await?.is(200)?;
     same!(names(&case.read("configmaps").await?), ["b"]);
     Ok(())
 }
 
-async fn deleting_a_collection_honours_fields(case: Case) -> Outcome {
+async fn collection_delete_honors_field_selector(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -56,7 +56,7 @@ async fn deleting_a_collection_honours_fields(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn deleting_a_collection_only_marks_what_has_finalizers(case: Case) -> Outcome {
+async fn collection_delete_marks_objects_with_finalizers(case: Case) -> Outcome {
     let mut held = config_map("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     case.make("configmaps", held).await?;
@@ -68,7 +68,7 @@ async fn deleting_a_collection_only_marks_what_has_finalizers(case: Case) -> Out
     Ok(())
 }
 
-async fn deleting_a_collection_honours_propagation(case: Case) -> Outcome {
+async fn collection_delete_honors_propagation(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     case.delete_with("apps/v1 deployments", json!({ "propagationPolicy": "Foreground" })).await?.is(200)?;
     let left = case.read("apps/v1 deployments/a").await?;
@@ -76,7 +76,7 @@ async fn deleting_a_collection_honours_propagation(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn deleting_a_collection_gives_pods_their_grace(case: Case) -> Outcome {
+async fn collection_delete_honors_grace_of_pods(case: Case) -> Outcome {
     case.make("pods", pod("a")).await?;
     case.make("pods", pod_on_node("b")).await?;
     case.delete("pods").await?.is(200)?;
@@ -86,19 +86,19 @@ async fn deleting_a_collection_gives_pods_their_grace(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn deleting_an_empty_collection_is_no_error(case: Case) -> Outcome {
+async fn empty_collection_delete_succeeds(case: Case) -> Outcome {
     same!(case.delete("configmaps").await?.is(200)?["items"], json!([]));
     Ok(())
 }
 
-async fn deleting_a_collection_in_a_dry_run_deletes_nothing(case: Case) -> Outcome {
+async fn dry_run_collection_delete_deletes_nothing(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.delete("configmaps?dryRun=All").await?.is(200)?;
     same!(names(&case.read("configmaps").await?), ["a"]);
     Ok(())
 }
 
-async fn deleting_a_collection_leaves_other_namespaces_alone(case: Case) -> Outcome {
+async fn collection_delete_does_not_affect_other_namespaces(case: Case) -> Outcome {
     let name = case.unique("kept");
     case.make("/api/v1/namespaces/default/configmaps", config_map(&name)).await?;
     case.delete("configmaps").await?.is(200)?;
@@ -106,7 +106,7 @@ async fn deleting_a_collection_leaves_other_namespaces_alone(case: Case) -> Outc
     Ok(())
 }
 
-async fn deleting_a_collection_is_told_object_by_object(case: Case) -> Outcome {
+async fn collection_delete_sends_one_event_per_object(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -120,7 +120,7 @@ async fn deleting_a_collection_is_told_object_by_object(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn deleting_all_services_is_done_one_by_one(case: Case) -> Outcome {
+async fn collection_delete_of_services_deletes_all(case: Case) -> Outcome {
     case.make("services", super::objects::service("a")).await?;
     case.delete("services").await?.is(200)?;
     same!(case.read("services").await?["items"], Value::Array(Vec::new()));

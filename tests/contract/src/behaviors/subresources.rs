@@ -3,42 +3,42 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, pod, service, workload};
-use crate::{Behavior, Case, Outcome, behaviours, case::patch, check::revision, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, case::patch, check::revision, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    status_is_updated_and_the_rest_is_not,
-    an_update_of_status_keeps_the_generation,
-    an_update_of_status_takes_no_labels,
-    an_update_of_status_of_an_old_version_is_refused,
-    an_update_of_status_without_version_is_unconditional_for_a_deployment,
-    an_update_of_status_with_nothing_new_keeps_the_version,
+pub(super) const ALL: &[Behavior] = behaviors![
+    status_update_changes_only_status,
+    update_of_status_keeps_the_generation,
+    status_update_ignores_labels,
+    update_of_status_of_an_old_version_is_rejected,
+    update_of_status_without_version_is_unconditional_for_a_deployment,
+    status_update_without_change_keeps_version,
     status_can_be_merged,
     status_can_be_merged_strategically,
     conditions_are_merged_by_type,
     status_can_be_read,
-    a_status_of_a_missing_object_is_refused,
-    a_config_map_has_no_status,
-    the_fields_of_a_status_have_a_manager_of_their_own,
+    status_of_a_missing_object_is_rejected,
+    config_map_has_no_status,
+    status_fields_have_separate_manager_entry,
     pod_conditions_are_set_by_status,
-    a_negative_number_in_a_status_is_refused,
-    the_ready_replicas_cannot_be_more_than_all,
-    a_scale_shows_replicas_and_selector,
-    a_scale_can_be_replaced,
-    a_scale_raises_the_generation,
-    a_scale_of_an_old_version_is_refused,
-    a_scale_can_be_merged,
-    a_negative_scale_is_refused,
-    a_scale_of_a_missing_object_is_refused,
-    a_replica_set_a_stateful_set_and_a_replication_controller_scale,
-    a_job_has_no_scale,
-    a_scale_shows_the_status,
-    an_unknown_subresource_is_refused,
-    a_service_status_takes_load_balancers,
-    a_job_status_takes_conditions,
-    a_node_status_takes_addresses,
+    negative_number_in_a_status_is_rejected,
+    ready_replicas_above_replicas_are_rejected,
+    scale_shows_replicas_and_selector,
+    scale_can_be_replaced,
+    scale_raises_the_generation,
+    scale_of_an_old_version_is_rejected,
+    scale_can_be_merged,
+    negative_scale_is_rejected,
+    scale_of_a_missing_object_is_rejected,
+    replica_set_stateful_set_and_replication_controller_scale,
+    job_has_no_scale,
+    scale_shows_the_status,
+    unknown_subresource_is_rejected,
+    service_status_accepts_load_balancer,
+    job_status_accepts_start_time,
+    node_status_accepts_addresses,
 ];
 
-async fn status_is_updated_and_the_rest_is_not(case: Case) -> Outcome {
+async fn status_update_changes_only_status(case: Case) -> Outcome {
     let mut made = case.make("apps/v1 deployments", deployment("a")).await?;
     made["spec"]["replicas"] = json!(9);
     made["status"] = json!({ "replicas": 1, "observedGeneration": 1 });
@@ -47,7 +47,7 @@ async fn status_is_updated_and_the_rest_is_not(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_update_of_status_keeps_the_generation(case: Case) -> Outcome {
+async fn update_of_status_keeps_the_generation(case: Case) -> Outcome {
     let made = case.make("apps/v1 deployments", deployment("a")).await?;
     let updated = case.merge("apps/v1 deployments/a/status", json!({ "status": { "replicas": 1 } })).await?;
     same!(updated["metadata"]["generation"], 1);
@@ -55,7 +55,7 @@ async fn an_update_of_status_keeps_the_generation(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_update_of_status_takes_no_labels(case: Case) -> Outcome {
+async fn status_update_ignores_labels(case: Case) -> Outcome {
     let mut made = case.make("apps/v1 deployments", deployment("a")).await?;
     made["metadata"]["labels"] = json!({ "a": "b" });
     let updated = case.replace("apps/v1 deployments/a/status", made).await?;
@@ -63,17 +63,17 @@ async fn an_update_of_status_takes_no_labels(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_update_of_status_of_an_old_version_is_refused(case: Case) -> Outcome {
+async fn update_of_status_of_an_old_version_is_rejected(case: Case) -> Outcome {
     let mut made = case.make("pods", pod("a")).await?;
     case.merge("pods/a", json!({ "metadata": { "labels": { "a": "b" } } })).await?;
     made["status"]["phase"] = json!("Running");
     let message = "Operation cannot be fulfilled on pods \"a\": the object has been modified; please apply your \
         changes to the latest version and try again";
-    case.put("pods/a/status", made).await?.refused(409, "Conflict", message)?;
+    case.put("pods/a/status", made).await?.expect_rejected(409, "Conflict", message)?;
     Ok(())
 }
 
-async fn an_update_of_status_without_version_is_unconditional_for_a_deployment(case: Case) -> Outcome {
+async fn update_of_status_without_version_is_unconditional_for_a_deployment(case: Case) -> Outcome {
     let mut wanted = deployment("a");
     case.make("apps/v1 deployments", wanted.clone()).await?;
     wanted["status"] = json!({ "replicas": 1 });
@@ -81,7 +81,7 @@ async fn an_update_of_status_without_version_is_unconditional_for_a_deployment(c
     Ok(())
 }
 
-async fn an_update_of_status_with_nothing_new_keeps_the_version(case: Case) -> Outcome {
+async fn status_update_without_change_keeps_version(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let status = json!({ "status": { "replicas": 1 } });
     let first = case.merge("apps/v1 deployments/a/status", status.clone()).await?;
@@ -129,20 +129,20 @@ async fn status_can_be_read(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_status_of_a_missing_object_is_refused(case: Case) -> Outcome {
+async fn status_of_a_missing_object_is_rejected(case: Case) -> Outcome {
     let answer = case.put("apps/v1 deployments/a/status", deployment("a")).await?;
-    answer.refused(404, "NotFound", "deployments.apps \"a\" not found")?;
+    answer.expect_rejected(404, "NotFound", "deployments.apps \"a\" not found")?;
     Ok(())
 }
 
-async fn a_config_map_has_no_status(case: Case) -> Outcome {
+async fn config_map_has_no_status(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let answer = case.put("configmaps/a/status", config_map("a")).await?;
-    answer.refused(404, "NotFound", "the server could not find the requested resource")?;
+    answer.expect_rejected(404, "NotFound", "the server could not find the requested resource")?;
     Ok(())
 }
 
-async fn the_fields_of_a_status_have_a_manager_of_their_own(case: Case) -> Outcome {
+async fn status_fields_have_separate_manager_entry(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let path = "apps/v1 deployments/a/status?fieldManager=controller";
     let updated = case.merge(path, json!({ "status": { "replicas": 1 } })).await?;
@@ -162,7 +162,7 @@ async fn pod_conditions_are_set_by_status(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_negative_number_in_a_status_is_refused(case: Case) -> Outcome {
+async fn negative_number_in_a_status_is_rejected(case: Case) -> Outcome {
     case.make("apps/v1 replicasets", workload("ReplicaSet", "a")).await?;
     let answer = case
         .patch(patch::MERGE, "apps/v1 replicasets/a/status", json!({ "status": { "replicas": -1 } }))
@@ -171,20 +171,20 @@ async fn a_negative_number_in_a_status_is_refused(case: Case) -> Outcome {
     let rest = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
         .map(|field| format!("status.{field}: Invalid value: 0: cannot be greater than status.replicas"));
     let message = format!("ReplicaSet.apps \"a\" is invalid: [{first}, {}]", rest.join(", "));
-    answer.refused(422, "Invalid", &message)?;
+    answer.expect_rejected(422, "Invalid", &message)?;
     Ok(())
 }
 
-async fn the_ready_replicas_cannot_be_more_than_all(case: Case) -> Outcome {
+async fn ready_replicas_above_replicas_are_rejected(case: Case) -> Outcome {
     case.make("apps/v1 replicasets", workload("ReplicaSet", "a")).await?;
     let status = json!({ "status": { "replicas": 1, "readyReplicas": 2 } });
     let answer = case.patch(patch::MERGE, "apps/v1 replicasets/a/status", status).await?;
     let message = "ReplicaSet.apps \"a\" is invalid: status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_scale_shows_replicas_and_selector(case: Case) -> Outcome {
+async fn scale_shows_replicas_and_selector(case: Case) -> Outcome {
     let made = case.make("apps/v1 deployments", deployment("a")).await?;
     let metadata = &made["metadata"];
     same!(
@@ -197,7 +197,7 @@ async fn a_scale_shows_replicas_and_selector(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_scale_can_be_replaced(case: Case) -> Outcome {
+async fn scale_can_be_replaced(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let mut scale = case.read("apps/v1 deployments/a/scale").await?;
     scale["spec"]["replicas"] = json!(7);
@@ -207,19 +207,19 @@ async fn a_scale_can_be_replaced(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_scale_raises_the_generation(case: Case) -> Outcome {
+async fn scale_raises_the_generation(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     case.merge("apps/v1 deployments/a/scale", json!({ "spec": { "replicas": 7 } })).await?;
     same!(case.read("apps/v1 deployments/a").await?["metadata"]["generation"], 2);
     Ok(())
 }
 
-async fn a_scale_of_an_old_version_is_refused(case: Case) -> Outcome {
+async fn scale_of_an_old_version_is_rejected(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let scale = case.read("apps/v1 deployments/a/scale").await?;
     case.merge("apps/v1 deployments/a", json!({ "metadata": { "labels": { "a": "b" } } })).await?;
     let answer = case.put("apps/v1 deployments/a/scale", scale).await?;
-    answer.refused_with(
+    answer.expect_rejected_containing(
         409,
         "Conflict",
         "the object has been modified; please apply your changes to the latest version and try again",
@@ -227,7 +227,7 @@ async fn a_scale_of_an_old_version_is_refused(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_scale_can_be_merged(case: Case) -> Outcome {
+async fn scale_can_be_merged(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let merged = case.merge("apps/v1 deployments/a/scale", json!({ "spec": { "replicas": 0 } })).await?;
     same!(merged["spec"], json!({}));
@@ -235,23 +235,23 @@ async fn a_scale_can_be_merged(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_negative_scale_is_refused(case: Case) -> Outcome {
+async fn negative_scale_is_rejected(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let answer = case
         .patch(patch::MERGE, "apps/v1 deployments/a/scale", json!({ "spec": { "replicas": -1 } }))
         .await?;
     let message = "Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_scale_of_a_missing_object_is_refused(case: Case) -> Outcome {
+async fn scale_of_a_missing_object_is_rejected(case: Case) -> Outcome {
     let answer = case.get("apps/v1 deployments/a/scale").await?;
-    answer.refused(404, "NotFound", "deployments.apps \"a\" not found")?;
+    answer.expect_rejected(404, "NotFound", "deployments.apps \"a\" not found")?;
     Ok(())
 }
 
-async fn a_replica_set_a_stateful_set_and_a_replication_controller_scale(case: Case) -> Outcome {
+async fn replica_set_stateful_set_and_replication_controller_scale(case: Case) -> Outcome {
     for (kind, plural) in [("ReplicaSet", "replicasets"), ("StatefulSet", "statefulsets")] {
         case.make(&format!("apps/v1 {plural}"), workload(kind, "a")).await?;
         let scaled =
@@ -267,29 +267,30 @@ async fn a_replica_set_a_stateful_set_and_a_replication_controller_scale(case: C
     Ok(())
 }
 
-async fn a_job_has_no_scale(case: Case) -> Outcome {
+async fn job_has_no_scale(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     let answer = case.get("batch/v1 jobs/a/scale").await?;
-    answer.refused(404, "NotFound", "the server could not find the requested resource")?;
+    answer.expect_rejected(404, "NotFound", "the server could not find the requested resource")?;
     Ok(())
 }
 
-async fn a_scale_shows_the_status(case: Case) -> Outcome {
+async fn scale_shows_the_status(case: Case) -> Outcome {
     case.make("apps/v1 replicasets", workload("ReplicaSet", "a")).await?;
     case.merge("apps/v1 replicasets/a/status", json!({ "status": { "replicas": 3 } })).await?;
     same!(case.read("apps/v1 replicasets/a/scale").await?["status"]["replicas"], 3);
     Ok(())
 }
 
-async fn an_unknown_subresource_is_refused(case: Case) -> Outcome {
+async fn unknown_subresource_is_rejected(case: Case) -> Outcome {
     case.make("pods", pod("a")).await?;
     let answer = case.get("pods/a/nothing").await?;
-    let details = answer.refused(404, "NotFound", "the server could not find the requested resource")?;
+    let details =
+        answer.expect_rejected(404, "NotFound", "the server could not find the requested resource")?;
     same!(details, json!({}));
     Ok(())
 }
 
-async fn a_service_status_takes_load_balancers(case: Case) -> Outcome {
+async fn service_status_accepts_load_balancer(case: Case) -> Outcome {
     case.make("services", service("a")).await?;
     case.merge("services/a", json!({ "spec": { "type": "LoadBalancer" } })).await?;
     let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } } });
@@ -298,7 +299,7 @@ async fn a_service_status_takes_load_balancers(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_job_status_takes_conditions(case: Case) -> Outcome {
+async fn job_status_accepts_start_time(case: Case) -> Outcome {
     let made = case.make("batch/v1 jobs", job("a")).await?;
     let start = made["metadata"]["creationTimestamp"].clone();
     let status = json!({ "status": { "active": 1, "startTime": start } });
@@ -307,7 +308,7 @@ async fn a_job_status_takes_conditions(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_node_status_takes_addresses(case: Case) -> Outcome {
+async fn node_status_accepts_addresses(case: Case) -> Outcome {
     let name = case.unique("node");
     case.make("/api/v1/nodes", json!({ "metadata": { "name": name } })).await?;
     let address = json!({ "type": "InternalIP", "address": "192.0.2.1" });

@@ -2,69 +2,69 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{config_map, job, labelled, pod, pod_on_node};
-use crate::{Behavior, Case, Outcome, behaviours, check::names, same};
+use super::objects::{config_map, job, labeled, pod, pod_on_node};
+use crate::{Behavior, Case, Outcome, behaviors, check::names, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_label_can_be_required_to_equal,
-    a_label_can_be_required_to_differ_and_absence_counts,
-    a_label_can_be_required_to_be_one_of_several,
-    a_label_can_be_required_to_be_none_of_several,
-    a_label_can_be_required_to_exist,
-    a_label_can_be_required_to_be_absent,
+pub(super) const ALL: &[Behavior] = behaviors![
+    label_can_be_required_to_equal,
+    inequality_selector_matches_missing_label,
+    label_can_be_required_to_be_one_of_several,
+    label_can_be_required_to_be_none_of_several,
+    label_can_be_required_to_exist,
+    label_can_be_required_to_be_absent,
     several_requirements_must_all_hold,
     labels_can_be_compared_as_numbers,
-    an_equals_sign_may_be_doubled,
-    a_malformed_label_selector_is_refused,
-    a_field_selector_finds_by_name,
-    a_field_selector_can_exclude_a_name,
-    a_field_selector_finds_by_namespace,
+    double_equals_sign_is_supported,
+    malformed_label_selector_is_rejected,
+    field_selector_finds_by_name,
+    field_selector_can_exclude_a_name,
+    field_selector_finds_by_namespace,
     pods_are_found_by_node,
     pods_without_a_node_are_found,
     pods_are_found_by_phase,
     pods_are_found_by_restart_policy,
     secrets_are_found_by_type,
-    events_are_found_by_what_they_regard,
+    events_are_found_by_involved_object,
     jobs_are_found_by_successes,
     namespaces_are_found_by_phase,
-    a_field_selector_by_an_unknown_field_is_refused,
-    a_malformed_field_selector_is_refused,
+    field_selector_by_an_unknown_field_is_rejected,
+    malformed_field_selector_is_rejected,
     fields_and_labels_must_both_match,
 ];
 
 async fn select(case: &Case, selector: &str) -> anyhow::Result<Vec<String>> {
-    case.make("configmaps", labelled("a", json!({ "app": "web", "tier": "1" }))).await?;
-    case.make("configmaps", labelled("b", json!({ "app": "db", "tier": "2" }))).await?;
+    case.make("configmaps", labeled("a", json!({ "app": "web", "tier": "1" }))).await?;
+    case.make("configmaps", labeled("b", json!({ "app": "db", "tier": "2" }))).await?;
     case.make("configmaps", config_map("c")).await?;
     Ok(names(&case.read(&format!("configmaps?labelSelector={selector}")).await?))
 }
 
-async fn a_label_can_be_required_to_equal(case: Case) -> Outcome {
+async fn label_can_be_required_to_equal(case: Case) -> Outcome {
     same!(select(&case, "app%3Dweb").await?, ["a"]);
     Ok(())
 }
 
-async fn a_label_can_be_required_to_differ_and_absence_counts(case: Case) -> Outcome {
+async fn inequality_selector_matches_missing_label(case: Case) -> Outcome {
     same!(select(&case, "app!=web").await?, ["b", "c"]);
     Ok(())
 }
 
-async fn a_label_can_be_required_to_be_one_of_several(case: Case) -> Outcome {
+async fn label_can_be_required_to_be_one_of_several(case: Case) -> Outcome {
     same!(select(&case, "app in (web, db)").await?, ["a", "b"]);
     Ok(())
 }
 
-async fn a_label_can_be_required_to_be_none_of_several(case: Case) -> Outcome {
+async fn label_can_be_required_to_be_none_of_several(case: Case) -> Outcome {
     same!(select(&case, "app notin (web,x)").await?, ["b", "c"]);
     Ok(())
 }
 
-async fn a_label_can_be_required_to_exist(case: Case) -> Outcome {
+async fn label_can_be_required_to_exist(case: Case) -> Outcome {
     same!(select(&case, "app").await?, ["a", "b"]);
     Ok(())
 }
 
-async fn a_label_can_be_required_to_be_absent(case: Case) -> Outcome {
+async fn label_can_be_required_to_be_absent(case: Case) -> Outcome {
     same!(select(&case, "!app").await?, ["c"]);
     Ok(())
 }
@@ -79,19 +79,19 @@ async fn labels_can_be_compared_as_numbers(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_equals_sign_may_be_doubled(case: Case) -> Outcome {
+async fn double_equals_sign_is_supported(case: Case) -> Outcome {
     same!(select(&case, "app==db").await?, ["b"]);
     Ok(())
 }
 
-async fn a_malformed_label_selector_is_refused(case: Case) -> Outcome {
+async fn malformed_label_selector_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?labelSelector=a in").await?;
     let message = "unable to parse requirement: found '' expected: '('";
-    answer.refused(400, "BadRequest", message)?;
+    answer.expect_rejected(400, "BadRequest", message)?;
     Ok(())
 }
 
-async fn a_field_selector_finds_by_name(case: Case) -> Outcome {
+async fn field_selector_finds_by_name(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -99,7 +99,7 @@ async fn a_field_selector_finds_by_name(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_field_selector_can_exclude_a_name(case: Case) -> Outcome {
+async fn field_selector_can_exclude_a_name(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -107,7 +107,7 @@ async fn a_field_selector_can_exclude_a_name(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_field_selector_finds_by_namespace(case: Case) -> Outcome {
+async fn field_selector_finds_by_namespace(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     same!(names(&case.read("/api/v1/configmaps?fieldSelector=metadata.namespace={ns}").await?), ["a"]);
     Ok(())
@@ -162,7 +162,7 @@ fn event(name: &str, regarding: &str, namespace: &str) -> Value {
     })
 }
 
-async fn events_are_found_by_what_they_regard(case: Case) -> Outcome {
+async fn events_are_found_by_involved_object(case: Case) -> Outcome {
     case.make("events", event("e.1", "a", &case.namespace)).await?;
     case.make("events", event("e.2", "b", &case.namespace)).await?;
     let path =
@@ -184,20 +184,20 @@ async fn namespaces_are_found_by_phase(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_field_selector_by_an_unknown_field_is_refused(case: Case) -> Outcome {
+async fn field_selector_by_an_unknown_field_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?fieldSelector=data.key=value").await?;
     let message =
         "\"data.key\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
-    answer.refused(400, "BadRequest", message)?;
+    answer.expect_rejected(400, "BadRequest", message)?;
     let answer = case.get("pods?fieldSelector=spec.foo=value").await?;
     let message = "field label not supported: spec.foo";
-    answer.refused(400, "BadRequest", message)?;
+    answer.expect_rejected(400, "BadRequest", message)?;
     Ok(())
 }
 
-async fn a_malformed_field_selector_is_refused(case: Case) -> Outcome {
+async fn malformed_field_selector_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?fieldSelector=metadata.name").await?;
-    answer.refused_with(
+    answer.expect_rejected_containing(
         400,
         "BadRequest",
         "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
@@ -206,8 +206,8 @@ async fn a_malformed_field_selector_is_refused(case: Case) -> Outcome {
 }
 
 async fn fields_and_labels_must_both_match(case: Case) -> Outcome {
-    case.make("configmaps", labelled("a", json!({ "app": "web" }))).await?;
-    case.make("configmaps", labelled("b", json!({ "app": "web" }))).await?;
+    case.make("configmaps", labeled("a", json!({ "app": "web" }))).await?;
+    case.make("configmaps", labeled("b", json!({ "app": "web" }))).await?;
     case.make("configmaps", config_map("c")).await?;
     let path = "configmaps?labelSelector=app=web&fieldSelector=metadata.name!=a";
     same!(names(&case.read(path).await?), ["b"]);

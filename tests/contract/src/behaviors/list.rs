@@ -2,48 +2,48 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{config_map, deployment, labelled};
+use super::objects::{config_map, deployment, labeled};
 use crate::{
-    Behavior, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviors,
     check::{names, revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_list_has_its_kind_and_a_version,
-    items_of_a_list_have_neither_kind_nor_version,
-    an_empty_list_has_an_empty_list_of_items,
-    a_list_is_ordered_by_name,
-    a_list_of_all_namespaces_is_ordered_by_namespace,
-    a_list_is_at_least_as_new_as_the_last_write,
-    a_page_has_as_many_items_as_asked_for_and_says_how_many_remain,
-    the_last_page_has_no_continuation,
-    a_page_that_holds_everything_has_no_continuation,
-    pages_together_are_the_list,
-    later_pages_show_the_state_of_the_first,
+pub(super) const ALL: &[Behavior] = behaviors![
+    list_has_its_kind_and_a_version,
+    list_items_have_no_kind_and_api_version,
+    empty_list_has_an_empty_list_of_items,
+    list_is_ordered_by_name,
+    list_of_all_namespaces_is_ordered_by_namespace,
+    list_is_at_least_as_new_as_the_last_write,
+    page_has_requested_size_and_remaining_item_count,
+    last_page_has_no_continue_token,
+    complete_page_has_no_continue_token,
+    all_pages_together_equal_the_list,
+    later_pages_are_consistent_with_first_page,
     all_pages_have_the_version_of_the_first,
-    what_remains_is_not_counted_under_a_selector,
-    a_continuation_that_is_none_is_refused,
-    a_continuation_with_a_version_is_refused,
-    a_limit_of_zero_is_none,
-    a_negative_limit_is_none,
-    a_limit_that_is_no_number_is_refused,
-    a_list_not_older_than_a_version,
-    a_list_at_an_exact_version_shows_the_past,
-    a_list_with_limit_and_version_is_exact,
-    a_list_at_version_zero_is_served,
-    a_limit_at_version_zero_is_ignored,
-    a_watch_and_a_list_agree_on_the_version,
-    an_exact_match_of_version_zero_is_refused,
-    a_match_rule_without_a_version_is_refused,
-    an_unknown_match_rule_is_refused,
-    a_match_rule_with_a_continuation_is_refused,
-    initial_events_of_a_list_are_refused,
-    a_list_from_the_future_is_refused,
-    a_list_at_a_version_that_is_no_number_is_refused,
-    a_list_of_metadata_only,
-    a_list_of_the_cluster_of_a_namespaced_kind,
-    a_shard_is_passed_over_by_a_list,
+    selector_omits_remaining_item_count,
+    invalid_continue_token_is_rejected,
+    continue_token_with_version_is_rejected,
+    limit_of_zero_means_no_limit,
+    negative_limit_means_no_limit,
+    non_numeric_limit_is_rejected,
+    not_older_than_list_is_served,
+    exact_version_list_returns_past_state,
+    list_with_limit_and_version_is_exact,
+    list_at_version_zero_is_served,
+    limit_at_version_zero_is_ignored,
+    watch_and_a_list_agree_on_the_version,
+    exact_match_of_version_zero_is_rejected,
+    match_rule_without_a_version_is_rejected,
+    unknown_match_rule_is_rejected,
+    match_rule_with_continue_token_is_rejected,
+    initial_events_of_a_list_are_rejected,
+    list_at_future_version_is_rejected,
+    list_at_non_numeric_version_is_rejected,
+    metadata_only_list_is_served,
+    namespaced_kind_is_listed_across_namespaces,
+    list_ignores_shard_selector,
 ];
 
 async fn make_three(case: &Case) -> anyhow::Result<()> {
@@ -53,7 +53,7 @@ async fn make_three(case: &Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_list_has_its_kind_and_a_version(case: Case) -> Outcome {
+async fn list_has_its_kind_and_a_version(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let list = case.read("apps/v1 deployments").await?;
     has!(list, { "kind": "DeploymentList", "apiVersion": "apps/v1", "metadata": { "continue": null } });
@@ -61,46 +61,46 @@ async fn a_list_has_its_kind_and_a_version(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn items_of_a_list_have_neither_kind_nor_version(case: Case) -> Outcome {
+async fn list_items_have_no_kind_and_api_version(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let list = case.read("configmaps").await?;
     has!(list["items"][0], { "kind": null, "apiVersion": null, "metadata": { "name": "a" } });
     Ok(())
 }
 
-async fn an_empty_list_has_an_empty_list_of_items(case: Case) -> Outcome {
+async fn empty_list_has_an_empty_list_of_items(case: Case) -> Outcome {
     let list = case.read("configmaps").await?;
     same!(list["items"], json!([]));
     Ok(())
 }
 
-async fn a_list_is_ordered_by_name(case: Case) -> Outcome {
+async fn list_is_ordered_by_name(case: Case) -> Outcome {
     make_three(&case).await?;
     same!(names(&case.read("configmaps").await?), ["a", "b", "c"]);
     Ok(())
 }
 
-async fn a_list_of_all_namespaces_is_ordered_by_namespace(case: Case) -> Outcome {
+async fn list_of_all_namespaces_is_ordered_by_namespace(case: Case) -> Outcome {
     let (first, second) = (case.unique("x-one"), case.unique("x-two"));
     let labels = json!({ "in": case.namespace });
     for (namespace, name) in [(&second, "a"), (&first, "b")] {
         case.make("/api/v1/namespaces", json!({ "metadata": { "name": namespace } })).await?;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-        case.make(&path, labelled(name, labels.clone())).await?;
+        case.make(&path, labeled(name, labels.clone())).await?;
     }
     let list = case.read("/api/v1/configmaps?labelSelector=in={ns}").await?;
     same!(names(&list), ["b", "a"]);
     Ok(())
 }
 
-async fn a_list_is_at_least_as_new_as_the_last_write(case: Case) -> Outcome {
+async fn list_is_at_least_as_new_as_the_last_write(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let list = case.read("configmaps").await?;
     anyhow::ensure!(revision(&list) >= revision(&made), "{} after {}", revision(&list), revision(&made));
     Ok(())
 }
 
-async fn a_page_has_as_many_items_as_asked_for_and_says_how_many_remain(case: Case) -> Outcome {
+async fn page_has_requested_size_and_remaining_item_count(case: Case) -> Outcome {
     make_three(&case).await?;
     let page = case.read("configmaps?limit=1").await?;
     same!(names(&page), ["a"]);
@@ -112,7 +112,7 @@ async fn a_page_has_as_many_items_as_asked_for_and_says_how_many_remain(case: Ca
     Ok(())
 }
 
-async fn the_last_page_has_no_continuation(case: Case) -> Outcome {
+async fn last_page_has_no_continue_token(case: Case) -> Outcome {
     make_three(&case).await?;
     let page = case.read("configmaps?limit=2").await?;
     let page = case.read(&next(&page, 2)).await?;
@@ -121,7 +121,7 @@ async fn the_last_page_has_no_continuation(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_page_that_holds_everything_has_no_continuation(case: Case) -> Outcome {
+async fn complete_page_has_no_continue_token(case: Case) -> Outcome {
     make_three(&case).await?;
     let page = case.read("configmaps?limit=3").await?;
     same!(names(&page), ["a", "b", "c"]);
@@ -134,7 +134,7 @@ fn next(page: &Value, limit: usize) -> String {
     format!("configmaps?limit={limit}&continue={token}")
 }
 
-async fn pages_together_are_the_list(case: Case) -> Outcome {
+async fn all_pages_together_equal_the_list(case: Case) -> Outcome {
     for name in ["a", "a-b", "a.b", "ab", "b", "b0", "c"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -149,7 +149,7 @@ async fn pages_together_are_the_list(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn later_pages_show_the_state_of_the_first(case: Case) -> Outcome {
+async fn later_pages_are_consistent_with_first_page(case: Case) -> Outcome {
     make_three(&case).await?;
     let page = case.read("configmaps?limit=1").await?;
     case.delete("configmaps/b").await?.is(200)?;
@@ -168,9 +168,9 @@ async fn all_pages_have_the_version_of_the_first(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn what_remains_is_not_counted_under_a_selector(case: Case) -> Outcome {
+async fn selector_omits_remaining_item_count(case: Case) -> Outcome {
     for name in ["a", "b"] {
-        case.make("configmaps", labelled(name, json!({ "app": "web" }))).await?;
+        case.make("configmaps", labeled(name, json!({ "app": "web" }))).await?;
     }
     let page = case.read("configmaps?limit=1&labelSelector=app=web").await?;
     same!(page["metadata"]["remainingItemCount"], Value::Null);
@@ -178,38 +178,42 @@ async fn what_remains_is_not_counted_under_a_selector(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_continuation_that_is_none_is_refused(case: Case) -> Outcome {
+async fn invalid_continue_token_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?limit=1&continue=%21").await?;
-    answer.refused_with(400, "BadRequest", "continue key is not valid")?;
+    answer.expect_rejected_containing(400, "BadRequest", "continue key is not valid")?;
     Ok(())
 }
 
-async fn a_continuation_with_a_version_is_refused(case: Case) -> Outcome {
+async fn continue_token_with_version_is_rejected(case: Case) -> Outcome {
     make_three(&case).await?;
     let page = case.read("configmaps?limit=1").await?;
     let answer = case.get(&format!("{}&resourceVersion={}", next(&page, 1), version(&page))).await?;
-    answer.refused(400, "BadRequest", "specifying resource version is not allowed when using continue")?;
+    answer.expect_rejected(
+        400,
+        "BadRequest",
+        "specifying resource version is not allowed when using continue",
+    )?;
     Ok(())
 }
 
-async fn a_limit_of_zero_is_none(case: Case) -> Outcome {
+async fn limit_of_zero_means_no_limit(case: Case) -> Outcome {
     make_three(&case).await?;
     same!(names(&case.read("configmaps?limit=0").await?).len(), 3);
     Ok(())
 }
 
-async fn a_negative_limit_is_none(case: Case) -> Outcome {
+async fn negative_limit_means_no_limit(case: Case) -> Outcome {
     make_three(&case).await?;
     same!(names(&case.read("configmaps?limit=-1").await?).len(), 3);
     Ok(())
 }
 
-async fn a_limit_that_is_no_number_is_refused(case: Case) -> Outcome {
-    case.get("configmaps?limit=x").await?.refused_for(400, "BadRequest")?;
+async fn non_numeric_limit_is_rejected(case: Case) -> Outcome {
+    case.get("configmaps?limit=x").await?.expect_rejected_with_reason(400, "BadRequest")?;
     Ok(())
 }
 
-async fn a_list_not_older_than_a_version(case: Case) -> Outcome {
+async fn not_older_than_list_is_served(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let path = format!("configmaps?resourceVersionMatch=NotOlderThan&resourceVersion={}", version(&made));
     let list = case.read(&path).await?;
@@ -218,7 +222,7 @@ async fn a_list_not_older_than_a_version(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_list_at_an_exact_version_shows_the_past(case: Case) -> Outcome {
+async fn exact_version_list_returns_past_state(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     case.merge("configmaps/a", json!({ "data": { "key": "later" } })).await?;
     case.make("configmaps", config_map("b")).await?;
@@ -230,7 +234,7 @@ async fn a_list_at_an_exact_version_shows_the_past(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_list_with_limit_and_version_is_exact(case: Case) -> Outcome {
+async fn list_with_limit_and_version_is_exact(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     case.make("configmaps", config_map("b")).await?;
     let list = case.read(&format!("configmaps?limit=5&resourceVersion={}", version(&made))).await?;
@@ -238,7 +242,7 @@ async fn a_list_with_limit_and_version_is_exact(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_list_at_version_zero_is_served(case: Case) -> Outcome {
+async fn list_at_version_zero_is_served(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let there = |it: &crate::TestResponse| names(&it.body) == ["a"];
     let list = case.until("configmaps?resourceVersion=0", there).await?.body;
@@ -246,7 +250,7 @@ async fn a_list_at_version_zero_is_served(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_limit_at_version_zero_is_ignored(case: Case) -> Outcome {
+async fn limit_at_version_zero_is_ignored(case: Case) -> Outcome {
     make_three(&case).await?;
     let whole = |it: &crate::TestResponse| names(&it.body).len() == 3;
     let list = case.until("configmaps?resourceVersion=0&limit=1", whole).await?.body;
@@ -254,7 +258,7 @@ async fn a_limit_at_version_zero_is_ignored(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_and_a_list_agree_on_the_version(case: Case) -> Outcome {
+async fn watch_and_a_list_agree_on_the_version(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let list = case.read("configmaps").await?;
     same!(version(&list["items"][0]), version(&made));
@@ -273,62 +277,66 @@ fn invalid_options(field: &str, message: &str) -> (String, Value) {
     (whole, json!({ "group": "meta.k8s.io", "kind": "ListOptions", "causes": [cause] }))
 }
 
-async fn an_exact_match_of_version_zero_is_refused(case: Case) -> Outcome {
+async fn exact_match_of_version_zero_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?resourceVersionMatch=Exact&resourceVersion=0").await?;
     let rule = "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
     let (message, details) = invalid_options(MATCH, rule);
-    same!(answer.refused(422, "Invalid", &message)?, details);
+    same!(answer.expect_rejected(422, "Invalid", &message)?, details);
     Ok(())
 }
 
-async fn a_match_rule_without_a_version_is_refused(case: Case) -> Outcome {
+async fn match_rule_without_a_version_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?resourceVersionMatch=NotOlderThan").await?;
     let rule = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
     let (message, details) = invalid_options(MATCH, rule);
-    same!(answer.refused(422, "Invalid", &message)?, details);
+    same!(answer.expect_rejected(422, "Invalid", &message)?, details);
     Ok(())
 }
 
-async fn an_unknown_match_rule_is_refused(case: Case) -> Outcome {
+async fn unknown_match_rule_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?resourceVersionMatch=Like&resourceVersion=5").await?;
     let rule = "Unsupported value: \"Like\": supported values: \"Exact\", \"NotOlderThan\", \"\"";
     let (message, _) = invalid_options(MATCH, rule);
-    answer.refused(422, "Invalid", &message)?;
+    answer.expect_rejected(422, "Invalid", &message)?;
     Ok(())
 }
 
-async fn a_match_rule_with_a_continuation_is_refused(case: Case) -> Outcome {
+async fn match_rule_with_continue_token_is_rejected(case: Case) -> Outcome {
     make_three(&case).await?;
     let page = case.read("configmaps?limit=1").await?;
     let path = format!("{}&resourceVersionMatch=Exact&resourceVersion=5", next(&page, 1));
     let rule = "Forbidden: resourceVersionMatch is forbidden when continue is provided";
     let (message, _) = invalid_options(MATCH, rule);
-    case.get(&path).await?.refused(422, "Invalid", &message)?;
+    case.get(&path).await?.expect_rejected(422, "Invalid", &message)?;
     Ok(())
 }
 
-async fn initial_events_of_a_list_are_refused(case: Case) -> Outcome {
+async fn initial_events_of_a_list_are_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?sendInitialEvents=true").await?;
     let (message, _) =
         invalid_options("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list");
-    answer.refused(422, "Invalid", &message)?;
+    answer.expect_rejected(422, "Invalid", &message)?;
     Ok(())
 }
 
-async fn a_list_from_the_future_is_refused(case: Case) -> Outcome {
+async fn list_at_future_version_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?resourceVersion=900000000").await?;
-    let details = answer.refused_with(504, "Timeout", "Too large resource version: 900000000, current: ")?;
+    let details = answer.expect_rejected_containing(
+        504,
+        "Timeout",
+        "Too large resource version: 900000000, current: ",
+    )?;
     has!(details, { "retryAfterSeconds": 1 });
     Ok(())
 }
 
-async fn a_list_at_a_version_that_is_no_number_is_refused(case: Case) -> Outcome {
+async fn list_at_non_numeric_version_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?resourceVersion=x").await?;
-    answer.refused_with(400, "BadRequest", "resourceVersion: Invalid value: \"x\"")?;
+    answer.expect_rejected_containing(400, "BadRequest", "resourceVersion: Invalid value: \"x\"")?;
     Ok(())
 }
 
-async fn a_list_of_metadata_only(case: Case) -> Outcome {
+async fn metadata_only_list_is_served(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let list = case.get_as(accept, "configmaps").await?.is(200)?;
@@ -338,7 +346,7 @@ async fn a_list_of_metadata_only(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_list_of_the_cluster_of_a_namespaced_kind(case: Case) -> Outcome {
+async fn namespaced_kind_is_listed_across_namespaces(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let list = case.read("/api/v1/configmaps").await?;
     let own = |it: &&Value| it["metadata"]["namespace"] == case.namespace.as_str();
@@ -346,7 +354,7 @@ async fn a_list_of_the_cluster_of_a_namespaced_kind(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_shard_is_passed_over_by_a_list(case: Case) -> Outcome {
+async fn list_ignores_shard_selector(case: Case) -> Outcome {
     make_three(&case).await?;
     for selector in ["shardRange(object.metadata.uid,'0x0000000000000000','0x0000000000000001')", "nonsense"]
     {

@@ -4,52 +4,52 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, service};
 use crate::{
-    Behavior, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviors,
     case::patch::{APPLY, MERGE},
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    applying_what_is_not_there_creates_it,
-    applying_what_is_there_changes_it,
-    applying_the_same_again_changes_nothing,
-    applying_needs_a_field_manager,
-    an_applied_object_says_who_applied_it,
-    a_conflict_names_manager_and_field,
+pub(super) const ALL: &[Behavior] = behaviors![
+    apply_creates_missing_object,
+    apply_changes_existing_object,
+    repeated_apply_changes_nothing,
+    apply_requires_field_manager,
+    applied_object_records_field_manager,
+    conflict_names_manager_and_field,
     several_conflicts_are_listed,
-    a_conflict_with_an_update_names_the_version_it_used,
-    forcing_takes_the_field_over,
-    two_may_own_a_field_of_one_value,
-    a_shared_field_can_be_given_up,
-    a_field_no_longer_applied_is_removed,
-    a_field_no_longer_applied_but_owned_by_another_stays,
-    an_update_takes_ownership_without_a_conflict,
+    conflict_with_update_names_its_api_version,
+    forced_apply_takes_over_field,
+    two_managers_can_own_field_with_same_value,
+    shared_field_can_be_released,
+    field_no_longer_applied_is_removed,
+    field_no_longer_applied_remains_if_owned_by_another,
+    update_takes_ownership_without_a_conflict,
     list_elements_are_owned_by_key,
-    elements_of_other_managers_stay,
-    an_element_no_longer_applied_is_removed,
+    elements_of_other_managers_are_kept,
+    element_no_longer_applied_is_removed,
     service_ports_are_keyed_by_port_and_protocol,
     finalizers_are_a_set,
-    an_atomic_list_is_owned_whole,
-    an_atomic_map_is_owned_whole,
+    atomic_list_is_owned_as_a_whole,
+    atomic_map_is_owned_as_a_whole,
     defaults_have_no_owner,
     status_can_be_applied,
     status_applied_to_the_object_is_ignored,
-    managed_fields_in_an_applied_object_are_refused,
-    another_name_in_an_applied_object_is_refused,
-    an_applied_object_without_kind_is_refused,
-    an_unknown_field_in_an_applied_object_is_refused_or_warned_about,
-    a_wrong_type_in_an_applied_object_is_refused,
-    applying_with_an_old_version_is_refused,
-    applying_with_a_uid_to_what_is_not_there_is_refused,
-    applying_from_yaml,
+    managed_fields_in_an_applied_object_are_rejected,
+    another_name_in_an_applied_object_is_rejected,
+    applied_object_without_kind_is_rejected,
+    apply_with_unknown_field_is_rejected,
+    wrong_type_in_an_applied_object_is_rejected,
+    apply_with_old_version_is_rejected,
+    apply_with_uid_of_missing_object_is_rejected,
+    apply_accepts_yaml,
     empty_managed_fields_clear_them,
-    an_update_that_changes_no_field_keeps_the_times,
-    a_scale_takes_ownership_of_the_replicas,
-    the_generation_follows_an_applied_spec,
-    an_owner_reference_can_be_applied,
-    a_dry_run_of_applying_changes_nothing,
-    a_duplicate_key_in_an_applied_list_is_refused,
+    update_that_changes_no_field_keeps_the_times,
+    scale_update_takes_ownership_of_replicas,
+    apply_of_spec_increments_generation,
+    owner_reference_can_be_applied,
+    dry_run_apply_changes_nothing,
+    duplicate_key_in_an_applied_list_is_rejected,
 ];
 
 fn settings(data: Value) -> Value {
@@ -69,14 +69,14 @@ fn entry<'a>(object: &'a Value, manager: &str) -> &'a Value {
     entries.into_iter().flatten().find(|it| it["manager"] == manager).unwrap_or(&Value::Null)
 }
 
-async fn applying_what_is_not_there_creates_it(case: Case) -> Outcome {
+async fn apply_creates_missing_object(case: Case) -> Outcome {
     let made = first_applied(&case, "one", json!({ "a": "1" })).await?;
     has!(made, { "kind": "ConfigMap", "data": { "a": "1" }, "metadata": { "name": "a", "namespace": case.namespace } });
     anyhow::ensure!(made["metadata"]["uid"].is_string() && revision(&made) > 0, "{made}");
     Ok(())
 }
 
-async fn applying_what_is_there_changes_it(case: Case) -> Outcome {
+async fn apply_changes_existing_object(case: Case) -> Outcome {
     let made = first_applied(&case, "one", json!({ "a": "1" })).await?;
     let changed = applied(&case, "one", json!({ "a": "2" })).await?;
     same!(changed["data"], json!({ "a": "2" }));
@@ -84,17 +84,17 @@ async fn applying_what_is_there_changes_it(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn applying_the_same_again_changes_nothing(case: Case) -> Outcome {
+async fn repeated_apply_changes_nothing(case: Case) -> Outcome {
     let made = first_applied(&case, "one", json!({ "a": "1" })).await?;
     same!(applied(&case, "one", json!({ "a": "1" })).await?, made);
     Ok(())
 }
 
-async fn applying_needs_a_field_manager(case: Case) -> Outcome {
+async fn apply_requires_field_manager(case: Case) -> Outcome {
     let answer = case.patch(APPLY, "configmaps/a", config_map("a")).await?;
     let message =
         "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
-    let details = answer.refused(422, "Invalid", message)?;
+    let details = answer.expect_rejected(422, "Invalid", message)?;
     same!(
         details,
         json!({ "group": "meta.k8s.io", "kind": "PatchOptions", "causes": [{ "reason": "FieldValueRequired",
@@ -103,7 +103,7 @@ async fn applying_needs_a_field_manager(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_applied_object_says_who_applied_it(case: Case) -> Outcome {
+async fn applied_object_records_field_manager(case: Case) -> Outcome {
     let made = first_applied(&case, "one", json!({ "a": "1" })).await?;
     // kube-apiserver reads the clock twice: a second can end in between.
     let time = &made["metadata"]["managedFields"][0]["time"];
@@ -116,11 +116,11 @@ async fn an_applied_object_says_who_applied_it(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_conflict_names_manager_and_field(case: Case) -> Outcome {
+async fn conflict_names_manager_and_field(case: Case) -> Outcome {
     first_applied(&case, "one", json!({ "a": "1" })).await?;
     let answer = case.apply("two", "configmaps/a", settings(json!({ "a": "2" }))).await?;
     let message = "Apply failed with 1 conflict: conflict with \"one\": .data.a";
-    let details = answer.refused(409, "Conflict", message)?;
+    let details = answer.expect_rejected(409, "Conflict", message)?;
     same!(
         details,
         json!({ "causes": [{ "reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.a" }] })
@@ -135,23 +135,23 @@ async fn several_conflicts_are_listed(case: Case) -> Outcome {
         case.apply("three", "configmaps/a", settings(json!({ "a": "2", "b": "2", "c": "2" }))).await?;
     let message = "Apply failed with 3 conflicts: conflicts with \"one\":\n- .data.a\n- .data.b\nconflicts with \
         \"two\":\n- .data.c";
-    let details = answer.refused(409, "Conflict", message)?;
+    let details = answer.expect_rejected(409, "Conflict", message)?;
     same!(details["causes"].as_array().map(Vec::len), Some(3));
     Ok(())
 }
 
-async fn a_conflict_with_an_update_names_the_version_it_used(case: Case) -> Outcome {
+async fn conflict_with_update_names_its_api_version(case: Case) -> Outcome {
     case.make("apps/v1 deployments?fieldManager=kubectl", deployment("a")).await?;
     let wanted = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "a" },
         "spec": { "replicas": 5 } });
     let answer = case.apply("one", "apps/v1 deployments/a", wanted).await?;
     let message = "Apply failed with 1 conflict: conflict with \"kubectl\" using apps/v1: .spec.replicas";
-    let details = answer.refused(409, "Conflict", message)?;
+    let details = answer.expect_rejected(409, "Conflict", message)?;
     has!(details["causes"], [{ "field": ".spec.replicas", "message": "conflict with \"kubectl\" using apps/v1" }]);
     Ok(())
 }
 
-async fn forcing_takes_the_field_over(case: Case) -> Outcome {
+async fn forced_apply_takes_over_field(case: Case) -> Outcome {
     first_applied(&case, "one", json!({ "a": "1", "b": "1" })).await?;
     let forced =
         case.apply("two&force=true", "configmaps/a", settings(json!({ "a": "2" }))).await?.is(200)?;
@@ -161,14 +161,14 @@ async fn forcing_takes_the_field_over(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn two_may_own_a_field_of_one_value(case: Case) -> Outcome {
+async fn two_managers_can_own_field_with_same_value(case: Case) -> Outcome {
     first_applied(&case, "one", json!({ "a": "1" })).await?;
     let both = applied(&case, "two", json!({ "a": "1" })).await?;
     same!(entry(&both, "one")["fieldsV1"], entry(&both, "two")["fieldsV1"]);
     Ok(())
 }
 
-async fn a_shared_field_can_be_given_up(case: Case) -> Outcome {
+async fn shared_field_can_be_released(case: Case) -> Outcome {
     first_applied(&case, "one", json!({ "a": "1" })).await?;
     applied(&case, "two", json!({ "a": "1", "b": "1" })).await?;
     let left = applied(&case, "two", json!({ "b": "1" })).await?;
@@ -177,13 +177,13 @@ async fn a_shared_field_can_be_given_up(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_field_no_longer_applied_is_removed(case: Case) -> Outcome {
+async fn field_no_longer_applied_is_removed(case: Case) -> Outcome {
     first_applied(&case, "one", json!({ "a": "1", "b": "1" })).await?;
     same!(applied(&case, "one", json!({ "b": "1" })).await?["data"], json!({ "b": "1" }));
     Ok(())
 }
 
-async fn a_field_no_longer_applied_but_owned_by_another_stays(case: Case) -> Outcome {
+async fn field_no_longer_applied_remains_if_owned_by_another(case: Case) -> Outcome {
     first_applied(&case, "one", json!({ "a": "1", "b": "1" })).await?;
     case.merge("configmaps/a?fieldManager=two", json!({ "data": { "a": "2" } })).await?;
     let left = applied(&case, "one", json!({ "b": "1" })).await?;
@@ -191,7 +191,7 @@ async fn a_field_no_longer_applied_but_owned_by_another_stays(case: Case) -> Out
     Ok(())
 }
 
-async fn an_update_takes_ownership_without_a_conflict(case: Case) -> Outcome {
+async fn update_takes_ownership_without_a_conflict(case: Case) -> Outcome {
     first_applied(&case, "one", json!({ "a": "1" })).await?;
     let merged = case.merge("configmaps/a?fieldManager=two", json!({ "data": { "a": "2" } })).await?;
     has!(*entry(&merged, "two"), { "operation": "Update", "fieldsV1": { "f:data": { "f:a": {} } } });
@@ -214,7 +214,7 @@ async fn list_elements_are_owned_by_key(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn elements_of_other_managers_stay(case: Case) -> Outcome {
+async fn elements_of_other_managers_are_kept(case: Case) -> Outcome {
     case.apply("one", "apps/v1 deployments/a", deployment("a")).await?.is(201)?;
     case.apply("two", "apps/v1 deployments/a", with_container("side", "x")).await?.is(200)?;
     let again = case.apply("one", "apps/v1 deployments/a", deployment("a")).await?.is(200)?;
@@ -222,7 +222,7 @@ async fn elements_of_other_managers_stay(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_element_no_longer_applied_is_removed(case: Case) -> Outcome {
+async fn element_no_longer_applied_is_removed(case: Case) -> Outcome {
     case.apply("one", "apps/v1 deployments/a", deployment("a")).await?.is(201)?;
     case.apply("two", "apps/v1 deployments/a", with_container("side", "x")).await?.is(200)?;
     let other = case.apply("two", "apps/v1 deployments/a", with_container("other", "x")).await?.is(200)?;
@@ -259,7 +259,7 @@ async fn finalizers_are_a_set(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_atomic_list_is_owned_whole(case: Case) -> Outcome {
+async fn atomic_list_is_owned_as_a_whole(case: Case) -> Outcome {
     let mut wanted = deployment("a");
     wanted["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["a"]);
     let made = case.apply("one", "apps/v1 deployments/a", wanted.clone()).await?.is(201)?;
@@ -268,11 +268,11 @@ async fn an_atomic_list_is_owned_whole(case: Case) -> Outcome {
     wanted["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["b"]);
     let answer = case.apply("two", "apps/v1 deployments/a", wanted).await?;
     let message = "Apply failed with 1 conflict: conflict with \"one\": .spec.template.spec.containers[name=\"main\"].args";
-    answer.refused(409, "Conflict", message)?;
+    answer.expect_rejected(409, "Conflict", message)?;
     Ok(())
 }
 
-async fn an_atomic_map_is_owned_whole(case: Case) -> Outcome {
+async fn atomic_map_is_owned_as_a_whole(case: Case) -> Outcome {
     let made = case.apply("one", "apps/v1 deployments/a", deployment("a")).await?.is(201)?;
     same!(entry(&made, "one")["fieldsV1"]["f:spec"]["f:selector"], json!({}));
     Ok(())
@@ -308,66 +308,70 @@ async fn status_applied_to_the_object_is_ignored(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn managed_fields_in_an_applied_object_are_refused(case: Case) -> Outcome {
+async fn managed_fields_in_an_applied_object_are_rejected(case: Case) -> Outcome {
     let made = first_applied(&case, "one", json!({ "a": "1" })).await?;
     let mut wanted = settings(json!({ "a": "1" }));
     wanted["metadata"]["managedFields"] = made["metadata"]["managedFields"].clone();
     let answer = case.apply("one", "configmaps/a", wanted).await?;
-    answer.refused(400, "BadRequest", "metadata.managedFields must be nil")?;
+    answer.expect_rejected(400, "BadRequest", "metadata.managedFields must be nil")?;
     Ok(())
 }
 
-async fn another_name_in_an_applied_object_is_refused(case: Case) -> Outcome {
+async fn another_name_in_an_applied_object_is_rejected(case: Case) -> Outcome {
     let answer = case.apply("one", "configmaps/a", config_map("b")).await?;
     let message = "the name of the object (b) does not match the name on the URL (a)";
-    answer.refused(400, "BadRequest", message)?;
+    answer.expect_rejected(400, "BadRequest", message)?;
     Ok(())
 }
 
-async fn an_applied_object_without_kind_is_refused(case: Case) -> Outcome {
+async fn applied_object_without_kind_is_rejected(case: Case) -> Outcome {
     let answer = case.apply("one", "configmaps/a", json!({ "metadata": { "name": "a" } })).await?;
-    answer.refused(400, "BadRequest", "invalid object type: /, Kind=")?;
+    answer.expect_rejected(400, "BadRequest", "invalid object type: /, Kind=")?;
     Ok(())
 }
 
-async fn an_unknown_field_in_an_applied_object_is_refused_or_warned_about(case: Case) -> Outcome {
+async fn apply_with_unknown_field_is_rejected(case: Case) -> Outcome {
     let mut wanted = settings(json!({ "a": "1" }));
     wanted["foo"] = json!(1);
     let answer = case.apply("one", "configmaps/a", wanted).await?;
     let words = "failed to create typed patch object";
-    answer.refused_with(500, "", words)?;
+    answer.expect_rejected_containing(500, "", words)?;
     Ok(())
 }
 
-async fn a_wrong_type_in_an_applied_object_is_refused(case: Case) -> Outcome {
+async fn wrong_type_in_an_applied_object_is_rejected(case: Case) -> Outcome {
     let mut wanted = deployment("a");
     wanted["spec"]["replicas"] = json!("many");
     let answer = case.apply("one", "apps/v1 deployments/a", wanted).await?;
-    answer.refused_with(500, "", ".spec.replicas: expected numeric (int or float), got string")?;
+    answer.expect_rejected_containing(
+        500,
+        "",
+        ".spec.replicas: expected numeric (int or float), got string",
+    )?;
     Ok(())
 }
 
-async fn applying_with_an_old_version_is_refused(case: Case) -> Outcome {
+async fn apply_with_old_version_is_rejected(case: Case) -> Outcome {
     let made = first_applied(&case, "one", json!({ "a": "1" })).await?;
     applied(&case, "one", json!({ "a": "2" })).await?;
     let mut wanted = settings(json!({ "a": "3" }));
     wanted["metadata"]["resourceVersion"] = json!(version(&made));
     let message = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
         your changes to the latest version and try again";
-    case.apply("one", "configmaps/a", wanted).await?.refused(409, "Conflict", message)?;
+    case.apply("one", "configmaps/a", wanted).await?.expect_rejected(409, "Conflict", message)?;
     Ok(())
 }
 
-async fn applying_with_a_uid_to_what_is_not_there_is_refused(case: Case) -> Outcome {
+async fn apply_with_uid_of_missing_object_is_rejected(case: Case) -> Outcome {
     let mut wanted = settings(json!({}));
     wanted["metadata"]["uid"] = json!("11111111-1111-4111-8111-111111111111");
     let answer = case.apply("one", "configmaps/a", wanted).await?;
     let words = "uid mismatch: the provided object specified uid 11111111-1111-4111-8111-111111111111, and no existing object was found";
-    answer.refused_with(409, "Conflict", words)?;
+    answer.expect_rejected_containing(409, "Conflict", words)?;
     Ok(())
 }
 
-async fn applying_from_yaml(case: Case) -> Outcome {
+async fn apply_accepts_yaml(case: Case) -> Outcome {
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  a: \"1\"\n";
     let headers = [("content-type", APPLY)];
     let answer = case.send(http::Method::PATCH, "configmaps/a?fieldManager=one", &headers, yaml).await?;
@@ -382,7 +386,7 @@ async fn empty_managed_fields_clear_them(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_update_that_changes_no_field_keeps_the_times(case: Case) -> Outcome {
+async fn update_that_changes_no_field_keeps_the_times(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let patched =
         case.patch(MERGE, "configmaps/a?fieldManager=other", json!({ "data": { "key": "value" } })).await?;
@@ -390,7 +394,7 @@ async fn an_update_that_changes_no_field_keeps_the_times(case: Case) -> Outcome 
     Ok(())
 }
 
-async fn a_scale_takes_ownership_of_the_replicas(case: Case) -> Outcome {
+async fn scale_update_takes_ownership_of_replicas(case: Case) -> Outcome {
     case.apply("one", "apps/v1 deployments/a", deployment("a")).await?.is(201)?;
     case.merge("apps/v1 deployments/a/scale?fieldManager=scaler", json!({ "spec": { "replicas": 5 } }))
         .await?;
@@ -399,11 +403,11 @@ async fn a_scale_takes_ownership_of_the_replicas(case: Case) -> Outcome {
         "fieldsV1": { "f:spec": { "f:replicas": {} } } });
     let answer = case.apply("one", "apps/v1 deployments/a", deployment("a")).await?;
     let words = "Apply failed with 1 conflict: conflict with \"scaler\" with subresource \"scale\" using apps/v1: .spec.replicas";
-    answer.refused(409, "Conflict", words)?;
+    answer.expect_rejected(409, "Conflict", words)?;
     Ok(())
 }
 
-async fn the_generation_follows_an_applied_spec(case: Case) -> Outcome {
+async fn apply_of_spec_increments_generation(case: Case) -> Outcome {
     case.apply("one", "apps/v1 deployments/a", deployment("a")).await?.is(201)?;
     let mut wanted = deployment("a");
     wanted["spec"]["replicas"] = json!(9);
@@ -412,7 +416,7 @@ async fn the_generation_follows_an_applied_spec(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_owner_reference_can_be_applied(case: Case) -> Outcome {
+async fn owner_reference_can_be_applied(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let mut wanted = settings(json!({}));
     wanted["metadata"]["ownerReferences"] =
@@ -425,17 +429,17 @@ async fn an_owner_reference_can_be_applied(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_dry_run_of_applying_changes_nothing(case: Case) -> Outcome {
+async fn dry_run_apply_changes_nothing(case: Case) -> Outcome {
     case.apply("one&dryRun=All", "configmaps/a", settings(json!({ "a": "1" }))).await?.is(201)?;
-    case.get("configmaps/a").await?.refused_for(404, "NotFound")?;
+    case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn a_duplicate_key_in_an_applied_list_is_refused(case: Case) -> Outcome {
+async fn duplicate_key_in_an_applied_list_is_rejected(case: Case) -> Outcome {
     let mut wanted = deployment("a");
     wanted["spec"]["template"]["spec"]["containers"] =
         json!([{ "name": "main", "image": "a" }, { "name": "main", "image": "b" }]);
     let answer = case.apply("one", "apps/v1 deployments/a", wanted).await?;
-    answer.refused_with(500, "", "duplicate entries for key [name=\"main\"]")?;
+    answer.expect_rejected_containing(500, "", "duplicate entries for key [name=\"main\"]")?;
     Ok(())
 }

@@ -5,58 +5,58 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::objects::{config_map, labelled, pod, pod_on_node};
+use super::objects::{config_map, labeled, pod, pod_on_node};
 use crate::{
-    Behavior, Case, Outcome, Watch, behaviours,
+    Behavior, Case, Outcome, Watch, behaviors,
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_watch_from_a_version_tells_what_came_after,
-    a_watch_without_a_version_begins_with_what_is_there,
-    a_watch_from_version_zero_begins_with_what_is_there,
-    changes_come_in_the_order_of_their_versions,
-    frames_have_whole_objects,
-    a_deletion_has_the_version_of_the_deletion_and_the_last_state,
-    a_deletion_has_a_higher_version_than_the_last_change,
-    a_write_that_changes_nothing_is_not_told,
-    an_object_that_begins_to_match_is_added,
-    an_object_that_ceases_to_match_is_deleted,
-    an_object_that_ceases_to_match_is_told_as_it_was_with_the_new_version,
-    an_object_that_never_matches_is_not_told,
-    an_object_that_crosses_a_field_selector_is_added_and_deleted,
-    one_object_can_be_watched_by_name,
-    the_old_watch_path_of_an_object_is_understood,
-    the_old_watch_path_is_understood,
-    a_watch_of_all_namespaces_tells_of_each,
-    a_watch_of_a_namespace_tells_of_no_other,
-    a_watch_ends_when_its_timeout_is_over,
-    bookmarks_come_when_asked_for,
-    no_bookmarks_come_unasked,
-    a_bookmark_has_a_version_and_nothing_else,
-    initial_events_end_with_a_marked_bookmark,
-    initial_events_may_be_declined,
-    initial_events_of_an_empty_collection_are_the_bookmark,
-    the_bookmark_after_initial_events_is_at_least_as_new_as_the_last_write,
-    initial_events_go_on_with_changes,
-    initial_events_of_metadata_only_end_with_a_bookmark_of_metadata,
-    initial_events_need_a_match_rule,
-    initial_events_match_only_not_older_than,
-    a_match_rule_needs_initial_events,
-    a_watch_from_a_version_that_is_no_number_is_refused,
-    a_watch_of_metadata_only,
-    a_watch_of_tables,
-    a_watch_speaks_json_in_lines,
-    a_change_of_status_is_told,
-    a_watch_from_the_version_of_a_list_misses_nothing,
-    a_watch_by_post_path_that_does_not_exist_is_refused,
-    a_shard_is_passed_over_by_a_watch,
+pub(super) const ALL: &[Behavior] = behaviors![
+    watch_from_version_sends_later_events,
+    watch_without_version_sends_existing_objects_first,
+    watch_from_version_zero_sends_existing_objects_first,
+    events_are_sent_in_version_order,
+    watch_frames_contain_whole_objects,
+    deletion_event_has_last_state_and_version_of_deletion,
+    deletion_event_has_higher_version_than_last_change,
+    write_without_change_sends_no_event,
+    object_that_starts_to_match_sends_added_event,
+    object_that_stops_matching_sends_deleted_event,
+    deselection_event_has_old_state_and_new_version,
+    object_that_never_matches_sends_no_event,
+    object_crossing_field_selector_sends_added_and_deleted,
+    single_object_can_be_watched_by_name,
+    deprecated_watch_path_of_object_is_supported,
+    deprecated_watch_path_is_supported,
+    watch_of_all_namespaces_sends_events_of_each,
+    watch_of_namespace_sends_no_events_of_others,
+    watch_ends_after_its_timeout,
+    bookmarks_are_sent_when_requested,
+    bookmarks_are_not_sent_unless_requested,
+    bookmark_contains_only_version,
+    initial_events_end_with_a_terminating_bookmark,
+    initial_events_can_be_disabled,
+    initial_events_of_empty_collection_are_only_a_bookmark,
+    bookmark_after_initial_events_is_not_older_than_last_write,
+    initial_events_are_followed_by_changes,
+    metadata_only_initial_events_end_with_metadata_bookmark,
+    initial_events_require_match_rule,
+    initial_events_require_not_older_than,
+    match_rule_requires_initial_events,
+    watch_from_non_numeric_version_is_rejected,
+    metadata_only_watch_is_served,
+    watch_of_tables_is_served,
+    watch_frames_are_json_lines,
+    status_change_sends_event,
+    watch_from_the_version_of_a_list_misses_nothing,
+    watch_of_missing_resource_is_rejected,
+    watch_ignores_shard_selector,
 ];
 
 /// Checks that no event precedes: the next frame is for an object that is created now.
 async fn nothing_before(case: &Case, watch: &mut Watch, mark: &str) -> Outcome {
-    case.make("configmaps", labelled(mark, json!({ "app": "web" }))).await?;
+    case.make("configmaps", labeled(mark, json!({ "app": "web" }))).await?;
     watch.expect("ADDED", mark).await?;
     Ok(())
 }
@@ -66,7 +66,7 @@ async fn from_now(case: &Case, query: &str) -> anyhow::Result<Watch> {
     case.watch(&format!("configmaps?resourceVersion={now}{query}")).await
 }
 
-async fn a_watch_from_a_version_tells_what_came_after(case: Case) -> Outcome {
+async fn watch_from_version_sends_later_events(case: Case) -> Outcome {
     let first = case.make("configmaps", config_map("a")).await?;
     case.make("configmaps", config_map("b")).await?;
     case.merge("configmaps/a", json!({ "data": { "key": "new" } })).await?;
@@ -78,7 +78,7 @@ async fn a_watch_from_a_version_tells_what_came_after(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_without_a_version_begins_with_what_is_there(case: Case) -> Outcome {
+async fn watch_without_version_sends_existing_objects_first(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.merge("configmaps/a", json!({ "data": { "key": "new" } })).await?;
     let mut watch = case.watch("configmaps").await?;
@@ -86,7 +86,7 @@ async fn a_watch_without_a_version_begins_with_what_is_there(case: Case) -> Outc
     nothing_before(&case, &mut watch, "mark").await
 }
 
-async fn a_watch_from_version_zero_begins_with_what_is_there(case: Case) -> Outcome {
+async fn watch_from_version_zero_sends_existing_objects_first(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.until("configmaps/a?resourceVersion=0", |it| it.status == 200).await?;
     let mut watch = case.watch("configmaps?resourceVersion=0").await?;
@@ -94,7 +94,7 @@ async fn a_watch_from_version_zero_begins_with_what_is_there(case: Case) -> Outc
     nothing_before(&case, &mut watch, "mark").await
 }
 
-async fn changes_come_in_the_order_of_their_versions(case: Case) -> Outcome {
+async fn events_are_sent_in_version_order(case: Case) -> Outcome {
     let mut watch = from_now(&case, "").await?;
     for name in ["c", "a", "b"] {
         case.make("configmaps", config_map(name)).await?;
@@ -108,14 +108,14 @@ async fn changes_come_in_the_order_of_their_versions(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn frames_have_whole_objects(case: Case) -> Outcome {
+async fn watch_frames_contain_whole_objects(case: Case) -> Outcome {
     let mut watch = from_now(&case, "").await?;
     let made = case.make("configmaps", config_map("a")).await?;
     same!(watch.expect("ADDED", "a").await?, made);
     Ok(())
 }
 
-async fn a_deletion_has_the_version_of_the_deletion_and_the_last_state(case: Case) -> Outcome {
+async fn deletion_event_has_last_state_and_version_of_deletion(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let mut watch = from_now(&case, "").await?;
     case.delete("configmaps/a").await?.is(200)?;
@@ -126,7 +126,7 @@ async fn a_deletion_has_the_version_of_the_deletion_and_the_last_state(case: Cas
     Ok(())
 }
 
-async fn a_deletion_has_a_higher_version_than_the_last_change(case: Case) -> Outcome {
+async fn deletion_event_has_higher_version_than_last_change(case: Case) -> Outcome {
     let mut held = config_map("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     case.make("configmaps", held).await?;
@@ -140,7 +140,7 @@ async fn a_deletion_has_a_higher_version_than_the_last_change(case: Case) -> Out
     Ok(())
 }
 
-async fn a_write_that_changes_nothing_is_not_told(case: Case) -> Outcome {
+async fn write_without_change_sends_no_event(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let mut watch = from_now(&case, "").await?;
     same!(version(&case.replace("configmaps/a", made.clone()).await?), version(&made));
@@ -149,7 +149,7 @@ async fn a_write_that_changes_nothing_is_not_told(case: Case) -> Outcome {
 
 const WEB: &str = "&labelSelector=app=web";
 
-async fn an_object_that_begins_to_match_is_added(case: Case) -> Outcome {
+async fn object_that_starts_to_match_sends_added_event(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let mut watch = from_now(&case, WEB).await?;
     let merged = case.merge("configmaps/a", json!({ "metadata": { "labels": { "app": "web" } } })).await?;
@@ -157,8 +157,8 @@ async fn an_object_that_begins_to_match_is_added(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_object_that_ceases_to_match_is_deleted(case: Case) -> Outcome {
-    case.make("configmaps", labelled("a", json!({ "app": "web" }))).await?;
+async fn object_that_stops_matching_sends_deleted_event(case: Case) -> Outcome {
+    case.make("configmaps", labeled("a", json!({ "app": "web" }))).await?;
     let mut watch = from_now(&case, WEB).await?;
     case.merge("configmaps/a", json!({ "data": { "key": "new" } })).await?;
     case.merge("configmaps/a", json!({ "metadata": { "labels": { "app": "db" } } })).await?;
@@ -167,8 +167,8 @@ async fn an_object_that_ceases_to_match_is_deleted(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_object_that_ceases_to_match_is_told_as_it_was_with_the_new_version(case: Case) -> Outcome {
-    case.make("configmaps", labelled("a", json!({ "app": "web" }))).await?;
+async fn deselection_event_has_old_state_and_new_version(case: Case) -> Outcome {
+    case.make("configmaps", labeled("a", json!({ "app": "web" }))).await?;
     let mut watch = from_now(&case, WEB).await?;
     let patch = json!({ "metadata": { "labels": { "app": "db" } }, "data": { "key": "new" } });
     let merged = case.merge("configmaps/a", patch).await?;
@@ -178,7 +178,7 @@ async fn an_object_that_ceases_to_match_is_told_as_it_was_with_the_new_version(c
     Ok(())
 }
 
-async fn an_object_that_never_matches_is_not_told(case: Case) -> Outcome {
+async fn object_that_never_matches_sends_no_event(case: Case) -> Outcome {
     let mut watch = from_now(&case, WEB).await?;
     case.make("configmaps", config_map("a")).await?;
     case.merge("configmaps/a", json!({ "data": { "key": "new" } })).await?;
@@ -186,7 +186,7 @@ async fn an_object_that_never_matches_is_not_told(case: Case) -> Outcome {
     nothing_before(&case, &mut watch, "mark").await
 }
 
-async fn an_object_that_crosses_a_field_selector_is_added_and_deleted(case: Case) -> Outcome {
+async fn object_crossing_field_selector_sends_added_and_deleted(case: Case) -> Outcome {
     let now = version(&case.read("pods").await?);
     let path = format!("pods?resourceVersion={now}&fieldSelector=status.phase=Running");
     let mut watch = case.watch(&path).await?;
@@ -198,7 +198,7 @@ async fn an_object_that_crosses_a_field_selector_is_added_and_deleted(case: Case
     Ok(())
 }
 
-async fn one_object_can_be_watched_by_name(case: Case) -> Outcome {
+async fn single_object_can_be_watched_by_name(case: Case) -> Outcome {
     let mut watch = from_now(&case, "&fieldSelector=metadata.name=b").await?;
     case.make("configmaps", config_map("a")).await?;
     case.make("configmaps", config_map("b")).await?;
@@ -206,7 +206,7 @@ async fn one_object_can_be_watched_by_name(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_old_watch_path_of_an_object_is_understood(case: Case) -> Outcome {
+async fn deprecated_watch_path_of_object_is_supported(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -218,17 +218,17 @@ async fn the_old_watch_path_of_an_object_is_understood(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_old_watch_path_is_understood(case: Case) -> Outcome {
+async fn deprecated_watch_path_is_supported(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let mut watch = case.watch("/api/v1/watch/namespaces/{ns}/configmaps").await?;
     watch.expect("ADDED", "a").await?;
     Ok(())
 }
 
-async fn a_watch_of_all_namespaces_tells_of_each(case: Case) -> Outcome {
+async fn watch_of_all_namespaces_sends_events_of_each(case: Case) -> Outcome {
     let mut watch = case.watch("/api/v1/configmaps?labelSelector=in={ns}").await?;
-    case.make("configmaps", labelled("a", json!({ "in": case.namespace }))).await?;
-    let other = labelled("b", json!({ "in": case.namespace }));
+    case.make("configmaps", labeled("a", json!({ "in": case.namespace }))).await?;
+    let other = labeled("b", json!({ "in": case.namespace }));
     let path = format!("/api/v1/namespaces/{}/configmaps", case.unique("other"));
     case.make("/api/v1/namespaces", json!({ "metadata": { "name": case.unique("other") } })).await?;
     case.make(&path, other).await?;
@@ -237,14 +237,14 @@ async fn a_watch_of_all_namespaces_tells_of_each(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_of_a_namespace_tells_of_no_other(case: Case) -> Outcome {
+async fn watch_of_namespace_sends_no_events_of_others(case: Case) -> Outcome {
     let mut watch = from_now(&case, "").await?;
     let name = case.unique("a");
     case.make("/api/v1/namespaces/default/configmaps", config_map(&name)).await?;
     nothing_before(&case, &mut watch, "mark").await
 }
 
-async fn a_watch_ends_when_its_timeout_is_over(case: Case) -> Outcome {
+async fn watch_ends_after_its_timeout(case: Case) -> Outcome {
     let begun = Instant::now();
     let mut watch = from_now(&case, "&timeoutSeconds=1").await?;
     same!(watch.rest().await?, []);
@@ -252,7 +252,7 @@ async fn a_watch_ends_when_its_timeout_is_over(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn bookmarks_come_when_asked_for(case: Case) -> Outcome {
+async fn bookmarks_are_sent_when_requested(case: Case) -> Outcome {
     // A bookmark arrives shortly before the timeout. kube-apiserver aims at two seconds before it, and a busy machine
     // can need longer to start.
     let mut watch = from_now(&case, "&allowWatchBookmarks=true&timeoutSeconds=10").await?;
@@ -263,7 +263,7 @@ async fn bookmarks_come_when_asked_for(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn no_bookmarks_come_unasked(case: Case) -> Outcome {
+async fn bookmarks_are_not_sent_unless_requested(case: Case) -> Outcome {
     let mut watch = from_now(&case, "&timeoutSeconds=10").await?;
     case.make("configmaps", config_map("a")).await?;
     let kinds: Vec<String> = watch.rest().await?.into_iter().map(|frame| frame.kind).collect();
@@ -271,7 +271,7 @@ async fn no_bookmarks_come_unasked(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_bookmark_has_a_version_and_nothing_else(case: Case) -> Outcome {
+async fn bookmark_contains_only_version(case: Case) -> Outcome {
     let mut watch = from_now(&case, "&allowWatchBookmarks=true&timeoutSeconds=10").await?;
     // The bookmark reports only the progress of other writes: without any write, none might be sent.
     case.make("/api/v1/namespaces/default/configmaps", config_map(&case.unique("mark"))).await?;
@@ -287,7 +287,7 @@ async fn a_bookmark_has_a_version_and_nothing_else(case: Case) -> Outcome {
 
 const INITIAL: &str = "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
 
-async fn initial_events_end_with_a_marked_bookmark(case: Case) -> Outcome {
+async fn initial_events_end_with_a_terminating_bookmark(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -300,14 +300,14 @@ async fn initial_events_end_with_a_marked_bookmark(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn initial_events_may_be_declined(case: Case) -> Outcome {
+async fn initial_events_can_be_disabled(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let query = "sendInitialEvents=false&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
     let mut watch = case.watch(&format!("configmaps?{query}")).await?;
     nothing_before(&case, &mut watch, "mark").await
 }
 
-async fn initial_events_of_an_empty_collection_are_the_bookmark(case: Case) -> Outcome {
+async fn initial_events_of_empty_collection_are_only_a_bookmark(case: Case) -> Outcome {
     let mut watch = case.watch(&format!("configmaps?{INITIAL}")).await?;
     let Some(end) = watch.frame().await? else { anyhow::bail!("ended") };
     same!(end.object["metadata"]["annotations"], json!({ "k8s.io/initial-events-end": "true" }));
@@ -315,7 +315,7 @@ async fn initial_events_of_an_empty_collection_are_the_bookmark(case: Case) -> O
     Ok(())
 }
 
-async fn the_bookmark_after_initial_events_is_at_least_as_new_as_the_last_write(case: Case) -> Outcome {
+async fn bookmark_after_initial_events_is_not_older_than_last_write(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let mut watch = case.watch(&format!("configmaps?{INITIAL}")).await?;
     watch.expect("ADDED", "a").await?;
@@ -324,7 +324,7 @@ async fn the_bookmark_after_initial_events_is_at_least_as_new_as_the_last_write(
     Ok(())
 }
 
-async fn initial_events_go_on_with_changes(case: Case) -> Outcome {
+async fn initial_events_are_followed_by_changes(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let mut watch = case.watch(&format!("configmaps?{INITIAL}")).await?;
     watch.expect("ADDED", "a").await?;
@@ -333,7 +333,7 @@ async fn initial_events_go_on_with_changes(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn initial_events_of_metadata_only_end_with_a_bookmark_of_metadata(case: Case) -> Outcome {
+async fn metadata_only_initial_events_end_with_metadata_bookmark(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let mut watch = case.watch_as(METADATA, &format!("configmaps?{INITIAL}")).await?;
     has!(watch.expect("ADDED", "a").await?, { "kind": "PartialObjectMetadata", "data": null });
@@ -347,41 +347,41 @@ fn invalid_options(rest: &str) -> String {
     format!("ListOptions.meta.k8s.io \"\" is invalid: {rest}")
 }
 
-async fn initial_events_need_a_match_rule(case: Case) -> Outcome {
+async fn initial_events_require_match_rule(case: Case) -> Outcome {
     let answer = case.get("configmaps?watch=true&sendInitialEvents=true").await?;
     let rule = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-    answer.refused(422, "Invalid", &invalid_options(rule))?;
+    answer.expect_rejected(422, "Invalid", &invalid_options(rule))?;
     Ok(())
 }
 
-async fn initial_events_match_only_not_older_than(case: Case) -> Outcome {
+async fn initial_events_require_not_older_than(case: Case) -> Outcome {
     let path = "configmaps?watch=true&sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=5";
     let rule = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
     let message = invalid_options(&format!(
         "[{rule}, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"]"
     ));
-    case.get(path).await?.refused(422, "Invalid", &message)?;
+    case.get(path).await?.expect_rejected(422, "Invalid", &message)?;
     Ok(())
 }
 
-async fn a_match_rule_needs_initial_events(case: Case) -> Outcome {
+async fn match_rule_requires_initial_events(case: Case) -> Outcome {
     let answer =
         case.get("configmaps?watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=5").await?;
     let rule = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-    answer.refused(422, "Invalid", &invalid_options(rule))?;
+    answer.expect_rejected(422, "Invalid", &invalid_options(rule))?;
     Ok(())
 }
 
-async fn a_watch_from_a_version_that_is_no_number_is_refused(case: Case) -> Outcome {
+async fn watch_from_non_numeric_version_is_rejected(case: Case) -> Outcome {
     let answer = case.get("configmaps?watch=true&resourceVersion=x").await?;
     let message = "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax";
-    answer.refused(500, "", message)?;
+    answer.expect_rejected(500, "", message)?;
     Ok(())
 }
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-async fn a_watch_of_metadata_only(case: Case) -> Outcome {
+async fn metadata_only_watch_is_served(case: Case) -> Outcome {
     let mut watch = case.watch_as(METADATA, "configmaps").await?;
     case.make("configmaps", config_map("a")).await?;
     has!(watch.expect("ADDED", "a").await?, { "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
@@ -389,7 +389,7 @@ async fn a_watch_of_metadata_only(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_of_tables(case: Case) -> Outcome {
+async fn watch_of_tables_is_served(case: Case) -> Outcome {
     let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let mut watch = case.watch_as(accept, "pods").await?;
     case.make("pods", pod("a")).await?;
@@ -404,13 +404,13 @@ async fn a_watch_of_tables(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_speaks_json_in_lines(case: Case) -> Outcome {
+async fn watch_frames_are_json_lines(case: Case) -> Outcome {
     let watch = case.watch("configmaps").await?;
     same!(watch.headers.get("content-type").and_then(|it| it.to_str().ok()), Some("application/json"));
     Ok(())
 }
 
-async fn a_change_of_status_is_told(case: Case) -> Outcome {
+async fn status_change_sends_event(case: Case) -> Outcome {
     case.make("pods", pod("a")).await?;
     let now = version(&case.read("pods").await?);
     let mut watch = case.watch(&format!("pods?resourceVersion={now}")).await?;
@@ -419,7 +419,7 @@ async fn a_change_of_status_is_told(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_from_the_version_of_a_list_misses_nothing(case: Case) -> Outcome {
+async fn watch_from_the_version_of_a_list_misses_nothing(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let list = case.read("configmaps").await?;
     case.make("configmaps", config_map("b")).await?;
@@ -430,12 +430,12 @@ async fn a_watch_from_the_version_of_a_list_misses_nothing(case: Case) -> Outcom
     Ok(())
 }
 
-async fn a_watch_by_post_path_that_does_not_exist_is_refused(case: Case) -> Outcome {
+async fn watch_of_missing_resource_is_rejected(case: Case) -> Outcome {
     case.get("nothings?watch=true").await?.is(404)?;
     Ok(())
 }
 
-async fn a_shard_is_passed_over_by_a_watch(case: Case) -> Outcome {
+async fn watch_ignores_shard_selector(case: Case) -> Outcome {
     for (selector, name) in [
         ("shardRange(object.metadata.uid,'0x0000000000000000','0x0000000000000001')", "a"),
         ("nonsense", "b"),

@@ -21,13 +21,15 @@ pub const USER_AGENT: &str = "contract/1.0";
 #[derive(Clone)]
 pub struct TestServer {
     client: Client,
-    forget: Option<Arc<dyn Fn() + Send + Sync>>,
-    turns: Arc<Mutex<()>>,
+    compact: Option<Arc<dyn Fn() + Send + Sync>>,
+    exclusive: Arc<Mutex<()>>,
 }
 
 impl fmt::Debug for TestServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject").field("forgets_when_asked", &self.forget.is_some()).finish_non_exhaustive()
+        f.debug_struct("TestServer")
+            .field("compacts_on_request", &self.compact.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -56,7 +58,7 @@ pub struct TestResponse {
     /// Length of the body in bytes.
     pub length: usize,
     /// Method and path of the request, for messages.
-    pub asked: String,
+    pub request: String,
 }
 
 impl TestServer {
@@ -64,67 +66,70 @@ impl TestServer {
     /// kube-apiserver.
     #[must_use]
     pub fn new(client: Client) -> TestServer {
-        TestServer { client, forget: None, turns: Arc::default() }
+        TestServer { client, compact: None, exclusive: Arc::default() }
     }
 
     /// Sets the function that compacts the history of the server.
     #[must_use]
-    pub fn forgetting_when_asked(mut self, forget: impl Fn() + Send + Sync + 'static) -> TestServer {
-        self.forget = Some(Arc::new(forget));
+    pub fn with_compaction(mut self, compact: impl Fn() + Send + Sync + 'static) -> TestServer {
+        self.compact = Some(Arc::new(compact));
         self
     }
 
     /// Compacts the history up to now, possibly with a delay.
-    pub fn forget_history(&self) {
-        if let Some(forget) = &self.forget {
-            forget();
+    pub fn compact_history(&self) {
+        if let Some(compact) = &self.compact {
+            compact();
         }
     }
 
     /// Waits for exclusive access, for behaviors that prepare the server for all others. Each server has its own lock,
     /// because servers can use different clocks.
-    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turns.lock().await
+    pub(crate) async fn lock_exclusive(&self) -> MutexGuard<'_, ()> {
+        self.exclusive.lock().await
     }
 
     /// Sends a request and reads the whole response.
     ///
     /// # Errors
     /// Returns an error if there is no response.
-    pub async fn send(&self, ask: TestRequest) -> Result<TestResponse> {
-        let asked = format!("{} {}", ask.method, ask.path);
-        let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
+    pub async fn send(&self, request: TestRequest) -> Result<TestResponse> {
+        let description = format!("{} {}", request.method, request.path);
+        let response =
+            self.client.send(build_request(request)?).await.with_context(|| description.clone())?;
         let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.with_context(|| asked.clone())?.to_bytes();
+        let bytes = body.collect().await.with_context(|| description.clone())?.to_bytes();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         let (status, length) = (parts.status.as_u16(), bytes.len());
-        Ok(TestResponse { status, headers: parts.headers, body, length, asked })
+        Ok(TestResponse { status, headers: parts.headers, body, length, request: description })
     }
 
     /// Sends a request whose response is a stream of frames.
     ///
     /// # Errors
     /// Returns an error if the status is not 200.
-    pub async fn watch(&self, ask: TestRequest) -> Result<Watch> {
-        let asked = format!("{} {}", ask.method, ask.path);
-        let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
+    pub async fn watch(&self, request: TestRequest) -> Result<Watch> {
+        let description = format!("{} {}", request.method, request.path);
+        let response =
+            self.client.send(build_request(request)?).await.with_context(|| description.clone())?;
         let (parts, body) = response.into_parts();
         if parts.status != 200 {
             let bytes = body.collect().await?.to_bytes();
-            bail!("{asked}: {}: {}", parts.status, String::from_utf8_lossy(&bytes));
+            bail!("{description}: {}: {}", parts.status, String::from_utf8_lossy(&bytes));
         }
         let chunks = Box::pin(body.into_data_stream());
-        Ok(Watch { chunks, unread: Vec::new(), headers: parts.headers, asked })
+        Ok(Watch { chunks, unread: Vec::new(), headers: parts.headers, request: description })
     }
 }
 
-fn request(ask: TestRequest) -> Result<Request<Body>> {
-    let mut request = Request::builder().method(ask.method).uri(&ask.path).header("user-agent", USER_AGENT);
-    for (name, value) in ask.headers {
-        request = request.header(name, value);
+fn build_request(request: TestRequest) -> Result<Request<Body>> {
+    let mut builder =
+        Request::builder().method(request.method).uri(&request.path).header("user-agent", USER_AGENT);
+    for (name, value) in request.headers {
+        builder = builder.header(name, value);
     }
-    request.body(Body::from(ask.body)).with_context(|| format!("invalid request for {}", ask.path))
+    builder.body(Body::from(request.body)).with_context(|| format!("invalid request for {}", request.path))
 }
 
 /// One frame of a watch.
@@ -142,12 +147,12 @@ pub struct Watch {
     unread: Vec<u8>,
     /// Response headers.
     pub headers: HeaderMap,
-    asked: String,
+    request: String,
 }
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("asked", &self.asked).finish_non_exhaustive()
+        f.debug_struct("Watch").field("request", &self.request).finish_non_exhaustive()
     }
 }
 
@@ -160,15 +165,15 @@ impl Watch {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return parse(&line).with_context(|| self.asked.clone()).map(Some);
+                return parse(&line).with_context(|| self.request.clone()).map(Some);
             }
             let chunk = tokio::time::timeout(SILENCE, self.chunks.next()).await;
-            match chunk.map_err(|_| anyhow!("{}: no data for {SILENCE:?}", self.asked))? {
+            match chunk.map_err(|_| anyhow!("{}: no data for {SILENCE:?}", self.request))? {
                 Some(chunk) => self.unread.extend_from_slice(&chunk?),
                 None if self.unread.is_empty() => return Ok(None),
                 None => {
                     let line = std::mem::take(&mut self.unread);
-                    return parse(&line).with_context(|| self.asked.clone()).map(Some);
+                    return parse(&line).with_context(|| self.request.clone()).map(Some);
                 }
             }
         }
@@ -183,7 +188,7 @@ impl Watch {
             match self.frame().await? {
                 Some(frame) if frame.kind == "BOOKMARK" => {}
                 Some(frame) => return Ok(frame),
-                None => bail!("{}: the stream ended before the expected event", self.asked),
+                None => bail!("{}: the stream ended before the expected event", self.request),
             }
         }
     }
@@ -198,7 +203,7 @@ impl Watch {
         ensure!(
             frame.kind == kind && frame.object["metadata"]["name"] == name,
             "{}: expected {kind} of {name}, got {} {}",
-            self.asked,
+            self.request,
             frame.kind,
             frame.object
         );

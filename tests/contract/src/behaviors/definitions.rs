@@ -3,23 +3,23 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_new_kind_is_accepted_and_established,
-    a_new_kind_is_served_in_discovery,
-    a_deleted_kind_is_served_no_more,
-    a_kind_of_the_cluster_has_no_namespace,
+pub(super) const ALL: &[Behavior] = behaviors![
+    new_crd_is_accepted_and_established,
+    new_kind_is_served_in_discovery,
+    deleted_kind_is_no_longer_served,
+    cluster_scoped_kind_has_no_namespace,
     each_served_version_is_served_and_no_other,
     objects_are_read_in_any_version,
-    a_kind_named_unlike_its_group_is_refused,
-    a_kind_without_a_schema_is_refused,
-    a_schema_that_is_not_structural_is_refused,
-    a_kind_with_two_storage_versions_is_refused,
-    a_kind_whose_names_are_taken_is_not_accepted,
-    names_of_a_kind_are_filled_in,
-    a_changed_schema_takes_effect,
-    a_kind_without_status_keeps_it_in_the_object,
+    crd_name_without_its_group_is_rejected,
+    kind_without_a_schema_is_rejected,
+    schema_that_is_not_structural_is_rejected,
+    kind_with_two_storage_versions_is_rejected,
+    crd_with_conflicting_names_is_not_accepted,
+    crd_names_are_defaulted,
+    changed_schema_takes_effect,
+    kind_without_status_keeps_it_in_the_object,
 ];
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -57,12 +57,12 @@ async fn define(case: &Case, definition: Value) -> Result<()> {
     Ok(())
 }
 
-async fn forget(case: &Case) -> Outcome {
+async fn delete_crd(case: &Case) -> Outcome {
     case.delete(&own_path(case)).await?.is(200)?;
     Ok(())
 }
 
-async fn a_new_kind_is_accepted_and_established(case: Case) -> Outcome {
+async fn new_crd_is_accepted_and_established(case: Case) -> Outcome {
     define(&case, definition(&case)).await?;
     let found = case.read(&own_path(&case)).await?;
     let conditions: Vec<_> = found["status"]["conditions"]
@@ -79,10 +79,10 @@ async fn a_new_kind_is_accepted_and_established(case: Case) -> Outcome {
         ]
     );
     has!(found["status"], { "storedVersions": ["v1"], "acceptedNames": { "plural": "things", "kind": "Thing" } });
-    forget(&case).await
+    delete_crd(&case).await
 }
 
-async fn a_new_kind_is_served_in_discovery(case: Case) -> Outcome {
+async fn new_kind_is_served_in_discovery(case: Case) -> Outcome {
     define(&case, definition(&case)).await?;
     let path = format!("/apis/{}/v1", group(&case));
     let answer = case.until(&path, |answer| answer.status == 200).await?;
@@ -93,21 +93,21 @@ async fn a_new_kind_is_served_in_discovery(case: Case) -> Outcome {
         list["resources"][0]["verbs"],
         json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"])
     );
-    forget(&case).await
+    delete_crd(&case).await
 }
 
-async fn a_deleted_kind_is_served_no_more(case: Case) -> Outcome {
+async fn deleted_kind_is_no_longer_served(case: Case) -> Outcome {
     define(&case, definition(&case)).await?;
     let thing =
         json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" } });
     case.make(&things(&case, "v1"), thing).await?;
-    forget(&case).await?;
+    delete_crd(&case).await?;
     case.until(&own_path(&case), |answer| answer.status == 404).await?;
     case.until(&things(&case, "v1"), |answer| answer.status == 404).await?;
     Ok(())
 }
 
-async fn a_kind_of_the_cluster_has_no_namespace(case: Case) -> Outcome {
+async fn cluster_scoped_kind_has_no_namespace(case: Case) -> Outcome {
     let mut wanted = definition(&case);
     wanted["spec"]["scope"] = json!("Cluster");
     case.make(DEFINITIONS, wanted).await?;
@@ -116,7 +116,7 @@ async fn a_kind_of_the_cluster_has_no_namespace(case: Case) -> Outcome {
     let thing =
         json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" } });
     same!(case.make(&path, thing).await?["metadata"]["namespace"], Value::Null);
-    forget(&case).await
+    delete_crd(&case).await
 }
 
 async fn each_served_version_is_served_and_no_other(case: Case) -> Outcome {
@@ -127,7 +127,7 @@ async fn each_served_version_is_served_and_no_other(case: Case) -> Outcome {
     define(&case, wanted).await?;
     case.until(&things(&case, "v2"), |answer| answer.status == 200).await?;
     case.get(&things(&case, "v3")).await?.is(404)?;
-    forget(&case).await
+    delete_crd(&case).await
 }
 
 async fn objects_are_read_in_any_version(case: Case) -> Outcome {
@@ -140,45 +140,53 @@ async fn objects_are_read_in_any_version(case: Case) -> Outcome {
     let found = case.read(&format!("{}/a", things(&case, "v2"))).await?;
     has!(found, { "apiVersion": format!("{}/v2", group(&case)), "spec": { "x": 1 },
         "metadata": { "uid": made["metadata"]["uid"] } });
-    forget(&case).await
+    delete_crd(&case).await
 }
 
-async fn a_kind_named_unlike_its_group_is_refused(case: Case) -> Outcome {
+async fn crd_name_without_its_group_is_rejected(case: Case) -> Outcome {
     let mut wanted = definition(&case);
     wanted["metadata"]["name"] = json!("others.example.com");
     let answer = case.post(DEFINITIONS, wanted).await?;
     let words =
         "metadata.name: Invalid value: \"others.example.com\": must be spec.names.plural+\".\"+spec.group";
-    answer.refused_with(422, "Invalid", words)?;
+    answer.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }
 
-async fn a_kind_without_a_schema_is_refused(case: Case) -> Outcome {
+async fn kind_without_a_schema_is_rejected(case: Case) -> Outcome {
     let mut wanted = definition(&case);
     wanted["spec"]["versions"][0]["schema"] = json!(null);
     let answer = case.post(DEFINITIONS, wanted).await?;
-    answer.refused_with(422, "Invalid", "spec.versions[0].schema.openAPIV3Schema: Required value")?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "spec.versions[0].schema.openAPIV3Schema: Required value",
+    )?;
     Ok(())
 }
 
-async fn a_schema_that_is_not_structural_is_refused(case: Case) -> Outcome {
+async fn schema_that_is_not_structural_is_rejected(case: Case) -> Outcome {
     let mut wanted = definition(&case);
     wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "properties": { "spec": { "properties": { "x": { "type": "string" } } } } });
     let answer = case.post(DEFINITIONS, wanted).await?;
     let words = "spec.validation.openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified object fields";
-    answer.refused_with(422, "Invalid", words)?;
+    answer.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }
 
-async fn a_kind_with_two_storage_versions_is_refused(case: Case) -> Outcome {
+async fn kind_with_two_storage_versions_is_rejected(case: Case) -> Outcome {
     let mut wanted = definition(&case);
     wanted["spec"]["versions"] = json!([version("v1", true), version("v2", true)]);
     let answer = case.post(DEFINITIONS, wanted).await?;
-    answer.refused_with(422, "Invalid", "must have exactly one version marked as storage version")?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "must have exactly one version marked as storage version",
+    )?;
     Ok(())
 }
 
-async fn a_kind_whose_names_are_taken_is_not_accepted(case: Case) -> Outcome {
+async fn crd_with_conflicting_names_is_not_accepted(case: Case) -> Outcome {
     define(&case, definition(&case)).await?;
     let mut other = definition(&case);
     other["metadata"]["name"] = json!(format!("others.{}", group(&case)));
@@ -191,17 +199,17 @@ async fn a_kind_whose_names_are_taken_is_not_accepted(case: Case) -> Outcome {
     has!(found["status"]["conditions"][0], { "type": "NamesAccepted", "status": "False", "reason": "ListKindConflict",
         "message": "\"ThingList\" is already in use" });
     case.delete(&path).await?.is(200)?;
-    forget(&case).await
+    delete_crd(&case).await
 }
 
-async fn names_of_a_kind_are_filled_in(case: Case) -> Outcome {
+async fn crd_names_are_defaulted(case: Case) -> Outcome {
     let made = case.make(DEFINITIONS, definition(&case)).await?;
     has!(made["spec"], { "names": { "singular": "thing", "listKind": "ThingList" },
         "conversion": { "strategy": "None" } });
-    forget(&case).await
+    delete_crd(&case).await
 }
 
-async fn a_changed_schema_takes_effect(case: Case) -> Outcome {
+async fn changed_schema_takes_effect(case: Case) -> Outcome {
     define(&case, definition(&case)).await?;
     let mut found = case.read(&own_path(&case)).await?;
     found["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "properties": {
@@ -217,10 +225,10 @@ async fn a_changed_schema_takes_effect(case: Case) -> Outcome {
         anyhow::Ok(())
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), refused).await??;
-    forget(&case).await
+    delete_crd(&case).await
 }
 
-async fn a_kind_without_status_keeps_it_in_the_object(case: Case) -> Outcome {
+async fn kind_without_status_keeps_it_in_the_object(case: Case) -> Outcome {
     define(&case, definition(&case)).await?;
     let thing = json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" },
         "status": { "x": 1 } });
@@ -228,5 +236,5 @@ async fn a_kind_without_status_keeps_it_in_the_object(case: Case) -> Outcome {
     case.get(&format!("{}/a/status", things(&case, "v1"))).await?.is(404)?;
     let changed = case.merge(&format!("{}/a", things(&case, "v1")), json!({ "status": { "x": 2 } })).await?;
     same!(changed["metadata"]["generation"], 2);
-    forget(&case).await
+    delete_crd(&case).await
 }

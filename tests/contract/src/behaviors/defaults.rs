@@ -3,47 +3,47 @@
 use serde_json::{Value, json};
 
 use super::objects::{deployment, job, pod, service, workload};
-use crate::{Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_pod_gets_its_policies,
-    a_container_gets_its_policies,
-    an_image_with_a_tag_is_pulled_if_absent,
-    a_container_port_is_tcp,
-    probes_get_their_times,
-    volumes_get_their_modes,
-    a_pod_of_limits_gets_requests_and_a_class,
-    a_pod_tolerates_not_ready_nodes_for_five_minutes,
-    a_pod_gets_a_priority,
-    a_deployment_gets_its_strategy,
-    a_deployment_without_replicas_has_one,
-    a_replica_set_without_replicas_has_one,
-    a_stateful_set_gets_its_policies,
-    a_daemon_set_gets_its_strategy,
-    a_job_gets_its_limits,
-    a_job_gets_a_selector_by_its_uid,
-    a_cron_job_gets_its_policies,
-    a_service_gets_its_type_and_affinity,
-    a_service_port_targets_itself,
-    a_headless_service_has_no_address,
-    a_secret_is_opaque,
-    text_of_a_secret_becomes_data,
-    an_autoscaler_gets_a_metric_and_a_minimum,
-    a_claim_gets_a_volume_mode,
+pub(super) const ALL: &[Behavior] = behaviors![
+    pod_policies_are_defaulted,
+    container_policies_are_defaulted,
+    image_with_a_tag_is_pulled_if_absent,
+    container_port_is_tcp,
+    probe_times_are_defaulted,
+    volume_modes_are_defaulted,
+    pod_with_limits_gets_requests_and_qos_class,
+    pod_tolerates_not_ready_nodes_for_five_minutes,
+    pod_gets_a_priority,
+    deployment_strategy_is_defaulted,
+    deployment_replicas_default_to_one,
+    replica_set_replicas_default_to_one,
+    stateful_set_policies_are_defaulted,
+    daemon_set_strategy_is_defaulted,
+    job_limits_are_defaulted,
+    job_gets_a_selector_by_its_uid,
+    cron_job_policies_are_defaulted,
+    service_type_and_affinity_are_defaulted,
+    service_port_targets_itself,
+    headless_service_has_no_address,
+    secret_is_opaque,
+    string_data_of_secret_becomes_data,
+    autoscaler_gets_a_metric_and_a_minimum,
+    persistent_volume_claim_volume_mode_is_defaulted,
     labels_of_a_replication_controller_come_from_its_template,
-    an_endpoint_slice_port_is_tcp,
-    a_network_policy_applies_to_ingress,
-    nothing_is_filled_in_over_what_was_said,
+    endpoint_slice_port_is_tcp,
+    network_policy_applies_to_ingress,
+    defaults_do_not_overwrite_set_fields,
 ];
 
-async fn a_pod_gets_its_policies(case: Case) -> Outcome {
+async fn pod_policies_are_defaulted(case: Case) -> Outcome {
     let made = case.make("pods", pod("a")).await?;
     has!(made["spec"], { "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
         "terminationGracePeriodSeconds": 30, "securityContext": {}, "enableServiceLinks": true });
     Ok(())
 }
 
-async fn a_container_gets_its_policies(case: Case) -> Outcome {
+async fn container_policies_are_defaulted(case: Case) -> Outcome {
     let made = case.make("pods", pod("a")).await?;
     same!(
         made["spec"]["containers"][0],
@@ -53,7 +53,7 @@ async fn a_container_gets_its_policies(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_image_with_a_tag_is_pulled_if_absent(case: Case) -> Outcome {
+async fn image_with_a_tag_is_pulled_if_absent(case: Case) -> Outcome {
     for (image, policy) in [("i:1", "IfNotPresent"), ("i:latest", "Always"), ("host:5000/i", "Always")] {
         let mut wanted = pod("a");
         wanted["spec"]["containers"][0]["image"] = json!(image);
@@ -63,7 +63,7 @@ async fn an_image_with_a_tag_is_pulled_if_absent(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_container_port_is_tcp(case: Case) -> Outcome {
+async fn container_port_is_tcp(case: Case) -> Outcome {
     let mut wanted = pod("a");
     wanted["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80 }]);
     let made = case.make("pods", wanted).await?;
@@ -71,7 +71,7 @@ async fn a_container_port_is_tcp(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn probes_get_their_times(case: Case) -> Outcome {
+async fn probe_times_are_defaulted(case: Case) -> Outcome {
     let mut wanted = pod("a");
     wanted["spec"]["containers"][0]["livenessProbe"] = json!({ "httpGet": { "port": 80 } });
     let made = case.make("pods", wanted).await?;
@@ -83,7 +83,7 @@ async fn probes_get_their_times(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn volumes_get_their_modes(case: Case) -> Outcome {
+async fn volume_modes_are_defaulted(case: Case) -> Outcome {
     let mut wanted = pod("a");
     wanted["spec"]["volumes"] = json!([{ "name": "s", "secret": { "secretName": "s" } }, { "name": "e" }]);
     let made = case.make("pods", wanted).await?;
@@ -92,7 +92,7 @@ async fn volumes_get_their_modes(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_pod_of_limits_gets_requests_and_a_class(case: Case) -> Outcome {
+async fn pod_with_limits_gets_requests_and_qos_class(case: Case) -> Outcome {
     let mut wanted = pod("a");
     wanted["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": "1", "memory": "1Gi" } });
     let made = case.make("pods", wanted).await?;
@@ -101,7 +101,7 @@ async fn a_pod_of_limits_gets_requests_and_a_class(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_pod_tolerates_not_ready_nodes_for_five_minutes(case: Case) -> Outcome {
+async fn pod_tolerates_not_ready_nodes_for_five_minutes(case: Case) -> Outcome {
     let made = case.make("pods", pod("a")).await?;
     let tolerated = |key: &str| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 });
     same!(
@@ -111,13 +111,13 @@ async fn a_pod_tolerates_not_ready_nodes_for_five_minutes(case: Case) -> Outcome
     Ok(())
 }
 
-async fn a_pod_gets_a_priority(case: Case) -> Outcome {
+async fn pod_gets_a_priority(case: Case) -> Outcome {
     let made = case.make("pods", pod("a")).await?;
     has!(made["spec"], { "priority": 0, "preemptionPolicy": "PreemptLowerPriority" });
     Ok(())
 }
 
-async fn a_deployment_gets_its_strategy(case: Case) -> Outcome {
+async fn deployment_strategy_is_defaulted(case: Case) -> Outcome {
     let made = case.make("apps/v1 deployments", deployment("a")).await?;
     has!(made["spec"], { "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10,
         "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": "25%", "maxUnavailable": "25%" } } });
@@ -131,19 +131,19 @@ fn without_replicas(kind: &str) -> Value {
     it
 }
 
-async fn a_deployment_without_replicas_has_one(case: Case) -> Outcome {
+async fn deployment_replicas_default_to_one(case: Case) -> Outcome {
     same!(case.make("apps/v1 deployments", without_replicas("Deployment")).await?["spec"]["replicas"], 1);
     Ok(())
 }
 
-async fn a_replica_set_without_replicas_has_one(case: Case) -> Outcome {
+async fn replica_set_replicas_default_to_one(case: Case) -> Outcome {
     let made = case.make("apps/v1 replicasets", without_replicas("ReplicaSet")).await?;
     same!(made["spec"]["replicas"], 1);
     same!(made["status"], json!({ "replicas": 0 }));
     Ok(())
 }
 
-async fn a_stateful_set_gets_its_policies(case: Case) -> Outcome {
+async fn stateful_set_policies_are_defaulted(case: Case) -> Outcome {
     let made = case.make("apps/v1 statefulsets", without_replicas("StatefulSet")).await?;
     has!(made["spec"], { "replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10,
         "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } },
@@ -151,21 +151,21 @@ async fn a_stateful_set_gets_its_policies(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_daemon_set_gets_its_strategy(case: Case) -> Outcome {
+async fn daemon_set_strategy_is_defaulted(case: Case) -> Outcome {
     let made = case.make("apps/v1 daemonsets", without_replicas("DaemonSet")).await?;
     has!(made["spec"], { "revisionHistoryLimit": 10,
         "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } } });
     Ok(())
 }
 
-async fn a_job_gets_its_limits(case: Case) -> Outcome {
+async fn job_limits_are_defaulted(case: Case) -> Outcome {
     let made = case.make("batch/v1 jobs", job("a")).await?;
     has!(made["spec"], { "parallelism": 1, "completions": 1, "backoffLimit": 6, "completionMode": "NonIndexed",
         "suspend": false, "manualSelector": false, "podReplacementPolicy": "TerminatingOrFailed" });
     Ok(())
 }
 
-async fn a_job_gets_a_selector_by_its_uid(case: Case) -> Outcome {
+async fn job_gets_a_selector_by_its_uid(case: Case) -> Outcome {
     let made = case.make("batch/v1 jobs", job("a")).await?;
     let uid = &made["metadata"]["uid"];
     same!(made["spec"]["selector"], json!({ "matchLabels": { "batch.kubernetes.io/controller-uid": uid } }));
@@ -177,7 +177,7 @@ async fn a_job_gets_a_selector_by_its_uid(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_cron_job_gets_its_policies(case: Case) -> Outcome {
+async fn cron_job_policies_are_defaulted(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" },
         "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": job("a")["spec"] } } });
     let made = case.make("batch/v1 cronjobs", wanted).await?;
@@ -186,7 +186,7 @@ async fn a_cron_job_gets_its_policies(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_service_gets_its_type_and_affinity(case: Case) -> Outcome {
+async fn service_type_and_affinity_are_defaulted(case: Case) -> Outcome {
     let made = case.make("services", service("a")).await?;
     has!(made["spec"], { "type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
         "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack" });
@@ -194,13 +194,13 @@ async fn a_service_gets_its_type_and_affinity(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_service_port_targets_itself(case: Case) -> Outcome {
+async fn service_port_targets_itself(case: Case) -> Outcome {
     let made = case.make("services", service("a")).await?;
     same!(made["spec"]["ports"], json!([{ "port": 80, "protocol": "TCP", "targetPort": 80 }]));
     Ok(())
 }
 
-async fn a_headless_service_has_no_address(case: Case) -> Outcome {
+async fn headless_service_has_no_address(case: Case) -> Outcome {
     let mut wanted = service("a");
     wanted["spec"]["clusterIP"] = json!("None");
     let made = case.make("services", wanted).await?;
@@ -208,19 +208,19 @@ async fn a_headless_service_has_no_address(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_secret_is_opaque(case: Case) -> Outcome {
+async fn secret_is_opaque(case: Case) -> Outcome {
     same!(case.make("secrets", json!({ "metadata": { "name": "a" } })).await?["type"], "Opaque");
     Ok(())
 }
 
-async fn text_of_a_secret_becomes_data(case: Case) -> Outcome {
+async fn string_data_of_secret_becomes_data(case: Case) -> Outcome {
     let made =
         case.make("secrets", json!({ "metadata": { "name": "a" }, "stringData": { "a": "b" } })).await?;
     has!(made, { "data": { "a": "Yg==" }, "stringData": null });
     Ok(())
 }
 
-async fn an_autoscaler_gets_a_metric_and_a_minimum(case: Case) -> Outcome {
+async fn autoscaler_gets_a_metric_and_a_minimum(case: Case) -> Outcome {
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "a" });
     let wanted =
         json!({ "metadata": { "name": "a" }, "spec": { "maxReplicas": 2, "scaleTargetRef": target } });
@@ -230,7 +230,7 @@ async fn an_autoscaler_gets_a_metric_and_a_minimum(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_claim_gets_a_volume_mode(case: Case) -> Outcome {
+async fn persistent_volume_claim_volume_mode_is_defaulted(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "spec": { "accessModes": ["ReadWriteOnce"],
         "resources": { "requests": { "storage": "1Gi" } } } });
     let made = case.make("persistentvolumeclaims", wanted).await?;
@@ -246,21 +246,21 @@ async fn labels_of_a_replication_controller_come_from_its_template(case: Case) -
     Ok(())
 }
 
-async fn an_endpoint_slice_port_is_tcp(case: Case) -> Outcome {
+async fn endpoint_slice_port_is_tcp(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "addressType": "IPv4", "endpoints": [], "ports": [{ "port": 80 }] });
     let made = case.make("discovery.k8s.io/v1 endpointslices", wanted).await?;
     same!(made["ports"], json!([{ "name": "", "port": 80, "protocol": "TCP" }]));
     Ok(())
 }
 
-async fn a_network_policy_applies_to_ingress(case: Case) -> Outcome {
+async fn network_policy_applies_to_ingress(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "spec": { "podSelector": {} } });
     let made = case.make("networking.k8s.io/v1 networkpolicies", wanted).await?;
     same!(made["spec"]["policyTypes"], json!(["Ingress"]));
     Ok(())
 }
 
-async fn nothing_is_filled_in_over_what_was_said(case: Case) -> Outcome {
+async fn defaults_do_not_overwrite_set_fields(case: Case) -> Outcome {
     let mut wanted = pod("a");
     wanted["spec"]["restartPolicy"] = json!("Never");
     wanted["spec"]["terminationGracePeriodSeconds"] = json!(0);

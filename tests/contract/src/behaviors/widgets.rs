@@ -4,53 +4,53 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    Behavior, Case, Outcome, TestResponse, behaviours,
+    Behavior, Case, Outcome, TestResponse, behaviors,
     case::patch::{JSON, MERGE, STRATEGIC},
     check::{names, revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_custom_object_is_created_and_read,
-    a_custom_list_has_its_kind,
-    a_custom_object_has_a_generation,
-    a_change_of_a_custom_spec_raises_the_generation,
-    a_change_of_a_custom_status_keeps_the_generation,
+pub(super) const ALL: &[Behavior] = behaviors![
+    custom_object_is_created_and_read,
+    custom_list_has_its_kind,
+    custom_object_has_a_generation,
+    change_of_a_custom_spec_raises_the_generation,
+    change_of_a_custom_status_keeps_the_generation,
     unknown_fields_of_a_custom_object_are_pruned,
-    unknown_fields_are_kept_where_the_schema_says_so,
-    defaults_of_the_schema_are_filled_in,
-    a_default_is_filled_in_only_where_its_parent_is,
-    a_null_where_a_default_is_takes_the_default,
-    a_missing_required_field_is_refused,
-    a_wrong_type_in_a_custom_object_is_refused,
-    a_value_outside_an_enum_is_refused,
-    a_number_under_the_minimum_is_refused,
-    a_text_that_does_not_fit_the_pattern_is_refused,
-    a_text_that_is_too_long_is_refused,
+    unknown_fields_are_preserved_if_schema_requires_it,
+    schema_defaults_are_set,
+    default_is_set_only_if_parent_exists,
+    null_is_replaced_by_default,
+    missing_required_field_is_rejected,
+    wrong_type_in_a_custom_object_is_rejected,
+    value_outside_an_enum_is_rejected,
+    number_below_minimum_is_rejected,
+    string_that_does_not_match_pattern_is_rejected,
+    too_long_string_is_rejected,
     several_errors_in_a_custom_object_are_listed,
-    a_list_with_a_repeated_key_is_refused,
-    a_number_or_a_text_may_be_both,
-    the_status_of_a_custom_object_has_its_own_path,
-    a_status_in_a_custom_object_is_dropped,
-    a_custom_object_scales,
-    a_custom_object_needs_a_version_to_be_updated,
-    an_old_version_of_a_custom_object_is_refused,
-    a_custom_object_takes_merge_and_json_patches,
-    a_custom_object_takes_no_strategic_patch,
-    a_custom_object_can_be_applied,
+    list_with_a_repeated_key_is_rejected,
+    int_or_string_field_accepts_both,
+    custom_object_status_is_a_subresource,
+    status_in_a_custom_object_is_dropped,
+    custom_object_scales,
+    custom_object_needs_a_version_to_be_updated,
+    old_version_of_a_custom_object_is_rejected,
+    custom_object_accepts_merge_and_json_patches,
+    custom_object_rejects_strategic_patch,
+    custom_object_can_be_applied,
     custom_lists_with_keys_merge_when_applied,
-    an_unknown_field_of_a_custom_object_is_refused_when_strict,
-    an_unknown_field_of_a_custom_object_is_warned_about,
-    a_custom_object_can_be_watched,
-    a_watch_of_custom_objects_from_an_ancient_version_is_told_so,
-    a_custom_object_is_shown_as_a_table,
+    unknown_field_of_a_custom_object_is_rejected_when_strict,
+    unknown_field_of_custom_object_causes_warning,
+    custom_object_can_be_watched,
+    custom_object_watch_from_compacted_version_is_expired,
+    custom_object_is_shown_as_a_table,
     custom_objects_can_be_selected_by_declared_fields,
-    a_custom_object_of_the_wrong_kind_is_refused,
-    a_finalizer_holds_a_custom_object,
-    a_missing_custom_object_is_refused,
-    a_custom_object_can_be_deleted_by_collection,
-    metadata_of_a_custom_object_is_checked,
-    the_metadata_of_custom_objects_can_be_asked_for,
+    custom_object_of_the_wrong_kind_is_rejected,
+    finalizer_blocks_removal_of_custom_object,
+    missing_custom_object_is_rejected,
+    custom_object_can_be_deleted_by_collection,
+    custom_object_metadata_is_validated,
+    metadata_only_list_of_custom_objects_is_served,
 ];
 
 const GROUP: &str = "contract.example.com/v1";
@@ -102,7 +102,7 @@ fn definition() -> Value {
 
 /// Installs the kind once per server, for all cases.
 async fn served(case: &Case) -> Result<()> {
-    let _turn = case.subject.turn().await;
+    let _guard = case.server.lock_exclusive().await;
     if case.get(WIDGETS).await?.status == 200 {
         return Ok(());
     }
@@ -125,14 +125,14 @@ async fn refuse(case: &Case, spec: Value) -> Result<TestResponse> {
     case.post(WIDGETS, widget(spec)).await
 }
 
-async fn a_custom_object_is_created_and_read(case: Case) -> Outcome {
+async fn custom_object_is_created_and_read(case: Case) -> Outcome {
     let made = make(&case, json!({ "size": 2 })).await?;
     has!(made, { "kind": "Widget", "apiVersion": GROUP, "spec": { "size": 2 } });
     same!(case.read(ONE).await?, made);
     Ok(())
 }
 
-async fn a_custom_list_has_its_kind(case: Case) -> Outcome {
+async fn custom_list_has_its_kind(case: Case) -> Outcome {
     make(&case, json!({ "size": 2 })).await?;
     let list = case.read(WIDGETS).await?;
     has!(list, { "kind": "WidgetList", "apiVersion": GROUP });
@@ -140,12 +140,12 @@ async fn a_custom_list_has_its_kind(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_custom_object_has_a_generation(case: Case) -> Outcome {
+async fn custom_object_has_a_generation(case: Case) -> Outcome {
     same!(make(&case, json!({ "size": 2 })).await?["metadata"]["generation"], 1);
     Ok(())
 }
 
-async fn a_change_of_a_custom_spec_raises_the_generation(case: Case) -> Outcome {
+async fn change_of_a_custom_spec_raises_the_generation(case: Case) -> Outcome {
     make(&case, json!({ "size": 2 })).await?;
     same!(case.merge(ONE, json!({ "spec": { "size": 3 } })).await?["metadata"]["generation"], 2);
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
@@ -153,7 +153,7 @@ async fn a_change_of_a_custom_spec_raises_the_generation(case: Case) -> Outcome 
     Ok(())
 }
 
-async fn a_change_of_a_custom_status_keeps_the_generation(case: Case) -> Outcome {
+async fn change_of_a_custom_status_keeps_the_generation(case: Case) -> Outcome {
     make(&case, json!({ "size": 2 })).await?;
     let changed = case.merge(&format!("{ONE}/status"), json!({ "status": { "phase": "x" } })).await?;
     same!(changed["metadata"]["generation"], 1);
@@ -166,18 +166,18 @@ async fn unknown_fields_of_a_custom_object_are_pruned(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn unknown_fields_are_kept_where_the_schema_says_so(case: Case) -> Outcome {
+async fn unknown_fields_are_preserved_if_schema_requires_it(case: Case) -> Outcome {
     let made = make(&case, json!({ "size": 2, "free": { "a": { "b": [1, "c"] } } })).await?;
     same!(made["spec"]["free"], json!({ "a": { "b": [1, "c"] } }));
     Ok(())
 }
 
-async fn defaults_of_the_schema_are_filled_in(case: Case) -> Outcome {
+async fn schema_defaults_are_set(case: Case) -> Outcome {
     same!(make(&case, json!({ "size": 2 })).await?["spec"]["color"], "red");
     Ok(())
 }
 
-async fn a_default_is_filled_in_only_where_its_parent_is(case: Case) -> Outcome {
+async fn default_is_set_only_if_parent_exists(case: Case) -> Outcome {
     let made = make(&case, json!({ "size": 2, "nested": {} })).await?;
     same!(made["spec"]["nested"], json!({ "depth": 3 }));
     case.delete(ONE).await?.is(200)?;
@@ -185,14 +185,14 @@ async fn a_default_is_filled_in_only_where_its_parent_is(case: Case) -> Outcome 
     Ok(())
 }
 
-async fn a_null_where_a_default_is_takes_the_default(case: Case) -> Outcome {
+async fn null_is_replaced_by_default(case: Case) -> Outcome {
     same!(make(&case, json!({ "size": 2, "color": null })).await?["spec"]["color"], "red");
     Ok(())
 }
 
-async fn a_missing_required_field_is_refused(case: Case) -> Outcome {
+async fn missing_required_field_is_rejected(case: Case) -> Outcome {
     let message = "Widget.contract.example.com \"a\" is invalid: spec.size: Required value";
-    let details = refuse(&case, json!({})).await?.refused(422, "Invalid", message)?;
+    let details = refuse(&case, json!({})).await?.expect_rejected(422, "Invalid", message)?;
     same!(
         details,
         json!({ "name": "a", "group": "contract.example.com", "kind": "Widget", "causes": [{ "field": "spec.size",
@@ -201,44 +201,46 @@ async fn a_missing_required_field_is_refused(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_wrong_type_in_a_custom_object_is_refused(case: Case) -> Outcome {
+async fn wrong_type_in_a_custom_object_is_rejected(case: Case) -> Outcome {
     let message = "Widget.contract.example.com \"a\" is invalid: spec.size: Invalid value: \"string\": spec.size in \
         body must be of type integer: \"string\"";
-    let details = refuse(&case, json!({ "size": "big" })).await?.refused(422, "Invalid", message)?;
+    let details = refuse(&case, json!({ "size": "big" })).await?.expect_rejected(422, "Invalid", message)?;
     has!(details["causes"], [{ "reason": "FieldValueTypeInvalid", "field": "spec.size" }]);
     Ok(())
 }
 
-async fn a_value_outside_an_enum_is_refused(case: Case) -> Outcome {
+async fn value_outside_an_enum_is_rejected(case: Case) -> Outcome {
     let message = "Widget.contract.example.com \"a\" is invalid: spec.color: Unsupported value: \"blue\": supported \
         values: \"red\", \"green\"";
-    refuse(&case, json!({ "size": 1, "color": "blue" })).await?.refused(422, "Invalid", message)?;
+    refuse(&case, json!({ "size": 1, "color": "blue" })).await?.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_number_under_the_minimum_is_refused(case: Case) -> Outcome {
+async fn number_below_minimum_is_rejected(case: Case) -> Outcome {
     let message = "Widget.contract.example.com \"a\" is invalid: spec.size: Invalid value: 0: spec.size in body \
         should be greater than or equal to 1";
-    refuse(&case, json!({ "size": 0 })).await?.refused(422, "Invalid", message)?;
+    refuse(&case, json!({ "size": 0 })).await?.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_text_that_does_not_fit_the_pattern_is_refused(case: Case) -> Outcome {
+async fn string_that_does_not_match_pattern_is_rejected(case: Case) -> Outcome {
     let message = "Widget.contract.example.com \"a\" is invalid: spec.code: Invalid value: \"A1\": spec.code in body \
         should match '^[a-z]+$'";
-    refuse(&case, json!({ "size": 1, "code": "A1" })).await?.refused(422, "Invalid", message)?;
+    refuse(&case, json!({ "size": 1, "code": "A1" })).await?.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_text_that_is_too_long_is_refused(case: Case) -> Outcome {
+async fn too_long_string_is_rejected(case: Case) -> Outcome {
     let message =
         "Widget.contract.example.com \"a\" is invalid: spec.code: Too long: may not be more than 5 bytes";
-    refuse(&case, json!({ "size": 1, "code": "abcdefg" })).await?.refused(422, "Invalid", message)?;
+    refuse(&case, json!({ "size": 1, "code": "abcdefg" })).await?.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
 async fn several_errors_in_a_custom_object_are_listed(case: Case) -> Outcome {
-    let details = refuse(&case, json!({ "size": 0, "code": "A" })).await?.refused_for(422, "Invalid")?;
+    let details = refuse(&case, json!({ "size": 0, "code": "A" }))
+        .await?
+        .expect_rejected_with_reason(422, "Invalid")?;
     let fields = details["causes"].as_array().into_iter().flatten().map(|it| it["field"].as_str());
     let mut fields: Vec<_> = fields.collect();
     fields.sort_unstable();
@@ -246,23 +248,27 @@ async fn several_errors_in_a_custom_object_are_listed(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_list_with_a_repeated_key_is_refused(case: Case) -> Outcome {
+async fn list_with_a_repeated_key_is_rejected(case: Case) -> Outcome {
     let parts = json!([{ "name": "x" }, { "name": "x" }]);
     let message =
         "Widget.contract.example.com \"a\" is invalid: spec.parts[1]: Duplicate value: {\"name\":\"x\"}";
-    refuse(&case, json!({ "size": 1, "parts": parts })).await?.refused(422, "Invalid", message)?;
+    refuse(&case, json!({ "size": 1, "parts": parts })).await?.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_number_or_a_text_may_be_both(case: Case) -> Outcome {
+async fn int_or_string_field_accepts_both(case: Case) -> Outcome {
     same!(make(&case, json!({ "size": 1, "port": 80 })).await?["spec"]["port"], 80);
     same!(case.merge(ONE, json!({ "spec": { "port": "http" } })).await?["spec"]["port"], "http");
     let answer = case.patch(MERGE, ONE, json!({ "spec": { "port": true } })).await?;
-    answer.refused_with(422, "Invalid", "spec.port in body must be of type integer,string: \"boolean\"")?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "spec.port in body must be of type integer,string: \"boolean\"",
+    )?;
     Ok(())
 }
 
-async fn the_status_of_a_custom_object_has_its_own_path(case: Case) -> Outcome {
+async fn custom_object_status_is_a_subresource(case: Case) -> Outcome {
     let mut made = make(&case, json!({ "size": 1 })).await?;
     made["status"] = json!({ "phase": "x", "unknown": 1 });
     made["spec"]["size"] = json!(5);
@@ -272,7 +278,7 @@ async fn the_status_of_a_custom_object_has_its_own_path(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_status_in_a_custom_object_is_dropped(case: Case) -> Outcome {
+async fn status_in_a_custom_object_is_dropped(case: Case) -> Outcome {
     served(&case).await?;
     let mut wanted = widget(json!({ "size": 1 }));
     wanted["status"] = json!({ "phase": "x" });
@@ -282,7 +288,7 @@ async fn a_status_in_a_custom_object_is_dropped(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_custom_object_scales(case: Case) -> Outcome {
+async fn custom_object_scales(case: Case) -> Outcome {
     make(&case, json!({ "size": 1, "replicas": 2 })).await?;
     case.merge(&format!("{ONE}/status"), json!({ "status": { "replicas": 1, "selector": "a=b" } })).await?;
     let mut scale = case.read(&format!("{ONE}/scale")).await?;
@@ -294,25 +300,25 @@ async fn a_custom_object_scales(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_custom_object_needs_a_version_to_be_updated(case: Case) -> Outcome {
+async fn custom_object_needs_a_version_to_be_updated(case: Case) -> Outcome {
     make(&case, json!({ "size": 1 })).await?;
     let answer = case.put(ONE, widget(json!({ "size": 2 }))).await?;
     let message = "widgets.contract.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be \
         specified for an update";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn an_old_version_of_a_custom_object_is_refused(case: Case) -> Outcome {
+async fn old_version_of_a_custom_object_is_rejected(case: Case) -> Outcome {
     let made = make(&case, json!({ "size": 1 })).await?;
     case.merge(ONE, json!({ "spec": { "size": 2 } })).await?;
     let message = "Operation cannot be fulfilled on widgets.contract.example.com \"a\": the object has been \
         modified; please apply your changes to the latest version and try again";
-    case.put(ONE, made).await?.refused(409, "Conflict", message)?;
+    case.put(ONE, made).await?.expect_rejected(409, "Conflict", message)?;
     Ok(())
 }
 
-async fn a_custom_object_takes_merge_and_json_patches(case: Case) -> Outcome {
+async fn custom_object_accepts_merge_and_json_patches(case: Case) -> Outcome {
     make(&case, json!({ "size": 1 })).await?;
     same!(case.merge(ONE, json!({ "spec": { "size": 2 } })).await?["spec"]["size"], 2);
     let patch = json!([{ "op": "replace", "path": "/spec/size", "value": 3 }]);
@@ -320,21 +326,25 @@ async fn a_custom_object_takes_merge_and_json_patches(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_custom_object_takes_no_strategic_patch(case: Case) -> Outcome {
+async fn custom_object_rejects_strategic_patch(case: Case) -> Outcome {
     make(&case, json!({ "size": 1 })).await?;
     let answer = case.patch(STRATEGIC, ONE, json!({ "spec": { "size": 2 } })).await?;
     let message = "the body of the request was in an unknown format - accepted media types include: \
         application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
-    answer.refused_with(415, "UnsupportedMediaType", message)?;
+    answer.expect_rejected_containing(415, "UnsupportedMediaType", message)?;
     Ok(())
 }
 
-async fn a_custom_object_can_be_applied(case: Case) -> Outcome {
+async fn custom_object_can_be_applied(case: Case) -> Outcome {
     served(&case).await?;
     let made = case.apply("one", ONE, widget(json!({ "size": 1 }))).await?.is(201)?;
     same!(made["metadata"]["managedFields"][0]["fieldsV1"], json!({ "f:spec": { "f:size": {} } }));
     let answer = case.apply("two", ONE, widget(json!({ "size": 2 }))).await?;
-    answer.refused(409, "Conflict", "Apply failed with 1 conflict: conflict with \"one\": .spec.size")?;
+    answer.expect_rejected(
+        409,
+        "Conflict",
+        "Apply failed with 1 conflict: conflict with \"one\": .spec.size",
+    )?;
     Ok(())
 }
 
@@ -347,15 +357,19 @@ async fn custom_lists_with_keys_merge_when_applied(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_unknown_field_of_a_custom_object_is_refused_when_strict(case: Case) -> Outcome {
+async fn unknown_field_of_a_custom_object_is_rejected_when_strict(case: Case) -> Outcome {
     served(&case).await?;
     let path = format!("{WIDGETS}?fieldValidation=Strict");
     let answer = case.post(&path, widget(json!({ "size": 1, "foo": 1 }))).await?;
-    answer.refused_with(400, "BadRequest", "strict decoding error: unknown field \"spec.foo\"")?;
+    answer.expect_rejected_containing(
+        400,
+        "BadRequest",
+        "strict decoding error: unknown field \"spec.foo\"",
+    )?;
     Ok(())
 }
 
-async fn an_unknown_field_of_a_custom_object_is_warned_about(case: Case) -> Outcome {
+async fn unknown_field_of_custom_object_causes_warning(case: Case) -> Outcome {
     served(&case).await?;
     let path = format!("{WIDGETS}?fieldValidation=Warn");
     let answer = case.post(&path, widget(json!({ "size": 1, "foo": 1 }))).await?;
@@ -364,7 +378,7 @@ async fn an_unknown_field_of_a_custom_object_is_warned_about(case: Case) -> Outc
     Ok(())
 }
 
-async fn a_custom_object_can_be_watched(case: Case) -> Outcome {
+async fn custom_object_can_be_watched(case: Case) -> Outcome {
     served(&case).await?;
     let now = version(&case.read(WIDGETS).await?);
     let mut watch = case.watch(&format!("{WIDGETS}?resourceVersion={now}")).await?;
@@ -378,9 +392,9 @@ async fn a_custom_object_can_be_watched(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_of_custom_objects_from_an_ancient_version_is_told_so(case: Case) -> Outcome {
+async fn custom_object_watch_from_compacted_version_is_expired(case: Case) -> Outcome {
     make(&case, json!({ "size": 1 })).await?;
-    case.subject.forget_history();
+    case.server.compact_history();
     let mut watch = case.watch(&format!("{WIDGETS}?resourceVersion=1")).await?;
     let Some(frame) = watch.frame().await? else { anyhow::bail!("ended without a word") };
     same!(frame.kind, "ERROR");
@@ -397,7 +411,7 @@ async fn a_watch_of_custom_objects_from_an_ancient_version_is_told_so(case: Case
     Ok(())
 }
 
-async fn a_custom_object_is_shown_as_a_table(case: Case) -> Outcome {
+async fn custom_object_is_shown_as_a_table(case: Case) -> Outcome {
     make(&case, json!({ "size": 4 })).await?;
     let table = case.get_as("application/json;as=Table;g=meta.k8s.io;v=v1", WIDGETS).await?.is(200)?;
     let columns = table["columnDefinitions"].as_array().into_iter().flatten();
@@ -415,52 +429,52 @@ async fn custom_objects_can_be_selected_by_declared_fields(case: Case) -> Outcom
     case.make(WIDGETS, green).await?;
     same!(names(&case.read(&format!("{WIDGETS}?fieldSelector=spec.color=green")).await?), ["b"]);
     let answer = case.get(&format!("{WIDGETS}?fieldSelector=spec.size=4")).await?;
-    answer.refused_with(400, "BadRequest", "field label not supported: spec.size")?;
+    answer.expect_rejected_containing(400, "BadRequest", "field label not supported: spec.size")?;
     Ok(())
 }
 
-async fn a_custom_object_of_the_wrong_kind_is_refused(case: Case) -> Outcome {
+async fn custom_object_of_the_wrong_kind_is_rejected(case: Case) -> Outcome {
     served(&case).await?;
     let mut wanted = widget(json!({ "size": 1 }));
     wanted["kind"] = json!("Gadget");
     let answer = case.post(WIDGETS, wanted).await?;
     let message =
         "Gadget.contract.example.com \"a\" is invalid: kind: Invalid value: \"Gadget\": must be Widget";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_finalizer_holds_a_custom_object(case: Case) -> Outcome {
+async fn finalizer_blocks_removal_of_custom_object(case: Case) -> Outcome {
     make(&case, json!({ "size": 1 })).await?;
     case.merge(ONE, json!({ "metadata": { "finalizers": ["example.com/hold"] } })).await?;
     let marked = case.delete(ONE).await?.is(200)?;
     has!(marked, { "kind": "Widget", "metadata": { "generation": 2 } });
     case.merge(ONE, json!({ "metadata": { "finalizers": [] } })).await?;
-    case.get(ONE).await?.refused(404, "NotFound", "widgets.contract.example.com \"a\" not found")?;
+    case.get(ONE).await?.expect_rejected(404, "NotFound", "widgets.contract.example.com \"a\" not found")?;
     Ok(())
 }
 
-async fn a_missing_custom_object_is_refused(case: Case) -> Outcome {
+async fn missing_custom_object_is_rejected(case: Case) -> Outcome {
     served(&case).await?;
     let answer = case.get(ONE).await?;
-    let details = answer.refused(404, "NotFound", "widgets.contract.example.com \"a\" not found")?;
+    let details = answer.expect_rejected(404, "NotFound", "widgets.contract.example.com \"a\" not found")?;
     same!(details, json!({ "name": "a", "group": "contract.example.com", "kind": "widgets" }));
     Ok(())
 }
 
-async fn a_custom_object_can_be_deleted_by_collection(case: Case) -> Outcome {
+async fn custom_object_can_be_deleted_by_collection(case: Case) -> Outcome {
     make(&case, json!({ "size": 1 })).await?;
     same!(names(&case.delete(WIDGETS).await?.is(200)?), ["a"]);
     same!(case.read(WIDGETS).await?["items"], json!([]));
     Ok(())
 }
 
-async fn metadata_of_a_custom_object_is_checked(case: Case) -> Outcome {
+async fn custom_object_metadata_is_validated(case: Case) -> Outcome {
     served(&case).await?;
     let mut wanted = widget(json!({ "size": 1 }));
     wanted["metadata"]["name"] = json!("A_b");
     let answer = case.post(WIDGETS, wanted).await?;
-    answer.refused_with(
+    answer.expect_rejected_containing(
         422,
         "Invalid",
         "metadata.name: Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must consist of",
@@ -468,7 +482,7 @@ async fn metadata_of_a_custom_object_is_checked(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_metadata_of_custom_objects_can_be_asked_for(case: Case) -> Outcome {
+async fn metadata_only_list_of_custom_objects_is_served(case: Case) -> Outcome {
     make(&case, json!({ "size": 1 })).await?;
     let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let list = case.get_as(accept, WIDGETS).await?.is(200)?;

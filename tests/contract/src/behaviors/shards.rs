@@ -6,39 +6,39 @@ use serde_json::{Value, json};
 use windlass_object::shard::hash;
 
 use super::{
-    objects::{config_map, labelled},
+    objects::{config_map, labeled},
     widgets::{self, WIDGETS},
 };
 use crate::{
-    Behavior, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviors,
     check::{names, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_list_is_of_the_shard,
-    a_list_from_the_cache_is_of_the_shard,
-    a_list_at_an_exact_version_is_of_the_shard,
-    a_list_tells_its_shard_in_one_form,
-    a_list_without_a_shard_tells_none,
-    a_list_of_custom_objects_is_of_the_shard_and_tells_none,
-    a_list_of_metadata_is_of_the_shard_and_tells_none,
-    a_list_of_rows_is_of_the_shard_and_tells_none,
+pub(super) const ALL: &[Behavior] = behaviors![
+    list_contains_only_the_shard,
+    list_from_cache_contains_only_the_shard,
+    list_at_exact_version_contains_only_the_shard,
+    list_returns_shard_in_canonical_form,
+    list_without_shard_returns_no_shard,
+    list_of_custom_objects_is_sharded_and_returns_no_shard,
+    metadata_only_list_is_sharded_and_returns_no_shard,
+    table_list_is_sharded_and_returns_no_shard,
     several_ranges_are_one_shard,
-    a_shard_may_be_told_by_uid,
-    a_shard_of_objects_of_the_cluster_by_namespace_is_that_of_no_namespace,
-    pages_together_are_the_shard,
-    what_remains_counts_the_objects_of_other_shards,
-    labels_and_shard_must_both_fit,
-    a_watch_is_of_the_shard,
-    a_watch_tells_the_end_of_an_object_of_the_shard,
-    initial_events_are_of_the_shard,
-    a_watch_without_a_version_begins_with_the_shard,
-    a_watch_of_events_is_of_every_shard_while_a_list_is_not,
-    the_deletion_of_a_collection_keeps_to_the_shard,
-    an_object_by_name_is_read_whatever_the_shard,
-    a_malformed_selector_of_a_list_is_refused,
-    a_malformed_selector_of_a_watch_is_refused,
+    shard_can_be_selected_by_uid,
+    cluster_scoped_objects_are_in_shard_of_empty_namespace,
+    all_pages_together_equal_the_shard,
+    remaining_item_count_includes_other_shards,
+    labels_and_shard_must_both_match,
+    watch_sends_only_events_of_the_shard,
+    watch_sends_deletion_of_object_in_shard,
+    initial_events_contain_only_the_shard,
+    watch_without_version_sends_shard_first,
+    watch_of_events_ignores_shard_and_list_honors_it,
+    collection_delete_is_limited_to_the_shard,
+    get_by_name_ignores_shard,
+    malformed_selector_of_a_list_is_rejected,
+    malformed_selector_of_a_watch_is_rejected,
 ];
 
 const HALF: u64 = 1 << 63;
@@ -69,7 +69,7 @@ async fn elsewhere(case: &Case, mine: &[&str], theirs: &[&str]) -> Result<String
     case.make("/api/v1/namespaces", json!({ "metadata": { "name": other } })).await?;
     for (namespace, names) in [(&case.namespace, mine), (&other, theirs)] {
         for name in names {
-            let object = labelled(name, json!({ "of": case.namespace }));
+            let object = labeled(name, json!({ "of": case.namespace }));
             case.make(&format!("/api/v1/namespaces/{namespace}/configmaps"), object).await?;
         }
     }
@@ -87,12 +87,12 @@ async fn each_shard_has_its_objects(case: &Case, other: &str, version: &str) -> 
     Ok(())
 }
 
-async fn a_list_is_of_the_shard(case: Case) -> Outcome {
+async fn list_contains_only_the_shard(case: Case) -> Outcome {
     let other = elsewhere(&case, &["a", "b"], &["c"]).await?;
     each_shard_has_its_objects(&case, &other, "").await
 }
 
-async fn a_list_from_the_cache_is_of_the_shard(case: Case) -> Outcome {
+async fn list_from_cache_contains_only_the_shard(case: Case) -> Outcome {
     let other = elsewhere(&case, &["a", "b"], &["c"]).await?;
     // The newest write: a cache at its version contains all of them.
     let at = version(&case.make("configmaps", config_map("now")).await?);
@@ -104,9 +104,9 @@ async fn a_list_from_the_cache_is_of_the_shard(case: Case) -> Outcome {
     .await
 }
 
-async fn a_list_at_an_exact_version_is_of_the_shard(case: Case) -> Outcome {
+async fn list_at_exact_version_contains_only_the_shard(case: Case) -> Outcome {
     elsewhere(&case, &["a"], &["b"]).await?;
-    let at = version(&case.make("configmaps", labelled("c", json!({ "of": case.namespace }))).await?);
+    let at = version(&case.make("configmaps", labeled("c", json!({ "of": case.namespace }))).await?);
     let place = format!(
         "/api/v1/configmaps?labelSelector=of={{ns}}&resourceVersion={at}&resourceVersionMatch=Exact&{}",
         parameter(&only(&case.namespace))
@@ -115,7 +115,7 @@ async fn a_list_at_an_exact_version_is_of_the_shard(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_list_tells_its_shard_in_one_form(case: Case) -> Outcome {
+async fn list_returns_shard_in_canonical_form(case: Case) -> Outcome {
     let plain = only(&case.namespace);
     let odd = plain.replace(' ', "").replace('\'', "\"");
     for written in [format!("  {plain}\n"), format!("(({odd}))"), odd.replace('.', " . ")] {
@@ -125,14 +125,14 @@ async fn a_list_tells_its_shard_in_one_form(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_list_without_a_shard_tells_none(case: Case) -> Outcome {
+async fn list_without_shard_returns_no_shard(case: Case) -> Outcome {
     for query in ["", "?shardSelector="] {
         has!(case.read(&format!("configmaps{query}")).await?, { "metadata": { "shardInfo": null } });
     }
     Ok(())
 }
 
-async fn a_list_of_custom_objects_is_of_the_shard_and_tells_none(case: Case) -> Outcome {
+async fn list_of_custom_objects_is_sharded_and_returns_no_shard(case: Case) -> Outcome {
     widgets::make(&case, json!({ "size": 1 })).await?;
     for (selector, expected) in [(only(&case.namespace), vec!["a"]), (only("elsewhere"), vec![])] {
         let list = case.read(&format!("{WIDGETS}?{}", parameter(&selector))).await?;
@@ -142,7 +142,7 @@ async fn a_list_of_custom_objects_is_of_the_shard_and_tells_none(case: Case) -> 
     Ok(())
 }
 
-async fn a_list_of_metadata_is_of_the_shard_and_tells_none(case: Case) -> Outcome {
+async fn metadata_only_list_is_sharded_and_returns_no_shard(case: Case) -> Outcome {
     elsewhere(&case, &["a"], &["b"]).await?;
     let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}&{}", parameter(&only(&case.namespace)));
@@ -152,7 +152,7 @@ async fn a_list_of_metadata_is_of_the_shard_and_tells_none(case: Case) -> Outcom
     Ok(())
 }
 
-async fn a_list_of_rows_is_of_the_shard_and_tells_none(case: Case) -> Outcome {
+async fn table_list_is_sharded_and_returns_no_shard(case: Case) -> Outcome {
     elsewhere(&case, &["a"], &["b"]).await?;
     let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}&{}", parameter(&only(&case.namespace)));
@@ -193,7 +193,7 @@ async fn halved(case: &Case) -> Result<(Vec<String>, Vec<String>)> {
     Ok((lower, upper))
 }
 
-async fn a_shard_may_be_told_by_uid(case: Case) -> Outcome {
+async fn shard_can_be_selected_by_uid(case: Case) -> Outcome {
     let (lower, upper) = halved(&case).await?;
     let list = case.read(&format!("configmaps?{}", parameter(&range("uid", 0, HALF.into())))).await?;
     same!(names(&list), lower);
@@ -202,7 +202,7 @@ async fn a_shard_may_be_told_by_uid(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_shard_of_objects_of_the_cluster_by_namespace_is_that_of_no_namespace(case: Case) -> Outcome {
+async fn cluster_scoped_objects_are_in_shard_of_empty_namespace(case: Case) -> Outcome {
     let place = "/api/v1/namespaces?fieldSelector=metadata.name={ns}";
     for (selector, expected) in [(only(""), vec![case.namespace.clone()]), (only(&case.namespace), vec![])] {
         same!(names(&case.read(&format!("{place}&{}", parameter(&selector))).await?), expected);
@@ -210,7 +210,7 @@ async fn a_shard_of_objects_of_the_cluster_by_namespace_is_that_of_no_namespace(
     Ok(())
 }
 
-async fn pages_together_are_the_shard(case: Case) -> Outcome {
+async fn all_pages_together_equal_the_shard(case: Case) -> Outcome {
     let (lower, _) = halved(&case).await?;
     let place = format!("configmaps?limit=2&{}", parameter(&range("uid", 0, HALF.into())));
     let (mut found, mut next) = (Vec::new(), String::new());
@@ -226,7 +226,7 @@ async fn pages_together_are_the_shard(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn what_remains_counts_the_objects_of_other_shards(case: Case) -> Outcome {
+async fn remaining_item_count_includes_other_shards(case: Case) -> Outcome {
     let (lower, upper) = halved(&case).await?;
     let place = format!("configmaps?limit=1&{}", parameter(&range("uid", 0, HALF.into())));
     let page = case.read(&place).await?;
@@ -235,7 +235,7 @@ async fn what_remains_counts_the_objects_of_other_shards(case: Case) -> Outcome 
     Ok(())
 }
 
-async fn labels_and_shard_must_both_fit(case: Case) -> Outcome {
+async fn labels_and_shard_must_both_match(case: Case) -> Outcome {
     elsewhere(&case, &["a"], &["b"]).await?;
     case.make("configmaps", config_map("without")).await?;
     let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}&{}", parameter(&only(&case.namespace)));
@@ -250,7 +250,7 @@ async fn watched(case: &Case, resource: &str) -> Result<crate::Watch> {
     case.watch(&format!("{place}?resourceVersion={from}&{}", parameter(&only(&case.namespace)))).await
 }
 
-async fn a_watch_is_of_the_shard(case: Case) -> Outcome {
+async fn watch_sends_only_events_of_the_shard(case: Case) -> Outcome {
     let mut watch = watched(&case, "configmaps").await?;
     elsewhere(&case, &["mine"], &["theirs"]).await?;
     case.make("configmaps", config_map("last")).await?;
@@ -259,7 +259,7 @@ async fn a_watch_is_of_the_shard(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_tells_the_end_of_an_object_of_the_shard(case: Case) -> Outcome {
+async fn watch_sends_deletion_of_object_in_shard(case: Case) -> Outcome {
     let other = elsewhere(&case, &["mine"], &["theirs"]).await?;
     let mut watch = watched(&case, "configmaps").await?;
     case.delete(&format!("/api/v1/namespaces/{other}/configmaps/theirs")).await?.is(200)?;
@@ -270,7 +270,7 @@ async fn a_watch_tells_the_end_of_an_object_of_the_shard(case: Case) -> Outcome 
     Ok(())
 }
 
-async fn initial_events_are_of_the_shard(case: Case) -> Outcome {
+async fn initial_events_contain_only_the_shard(case: Case) -> Outcome {
     elsewhere(&case, &["mine"], &["theirs"]).await?;
     let selector = parameter(&only(&case.namespace));
     let place = "/api/v1/configmaps?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -282,7 +282,7 @@ async fn initial_events_are_of_the_shard(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_watch_without_a_version_begins_with_the_shard(case: Case) -> Outcome {
+async fn watch_without_version_sends_shard_first(case: Case) -> Outcome {
     elsewhere(&case, &["mine"], &["theirs"]).await?;
     let mut watch = case.watch(&format!("/api/v1/configmaps?{}", parameter(&only(&case.namespace)))).await?;
     watch.expect("ADDED", "mine").await?;
@@ -300,7 +300,7 @@ fn event(namespace: &str, name: &str) -> Value {
     })
 }
 
-async fn a_watch_of_events_is_of_every_shard_while_a_list_is_not(case: Case) -> Outcome {
+async fn watch_of_events_ignores_shard_and_list_honors_it(case: Case) -> Outcome {
     let other = elsewhere(&case, &[], &[]).await?;
     let mut watch = watched(&case, "events").await?;
     let theirs = case.unique("theirs");
@@ -316,14 +316,14 @@ async fn a_watch_of_events_is_of_every_shard_while_a_list_is_not(case: Case) -> 
     Ok(())
 }
 
-async fn the_deletion_of_a_collection_keeps_to_the_shard(case: Case) -> Outcome {
+async fn collection_delete_is_limited_to_the_shard(case: Case) -> Outcome {
     let (_, upper) = halved(&case).await?;
     case.delete(&format!("configmaps?{}", parameter(&range("uid", 0, HALF.into())))).await?.is(200)?;
     same!(names(&case.read("configmaps").await?), upper);
     Ok(())
 }
 
-async fn an_object_by_name_is_read_whatever_the_shard(case: Case) -> Outcome {
+async fn get_by_name_ignores_shard(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.read(&format!("configmaps/a?{}", parameter(&only("elsewhere")))).await?;
     Ok(())
@@ -383,19 +383,19 @@ fn malformed() -> Vec<(String, &'static str)> {
     ]
 }
 
-async fn a_malformed_selector_of_a_list_is_refused(case: Case) -> Outcome {
+async fn malformed_selector_of_a_list_is_rejected(case: Case) -> Outcome {
     for (selector, why) in malformed() {
         let answer = case.get(&format!("configmaps?{}", parameter(&selector))).await?;
-        answer.refused(500, "", &format!("invalid shard selector: {why}"))?;
+        answer.expect_rejected(500, "", &format!("invalid shard selector: {why}"))?;
     }
     let answer = case.get(&format!("configmaps?{}", parameter("shardRange("))).await?;
-    answer.refused_with(500, "", "invalid shard selector: CEL parse error: Syntax error: ")?;
+    answer.expect_rejected_containing(500, "", "invalid shard selector: CEL parse error: Syntax error: ")?;
     Ok(())
 }
 
-async fn a_malformed_selector_of_a_watch_is_refused(case: Case) -> Outcome {
+async fn malformed_selector_of_a_watch_is_rejected(case: Case) -> Outcome {
     let (selector, why) = malformed().swap_remove(1);
     let answer = case.get(&format!("configmaps?watch=true&{}", parameter(&selector))).await?;
-    answer.refused(500, "", &format!("invalid shard selector: {why}"))?;
+    answer.expect_rejected(500, "", &format!("invalid shard selector: {why}"))?;
     Ok(())
 }

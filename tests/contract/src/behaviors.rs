@@ -19,7 +19,7 @@ mod objects;
 mod patches;
 mod pods;
 mod read;
-mod refusals;
+mod rejections;
 mod rules;
 mod selectors;
 mod shards;
@@ -51,7 +51,7 @@ pub const ALL: &[(&str, &[Behavior])] = &[
     ("patches", patches::ALL),
     ("pods", pods::ALL),
     ("read", read::ALL),
-    ("refusals", refusals::ALL),
+    ("rejections", rejections::ALL),
     ("rules", rules::ALL),
     ("selectors", selectors::ALL),
     (SHARDS, shards::ALL),

@@ -4,86 +4,86 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, job, pod, service, template, workload};
 use crate::{
-    Behavior, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviors,
     case::patch::{JSON, MERGE, STRATEGIC},
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    the_selector_of_a_replica_set_cannot_be_changed,
-    the_selector_of_a_daemon_set_cannot_be_changed,
-    most_of_a_stateful_set_cannot_be_changed,
-    a_stateful_set_can_be_scaled_and_its_template_changed,
-    the_parallelism_of_a_job_can_be_changed,
-    the_completions_of_a_job_cannot_be_changed,
-    the_template_of_a_suspended_job_can_be_changed,
-    a_job_is_complete_only_with_its_criteria_met,
-    a_complete_job_needs_a_completion_time,
-    a_finished_job_cannot_become_unfinished,
-    a_job_completes_in_two_steps,
-    the_address_type_of_a_slice_cannot_be_changed,
-    most_of_a_claim_cannot_be_changed,
-    the_finalizers_of_a_claim_can_be_removed,
-    a_node_port_is_given_to_a_service,
-    an_external_name_needs_no_address,
+pub(super) const ALL: &[Behavior] = behaviors![
+    selector_of_a_replica_set_cannot_be_changed,
+    selector_of_a_daemon_set_cannot_be_changed,
+    most_fields_of_stateful_set_are_immutable,
+    stateful_set_can_be_scaled_and_its_template_changed,
+    parallelism_of_a_job_can_be_changed,
+    completions_of_a_job_cannot_be_changed,
+    template_of_a_suspended_job_can_be_changed,
+    complete_job_requires_success_criteria_met,
+    complete_job_needs_a_completion_time,
+    finished_job_cannot_be_reopened,
+    job_completes_in_two_steps,
+    address_type_of_a_slice_cannot_be_changed,
+    most_fields_of_persistent_volume_claim_are_immutable,
+    finalizers_of_persistent_volume_claim_can_be_removed,
+    service_is_assigned_node_port,
+    external_name_service_has_no_cluster_ip,
     two_services_cannot_share_an_address,
-    the_service_of_the_server_is_there,
-    an_autoscaler_is_read_in_both_versions,
+    kubernetes_service_exists,
+    autoscaler_is_read_in_both_versions,
     tolerations_of_a_pod_can_be_added,
-    a_container_cannot_be_added_to_a_pod,
-    a_pod_keeps_its_grace_until_it_is_zero,
+    container_cannot_be_added_to_a_pod,
+    pod_remains_until_grace_period_is_zero,
     foreground_after_orphan_replaces_its_finalizer,
-    applying_in_a_missing_namespace_is_refused,
-    a_watch_from_the_future_is_opened,
-    initial_events_from_version_zero,
-    initial_events_of_a_selection,
-    a_scale_takes_json_and_strategic_patches,
-    a_scale_of_a_stateful_set_cannot_be_negative,
+    apply_in_missing_namespace_is_rejected,
+    watch_from_future_version_is_opened,
+    initial_events_are_sent_from_version_zero,
+    initial_events_honor_selectors,
+    scale_accepts_json_and_strategic_patches,
+    scale_of_a_stateful_set_cannot_be_negative,
     names_with_dots_sort_as_text,
-    a_cron_job_takes_a_time_zone,
-    a_replica_set_name_may_have_dots,
-    a_pod_quota_ignores_finished_pods,
-    a_generated_name_is_made_by_the_server_once,
-    an_event_of_the_new_group_needs_its_fields,
-    the_immutable_fields_of_a_volume_cannot_be_changed,
-    the_version_of_an_apply_entry_is_the_one_used,
+    cron_job_accepts_time_zone,
+    replica_set_name_can_contain_dots,
+    pod_quota_ignores_finished_pods,
+    generated_name_is_stable_across_updates,
+    events_v1_event_requires_reporting_controller,
+    immutable_fields_of_a_volume_cannot_be_changed,
+    apply_entry_has_version_of_request,
 ];
 
-async fn the_selector_of_a_replica_set_cannot_be_changed(case: Case) -> Outcome {
+async fn selector_of_a_replica_set_cannot_be_changed(case: Case) -> Outcome {
     let mut made = case.make("apps/v1 replicasets", workload("ReplicaSet", "a")).await?;
     made["spec"]["selector"]["matchLabels"] = json!({ "app": "other" });
     made["spec"]["template"]["metadata"]["labels"] = json!({ "app": "other" });
     let answer = case.put("apps/v1 replicasets/a", made).await?;
     let message = "ReplicaSet.apps \"a\" is invalid: spec.selector: Invalid value: \
         {\"matchLabels\":{\"app\":\"other\"}}: field is immutable";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn the_selector_of_a_daemon_set_cannot_be_changed(case: Case) -> Outcome {
+async fn selector_of_a_daemon_set_cannot_be_changed(case: Case) -> Outcome {
     let mut wanted = workload("DaemonSet", "a");
     wanted["spec"]["replicas"] = Value::Null;
     let mut made = case.make("apps/v1 daemonsets", wanted).await?;
     made["spec"]["selector"]["matchLabels"] = json!({ "app": "other" });
     made["spec"]["template"]["metadata"]["labels"] = json!({ "app": "other" });
     let answer = case.put("apps/v1 daemonsets/a", made).await?;
-    answer.refused_with(422, "Invalid", "spec.selector: Invalid value: ")?;
+    answer.expect_rejected_containing(422, "Invalid", "spec.selector: Invalid value: ")?;
     Ok(())
 }
 
-async fn most_of_a_stateful_set_cannot_be_changed(case: Case) -> Outcome {
+async fn most_fields_of_stateful_set_are_immutable(case: Case) -> Outcome {
     case.make("apps/v1 statefulsets", workload("StatefulSet", "a")).await?;
     let answer =
         case.patch(MERGE, "apps/v1 statefulsets/a", json!({ "spec": { "serviceName": "b" } })).await?;
     let message = "StatefulSet.apps \"a\" is invalid: spec: Forbidden: updates to statefulset spec for fields other \
         than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', \
         'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_stateful_set_can_be_scaled_and_its_template_changed(case: Case) -> Outcome {
+async fn stateful_set_can_be_scaled_and_its_template_changed(case: Case) -> Outcome {
     let mut made = case.make("apps/v1 statefulsets", workload("StatefulSet", "a")).await?;
     made["spec"]["replicas"] = json!(5);
     made["spec"]["template"]["spec"]["containers"][0]["image"] = json!("new");
@@ -91,7 +91,7 @@ async fn a_stateful_set_can_be_scaled_and_its_template_changed(case: Case) -> Ou
     Ok(())
 }
 
-async fn the_parallelism_of_a_job_can_be_changed(case: Case) -> Outcome {
+async fn parallelism_of_a_job_can_be_changed(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     same!(
         case.merge("batch/v1 jobs/a", json!({ "spec": { "parallelism": 3 } })).await?["spec"]["parallelism"],
@@ -100,10 +100,10 @@ async fn the_parallelism_of_a_job_can_be_changed(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_completions_of_a_job_cannot_be_changed(case: Case) -> Outcome {
+async fn completions_of_a_job_cannot_be_changed(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     let answer = case.patch(MERGE, "batch/v1 jobs/a", json!({ "spec": { "completions": 3 } })).await?;
-    answer.refused(
+    answer.expect_rejected(
         422,
         "Invalid",
         "Job.batch \"a\" is invalid: spec.completions: Invalid value: 3: field is immutable",
@@ -111,7 +111,7 @@ async fn the_completions_of_a_job_cannot_be_changed(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_template_of_a_suspended_job_can_be_changed(case: Case) -> Outcome {
+async fn template_of_a_suspended_job_can_be_changed(case: Case) -> Outcome {
     let mut wanted = job("a");
     wanted["spec"]["suspend"] = json!(true);
     case.make("batch/v1 jobs", wanted).await?;
@@ -127,38 +127,38 @@ fn condition(kind: &str) -> Value {
     json!({ "type": kind, "status": "True", "lastTransitionTime": START })
 }
 
-async fn a_job_is_complete_only_with_its_criteria_met(case: Case) -> Outcome {
+async fn complete_job_requires_success_criteria_met(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     let status = json!({ "status": { "startTime": START, "completionTime": START, "succeeded": 1,
         "conditions": [condition("Complete")] } });
     let answer = case.patch(MERGE, "batch/v1 jobs/a/status", status).await?;
     let message = "Job.batch \"a\" is invalid: status.conditions: Invalid value: cannot set Complete=True condition \
         without the SuccessCriteriaMet=true condition";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_complete_job_needs_a_completion_time(case: Case) -> Outcome {
+async fn complete_job_needs_a_completion_time(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     let status = json!({ "status": { "startTime": START, "succeeded": 1,
         "conditions": [condition("SuccessCriteriaMet"), condition("Complete")] } });
     let answer = case.patch(MERGE, "batch/v1 jobs/a/status", status).await?;
-    answer.refused(422, "Invalid", "Job.batch \"a\" is invalid: status.completionTime: Required value: completionTime is required for Complete jobs")?;
+    answer.expect_rejected(422, "Invalid", "Job.batch \"a\" is invalid: status.completionTime: Required value: completionTime is required for Complete jobs")?;
     Ok(())
 }
 
-async fn a_finished_job_cannot_become_unfinished(case: Case) -> Outcome {
+async fn finished_job_cannot_be_reopened(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     let status = json!({ "status": { "startTime": START, "completionTime": START, "succeeded": 1,
         "conditions": [condition("SuccessCriteriaMet"), condition("Complete")] } });
     case.merge("batch/v1 jobs/a/status", status).await?;
     let answer =
         case.patch(MERGE, "batch/v1 jobs/a/status", json!({ "status": { "conditions": [] } })).await?;
-    answer.refused_for(422, "Invalid")?;
+    answer.expect_rejected_with_reason(422, "Invalid")?;
     Ok(())
 }
 
-async fn a_job_completes_in_two_steps(case: Case) -> Outcome {
+async fn job_completes_in_two_steps(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     let first = json!({ "status": { "startTime": START, "conditions": [condition("SuccessCriteriaMet")] } });
     case.merge("batch/v1 jobs/a/status", first).await?;
@@ -168,12 +168,16 @@ async fn a_job_completes_in_two_steps(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_address_type_of_a_slice_cannot_be_changed(case: Case) -> Outcome {
+async fn address_type_of_a_slice_cannot_be_changed(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "addressType": "IPv4", "endpoints": [] });
     case.make("discovery.k8s.io/v1 endpointslices", wanted).await?;
     let path = "discovery.k8s.io/v1 endpointslices/a";
     let answer = case.patch(MERGE, path, json!({ "addressType": "IPv6" })).await?;
-    answer.refused_with(422, "Invalid", "addressType: Invalid value: \"IPv6\": field is immutable")?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "addressType: Invalid value: \"IPv6\": field is immutable",
+    )?;
     Ok(())
 }
 
@@ -182,23 +186,23 @@ fn claim() -> Value {
         "resources": { "requests": { "storage": "1Gi" } } } })
 }
 
-async fn most_of_a_claim_cannot_be_changed(case: Case) -> Outcome {
+async fn most_fields_of_persistent_volume_claim_are_immutable(case: Case) -> Outcome {
     case.make("persistentvolumeclaims", claim()).await?;
     let patch = json!({ "spec": { "accessModes": ["ReadWriteMany"] } });
     let answer = case.patch(MERGE, "persistentvolumeclaims/a", patch).await?;
-    answer.refused_with(422, "Invalid", "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims")?;
+    answer.expect_rejected_containing(422, "Invalid", "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims")?;
     Ok(())
 }
 
-async fn the_finalizers_of_a_claim_can_be_removed(case: Case) -> Outcome {
+async fn finalizers_of_persistent_volume_claim_can_be_removed(case: Case) -> Outcome {
     case.make("persistentvolumeclaims", claim()).await?;
     case.delete("persistentvolumeclaims/a").await?.is(200)?;
     case.merge("persistentvolumeclaims/a", json!({ "metadata": { "finalizers": null } })).await?;
-    case.get("persistentvolumeclaims/a").await?.refused_for(404, "NotFound")?;
+    case.get("persistentvolumeclaims/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn a_node_port_is_given_to_a_service(case: Case) -> Outcome {
+async fn service_is_assigned_node_port(case: Case) -> Outcome {
     let mut wanted = service("a");
     wanted["spec"]["type"] = json!("NodePort");
     let made = case.make("services", wanted).await?;
@@ -208,7 +212,7 @@ async fn a_node_port_is_given_to_a_service(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_external_name_needs_no_address(case: Case) -> Outcome {
+async fn external_name_service_has_no_cluster_ip(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "spec": { "type": "ExternalName", "externalName": "example.com" } });
     same!(case.make("services", wanted).await?["spec"]["clusterIP"], Value::Null);
     Ok(())
@@ -224,18 +228,18 @@ async fn two_services_cannot_share_an_address(case: Case) -> Outcome {
         "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"{address}\"]: failed to allocate IP {address}: \
          provided IP is already allocated"
     );
-    answer.refused(422, "Invalid", &message)?;
+    answer.expect_rejected(422, "Invalid", &message)?;
     Ok(())
 }
 
-async fn the_service_of_the_server_is_there(case: Case) -> Outcome {
+async fn kubernetes_service_exists(case: Case) -> Outcome {
     let there = |it: &crate::TestResponse| it.status == 200;
     let found = case.until("/api/v1/namespaces/default/services/kubernetes", there).await?.body;
     has!(found["spec"], { "type": "ClusterIP", "ports": [{ "name": "https", "port": 443 }] });
     Ok(())
 }
 
-async fn an_autoscaler_is_read_in_both_versions(case: Case) -> Outcome {
+async fn autoscaler_is_read_in_both_versions(case: Case) -> Outcome {
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "a" });
     let wanted = json!({ "metadata": { "name": "a" },
         "spec": { "maxReplicas": 2, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 50 } });
@@ -256,11 +260,11 @@ async fn tolerations_of_a_pod_can_be_added(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_container_cannot_be_added_to_a_pod(case: Case) -> Outcome {
+async fn container_cannot_be_added_to_a_pod(case: Case) -> Outcome {
     case.make("pods", pod("a")).await?;
     let patch = json!({ "spec": { "containers": [{ "name": "more", "image": "i" }] } });
     let answer = case.patch(STRATEGIC, "pods/a", patch).await?;
-    answer.refused(
+    answer.expect_rejected(
         422,
         "Invalid",
         "Pod \"a\" is invalid: spec.containers: Forbidden: pod updates may not add or remove containers",
@@ -268,7 +272,7 @@ async fn a_container_cannot_be_added_to_a_pod(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_pod_keeps_its_grace_until_it_is_zero(case: Case) -> Outcome {
+async fn pod_remains_until_grace_period_is_zero(case: Case) -> Outcome {
     let mut held = super::objects::pod_on_node("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     case.make("pods", held).await?;
@@ -288,13 +292,13 @@ async fn foreground_after_orphan_replaces_its_finalizer(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn applying_in_a_missing_namespace_is_refused(case: Case) -> Outcome {
+async fn apply_in_missing_namespace_is_rejected(case: Case) -> Outcome {
     let answer = case.apply("one", "/api/v1/namespaces/not-there/configmaps/a", config_map("a")).await?;
-    answer.refused(404, "NotFound", "namespaces \"not-there\" not found")?;
+    answer.expect_rejected(404, "NotFound", "namespaces \"not-there\" not found")?;
     Ok(())
 }
 
-async fn a_watch_from_the_future_is_opened(case: Case) -> Outcome {
+async fn watch_from_future_version_is_opened(case: Case) -> Outcome {
     let mut watch = case.watch("configmaps?resourceVersion=900000000&timeoutSeconds=1").await?;
     case.make("configmaps", config_map("a")).await?;
     same!(watch.rest().await?, []);
@@ -303,7 +307,7 @@ async fn a_watch_from_the_future_is_opened(case: Case) -> Outcome {
 
 const INITIAL: &str = "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
 
-async fn initial_events_from_version_zero(case: Case) -> Outcome {
+async fn initial_events_are_sent_from_version_zero(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.until("configmaps/a?resourceVersion=0", |it| it.status == 200).await?;
     let mut watch = case.watch(&format!("configmaps?{INITIAL}&resourceVersion=0")).await?;
@@ -313,8 +317,8 @@ async fn initial_events_from_version_zero(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn initial_events_of_a_selection(case: Case) -> Outcome {
-    case.make("configmaps", super::objects::labelled("a", json!({ "app": "web" }))).await?;
+async fn initial_events_honor_selectors(case: Case) -> Outcome {
+    case.make("configmaps", super::objects::labeled("a", json!({ "app": "web" }))).await?;
     case.make("configmaps", config_map("b")).await?;
     let mut watch = case.watch(&format!("configmaps?{INITIAL}&labelSelector=app=web")).await?;
     watch.expect("ADDED", "a").await?;
@@ -323,7 +327,7 @@ async fn initial_events_of_a_selection(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_scale_takes_json_and_strategic_patches(case: Case) -> Outcome {
+async fn scale_accepts_json_and_strategic_patches(case: Case) -> Outcome {
     case.make("apps/v1 deployments", super::objects::deployment("a")).await?;
     let path = "apps/v1 deployments/a/scale";
     let patch = json!([{ "op": "replace", "path": "/spec/replicas", "value": 4 }]);
@@ -333,11 +337,11 @@ async fn a_scale_takes_json_and_strategic_patches(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_scale_of_a_stateful_set_cannot_be_negative(case: Case) -> Outcome {
+async fn scale_of_a_stateful_set_cannot_be_negative(case: Case) -> Outcome {
     case.make("apps/v1 statefulsets", workload("StatefulSet", "a")).await?;
     let mut scale = case.read("apps/v1 statefulsets/a/scale").await?;
     scale["spec"]["replicas"] = json!(-2);
-    case.put("apps/v1 statefulsets/a/scale", scale).await?.refused_with(
+    case.put("apps/v1 statefulsets/a/scale", scale).await?.expect_rejected_containing(
         422,
         "Invalid",
         "spec.replicas: Invalid value: -2",
@@ -353,24 +357,24 @@ async fn names_with_dots_sort_as_text(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_cron_job_takes_a_time_zone(case: Case) -> Outcome {
+async fn cron_job_accepts_time_zone(case: Case) -> Outcome {
     let with = |zone: &str| {
         json!({ "metadata": { "name": "a" }, "spec": { "schedule": "@daily", "timeZone": zone,
             "jobTemplate": { "spec": job("a")["spec"] } } })
     };
     let answer = case.post("batch/v1 cronjobs", with("Nowhere/There")).await?;
     let message = "CronJob.batch \"a\" is invalid: spec.timeZone: Invalid value: \"Nowhere/There\": unknown time zone Nowhere/There";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     case.make("batch/v1 cronjobs", with("Etc/UTC")).await?;
     Ok(())
 }
 
-async fn a_replica_set_name_may_have_dots(case: Case) -> Outcome {
+async fn replica_set_name_can_contain_dots(case: Case) -> Outcome {
     case.make("apps/v1 replicasets", workload("ReplicaSet", "a.b")).await?;
     Ok(())
 }
 
-async fn a_pod_quota_ignores_finished_pods(case: Case) -> Outcome {
+async fn pod_quota_ignores_finished_pods(case: Case) -> Outcome {
     case.make("resourcequotas", json!({ "metadata": { "name": "q" }, "spec": { "hard": { "pods": "5" } } }))
         .await?;
     let status = json!({ "status": { "hard": { "pods": "5" }, "used": { "pods": "5" } } });
@@ -382,13 +386,13 @@ async fn a_pod_quota_ignores_finished_pods(case: Case) -> Outcome {
             continue;
         }
         let words = "is forbidden: exceeded quota: q, requested: pods=1, used: pods=";
-        answer.refused_with(403, "Forbidden", words)?;
+        answer.expect_rejected_containing(403, "Forbidden", words)?;
         return Ok(());
     }
     anyhow::bail!("never refused")
 }
 
-async fn a_generated_name_is_made_by_the_server_once(case: Case) -> Outcome {
+async fn generated_name_is_stable_across_updates(case: Case) -> Outcome {
     let made = case
         .make("pods", json!({ "metadata": { "generateName": "p-" }, "spec": template()["spec"] }))
         .await?;
@@ -400,23 +404,23 @@ async fn a_generated_name_is_made_by_the_server_once(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_event_of_the_new_group_needs_its_fields(case: Case) -> Outcome {
+async fn events_v1_event_requires_reporting_controller(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "e" }, "eventTime": "2026-01-02T03:04:05.678901Z",
         "regarding": { "kind": "Pod", "namespace": case.namespace, "name": "a" } });
     let answer = case.post("events.k8s.io/v1 events", wanted).await?;
     let words = "reportingController: Required value";
-    answer.refused_with(422, "Invalid", words)?;
+    answer.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }
 
-async fn the_immutable_fields_of_a_volume_cannot_be_changed(case: Case) -> Outcome {
+async fn immutable_fields_of_a_volume_cannot_be_changed(case: Case) -> Outcome {
     let name = case.unique("volume");
     let wanted = json!({ "metadata": { "name": name }, "spec": { "capacity": { "storage": "1Gi" },
         "accessModes": ["ReadWriteOnce"], "hostPath": { "path": "/x" } } });
     case.make("/api/v1/persistentvolumes", wanted).await?;
     let path = format!("/api/v1/persistentvolumes/{name}");
     let answer = case.patch(MERGE, &path, json!({ "spec": { "hostPath": { "path": "/y" } } })).await?;
-    answer.refused_with(
+    answer.expect_rejected_containing(
         422,
         "Invalid",
         "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation",
@@ -425,7 +429,7 @@ async fn the_immutable_fields_of_a_volume_cannot_be_changed(case: Case) -> Outco
     Ok(())
 }
 
-async fn the_version_of_an_apply_entry_is_the_one_used(case: Case) -> Outcome {
+async fn apply_entry_has_version_of_request(case: Case) -> Outcome {
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "a" });
     let wanted = |api: &str, max: u32| {
         json!({ "apiVersion": api, "kind": "HorizontalPodAutoscaler", "metadata": { "name": "a" },

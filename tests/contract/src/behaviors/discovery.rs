@@ -2,30 +2,30 @@
 
 use serde_json::{Value, json};
 
-use crate::{Behavior, Case, Outcome, TestResponse, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, TestResponse, behaviors, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    the_core_group_has_one_version,
-    the_groups_are_listed,
-    a_group_names_its_versions_and_the_preferred_one,
-    a_version_lists_its_resources,
-    the_core_version_lists_its_resources,
-    subresources_are_listed_beside_their_resources,
-    scale_is_of_the_autoscaling_group,
-    a_group_that_does_not_exist_is_refused,
-    a_version_that_does_not_exist_is_refused,
-    everything_can_be_discovered_at_once,
-    the_core_group_can_be_discovered_at_once,
-    discovery_at_once_has_an_entity_tag,
-    the_version_of_the_server_is_told,
-    the_server_says_that_it_is_well,
-    a_single_check_can_be_asked_for,
+pub(super) const ALL: &[Behavior] = behaviors![
+    core_group_has_one_version,
+    groups_are_listed,
+    group_names_its_versions_and_the_preferred_one,
+    version_lists_its_resources,
+    core_version_lists_its_resources,
+    subresources_are_listed_with_their_resources,
+    scale_is_in_autoscaling_group,
+    group_that_does_not_exist_is_rejected,
+    version_that_does_not_exist_is_rejected,
+    aggregated_discovery_lists_all_groups,
+    aggregated_discovery_lists_core_group,
+    aggregated_discovery_has_etag,
+    server_version_is_served,
+    health_endpoints_report_ok,
+    single_health_check_is_served,
     openapi_version_three_has_an_index,
     openapi_version_three_describes_a_group,
     openapi_version_two_is_served,
-    the_stored_version_is_told_by_a_hash,
-    short_names_are_told,
-    categories_are_told,
+    discovery_contains_storage_version_hash,
+    discovery_contains_short_names,
+    discovery_contains_categories,
 ];
 
 fn resource<'a>(list: &'a Value, name: &str) -> &'a Value {
@@ -33,13 +33,13 @@ fn resource<'a>(list: &'a Value, name: &str) -> &'a Value {
     resources.into_iter().flatten().find(|it| it["name"] == name).unwrap_or(&Value::Null)
 }
 
-async fn the_core_group_has_one_version(case: Case) -> Outcome {
+async fn core_group_has_one_version(case: Case) -> Outcome {
     let found = case.read("/api").await?;
     has!(found, { "kind": "APIVersions", "versions": ["v1"] });
     Ok(())
 }
 
-async fn the_groups_are_listed(case: Case) -> Outcome {
+async fn groups_are_listed(case: Case) -> Outcome {
     let found = case.read("/apis").await?;
     has!(found, { "kind": "APIGroupList", "apiVersion": "v1" });
     let groups = found["groups"].as_array().into_iter().flatten();
@@ -66,7 +66,7 @@ async fn the_groups_are_listed(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_group_names_its_versions_and_the_preferred_one(case: Case) -> Outcome {
+async fn group_names_its_versions_and_the_preferred_one(case: Case) -> Outcome {
     let found = case.read("/apis/autoscaling").await?;
     same!(
         found,
@@ -78,7 +78,7 @@ async fn a_group_names_its_versions_and_the_preferred_one(case: Case) -> Outcome
     Ok(())
 }
 
-async fn a_version_lists_its_resources(case: Case) -> Outcome {
+async fn version_lists_its_resources(case: Case) -> Outcome {
     let found = case.read("/apis/apps/v1").await?;
     has!(found, { "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "apps/v1" });
     let mut deployments = resource(&found, "deployments").clone();
@@ -92,7 +92,7 @@ async fn a_version_lists_its_resources(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_core_version_lists_its_resources(case: Case) -> Outcome {
+async fn core_version_lists_its_resources(case: Case) -> Outcome {
     let found = case.read("/api/v1").await?;
     has!(found, { "kind": "APIResourceList", "groupVersion": "v1" });
     has!(*resource(&found, "nodes"), { "namespaced": false, "kind": "Node", "shortNames": ["no"] });
@@ -100,7 +100,7 @@ async fn the_core_version_lists_its_resources(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn subresources_are_listed_beside_their_resources(case: Case) -> Outcome {
+async fn subresources_are_listed_with_their_resources(case: Case) -> Outcome {
     let found = case.read("/api/v1").await?;
     same!(
         *resource(&found, "pods/status"),
@@ -115,7 +115,7 @@ async fn subresources_are_listed_beside_their_resources(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn scale_is_of_the_autoscaling_group(case: Case) -> Outcome {
+async fn scale_is_in_autoscaling_group(case: Case) -> Outcome {
     let found = case.read("/apis/apps/v1").await?;
     same!(
         *resource(&found, "deployments/scale"),
@@ -125,7 +125,7 @@ async fn scale_is_of_the_autoscaling_group(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_group_that_does_not_exist_is_refused(case: Case) -> Outcome {
+async fn group_that_does_not_exist_is_rejected(case: Case) -> Outcome {
     for path in
         ["/apis/nothing.example.com", "/apis/nothing.example.com/v1", "/apis/nothing.example.com/v1/things"]
     {
@@ -134,7 +134,7 @@ async fn a_group_that_does_not_exist_is_refused(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_version_that_does_not_exist_is_refused(case: Case) -> Outcome {
+async fn version_that_does_not_exist_is_rejected(case: Case) -> Outcome {
     same!(case.get("/apis/apps/v7").await?.status, 404);
     same!(case.get("/apis/apps/v7/namespaces/{ns}/deployments").await?.status, 404);
     Ok(())
@@ -147,7 +147,7 @@ fn group<'a>(list: &'a Value, name: &str) -> &'a Value {
     items.into_iter().flatten().find(|it| it["metadata"]["name"] == name).unwrap_or(&Value::Null)
 }
 
-async fn everything_can_be_discovered_at_once(case: Case) -> Outcome {
+async fn aggregated_discovery_lists_all_groups(case: Case) -> Outcome {
     let answer = case.get_as(AGGREGATED, "/apis").await?;
     same!(answer.media_type(), AGGREGATED);
     let list = answer.is(200)?;
@@ -164,7 +164,7 @@ async fn everything_can_be_discovered_at_once(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_core_group_can_be_discovered_at_once(case: Case) -> Outcome {
+async fn aggregated_discovery_lists_core_group(case: Case) -> Outcome {
     let list = case.get_as(AGGREGATED, "/api").await?.is(200)?;
     let version = &list["items"][0]["versions"][0];
     same!(version["version"], "v1");
@@ -174,7 +174,7 @@ async fn the_core_group_can_be_discovered_at_once(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn discovery_at_once_has_an_entity_tag(case: Case) -> Outcome {
+async fn aggregated_discovery_has_etag(case: Case) -> Outcome {
     let first = case.get_as(AGGREGATED, "/api").await?;
     let tag = first.headers.get("etag").and_then(|it| it.to_str().ok()).unwrap_or_default().to_owned();
     anyhow::ensure!(!tag.is_empty(), "no tag: {:?}", first.headers);
@@ -184,7 +184,7 @@ async fn discovery_at_once_has_an_entity_tag(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_version_of_the_server_is_told(case: Case) -> Outcome {
+async fn server_version_is_served(case: Case) -> Outcome {
     let found = case.read("/version").await?;
     has!(found, { "major": "1", "minor": "36" });
     let version = found["gitVersion"].as_str().unwrap_or_default();
@@ -192,7 +192,7 @@ async fn the_version_of_the_server_is_told(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_server_says_that_it_is_well(case: Case) -> Outcome {
+async fn health_endpoints_report_ok(case: Case) -> Outcome {
     for path in ["/healthz", "/livez", "/readyz"] {
         let answer: TestResponse = case.get(path).await?;
         same!((answer.status, answer.body), (200, json!("ok")));
@@ -200,7 +200,7 @@ async fn the_server_says_that_it_is_well(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_single_check_can_be_asked_for(case: Case) -> Outcome {
+async fn single_health_check_is_served(case: Case) -> Outcome {
     let answer = case.get("/readyz?verbose").await?;
     let text = answer.body.as_str().unwrap_or_default();
     anyhow::ensure!(text.contains("[+]ping ok") && text.ends_with("readyz check passed\n"), "{text}");
@@ -239,13 +239,13 @@ async fn openapi_version_two_is_served(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_stored_version_is_told_by_a_hash(case: Case) -> Outcome {
+async fn discovery_contains_storage_version_hash(case: Case) -> Outcome {
     let found = case.read("/apis/apps/v1").await?;
     same!(resource(&found, "deployments")["storageVersionHash"], "8aSe+NMegvE=");
     Ok(())
 }
 
-async fn short_names_are_told(case: Case) -> Outcome {
+async fn discovery_contains_short_names(case: Case) -> Outcome {
     let found = case.read("/api/v1").await?;
     for (name, short) in
         [("configmaps", "cm"), ("services", "svc"), ("namespaces", "ns"), ("serviceaccounts", "sa")]
@@ -255,7 +255,7 @@ async fn short_names_are_told(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn categories_are_told(case: Case) -> Outcome {
+async fn discovery_contains_categories(case: Case) -> Outcome {
     let found = case.read("/api/v1").await?;
     same!(resource(&found, "pods")["categories"], json!(["all"]));
     same!(resource(&found, "secrets")["categories"], Value::Null);

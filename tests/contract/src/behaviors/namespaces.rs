@@ -4,20 +4,20 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::objects::config_map;
-use crate::{Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_new_namespace_is_active_and_labelled,
-    a_new_namespace_is_held_by_kubernetes,
-    a_deleted_namespace_is_terminating,
-    a_terminating_namespace_takes_no_new_objects,
-    a_terminating_namespace_lets_objects_change_and_go,
-    a_finalized_namespace_goes,
-    an_active_namespace_can_be_finalized_and_stays,
-    a_second_deletion_of_a_namespace_changes_nothing,
-    the_default_namespace_cannot_be_deleted,
-    the_default_namespaces_are_there,
-    a_namespace_label_follows_its_name,
+pub(super) const ALL: &[Behavior] = behaviors![
+    new_namespace_is_active_and_labeled,
+    new_namespace_has_kubernetes_finalizer,
+    deleted_namespace_is_terminating,
+    terminating_namespace_rejects_new_objects,
+    terminating_namespace_allows_updates_and_deletes,
+    finalized_namespace_is_removed,
+    finalize_does_not_remove_active_namespace,
+    second_deletion_of_a_namespace_changes_nothing,
+    default_namespace_cannot_be_deleted,
+    default_namespaces_exist,
+    namespace_label_follows_its_name,
     conditions_of_a_namespace_are_set_by_status,
 ];
 
@@ -27,20 +27,20 @@ async fn fresh(case: &Case) -> Result<(String, String)> {
     Ok((name.clone(), format!("/api/v1/namespaces/{name}")))
 }
 
-async fn a_new_namespace_is_active_and_labelled(case: Case) -> Outcome {
+async fn new_namespace_is_active_and_labeled(case: Case) -> Outcome {
     let found = case.read("/api/v1/namespaces/{ns}").await?;
     has!(found, { "status": { "phase": "Active" },
         "metadata": { "labels": { "kubernetes.io/metadata.name": case.namespace }, "namespace": null } });
     Ok(())
 }
 
-async fn a_new_namespace_is_held_by_kubernetes(case: Case) -> Outcome {
+async fn new_namespace_has_kubernetes_finalizer(case: Case) -> Outcome {
     let found = case.read("/api/v1/namespaces/{ns}").await?;
     same!(found["spec"]["finalizers"], json!(["kubernetes"]));
     Ok(())
 }
 
-async fn a_deleted_namespace_is_terminating(case: Case) -> Outcome {
+async fn deleted_namespace_is_terminating(case: Case) -> Outcome {
     let (_, path) = fresh(&case).await?;
     let marked = case.delete(&path).await?.is(200)?;
     has!(marked, { "kind": "Namespace", "status": { "phase": "Terminating" } });
@@ -49,7 +49,7 @@ async fn a_deleted_namespace_is_terminating(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_terminating_namespace_takes_no_new_objects(case: Case) -> Outcome {
+async fn terminating_namespace_rejects_new_objects(case: Case) -> Outcome {
     let (name, path) = fresh(&case).await?;
     case.delete(&path).await?.is(200)?;
     let inside = format!("{path}/configmaps");
@@ -67,7 +67,7 @@ async fn a_terminating_namespace_takes_no_new_objects(case: Case) -> Outcome {
         }
     };
     let answer = tokio::time::timeout(std::time::Duration::from_secs(30), refused).await??;
-    let details = answer.refused(403, "Forbidden", &message)?;
+    let details = answer.expect_rejected(403, "Forbidden", &message)?;
     same!(
         details,
         json!({ "name": "a", "kind": "configmaps", "causes": [{ "reason": "NamespaceTerminating",
@@ -76,7 +76,7 @@ async fn a_terminating_namespace_takes_no_new_objects(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_terminating_namespace_lets_objects_change_and_go(case: Case) -> Outcome {
+async fn terminating_namespace_allows_updates_and_deletes(case: Case) -> Outcome {
     let (_, path) = fresh(&case).await?;
     case.make(&format!("{path}/configmaps"), config_map("a")).await?;
     case.delete(&path).await?.is(200)?;
@@ -85,16 +85,16 @@ async fn a_terminating_namespace_lets_objects_change_and_go(case: Case) -> Outco
     Ok(())
 }
 
-async fn a_finalized_namespace_goes(case: Case) -> Outcome {
+async fn finalized_namespace_is_removed(case: Case) -> Outcome {
     let (_, path) = fresh(&case).await?;
     let mut marked = case.delete(&path).await?.is(200)?;
     marked["spec"]["finalizers"] = json!([]);
     case.replace(&format!("{path}/finalize"), marked).await?;
-    case.get(&path).await?.refused_for(404, "NotFound")?;
+    case.get(&path).await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn an_active_namespace_can_be_finalized_and_stays(case: Case) -> Outcome {
+async fn finalize_does_not_remove_active_namespace(case: Case) -> Outcome {
     let (_, path) = fresh(&case).await?;
     let mut found = case.read(&path).await?;
     found["spec"]["finalizers"] = json!([]);
@@ -104,28 +104,28 @@ async fn an_active_namespace_can_be_finalized_and_stays(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_second_deletion_of_a_namespace_changes_nothing(case: Case) -> Outcome {
+async fn second_deletion_of_a_namespace_changes_nothing(case: Case) -> Outcome {
     let (_, path) = fresh(&case).await?;
     let marked = case.delete(&path).await?.is(200)?;
     same!(case.delete(&path).await?.is(200)?, marked);
     Ok(())
 }
 
-async fn the_default_namespace_cannot_be_deleted(case: Case) -> Outcome {
+async fn default_namespace_cannot_be_deleted(case: Case) -> Outcome {
     let answer = case.delete("/api/v1/namespaces/default").await?;
     let message = "namespaces \"default\" is forbidden: this namespace may not be deleted";
-    answer.refused(403, "Forbidden", message)?;
+    answer.expect_rejected(403, "Forbidden", message)?;
     Ok(())
 }
 
-async fn the_default_namespaces_are_there(case: Case) -> Outcome {
+async fn default_namespaces_exist(case: Case) -> Outcome {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         case.until(&format!("/api/v1/namespaces/{name}"), |answer| answer.status == 200).await?;
     }
     Ok(())
 }
 
-async fn a_namespace_label_follows_its_name(case: Case) -> Outcome {
+async fn namespace_label_follows_its_name(case: Case) -> Outcome {
     let (name, path) = fresh(&case).await?;
     let merged = case
         .merge(&path, json!({ "metadata": { "labels": { "kubernetes.io/metadata.name": "other" } } }))

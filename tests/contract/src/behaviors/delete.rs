@@ -4,55 +4,55 @@ use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, pod, pod_on_node};
 use crate::{
-    Behavior, Case, Outcome, behaviours,
+    Behavior, Case, Outcome, behaviors,
     check::{revision, version},
     has, same,
 };
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_deletion_is_answered_with_a_status_that_names_the_uid,
-    a_deletion_of_a_missing_object_is_refused,
-    a_deletion_with_another_uid_is_refused,
-    a_deletion_with_an_old_version_is_refused,
-    a_deletion_whose_preconditions_hold_is_done,
-    an_object_with_a_finalizer_is_marked_and_stays,
-    a_second_deletion_of_a_marked_object_changes_nothing,
-    an_object_goes_when_its_last_finalizer_does,
-    an_object_stays_while_a_finalizer_is_left,
-    no_finalizer_can_be_added_to_a_marked_object,
-    a_marked_object_can_be_changed,
-    a_deletion_time_cannot_be_removed,
-    a_deletion_raises_the_generation,
+pub(super) const ALL: &[Behavior] = behaviors![
+    delete_returns_status_with_uid,
+    deletion_of_a_missing_object_is_rejected,
+    deletion_with_another_uid_is_rejected,
+    deletion_with_an_old_version_is_rejected,
+    delete_with_matching_preconditions_succeeds,
+    object_with_finalizer_becomes_terminating,
+    second_delete_of_terminating_object_changes_nothing,
+    object_is_removed_with_its_last_finalizer,
+    object_remains_while_a_finalizer_is_left,
+    finalizer_cannot_be_added_to_terminating_object,
+    terminating_object_can_be_changed,
+    deletion_time_cannot_be_removed,
+    deletion_raises_the_generation,
     foreground_propagation_adds_its_finalizer,
     orphan_propagation_adds_its_finalizer,
     background_propagation_adds_no_finalizer,
-    the_old_orphan_dependents_is_understood,
-    both_ways_of_propagation_at_once_are_refused,
-    an_unknown_propagation_is_refused,
+    deprecated_orphan_dependents_is_supported,
+    both_propagation_options_together_are_rejected,
+    unknown_propagation_is_rejected,
     background_propagation_removes_the_foreground_finalizer,
-    a_job_orphans_its_pods_unless_told_otherwise,
-    an_unscheduled_pod_goes_at_once,
-    a_scheduled_pod_gets_its_grace,
-    a_finished_pod_goes_at_once,
-    the_grace_of_a_pod_can_be_chosen,
-    a_grace_of_zero_removes_a_pod_at_once,
-    the_grace_of_a_pod_can_be_shortened_later,
-    the_grace_of_a_pod_cannot_be_prolonged,
-    a_second_deletion_of_a_pod_does_not_restart_its_grace,
-    a_marked_pod_is_removed_by_a_grace_of_zero,
-    a_pod_with_a_finalizer_stays_after_its_grace,
-    the_grace_may_stand_in_the_query,
-    the_propagation_may_stand_in_the_query,
-    a_config_map_ignores_grace,
-    an_unscheduled_pod_with_a_finalizer_has_no_grace,
-    a_deleted_name_can_be_taken_again,
-    a_marked_name_cannot_be_taken,
-    a_deletion_with_a_body_of_another_kind_is_refused,
-    a_marked_deployment_with_foreground_still_takes_status,
-    a_deletion_is_told_with_its_own_version,
+    job_orphans_its_pods_by_default,
+    unscheduled_pod_is_removed_immediately,
+    scheduled_pod_gets_grace_period,
+    finished_pod_is_removed_immediately,
+    grace_period_of_pod_can_be_set,
+    zero_grace_period_removes_pod_immediately,
+    grace_of_a_pod_can_be_shortened_later,
+    grace_of_a_pod_cannot_be_prolonged,
+    second_deletion_of_a_pod_does_not_restart_its_grace,
+    terminating_pod_is_removed_by_zero_grace_period,
+    pod_with_finalizer_remains_after_grace_period,
+    grace_period_can_be_a_query_parameter,
+    propagation_can_be_a_query_parameter,
+    config_map_ignores_grace,
+    unscheduled_pod_with_a_finalizer_has_no_grace,
+    name_of_deleted_object_can_be_reused,
+    name_of_terminating_object_cannot_be_reused,
+    deletion_with_a_body_of_another_kind_is_rejected,
+    terminating_deployment_accepts_status_updates,
+    deletion_event_has_version_of_deletion,
 ];
 
-async fn a_deletion_is_answered_with_a_status_that_names_the_uid(case: Case) -> Outcome {
+async fn delete_returns_status_with_uid(case: Case) -> Outcome {
     let made = case.make("apps/v1 deployments", deployment("a")).await?;
     same!(
         case.delete("apps/v1 deployments/a").await?.is(200)?,
@@ -62,12 +62,12 @@ async fn a_deletion_is_answered_with_a_status_that_names_the_uid(case: Case) -> 
     Ok(())
 }
 
-async fn a_deletion_of_a_missing_object_is_refused(case: Case) -> Outcome {
-    case.delete("configmaps/a").await?.refused(404, "NotFound", "configmaps \"a\" not found")?;
+async fn deletion_of_a_missing_object_is_rejected(case: Case) -> Outcome {
+    case.delete("configmaps/a").await?.expect_rejected(404, "NotFound", "configmaps \"a\" not found")?;
     Ok(())
 }
 
-async fn a_deletion_with_another_uid_is_refused(case: Case) -> Outcome {
+async fn deletion_with_another_uid_is_rejected(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let answer = case.delete_with("configmaps/a", json!({ "preconditions": { "uid": "other" } })).await?;
     let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
@@ -75,12 +75,12 @@ async fn a_deletion_with_another_uid_is_refused(case: Case) -> Outcome {
         "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (other) does not match the UID \
          in record ({uid}). The object might have been deleted and then recreated"
     );
-    let details = answer.refused(409, "Conflict", &message)?;
+    let details = answer.expect_rejected(409, "Conflict", &message)?;
     same!(details, json!({ "name": "a", "kind": "ConfigMap" }));
     Ok(())
 }
 
-async fn a_deletion_with_an_old_version_is_refused(case: Case) -> Outcome {
+async fn deletion_with_an_old_version_is_rejected(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let changed = case.merge("configmaps/a", json!({ "data": { "key": "new" } })).await?;
     let old = json!({ "preconditions": { "resourceVersion": version(&made) } });
@@ -90,16 +90,16 @@ async fn a_deletion_with_an_old_version_is_refused(case: Case) -> Outcome {
         version(&made),
         version(&changed)
     );
-    case.delete_with("configmaps/a", old).await?.refused(409, "Conflict", &message)?;
+    case.delete_with("configmaps/a", old).await?.expect_rejected(409, "Conflict", &message)?;
     Ok(())
 }
 
-async fn a_deletion_whose_preconditions_hold_is_done(case: Case) -> Outcome {
+async fn delete_with_matching_preconditions_succeeds(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
     let now =
         json!({ "preconditions": { "resourceVersion": version(&made), "uid": made["metadata"]["uid"] } });
     case.delete_with("configmaps/a", now).await?.is(200)?;
-    case.get("configmaps/a").await?.refused_for(404, "NotFound")?;
+    case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
@@ -108,7 +108,7 @@ fn held(mut object: Value) -> Value {
     object
 }
 
-async fn an_object_with_a_finalizer_is_marked_and_stays(case: Case) -> Outcome {
+async fn object_with_finalizer_becomes_terminating(case: Case) -> Outcome {
     let made = case.make("configmaps", held(config_map("a"))).await?;
     let marked = case.delete("configmaps/a").await?.is(200)?;
     has!(marked, { "kind": "ConfigMap", "metadata": { "deletionGracePeriodSeconds": 0,
@@ -119,24 +119,24 @@ async fn an_object_with_a_finalizer_is_marked_and_stays(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_second_deletion_of_a_marked_object_changes_nothing(case: Case) -> Outcome {
+async fn second_delete_of_terminating_object_changes_nothing(case: Case) -> Outcome {
     case.make("configmaps", held(config_map("a"))).await?;
     let marked = case.delete("configmaps/a").await?.is(200)?;
     same!(case.delete("configmaps/a").await?.is(200)?, marked);
     Ok(())
 }
 
-async fn an_object_goes_when_its_last_finalizer_does(case: Case) -> Outcome {
+async fn object_is_removed_with_its_last_finalizer(case: Case) -> Outcome {
     case.make("configmaps", held(config_map("a"))).await?;
     let mut marked = case.delete("configmaps/a").await?.is(200)?;
     marked["metadata"]["finalizers"] = json!(null);
     let last = case.replace("configmaps/a", marked).await?;
     same!(last["metadata"]["finalizers"], Value::Null);
-    case.get("configmaps/a").await?.refused_for(404, "NotFound")?;
+    case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn an_object_stays_while_a_finalizer_is_left(case: Case) -> Outcome {
+async fn object_remains_while_a_finalizer_is_left(case: Case) -> Outcome {
     let mut wanted = config_map("a");
     wanted["metadata"]["finalizers"] = json!(["example.com/a", "example.com/b"]);
     case.make("configmaps", wanted).await?;
@@ -146,25 +146,25 @@ async fn an_object_stays_while_a_finalizer_is_left(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn no_finalizer_can_be_added_to_a_marked_object(case: Case) -> Outcome {
+async fn finalizer_cannot_be_added_to_terminating_object(case: Case) -> Outcome {
     case.make("configmaps", held(config_map("a"))).await?;
     let mut marked = case.delete("configmaps/a").await?.is(200)?;
     marked["metadata"]["finalizers"] = json!(["example.com/hold", "example.com/more"]);
     let answer = case.put("configmaps/a", marked).await?;
     let message = "ConfigMap \"a\" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the \
         object is being deleted, found new finalizers []string{\"example.com/more\"}";
-    answer.refused(422, "Invalid", message)?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn a_marked_object_can_be_changed(case: Case) -> Outcome {
+async fn terminating_object_can_be_changed(case: Case) -> Outcome {
     case.make("configmaps", held(config_map("a"))).await?;
     case.delete("configmaps/a").await?.is(200)?;
     same!(case.merge("configmaps/a", json!({ "data": { "key": "new" } })).await?["data"]["key"], "new");
     Ok(())
 }
 
-async fn a_deletion_time_cannot_be_removed(case: Case) -> Outcome {
+async fn deletion_time_cannot_be_removed(case: Case) -> Outcome {
     case.make("configmaps", held(config_map("a"))).await?;
     let marked = case.delete("configmaps/a").await?.is(200)?;
     let mut other = marked.clone();
@@ -174,7 +174,7 @@ async fn a_deletion_time_cannot_be_removed(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_deletion_raises_the_generation(case: Case) -> Outcome {
+async fn deletion_raises_the_generation(case: Case) -> Outcome {
     case.make("apps/v1 deployments", held(deployment("a"))).await?;
     same!(case.delete("apps/v1 deployments/a").await?.is(200)?["metadata"]["generation"], 2);
     Ok(())
@@ -201,11 +201,11 @@ async fn background_propagation_adds_no_finalizer(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let options = json!({ "propagationPolicy": "Background" });
     same!(case.delete_with("apps/v1 deployments/a", options).await?.is(200)?["kind"], "Status");
-    case.get("apps/v1 deployments/a").await?.refused_for(404, "NotFound")?;
+    case.get("apps/v1 deployments/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn the_old_orphan_dependents_is_understood(case: Case) -> Outcome {
+async fn deprecated_orphan_dependents_is_supported(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let marked =
         case.delete_with("apps/v1 deployments/a", json!({ "orphanDependents": true })).await?.is(200)?;
@@ -213,22 +213,22 @@ async fn the_old_orphan_dependents_is_understood(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn both_ways_of_propagation_at_once_are_refused(case: Case) -> Outcome {
+async fn both_propagation_options_together_are_rejected(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let options = json!({ "orphanDependents": true, "propagationPolicy": "Foreground" });
     let answer = case.delete_with("configmaps/a", options).await?;
     let words = "propagationPolicy: Invalid value: \"Foreground\": orphanDependents and deletionPropagation cannot be both set";
-    let details = answer.refused_with(422, "Invalid", words)?;
+    let details = answer.expect_rejected_containing(422, "Invalid", words)?;
     same!(details["kind"], "DeleteOptions");
     Ok(())
 }
 
-async fn an_unknown_propagation_is_refused(case: Case) -> Outcome {
+async fn unknown_propagation_is_rejected(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let answer = case.delete_with("configmaps/a", json!({ "propagationPolicy": "Sideways" })).await?;
     let words = "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Sideways\": \
         supported values: ";
-    answer.refused_with(422, "Invalid", words)?;
+    answer.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }
 
@@ -236,29 +236,29 @@ async fn background_propagation_removes_the_foreground_finalizer(case: Case) -> 
     case.make("apps/v1 deployments", deployment("a")).await?;
     case.delete_with("apps/v1 deployments/a", json!({ "propagationPolicy": "Foreground" })).await?.is(200)?;
     case.delete_with("apps/v1 deployments/a", json!({ "propagationPolicy": "Background" })).await?.is(200)?;
-    case.get("apps/v1 deployments/a").await?.refused_for(404, "NotFound")?;
+    case.get("apps/v1 deployments/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn a_job_orphans_its_pods_unless_told_otherwise(case: Case) -> Outcome {
+async fn job_orphans_its_pods_by_default(case: Case) -> Outcome {
     case.make("batch/v1 jobs", job("a")).await?;
     let marked = case.delete("batch/v1 jobs/a").await?.is(200)?;
     same!(marked["metadata"]["finalizers"], json!(["orphan"]));
     let background = json!({ "propagationPolicy": "Background" });
     case.delete_with("batch/v1 jobs/a", background).await?.is(200)?;
-    case.get("batch/v1 jobs/a").await?.refused_for(404, "NotFound")?;
+    case.get("batch/v1 jobs/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn an_unscheduled_pod_goes_at_once(case: Case) -> Outcome {
+async fn unscheduled_pod_is_removed_immediately(case: Case) -> Outcome {
     case.make("pods", pod("a")).await?;
     let last = case.delete("pods/a").await?.is(200)?;
     has!(last, { "kind": "Pod", "metadata": { "deletionGracePeriodSeconds": 0 } });
-    case.get("pods/a").await?.refused_for(404, "NotFound")?;
+    case.get("pods/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn a_scheduled_pod_gets_its_grace(case: Case) -> Outcome {
+async fn scheduled_pod_gets_grace_period(case: Case) -> Outcome {
     case.make("pods", pod_on_node("a")).await?;
     let marked = case.delete("pods/a").await?.is(200)?;
     has!(marked["metadata"], { "deletionGracePeriodSeconds": 30 });
@@ -267,17 +267,17 @@ async fn a_scheduled_pod_gets_its_grace(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_finished_pod_goes_at_once(case: Case) -> Outcome {
+async fn finished_pod_is_removed_immediately(case: Case) -> Outcome {
     for phase in ["Succeeded", "Failed"] {
         case.make("pods", pod_on_node("a")).await?;
         case.merge("pods/a/status", json!({ "status": { "phase": phase } })).await?;
         case.delete("pods/a").await?.is(200)?;
-        case.get("pods/a").await?.refused_for(404, "NotFound")?;
+        case.get("pods/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     }
     Ok(())
 }
 
-async fn the_grace_of_a_pod_can_be_chosen(case: Case) -> Outcome {
+async fn grace_period_of_pod_can_be_set(case: Case) -> Outcome {
     case.make("pods", pod_on_node("a")).await?;
     let marked = case.delete_with("pods/a", json!({ "gracePeriodSeconds": 7 })).await?.is(200)?;
     same!(marked["metadata"]["deletionGracePeriodSeconds"], 7);
@@ -288,14 +288,14 @@ async fn the_grace_of_a_pod_can_be_chosen(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_grace_of_zero_removes_a_pod_at_once(case: Case) -> Outcome {
+async fn zero_grace_period_removes_pod_immediately(case: Case) -> Outcome {
     case.make("pods", pod_on_node("a")).await?;
     case.delete_with("pods/a", json!({ "gracePeriodSeconds": 0 })).await?.is(200)?;
-    case.get("pods/a").await?.refused_for(404, "NotFound")?;
+    case.get("pods/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn the_grace_of_a_pod_can_be_shortened_later(case: Case) -> Outcome {
+async fn grace_of_a_pod_can_be_shortened_later(case: Case) -> Outcome {
     case.make("pods", pod_on_node("a")).await?;
     case.delete("pods/a").await?.is(200)?;
     let shorter = case.delete_with("pods/a", json!({ "gracePeriodSeconds": 3 })).await?.is(200)?;
@@ -303,7 +303,7 @@ async fn the_grace_of_a_pod_can_be_shortened_later(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_grace_of_a_pod_cannot_be_prolonged(case: Case) -> Outcome {
+async fn grace_of_a_pod_cannot_be_prolonged(case: Case) -> Outcome {
     case.make("pods", pod_on_node("a")).await?;
     let marked = case.delete_with("pods/a", json!({ "gracePeriodSeconds": 3 })).await?.is(200)?;
     let again = case.delete_with("pods/a", json!({ "gracePeriodSeconds": 60 })).await?.is(200)?;
@@ -311,55 +311,55 @@ async fn the_grace_of_a_pod_cannot_be_prolonged(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_second_deletion_of_a_pod_does_not_restart_its_grace(case: Case) -> Outcome {
+async fn second_deletion_of_a_pod_does_not_restart_its_grace(case: Case) -> Outcome {
     case.make("pods", pod_on_node("a")).await?;
     let marked = case.delete("pods/a").await?.is(200)?;
     same!(case.delete("pods/a").await?.is(200)?, marked);
     Ok(())
 }
 
-async fn a_marked_pod_is_removed_by_a_grace_of_zero(case: Case) -> Outcome {
+async fn terminating_pod_is_removed_by_zero_grace_period(case: Case) -> Outcome {
     let made = case.make("pods", pod_on_node("a")).await?;
     case.delete("pods/a").await?.is(200)?;
     let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": made["metadata"]["uid"] } });
     case.delete_with("pods/a", options).await?.is(200)?;
-    case.get("pods/a").await?.refused_for(404, "NotFound")?;
+    case.get("pods/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn a_pod_with_a_finalizer_stays_after_its_grace(case: Case) -> Outcome {
+async fn pod_with_finalizer_remains_after_grace_period(case: Case) -> Outcome {
     case.make("pods", held(pod_on_node("a"))).await?;
     case.delete("pods/a").await?.is(200)?;
     case.delete_with("pods/a", json!({ "gracePeriodSeconds": 0 })).await?.is(200)?;
     let left = case.read("pods/a").await?;
     same!(left["metadata"]["deletionGracePeriodSeconds"], 0);
     case.merge("pods/a", json!({ "metadata": { "finalizers": null } })).await?;
-    case.get("pods/a").await?.refused_for(404, "NotFound")?;
+    case.get("pods/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn the_grace_may_stand_in_the_query(case: Case) -> Outcome {
+async fn grace_period_can_be_a_query_parameter(case: Case) -> Outcome {
     case.make("pods", pod_on_node("a")).await?;
     let marked = case.delete("pods/a?gracePeriodSeconds=4").await?.is(200)?;
     same!(marked["metadata"]["deletionGracePeriodSeconds"], 4);
     Ok(())
 }
 
-async fn the_propagation_may_stand_in_the_query(case: Case) -> Outcome {
+async fn propagation_can_be_a_query_parameter(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     let marked = case.delete("apps/v1 deployments/a?propagationPolicy=Foreground").await?.is(200)?;
     same!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     Ok(())
 }
 
-async fn a_config_map_ignores_grace(case: Case) -> Outcome {
+async fn config_map_ignores_grace(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.delete_with("configmaps/a", json!({ "gracePeriodSeconds": 60 })).await?.is(200)?;
-    case.get("configmaps/a").await?.refused_for(404, "NotFound")?;
+    case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())
 }
 
-async fn an_unscheduled_pod_with_a_finalizer_has_no_grace(case: Case) -> Outcome {
+async fn unscheduled_pod_with_a_finalizer_has_no_grace(case: Case) -> Outcome {
     case.make("pods", held(pod("a"))).await?;
     let marked = case.delete("pods/a").await?.is(200)?;
     same!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
@@ -367,31 +367,31 @@ async fn an_unscheduled_pod_with_a_finalizer_has_no_grace(case: Case) -> Outcome
     Ok(())
 }
 
-async fn a_deleted_name_can_be_taken_again(case: Case) -> Outcome {
+async fn name_of_deleted_object_can_be_reused(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.delete("configmaps/a").await?.is(200)?;
     case.make("configmaps", config_map("a")).await?;
     Ok(())
 }
 
-async fn a_marked_name_cannot_be_taken(case: Case) -> Outcome {
+async fn name_of_terminating_object_cannot_be_reused(case: Case) -> Outcome {
     case.make("configmaps", held(config_map("a"))).await?;
     case.delete("configmaps/a").await?.is(200)?;
     let answer = case.post("configmaps", config_map("a")).await?;
-    answer.refused_with(409, "AlreadyExists", "configmaps \"a\" already exists")?;
+    answer.expect_rejected_containing(409, "AlreadyExists", "configmaps \"a\" already exists")?;
     Ok(())
 }
 
-async fn a_deletion_with_a_body_of_another_kind_is_refused(case: Case) -> Outcome {
+async fn deletion_with_a_body_of_another_kind_is_rejected(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let headers = [("content-type", "application/json")];
     let body = config_map("a").to_string();
     let answer = case.send(http::Method::DELETE, "configmaps/a", &headers, body).await?;
-    answer.refused_for(400, "BadRequest")?;
+    answer.expect_rejected_with_reason(400, "BadRequest")?;
     Ok(())
 }
 
-async fn a_marked_deployment_with_foreground_still_takes_status(case: Case) -> Outcome {
+async fn terminating_deployment_accepts_status_updates(case: Case) -> Outcome {
     case.make("apps/v1 deployments", deployment("a")).await?;
     case.delete_with("apps/v1 deployments/a", json!({ "propagationPolicy": "Foreground" })).await?.is(200)?;
     let patch = json!({ "status": { "observedGeneration": 2 } });
@@ -400,7 +400,7 @@ async fn a_marked_deployment_with_foreground_still_takes_status(case: Case) -> O
     Ok(())
 }
 
-async fn a_deletion_is_told_with_its_own_version(case: Case) -> Outcome {
+async fn deletion_event_has_version_of_deletion(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let list = case.read("configmaps").await?;
     let mut watch = case.watch(&format!("configmaps?resourceVersion={}", version(&list))).await?;

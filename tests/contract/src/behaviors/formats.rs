@@ -4,20 +4,20 @@ use http::Method;
 use serde_json::json;
 
 use super::objects::{config_map, pod};
-use crate::{Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    an_object_can_be_created_from_yaml,
-    an_object_can_be_read_as_yaml,
+pub(super) const ALL: &[Behavior] = behaviors![
+    object_can_be_created_from_yaml,
+    object_can_be_read_as_yaml,
     objects_can_be_read_as_protobuf,
-    protobuf_is_declined_in_favour_of_json,
-    pretty_json_has_lines,
-    a_rule_of_a_schema_is_enforced,
-    a_limit_range_fills_in_requests,
-    a_policy_of_admission_is_enforced,
+    json_is_returned_if_protobuf_and_json_are_accepted,
+    pretty_json_is_indented,
+    cel_rule_of_schema_is_enforced,
+    limit_range_sets_default_requests,
+    validating_admission_policy_is_enforced,
 ];
 
-async fn an_object_can_be_created_from_yaml(case: Case) -> Outcome {
+async fn object_can_be_created_from_yaml(case: Case) -> Outcome {
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  a: \"1\"\n";
     let headers = [("content-type", "application/yaml")];
     let made = case.send(Method::POST, "configmaps", &headers, yaml).await?.is(201)?;
@@ -25,7 +25,7 @@ async fn an_object_can_be_created_from_yaml(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn an_object_can_be_read_as_yaml(case: Case) -> Outcome {
+async fn object_can_be_read_as_yaml(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let answer = case.get_as("application/yaml", "configmaps/a").await?;
     same!((answer.status, answer.media_type()), (200, "application/yaml"));
@@ -41,14 +41,14 @@ async fn objects_can_be_read_as_protobuf(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn protobuf_is_declined_in_favour_of_json(case: Case) -> Outcome {
+async fn json_is_returned_if_protobuf_and_json_are_accepted(case: Case) -> Outcome {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/none.example.com";
     let answer = case.get_as("application/json, application/vnd.kubernetes.protobuf", path).await?;
     same!(answer.media_type(), "application/json");
     Ok(())
 }
 
-async fn pretty_json_has_lines(case: Case) -> Outcome {
+async fn pretty_json_is_indented(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let answer = case.get("configmaps/a?pretty=true").await?;
     let compact = answer.body.to_string().len();
@@ -56,7 +56,7 @@ async fn pretty_json_has_lines(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_rule_of_a_schema_is_enforced(case: Case) -> Outcome {
+async fn cel_rule_of_schema_is_enforced(case: Case) -> Outcome {
     let group = format!("{}.example.com", case.namespace);
     let schema = json!({ "type": "object", "properties": { "spec": { "type": "object",
         "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } },
@@ -71,11 +71,11 @@ async fn a_rule_of_a_schema_is_enforced(case: Case) -> Outcome {
     let rule = json!({ "apiVersion": format!("{group}/v1"), "kind": "Rule", "metadata": { "name": "a" },
         "spec": { "a": 2, "b": 1 } });
     let answer = case.post(&path, rule).await?;
-    answer.refused_with(422, "Invalid", "a is above b")?;
+    answer.expect_rejected_containing(422, "Invalid", "a is above b")?;
     Ok(())
 }
 
-async fn a_limit_range_fills_in_requests(case: Case) -> Outcome {
+async fn limit_range_sets_default_requests(case: Case) -> Outcome {
     let limits =
         json!([{ "type": "Container", "default": { "cpu": "1" }, "defaultRequest": { "cpu": "500m" } }]);
     case.make("limitranges", json!({ "metadata": { "name": "a" }, "spec": { "limits": limits } })).await?;
@@ -90,7 +90,7 @@ async fn a_limit_range_fills_in_requests(case: Case) -> Outcome {
     anyhow::bail!("never filled in")
 }
 
-async fn a_policy_of_admission_is_enforced(case: Case) -> Outcome {
+async fn validating_admission_policy_is_enforced(case: Case) -> Outcome {
     let name = case.unique("policy");
     let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": case.namespace } });
     let policy = json!({ "metadata": { "name": name }, "spec": { "failurePolicy": "Fail",
@@ -114,7 +114,7 @@ async fn a_policy_of_admission_is_enforced(case: Case) -> Outcome {
     let answer = tokio::time::timeout(std::time::Duration::from_secs(30), refused)
         .await
         .map_err(|_| anyhow::anyhow!("the policy was never enforced"))??;
-    let details = answer.refused_with(422, "Invalid", "denied request: never")?;
+    let details = answer.expect_rejected_containing(422, "Invalid", "denied request: never")?;
     has!(details, { "kind": "configmaps" });
     Ok(())
 }

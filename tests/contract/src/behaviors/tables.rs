@@ -3,25 +3,25 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, pod, service, workload};
-use crate::{Behavior, Case, Outcome, behaviours, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
 
-pub(super) const ALL: &[Behavior] = behaviours![
-    a_table_has_columns_and_rows,
-    a_table_of_one_object_has_one_row,
-    a_row_has_the_metadata_of_its_object,
-    a_row_may_have_the_whole_object,
-    a_row_may_have_no_object,
-    a_table_has_the_version_of_the_list,
-    a_table_has_pages,
+pub(super) const ALL: &[Behavior] = behaviors![
+    table_has_columns_and_rows,
+    table_of_one_object_has_one_row,
+    row_has_the_metadata_of_its_object,
+    table_row_can_contain_whole_object,
+    table_row_can_omit_object,
+    table_has_the_version_of_the_list,
+    table_has_pages,
     pods_show_readiness_status_and_restarts,
-    a_pod_whose_container_waits_shows_why,
+    pod_with_waiting_container_shows_reason,
     deployments_show_their_replicas,
     replica_sets_show_their_replicas,
     services_show_their_addresses_and_ports,
     jobs_show_their_completions,
     kinds_without_columns_show_name_and_age,
-    the_second_media_type_is_taken_where_the_first_has_no_table,
-    a_refusal_is_no_table,
+    second_media_type_is_used_if_first_has_no_table,
+    error_response_is_not_a_table,
 ];
 
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
@@ -43,7 +43,7 @@ fn expected<const N: usize>(cells: [(&str, Value); N]) -> Vec<(String, Value)> {
     cells.into_iter().map(|(column, cell)| (column.to_owned(), cell)).collect()
 }
 
-async fn a_table_has_columns_and_rows(case: Case) -> Outcome {
+async fn table_has_columns_and_rows(case: Case) -> Outcome {
     case.make("pods", pod("a")).await?;
     let shown = table(&case, "pods").await?;
     has!(shown, { "kind": "Table", "apiVersion": "meta.k8s.io/v1" });
@@ -57,7 +57,7 @@ async fn a_table_has_columns_and_rows(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_table_of_one_object_has_one_row(case: Case) -> Outcome {
+async fn table_of_one_object_has_one_row(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let shown = table(&case, "configmaps/a").await?;
     same!(shown["rows"].as_array().map(Vec::len), Some(1));
@@ -65,7 +65,7 @@ async fn a_table_of_one_object_has_one_row(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_row_has_the_metadata_of_its_object(case: Case) -> Outcome {
+async fn row_has_the_metadata_of_its_object(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let shown = table(&case, "configmaps").await?;
     has!(shown["rows"][0]["object"], { "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
@@ -73,28 +73,28 @@ async fn a_row_has_the_metadata_of_its_object(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_row_may_have_the_whole_object(case: Case) -> Outcome {
+async fn table_row_can_contain_whole_object(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let shown = table(&case, "configmaps?includeObject=Object").await?;
     has!(shown["rows"][0]["object"], { "kind": "ConfigMap", "data": { "key": "value" } });
     Ok(())
 }
 
-async fn a_row_may_have_no_object(case: Case) -> Outcome {
+async fn table_row_can_omit_object(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let shown = table(&case, "configmaps?includeObject=None").await?;
     same!(shown["rows"][0]["object"], Value::Null);
     Ok(())
 }
 
-async fn a_table_has_the_version_of_the_list(case: Case) -> Outcome {
+async fn table_has_the_version_of_the_list(case: Case) -> Outcome {
     let shown = table(&case, "configmaps").await?;
     anyhow::ensure!(crate::check::revision(&shown) > 0, "{shown}");
     same!(shown["rows"], json!([]));
     Ok(())
 }
 
-async fn a_table_has_pages(case: Case) -> Outcome {
+async fn table_has_pages(case: Case) -> Outcome {
     for name in ["a", "b"] {
         case.make("configmaps", config_map(name)).await?;
     }
@@ -127,7 +127,7 @@ async fn pods_show_readiness_status_and_restarts(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn a_pod_whose_container_waits_shows_why(case: Case) -> Outcome {
+async fn pod_with_waiting_container_shows_reason(case: Case) -> Outcome {
     case.make("pods", pod("a")).await?;
     let container = json!({ "name": "main", "ready": false, "restartCount": 0, "image": "i", "imageID": "i",
         "state": { "waiting": { "reason": "CrashLoopBackOff" } } });
@@ -190,7 +190,7 @@ async fn kinds_without_columns_show_name_and_age(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn the_second_media_type_is_taken_where_the_first_has_no_table(case: Case) -> Outcome {
+async fn second_media_type_is_used_if_first_has_no_table(case: Case) -> Outcome {
     let accept = format!("{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json");
     let answer = case.get_as(&accept, "/api/v1").await?;
     has!(answer.is(200)?, { "kind": "APIResourceList" });
@@ -198,8 +198,8 @@ async fn the_second_media_type_is_taken_where_the_first_has_no_table(case: Case)
     Ok(())
 }
 
-async fn a_refusal_is_no_table(case: Case) -> Outcome {
+async fn error_response_is_not_a_table(case: Case) -> Outcome {
     let answer = case.get_as(TABLE, "configmaps/a").await?;
-    answer.refused(404, "NotFound", "configmaps \"a\" not found")?;
+    answer.expect_rejected(404, "NotFound", "configmaps \"a\" not found")?;
     Ok(())
 }
