@@ -17,7 +17,7 @@ const LIMITS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=1000"];
 
 /// An implementation of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum Implementation {
     /// The `windlass` binary.
     Windlass,
     /// kube-controller-manager with the same controllers.
@@ -33,15 +33,15 @@ pub enum Running {
     Upstream(Process),
 }
 
-impl Subject {
+impl Implementation {
     /// Returns the subject that `WINDLASS_SUBJECT` names: `windlass` (the default) or `upstream`.
     ///
     /// # Errors
     /// The variable has another value.
     pub fn chosen() -> Result<Self> {
         match std::env::var("WINDLASS_SUBJECT").as_deref() {
-            Err(_) | Ok("" | "windlass") => Ok(Subject::Windlass),
-            Ok("upstream") => Ok(Subject::Upstream),
+            Err(_) | Ok("" | "windlass") => Ok(Implementation::Windlass),
+            Ok("upstream") => Ok(Implementation::Upstream),
             Ok(other) => bail!("WINDLASS_SUBJECT is {other:?}; set it to \"windlass\" or \"upstream\""),
         }
     }
@@ -49,8 +49,8 @@ impl Subject {
     /// Returns the prefix of its user agents.
     pub fn user_agent(self) -> &'static str {
         match self {
-            Subject::Windlass => "windlass/",
-            Subject::Upstream => "kube-controller-manager/",
+            Implementation::Windlass => "windlass/",
+            Implementation::Upstream => "kube-controller-manager/",
         }
     }
 
@@ -63,8 +63,8 @@ impl Subject {
         arguments.extend(LIMITS);
         arguments.extend(args);
         Ok(match self {
-            Subject::Windlass => Running::Windlass(ManagerProcess::start(plane, &arguments).await?),
-            Subject::Upstream => {
+            Implementation::Windlass => Running::Windlass(ManagerProcess::start(plane, &arguments).await?),
+            Implementation::Upstream => {
                 Running::Upstream(plane.start_upstream_controllers(&CONTROLLERS, &arguments)?)
             }
         })
@@ -92,10 +92,10 @@ impl Running {
 /// Terminates `manager` and waits until it has exited gracefully.
 ///
 /// # Errors
-/// It does not exit within `patience`, or its exit code is not 0.
-pub async fn ends_in_order(manager: &ManagerProcess, patience: Duration) -> Result<()> {
+/// It does not exit within `timeout`, or its exit code is not 0.
+pub async fn exits_gracefully(manager: &ManagerProcess, timeout: Duration) -> Result<()> {
     manager.terminate();
-    let status = manager.wait_exit(patience).await?;
+    let status = manager.wait_exit(timeout).await?;
     ensure!(status.code() == Some(0), "the process exited with {status}");
     Ok(())
 }
@@ -103,8 +103,8 @@ pub async fn ends_in_order(manager: &ManagerProcess, patience: Duration) -> Resu
 /// Waits until `/readyz` of `manager` returns 200.
 ///
 /// # Errors
-/// The process exits, or is not ready within `patience`; the error contains the last response.
-pub async fn ready(manager: &ManagerProcess, patience: Duration) -> Result<()> {
+/// The process exits, or is not ready within `timeout`; the error contains the last response.
+pub async fn ready(manager: &ManagerProcess, timeout: Duration) -> Result<()> {
     let started = std::time::Instant::now();
     loop {
         if let Some(status) = manager.exited() {
@@ -114,7 +114,7 @@ pub async fn ready(manager: &ManagerProcess, patience: Duration) -> Result<()> {
         if matches!(answer, Ok((200, _))) {
             return Ok(());
         }
-        if started.elapsed() > patience {
+        if started.elapsed() > timeout {
             return answer.map(|_| ()).and_then(|()| bail!("not ready")).context("waiting for /readyz");
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

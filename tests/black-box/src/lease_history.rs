@@ -17,7 +17,7 @@ use crate::audit::Write;
 
 /// The durations of an election.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct LeaseDurations {
     /// Time since the last renewal after which another replica can acquire a Lease.
     pub lease_duration: Duration,
     /// Time since the last renewal after which the holder stops writing.
@@ -27,7 +27,7 @@ pub struct Terms {
 /// The history of the Leases of shards.
 #[derive(Debug)]
 pub struct LeaseHistory {
-    terms: Terms,
+    durations: LeaseDurations,
     /// Snapshots by Lease name, in commit order.
     leases: BTreeMap<String, Vec<LeaseSnapshot>>,
 }
@@ -54,7 +54,7 @@ pub struct ShardTransfer {
     /// Time from `since` until another replica held the Lease.
     pub after: Duration,
     /// Whether the Lease was released.
-    pub given_back: bool,
+    pub released: bool,
 }
 
 /// Result of a check.
@@ -71,7 +71,7 @@ impl LeaseHistory {
     ///
     /// # Errors
     /// A Lease cannot be parsed.
-    pub fn of(writes: &[Write], election: &str, terms: Terms) -> Result<Self> {
+    pub fn of(writes: &[Write], election: &str, durations: LeaseDurations) -> Result<Self> {
         let mut leases = BTreeMap::<String, Vec<LeaseSnapshot>>::new();
         let prefix = format!("{election}-shard-");
         for write in writes.iter().filter(|write| write.resource() == "leases" && write.succeeded()) {
@@ -81,16 +81,16 @@ impl LeaseHistory {
                 leases.entry(name.to_owned()).or_default().push(LeaseSnapshot::of(write)?);
             }
         }
-        leases.values_mut().for_each(|noted| noted.sort_by_key(|one| one.version));
-        Ok(Self { terms, leases })
+        leases.values_mut().for_each(|snapshots| snapshots.sort_by_key(|one| one.version));
+        Ok(Self { durations, leases })
     }
 
     /// Checks every write.
     ///
     /// # Errors
     /// A write was sent without the Lease of its namespace's shard, or too late.
-    pub fn judge(&self, writes: &[Write]) -> Result<LeaseHistoryReport> {
-        let mut judged = LeaseHistoryReport::default();
+    pub fn check(&self, writes: &[Write]) -> Result<LeaseHistoryReport> {
+        let mut report = LeaseHistoryReport::default();
         for write in writes.iter().filter(|write| !matches!(write.resource(), "leases" | "events" | "")) {
             let (user, at) = (&write.user.username, write.request_received_timestamp.0);
             let target = write.object_ref.clone().unwrap_or_default();
@@ -100,23 +100,23 @@ impl LeaseHistory {
             let Some(ago) = renewed.map(|renewed| since(renewed, at)) else {
                 bail!("{user} held no shard with {place} at {at}: {write:?}")
             };
-            let late = ago.saturating_sub(self.terms.renew_deadline);
+            let late = ago.saturating_sub(self.durations.renew_deadline);
             ensure!(
-                ago <= self.terms.lease_duration,
+                ago <= self.durations.lease_duration,
                 "{user} wrote {late:?} after its deadline, {ago:?} after it had renewed: {write:?}"
             );
-            judged.longest = judged.longest.max(ago);
-            *judged.writes.entry(user.clone()).or_default() += 1;
+            report.longest = report.longest.max(ago);
+            *report.writes.entry(user.clone()).or_default() += 1;
         }
-        Ok(judged)
+        Ok(report)
     }
 
     /// Returns the time at which the user last renewed a Lease that it held at `at` and whose ranges contain the hash.
     fn renewed(&self, user: &str, hash: u64, at: Timestamp) -> Option<Timestamp> {
-        let in_effect = self.leases.values().flat_map(|noted| {
+        let in_effect = self.leases.values().flat_map(|snapshots| {
             // The last completed write was in effect. Any write in flight might be in effect too.
-            let certain = noted.iter().rposition(|one| one.answered <= at).unwrap_or(0);
-            noted.iter().skip(certain).filter(|one| one.received <= at)
+            let certain = snapshots.iter().rposition(|one| one.answered <= at).unwrap_or(0);
+            snapshots.iter().skip(certain).filter(|one| one.received <= at)
         });
         let own = in_effect.filter(|one| one.held && one.user == user && one.ranges.contains(hash));
         own.map(|one| one.received).max()
@@ -124,15 +124,15 @@ impl LeaseHistory {
 
     /// Returns the transfers of shards, ordered by Lease and time.
     pub fn changes(&self) -> Vec<ShardTransfer> {
-        self.leases.iter().flat_map(|(lease, noted)| changes_of(lease, noted)).collect()
+        self.leases.iter().flat_map(|(lease, snapshots)| changes_of(lease, snapshots)).collect()
     }
 }
 
-fn changes_of(lease: &str, noted: &[LeaseSnapshot]) -> Vec<ShardTransfer> {
+fn changes_of(lease: &str, snapshots: &[LeaseSnapshot]) -> Vec<ShardTransfer> {
     let mut changes = Vec::new();
     // The last holder, and the time of its release.
     let (mut last, mut freed): (Option<&LeaseSnapshot>, Option<Timestamp>) = (None, None);
-    for one in noted {
+    for one in snapshots {
         match last {
             Some(before) if one.held && one.user != before.user => {
                 let since = freed.unwrap_or(before.received);
@@ -141,7 +141,7 @@ fn changes_of(lease: &str, noted: &[LeaseSnapshot]) -> Vec<ShardTransfer> {
                     lease: lease.to_owned(),
                     since,
                     after,
-                    given_back: freed.is_some(),
+                    released: freed.is_some(),
                 });
             }
             // A replica can overwrite an expired Lease without acquiring it.
@@ -193,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    const TERMS: Terms =
-        Terms { lease_duration: Duration::from_secs(5), renew_deadline: Duration::from_secs(4) };
+    const TERMS: LeaseDurations =
+        LeaseDurations { lease_duration: Duration::from_secs(5), renew_deadline: Duration::from_secs(4) };
 
     fn write(user: &str, at: &str, verb: &str, target: Value, lease: &Value) -> Write {
         let written = json!({
@@ -239,10 +239,10 @@ mod tests {
 
     #[test]
     fn write_is_allowed_only_to_holder_of_fresh_lease() {
-        let tenures = LeaseHistory::of(&history(), "windlass", TERMS).unwrap();
-        let judge = |user: &str, at: &str| tenures.judge(&[patch(user, at)]);
+        let history = LeaseHistory::of(&history(), "windlass", TERMS).unwrap();
+        let check = |user: &str, at: &str| history.check(&[patch(user, at)]);
         for (user, at) in [("one", "01.5"), ("one", "05.9"), ("two", "08.5"), ("one", "09.6")] {
-            assert!(judge(user, at).is_ok(), "{user} at {at}");
+            assert!(check(user, at).is_ok(), "{user} at {at}");
         }
         for (user, at, told) in [
             ("one", "00.5", "held no shard"),
@@ -251,16 +251,15 @@ mod tests {
             ("one", "08.5", "held no shard"),
             ("two", "09.2", "held no shard"),
         ] {
-            let objection = judge(user, at).unwrap_err().to_string();
-            assert!(objection.contains(told), "{user} at {at}: {objection}");
+            let error = check(user, at).unwrap_err().to_string();
+            assert!(error.contains(told), "{user} at {at}: {error}");
         }
     }
 
     #[test]
     fn transfers_distinguish_released_and_expired_leases() {
         let changes = LeaseHistory::of(&history(), "windlass", TERMS).unwrap().changes();
-        let told: Vec<_> =
-            changes.iter().map(|change| (change.given_back, change.after.as_millis())).collect();
+        let told: Vec<_> = changes.iter().map(|change| (change.released, change.after.as_millis())).collect();
         assert_eq!(told, [(false, 6_090), (true, 500)]);
     }
 }

@@ -12,15 +12,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::fixtures::LABEL;
-use windlass_black_box::subject::ready;
+use windlass_black_box::implementation::ready;
+use windlass_black_box::test_namespace::TestNamespace;
 use windlass_black_box::wait::eventually;
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::TestNamespace;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
-use super::explain::{first_lines, says_of};
+use super::explain::{first_lines, wait_for_explanation};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ fn plane() -> ControlPlaneOptions {
     ControlPlaneOptions::default().nodes(0).scheduler(false)
 }
 
-async fn world(plane: &ControlPlane) -> Result<TestNamespace> {
+async fn namespace(plane: &ControlPlane) -> Result<TestNamespace> {
     Ok(TestNamespace { client: plane.client().await, namespace: plane.namespace("planted").await? })
 }
 
@@ -41,15 +41,15 @@ async fn explain_names_holder_of_key_in_another_shard() -> Result<()> {
         "--leader-elect-renew-deadline=4s",
         "--leader-elect-retry-period=1s",
     ];
-    on_plane(plane(), async |plane, _| {
-        let world = world(plane).await?;
+    with_control_plane(plane(), async |plane, _| {
+        let namespace = namespace(plane).await?;
         let replicas =
             [ManagerProcess::start(plane, &REPLICA).await?, ManagerProcess::start(plane, &REPLICA).await?];
         for replica in &replicas {
             ready(replica, TIMEOUT).await?;
         }
-        world.create(&ReplicaSet::new("web", 1)).await?;
-        let key = format!("{}/web", world.namespace);
+        namespace.create(&ReplicaSet::new("web", 1)).await?;
+        let key = format!("{}/web", namespace.namespace);
         let ask = async || {
             let [one, two] = &replicas;
             let [one, two] = [one, two].map(|replica| first_lines(replica, "replicaset", &key));
@@ -66,7 +66,7 @@ async fn explain_names_holder_of_key_in_another_shard() -> Result<()> {
         let words = "filtered out by shard: shard ";
         let line = answers.iter().flatten().find(|line| line.starts_with(words)).context("just seen")?;
         let shard = line.strip_prefix(words).and_then(|rest| rest.split(' ').next()).context("a number")?;
-        let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+        let leases: Api<Lease> = Api::namespaced(namespace.client.clone(), "kube-system");
         let lease = leases.get(&format!("windlass-shard-{shard}")).await?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity).context("the shard is held")?;
         ensure!(line.contains(&format!("is held by {holder}; ask that replica")), "{line}: {holder}");
@@ -78,20 +78,21 @@ async fn explain_names_holder_of_key_in_another_shard() -> Result<()> {
 // parity: nothing-why-object-not
 #[tokio::test]
 async fn explain_reports_saturated_queue_when_worker_is_busy() -> Result<()> {
-    on_plane(plane(), async |plane, _| {
-        let world = world(plane).await?;
+    with_control_plane(plane(), async |plane, _| {
+        let namespace = namespace(plane).await?;
         // One request every five seconds and one worker: a ReplicaSet with 20 pods occupies the worker for long.
         let slow = ["--kube-api-qps=0.2", "--kube-api-burst=1", "--concurrent-replicaset-syncs=1"];
         let manager = ManagerProcess::start(plane, &[&["--leader-elect=false"], &slow[..]].concat()).await?;
         ready(&manager, TIMEOUT).await?;
-        world.create(&ReplicaSet::new("busy", 20)).await?;
-        eventually("a worker is at it", || world.pods(LABEL), |pods| !pods.is_empty()).await?;
-        world.create(&ReplicaSet::new("web", 1)).await?;
-        let key = format!("{}/web", world.namespace);
+        namespace.create(&ReplicaSet::new("busy", 20)).await?;
+        eventually("a worker is at it", || namespace.pods(LABEL), |pods| !pods.is_empty()).await?;
+        namespace.create(&ReplicaSet::new("web", 1)).await?;
+        let key = format!("{}/web", namespace.namespace);
         let expected = "queue saturated: one of 1 keys that wait for 1 busy worker(s), for ";
-        says_of(&manager, "replicaset", &key, expected).await?;
-        let busy = format!("{}/busy", world.namespace);
-        says_of(&manager, "replicaset", &busy, "running: a worker has reconciled it for ").await?;
+        wait_for_explanation(&manager, "replicaset", &key, expected).await?;
+        let busy = format!("{}/busy", namespace.namespace);
+        wait_for_explanation(&manager, "replicaset", &busy, "running: a worker has reconciled it for ")
+            .await?;
         Ok(())
     })
     .await
@@ -139,7 +140,7 @@ impl Kind {
     }
 }
 
-fn sites(world: &TestNamespace, version: &str) -> Api<DynamicObject> {
+fn sites(namespace: &TestNamespace, version: &str) -> Api<DynamicObject> {
     let resource = ApiResource {
         group: "example.com".to_owned(),
         version: version.to_owned(),
@@ -147,17 +148,17 @@ fn sites(world: &TestNamespace, version: &str) -> Api<DynamicObject> {
         kind: "Site".to_owned(),
         plural: "sites".to_owned(),
     };
-    Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
+    Api::namespaced_with(namespace.client.clone(), &namespace.namespace, &resource)
 }
 
 /// Creates a Site with any JSON value as `replicas`.
-async fn create(world: &TestNamespace, version: &str, name: &str, replicas: Value) -> Result<()> {
+async fn create(namespace: &TestNamespace, version: &str, name: &str, replicas: Value) -> Result<()> {
     let site: DynamicObject = serde_json::from_value(json!({
         "apiVersion": format!("example.com/{version}"), "kind": "Site", "metadata": { "name": name },
         "spec": { "image": "example/site:1", "replicas": replicas },
     }))?;
     let made = async || {
-        match sites(world, version).create(&PostParams::default(), &site).await {
+        match sites(namespace, version).create(&PostParams::default(), &site).await {
             Ok(_) => Ok(true),
             // A new CRD is not served immediately.
             Err(kube::Error::Api(refusal)) if refusal.code == 404 => Ok(false),
@@ -179,18 +180,18 @@ async fn operator_on(plane: &ControlPlane) -> Result<ManagerProcess> {
 // parity: nothing-why-object-not
 #[tokio::test]
 async fn explain_reports_missing_unlisted_undecodable_and_paused_kinds() -> Result<()> {
-    on_plane(plane(), async |plane, _| {
-        let world = world(plane).await?;
+    with_control_plane(plane(), async |plane, _| {
+        let namespace = namespace(plane).await?;
         let operator = operator_on(plane).await?;
-        let (web, odd) = (format!("{}/web", world.namespace), format!("{}/odd", world.namespace));
+        let (web, odd) = (format!("{}/web", namespace.namespace), format!("{}/odd", namespace.namespace));
         let absent = "kind absent: sites.v1.example.com is not served; install its definition";
-        says_of(&operator, "site-keeper", &web, absent).await?;
+        wait_for_explanation(&operator, "site-keeper", &web, absent).await?;
 
         // The stored version is not converted to the version that the operator reads.
-        let kind = Kind::install(&world.client, &["v1alpha1"]).await?;
-        create(&world, "v1alpha1", "web", json!(1)).await?;
-        create(&world, "v1alpha1", "odd", json!("a few")).await?;
-        says_of(&operator, "site-keeper", &web, absent).await?;
+        let kind = Kind::install(&namespace.client, &["v1alpha1"]).await?;
+        create(&namespace, "v1alpha1", "web", json!(1)).await?;
+        create(&namespace, "v1alpha1", "odd", json!("a few")).await?;
+        wait_for_explanation(&operator, "site-keeper", &web, absent).await?;
         let nobody = json!({
             "strategy": "Webhook",
             "webhook": {
@@ -202,24 +203,29 @@ async fn explain_reports_missing_unlisted_undecodable_and_paused_kinds() -> Resu
         operator.wait_exit(TIMEOUT).await?;
         let operator = operator_on(plane).await?;
         let waiting = "waiting for cache: sites.v1.example.com (all): ";
-        says_of(&operator, "site-keeper", &web, waiting).await?;
+        wait_for_explanation(&operator, "site-keeper", &web, waiting).await?;
 
         kind.change(&["v1alpha1", "v1"], &json!({ "strategy": "None", "webhook": null })).await?;
-        says_of(&operator, "site-keeper", &web, "done: nothing to do until something changes").await?;
-        let line =
-            says_of(&operator, "site-keeper", &odd, "quarantined object: sites.v1.example.com at version ");
+        wait_for_explanation(&operator, "site-keeper", &web, "done: nothing to do until something changes")
+            .await?;
+        let line = wait_for_explanation(
+            &operator,
+            "site-keeper",
+            &odd,
+            "quarantined object: sites.v1.example.com at version ",
+        );
         let line = line.await?;
         ensure!(line.contains("expected i32") && !line.contains("a few"), "{line}");
 
         let pause = |value: Value| {
             Patch::Merge(json!({ "metadata": { "annotations": { "example.com/paused": value } } }))
         };
-        let (sites, params) = (sites(&world, "v1"), PatchParams::default());
+        let (sites, params) = (sites(&namespace, "v1"), PatchParams::default());
         sites.patch("web", &params, &pause(json!("by hand"))).await?;
         let paused = "paused: its object has the annotation example.com/paused";
-        says_of(&operator, "site-keeper", &web, paused).await?;
+        wait_for_explanation(&operator, "site-keeper", &web, paused).await?;
         sites.patch("web", &params, &pause(Value::Null)).await?;
-        says_of(&operator, "site-keeper", &web, "done: ").await?;
+        wait_for_explanation(&operator, "site-keeper", &web, "done: ").await?;
         Ok(())
     })
     .await
