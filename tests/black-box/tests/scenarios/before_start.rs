@@ -70,13 +70,13 @@ pub(crate) async fn prepare(client: &Client) -> Result<()> {
 
 async fn prepare_for<W: Workload>(client: &Client) -> Result<()> {
     for (case, reference) in CASES {
-        let namespace = plane::named_world(client, &namespace_of::<W>(case)).await?;
+        let namespace = plane::named_namespace(client, &namespace_of::<W>(case)).await?;
         let workload = namespace.create(&W::new("web", 1)).await?;
         let mut found = pod("found");
         found.metadata.owner_references = Some(reference.before(&workload));
         namespace.create(&found).await?;
     }
-    let namespace = plane::named_world(client, &namespace_of::<W>("extra")).await?;
+    let namespace = plane::named_namespace(client, &namespace_of::<W>("extra")).await?;
     namespace.create(&W::new("web", 2)).await?;
     for index in 0..3 {
         namespace.create(&pod(&format!("pod-{index}"))).await?;
@@ -85,7 +85,7 @@ async fn prepare_for<W: Workload>(client: &Client) -> Result<()> {
 }
 
 async fn prepare_leftovers(client: &Client) -> Result<()> {
-    let namespace = plane::named_world(client, "leftovers").await?;
+    let namespace = plane::named_namespace(client, "leftovers").await?;
     let mut leftover = Endpoints::default();
     leftover.metadata.name = Some("leftover".to_owned());
     namespace.create(&leftover).await?;

@@ -54,7 +54,7 @@ pub(crate) async fn prepared_namespace(namespace: &str) -> Result<TestNamespace>
 }
 
 /// Creates a namespace with exactly this name and waits until it accepts pods.
-pub(crate) async fn named_world(client: &Client, name: &str) -> Result<TestNamespace> {
+pub(crate) async fn named_namespace(client: &Client, name: &str) -> Result<TestNamespace> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
