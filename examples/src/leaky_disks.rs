@@ -11,9 +11,9 @@ use serde_json::json;
 use windlass::prelude::*;
 
 /// Annotation with which a Service requests a disk; its value is the size.
-pub const WANTED: &str = "example.com/disk";
+pub const SIZE_ANNOTATION: &str = "example.com/disk";
 /// Annotation that the controller sets to the name of the disk.
-pub const GIVEN: &str = "example.com/disk-name";
+pub const DISK_ANNOTATION: &str = "example.com/disk-name";
 
 /// The controller.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl Controller for DiskController {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
-        let Some(size) = service.annotations().get(WANTED) else { return Ok(Outcome::Done) };
-        if service.annotations().contains_key(GIVEN) {
+        let Some(size) = service.annotations().get(SIZE_ANNOTATION) else { return Ok(Outcome::Done) };
+        if service.annotations().contains_key(DISK_ANNOTATION) {
             return Ok(Outcome::Done);
         }
         let disk = self.disk.create(cx, &disk_for(key, size)?).await?;
@@ -46,7 +46,7 @@ impl Controller for DiskController {
         // The bug: if the process dies here, the name of the disk is lost.
 
         let record_name = |service: &mut Service| {
-            service.annotations_mut().insert(GIVEN.to_owned(), disk.name_any());
+            service.annotations_mut().insert(DISK_ANNOTATION.to_owned(), disk.name_any());
         };
         self.service.patch(cx, &service, record_name).await?;
         Ok(Outcome::Done)
@@ -76,13 +76,13 @@ mod tests {
         cluster.run([Registration::of::<DiskController>()]);
         for name in ["web", "shop", "mail"] {
             let service = json!({
-                "metadata": { "name": name, "annotations": { WANTED: "1Gi" } },
+                "metadata": { "name": name, "annotations": { SIZE_ANNOTATION: "1Gi" } },
                 "spec": { "ports": [{ "port": 80 }] },
             });
             cluster.create(&object::<Service>(service)).await;
             cluster.advance(Duration::from_secs(60)).await;
         }
-        let has_disk = |service: &Value| !service["metadata"]["annotations"][GIVEN].is_null();
+        let has_disk = |service: &Value| !service["metadata"]["annotations"][DISK_ANNOTATION].is_null();
         let all_have = |now: &Snapshot| now.all("Service").filter(|it| has_disk(it)).count() == 3;
         cluster.eventually("three Services have disks", all_have).await;
     }

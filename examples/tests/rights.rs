@@ -9,7 +9,7 @@ use serde_json::json;
 use windlass::env::Env;
 use windlass::prelude::*;
 use windlass::testing::{check_permissions, client_of, object, server, unused_permissions, with_controllers};
-use windlass_examples::fixed_disks::{DiskController, GIVEN, WANTED};
+use windlass_examples::fixed_disks::{DISK_ANNOTATION, DiskController, SIZE_ANNOTATION};
 
 #[tokio::test(start_paused = true)]
 async fn declared_rules_match_sent_requests() {
@@ -19,11 +19,17 @@ async fn declared_rules_match_sent_requests() {
     let controller = Registration::of::<DiskController>();
     let script = async {
         let web = json!({
-            "metadata": { "name": "web", "annotations": { WANTED: "1Gi" } },
+            "metadata": { "name": "web", "annotations": { SIZE_ANNOTATION: "1Gi" } },
             "spec": { "ports": [{ "port": 80 }] },
         });
         services.create(&PostParams::default(), &object(web)).await.expect("the name is free");
-        while !services.get("web").await.expect("the Service exists").annotations().contains_key(GIVEN) {
+        while !services
+            .get("web")
+            .await
+            .expect("the Service exists")
+            .annotations()
+            .contains_key(DISK_ANNOTATION)
+        {
             env.sleep(Duration::from_secs(1)).await;
         }
     };

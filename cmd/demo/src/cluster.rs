@@ -35,7 +35,7 @@ struct Parts {
     windlass: Running,
     observer: Observer,
     panel: Panel,
-    trouble: Option<Task<()>>,
+    fault_task: Option<Task<()>>,
 }
 
 /// The kubeconfig file. A temporary one is deleted with its directory.
@@ -109,12 +109,12 @@ impl Cluster {
     /// When a part did not stop gracefully, or a file could not be written.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { control_plane, parts } = self;
-        if let Some(trouble) = &parts.trouble {
-            trouble.abort();
+        if let Some(fault_task) = &parts.fault_task {
+            fault_task.abort();
         }
         let windlass = match parts.windlass.end().await {
             // Faults are injected into its last requests as well.
-            Err(error) if parts.trouble.is_some() => {
+            Err(error) if parts.fault_task.is_some() => {
                 tracing::warn!(error = one_line(error.as_ref()), "the last requests failed");
                 Ok(())
             }
@@ -140,21 +140,21 @@ impl Parts {
         let env_of_windlass = env.with_incarnation("windlass", 0);
         let client = control_plane.client_of_windlass(&env_of_windlass, arguments.faults);
         let (windlass, panel) = start_windlass(env_of_windlass, client)?;
-        let trouble = arguments.faults.then(|| fault_plan::start(env, control_plane.client("demo")));
-        Ok(Self { kubeconfig, windlass, observer, panel, trouble })
+        let fault_task = arguments.faults.then(|| fault_plan::start(env, control_plane.client("demo")));
+        Ok(Self { kubeconfig, windlass, observer, panel, fault_task })
     }
 }
 
 impl Kubeconfig {
     /// Selects the file before any part is started.
-    fn prepare(wanted: Option<&Path>) -> Result<Self> {
-        let Some(path) = wanted else {
+    fn prepare(kubeconfig: Option<&Path>) -> Result<Self> {
+        let Some(path) = kubeconfig else {
             let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir();
             let folder = folder.context("creating a directory for the kubeconfig")?;
             return Ok(Self { path: folder.path().join("kubeconfig"), _folder: Some(folder) });
         };
         let about = || format!("--kubeconfig-out={}", path.display());
-        must_be_ours(path).with_context(about)?;
+        check_owner(path).with_context(about)?;
         // The user pastes the path into another terminal with another working directory.
         Ok(Self { path: std::path::absolute(path).with_context(about)?, _folder: None })
     }
@@ -166,7 +166,7 @@ impl Kubeconfig {
 }
 
 /// Rejects a file that was not written by a demo, such as the user's own kubeconfig.
-fn must_be_ours(path: &Path) -> Result<()> {
+fn check_owner(path: &Path) -> Result<()> {
     match std::fs::read_to_string(path) {
         Ok(text) if text.starts_with(MARK) => Ok(()),
         Ok(_) => bail!("the file exists and was not written by a demo; name another file"),
@@ -178,10 +178,10 @@ fn must_be_ours(path: &Path) -> Result<()> {
 fn start_windlass(env: Env, client: kube::Client) -> Result<(Running, Panel)> {
     let registrations = windlass_controllers::registrations(&ControllerOptions::default());
     let descriptors: Vec<Descriptor> = registrations.iter().map(Registration::descriptor).collect();
-    let deeds = LastActions::default();
+    let last_actions = LastActions::default();
     let config = ManagerConfig::new(env.rng("identity").identifier());
-    let (running, metrics) = Running::start(env, config, registrations, deeds.layer(service(client)))?;
-    Ok((running, Panel::new(&metrics, &descriptors, deeds)))
+    let (running, metrics) = Running::start(env, config, registrations, last_actions.layer(service(client)))?;
+    Ok((running, Panel::new(&metrics, &descriptors, last_actions)))
 }
 
 #[cfg(test)]
@@ -192,10 +192,10 @@ mod tests {
     fn file_that_demo_did_not_write_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("config");
-        assert!(must_be_ours(&path).is_ok());
+        assert!(check_owner(&path).is_ok());
         std::fs::write(&path, format!("{MARK}\nkind: Config\n")).expect("it is written");
-        assert!(must_be_ours(&path).is_ok());
+        assert!(check_owner(&path).is_ok());
         std::fs::write(&path, "kind: Config\n").expect("it is written");
-        assert!(must_be_ours(&path).is_err());
+        assert!(check_owner(&path).is_err());
     }
 }

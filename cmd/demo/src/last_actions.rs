@@ -20,14 +20,14 @@ impl LastActions {
     fn record<B>(&self, request: &Request<B>) {
         let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let controller = agent.and_then(|agent| agent.rsplit('/').next());
-        if let (Some(controller), Some(deed)) = (controller, deed(request)) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(controller.to_owned(), deed);
+        if let (Some(controller), Some(action)) = (controller, last_action(request)) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(controller.to_owned(), action);
         }
     }
 }
 
 /// Describes a write briefly; `None` for reads and for Events.
-fn deed<B>(request: &Request<B>) -> Option<String> {
+fn last_action<B>(request: &Request<B>) -> Option<String> {
     let verb = match *request.method() {
         Method::POST => "create",
         Method::PUT => "update",
@@ -50,14 +50,14 @@ impl<S> Layer<S> for LastActions {
     type Service = RecordActions<S>;
 
     fn layer(&self, inner: S) -> RecordActions<S> {
-        RecordActions { deeds: self.clone(), inner }
+        RecordActions { actions: self.clone(), inner }
     }
 }
 
 /// Records requests before they are sent to `inner`.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordActions<S> {
-    deeds: LastActions,
+    actions: LastActions,
     inner: S,
 }
 
@@ -71,7 +71,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for RecordActions<S> {
     }
 
     fn call(&mut self, request: Request<B>) -> S::Future {
-        self.deeds.record(&request);
+        self.actions.record(&request);
         self.inner.call(request)
     }
 }
@@ -88,22 +88,22 @@ mod tests {
 
     #[test]
     fn writes_are_recorded_by_controller_without_reads_and_events() {
-        let deeds = LastActions::default();
-        deeds.record(&request(Method::DELETE, "/api/v1/namespaces/default/pods/web-1"));
-        deeds.record(&request(Method::GET, "/api/v1/namespaces/default/pods/web-2"));
-        deeds.record(&request(Method::POST, "/api/v1/namespaces/default/events"));
-        let last = deeds.last("replicaset-controller");
+        let actions = LastActions::default();
+        actions.record(&request(Method::DELETE, "/api/v1/namespaces/default/pods/web-1"));
+        actions.record(&request(Method::GET, "/api/v1/namespaces/default/pods/web-2"));
+        actions.record(&request(Method::POST, "/api/v1/namespaces/default/events"));
+        let last = actions.last("replicaset-controller");
         assert_eq!(last.as_deref(), Some("delete default/pods/web-1"));
-        assert_eq!(deeds.last("endpoints-controller"), None);
+        assert_eq!(actions.last("endpoints-controller"), None);
     }
 
     #[test]
     fn cluster_scoped_objects_are_named_without_their_group() {
         assert_eq!(
-            deed(&request(Method::PUT, "/api/v1/nodes/a/status")).as_deref(),
+            last_action(&request(Method::PUT, "/api/v1/nodes/a/status")).as_deref(),
             Some("update nodes/a/status")
         );
         let group = "/apis/storage.k8s.io/v1/csinodes";
-        assert_eq!(deed(&request(Method::POST, group)).as_deref(), Some("create csinodes"));
+        assert_eq!(last_action(&request(Method::POST, group)).as_deref(), Some("create csinodes"));
     }
 }

@@ -94,7 +94,7 @@ async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: boo
         ended = cluster.end() => ended,
         () = signals.aborted() => Err(anyhow!("interrupted again: all parts were aborted")),
     };
-    let printed = if_read(screen.say("Everything has ended."));
+    let printed = if_read(screen.print_line("Everything has ended."));
     match (shown, ended) {
         // A part that stopped unexpectedly reports the reason when it is stopped.
         (Err(shown), Err(ended)) => Err(ended.context(shown)),

@@ -45,7 +45,7 @@ pub(crate) struct PodView {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReplicaSetView {
     /// Desired number of pods.
-    pub(crate) wanted: u64,
+    pub(crate) desired: u64,
     /// Number of pods in the status.
     pub(crate) reported: u64,
     /// Number of ready pods in the status.
@@ -148,7 +148,7 @@ fn set(set: &ReplicaSet) -> ReplicaSetView {
     let number = |number: Option<i32>| number.and_then(|it| u64::try_from(it).ok()).unwrap_or_default();
     let status = set.status.as_ref();
     ReplicaSetView {
-        wanted: number(set.spec.as_ref().and_then(|spec| spec.replicas)),
+        desired: number(set.spec.as_ref().and_then(|spec| spec.replicas)),
         reported: number(status.map(|status| status.replicas)),
         ready: number(status.and_then(|status| status.ready_replicas)),
     }

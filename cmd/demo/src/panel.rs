@@ -35,28 +35,28 @@ struct Gauges {
 #[derive(Debug)]
 pub(crate) struct Panel {
     gauges: Vec<Gauges>,
-    deeds: LastActions,
+    last_actions: LastActions,
 }
 
 impl Panel {
-    pub(crate) fn new(metrics: &Metrics, controllers: &[Descriptor], deeds: LastActions) -> Self {
+    pub(crate) fn new(metrics: &Metrics, controllers: &[Descriptor], last_actions: LastActions) -> Self {
         let gauges = |one: &Descriptor| Gauges {
             name: one.name,
             client_name: one.client_name,
             queue: metrics.workqueue(one.queue_name),
             reconciles: metrics.reconcile(one.name),
         };
-        Self { gauges: controllers.iter().map(gauges).collect(), deeds }
+        Self { gauges: controllers.iter().map(gauges).collect(), last_actions }
     }
 
     /// Returns the current state of every controller.
     pub(crate) fn look(&self) -> Vec<ControllerView> {
-        self.gauges.iter().map(|gauges| gauges.view(&self.deeds)).collect()
+        self.gauges.iter().map(|gauges| gauges.view(&self.last_actions)).collect()
     }
 }
 
 impl Gauges {
-    fn view(&self, deeds: &LastActions) -> ControllerView {
+    fn view(&self, last_actions: &LastActions) -> ControllerView {
         let total = &self.reconciles.total;
         let errors = total.error.get() + total.terminal.get() + total.panic.get();
         let successes = total.success.get() + total.requeue.get() + total.requeue_after.get();
@@ -66,7 +66,7 @@ impl Gauges {
             workers: (self.reconciles.active_workers.get(), self.reconciles.max_concurrent.get()),
             reconciles: successes + errors,
             errors,
-            last: deeds.last(self.client_name),
+            last: last_actions.last(self.client_name),
         }
     }
 }

@@ -11,8 +11,8 @@ const LISTED: usize = 4;
 pub(crate) fn changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, set) in &after.sets {
-        if before.sets.get(name).map(|was| was.wanted) != Some(set.wanted) {
-            lines.push(format!("ReplicaSet {name} desires {}", pods(set.wanted)));
+        if before.sets.get(name).map(|was| was.desired) != Some(set.desired) {
+            lines.push(format!("ReplicaSet {name} desires {}", pods(set.desired)));
         }
     }
     let gone = before.sets.keys().filter(|name| !after.sets.contains_key(*name));
@@ -21,7 +21,7 @@ pub(crate) fn changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<
     lines.extend(address_changes(before, after));
     for (name, set) in &after.sets {
         if before.sets.get(name).map_or(0, |was| was.ready) != set.ready {
-            lines.push(format!("ReplicaSet {name} reports {} of {} ready", set.ready, set.wanted));
+            lines.push(format!("ReplicaSet {name} reports {} of {} ready", set.ready, set.desired));
         }
     }
     lines
@@ -94,9 +94,9 @@ mod tests {
         let pod = |(number, stage): (usize, &PodStage)| {
             (format!("shop/web-{number}"), PodView { node: None, address: None, stage: *stage })
         };
-        let wanted = u64::try_from(stages.len()).expect("a few");
+        let desired = u64::try_from(stages.len()).expect("a few");
         ClusterSnapshot {
-            sets: [("shop/web".to_owned(), ReplicaSetView { wanted, ..ReplicaSetView::default() })].into(),
+            sets: [("shop/web".to_owned(), ReplicaSetView { desired, ..ReplicaSetView::default() })].into(),
             pods: stages.iter().enumerate().map(pod).collect(),
             addresses: [("shop/web".to_owned(), addresses.iter().map(|&ip| ip.to_owned()).collect())].into(),
             ..ClusterSnapshot::default()

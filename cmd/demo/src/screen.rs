@@ -43,7 +43,7 @@ pub(crate) struct Screen {
     begun: Instant,
     terminal: Option<DefaultTerminal>,
     picture: ScreenState,
-    told_ready: bool,
+    ready_printed: bool,
 }
 
 /// The content of a frame.
@@ -54,7 +54,7 @@ struct ScreenState {
     invitation: Vec<String>,
     observed: ClusterSnapshot,
     controllers: Vec<ControllerView>,
-    news: VecDeque<String>,
+    changes: VecDeque<String>,
 }
 
 /// Installs a log subscriber for errors only; on a screen the log is disabled. Events rejected by faults are not
@@ -73,7 +73,7 @@ impl Screen {
     /// When the terminal cannot be taken over.
     pub(crate) fn open(on_terminal: bool, env: &Env, begun: Instant) -> Result<Self> {
         let terminal = on_terminal.then(take_over).transpose().context("taking over the terminal")?;
-        Ok(Self { env: env.clone(), begun, terminal, picture: ScreenState::default(), told_ready: false })
+        Ok(Self { env: env.clone(), begun, terminal, picture: ScreenState::default(), ready_printed: false })
     }
 
     /// Prints the address of the cluster and commands to try.
@@ -83,9 +83,9 @@ impl Screen {
     pub(crate) fn greet(&mut self, address: &str, invitation: &[String]) -> Result<()> {
         self.picture.address = address.to_owned();
         self.picture.invitation = invitation.to_vec();
-        self.say(&format!("A cluster is served on {address}. In another terminal:"))?;
-        invitation.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
-        self.say("Press Ctrl-C to stop. Changes:")
+        self.print_line(&format!("A cluster is served on {address}. In another terminal:"))?;
+        invitation.iter().try_for_each(|line| self.print_line(&format!("    {line}")))?;
+        self.print_line("Press Ctrl-C to stop. Changes:")
     }
 
     /// Displays the current state and the changes.
@@ -93,12 +93,12 @@ impl Screen {
     /// # Errors
     /// When the output is closed.
     pub(crate) fn show(&mut self, observed: &ClusterSnapshot, controllers: &[ControllerView]) -> Result<()> {
-        let news = changes(&self.picture.observed, observed);
-        news.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
-        if !self.told_ready && observed.count(PodStage::Ready) > 0 {
-            self.told_ready = true;
+        let changes = changes(&self.picture.observed, observed);
+        changes.iter().try_for_each(|line| self.print_line(&format!("    {line}")))?;
+        if !self.ready_printed && observed.count(PodStage::Ready) > 0 {
+            self.ready_printed = true;
             let ms = self.env.now().saturating_duration_since(self.begun).as_millis();
-            self.say(&format!("The first pods were ready {ms} ms after the start of this process."))?;
+            self.print_line(&format!("The first pods were ready {ms} ms after the start of this process."))?;
         }
         self.picture.observed = observed.clone();
         self.picture.controllers = controllers.to_vec();
@@ -109,16 +109,16 @@ impl Screen {
     ///
     /// # Errors
     /// When the output is closed.
-    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn print_line(&mut self, line: &str) -> Result<()> {
         let elapsed = self.env.now().saturating_duration_since(self.begun);
         let line = format!("{:>7.1} s  {line}", elapsed.as_secs_f64());
         let printed = match self.terminal {
             Some(_) => Ok(()),
             None => writeln!(io::stdout(), "{line}").context("writing to standard output"),
         };
-        self.picture.news.push_back(line);
-        if self.picture.news.len() > KEPT {
-            self.picture.news.pop_front();
+        self.picture.changes.push_back(line);
+        if self.picture.changes.len() > KEPT {
+            self.picture.changes.pop_front();
         }
         printed
     }
@@ -148,7 +148,7 @@ impl Screen {
         }
         // The last state remains in the scrollback.
         let summary = summary(&self.picture.observed);
-        self.say(&format!("Final state: {summary}. Stopping the controllers and the control plane."))
+        self.print_line(&format!("Final state: {summary}. Stopping the controllers and the control plane."))
     }
 
     /// Writes the last frame as an SVG picture.
@@ -193,14 +193,14 @@ impl ScreenState {
             Constraint::Fill(1),
             Constraint::Length(1),
         ];
-        let [top, middle, panel, news, foot] = Layout::vertical(parts).areas(frame.area());
+        let [top, middle, panel, changes, foot] = Layout::vertical(parts).areas(frame.area());
         let halves = [Constraint::Percentage(45), Constraint::Percentage(55)];
         let [left, right] = Layout::horizontal(halves).spacing(2).areas(middle);
         self.draw_header(frame, top);
         self.draw_sets(frame, left);
         self.draw_pods(frame, right);
         self.draw_controllers(frame, panel);
-        self.draw_news(frame, news);
+        self.draw_changes(frame, changes);
         frame.render_widget(Line::from(" q or Ctrl-C stops the demo").style(Modifier::DIM), foot);
     }
 
@@ -228,10 +228,10 @@ impl ScreenState {
 
     fn set_row<'a>(&self, (name, set): (&'a String, &ReplicaSetView)) -> Row<'a> {
         let addresses = self.observed.addresses.get(name).map_or(0, BTreeSet::len).to_string();
-        let [wanted, reported, ready] = [set.wanted, set.reported, set.ready].map(|it| it.to_string());
+        let [desired, reported, ready] = [set.desired, set.reported, set.ready].map(|it| it.to_string());
         let cells =
-            [Cell::from(name.as_str()), wanted.into(), reported.into(), ready.into(), addresses.into()];
-        Row::new(cells).style(colour(set.ready == set.wanted))
+            [Cell::from(name.as_str()), desired.into(), reported.into(), ready.into(), addresses.into()];
+        Row::new(cells).style(colour(set.ready == set.desired))
     }
 
     fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -272,11 +272,11 @@ impl ScreenState {
         frame.render_widget(table.block(titled("Controllers")), area);
     }
 
-    fn draw_news(&self, frame: &mut Frame<'_>, area: Rect) {
+    fn draw_changes(&self, frame: &mut Frame<'_>, area: Rect) {
         let room = usize::from(area.height.saturating_sub(1));
-        let hidden = self.news.len().saturating_sub(room);
+        let hidden = self.changes.len().saturating_sub(room);
         let lines: Vec<Line<'_>> =
-            self.news.iter().skip(hidden).map(|line| Line::from(line.as_str())).collect();
+            self.changes.iter().skip(hidden).map(|line| Line::from(line.as_str())).collect();
         frame.render_widget(Paragraph::new(lines).block(titled("Changes")), area);
     }
 }
@@ -333,7 +333,7 @@ mod tests {
             address: "http://127.0.0.1:1".into(),
             invitation: vec!["export KUBECONFIG=k".into()],
             observed: ClusterSnapshot {
-                sets: [("shop/web".into(), ReplicaSetView { wanted: 2, reported: 2, ready: 1 })].into(),
+                sets: [("shop/web".into(), ReplicaSetView { desired: 2, reported: 2, ready: 1 })].into(),
                 pods: [
                     ("shop/web-1".into(), pod(PodStage::Ready)),
                     ("shop/web-2".into(), pod(PodStage::Starting)),

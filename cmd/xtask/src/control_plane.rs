@@ -19,10 +19,10 @@ use tokio::sync::mpsc;
 use windlass_harness::{Assets, Binary, ControlPlane, ControlPlaneOptions, SUPPORTING_CONTROLLERS};
 
 /// Command from `up` that lets the keeper outlive it, after the state file is written.
-const STAY: &str = "stay";
+const DETACH_COMMAND: &str = "stay";
 
 /// Time limit for the keeper to stop all processes.
-const ENDING: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of `cargo xtask control-plane`.
 #[derive(Debug, Args)]
@@ -78,9 +78,9 @@ struct ProcessIdentity {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.step {
         Step::Build => build(),
-        Step::Up(wanted) => up(&wanted),
+        Step::Up(options) => up(&options),
         Step::Down => down(),
-        Step::Keep(wanted) => keep(wanted),
+        Step::Keep(options) => keep(options),
     }
 }
 
@@ -92,7 +92,7 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn up(wanted: &UpOptions) -> anyhow::Result<()> {
+fn up(options: &UpOptions) -> anyhow::Result<()> {
     let state = State::open()?;
     if let Some(record) = state.read()?
         && record.keeper.is_alive()
@@ -104,7 +104,7 @@ fn up(wanted: &UpOptions) -> anyhow::Result<()> {
     }
     // Built in this process, so that its progress is visible.
     let assets = Assets::ensure()?;
-    let mut keeper = start_keeper(wanted, &state.keeper_log())?;
+    let mut keeper = start_keeper(options, &state.keeper_log())?;
     let outcome = take_over(&mut keeper, &state);
     let kubeconfig = outcome.with_context(|| format!("see {}", state.keeper_log().display()))?;
     eprintln!("kubectl is {}", assets.path(Binary::Kubectl).display());
@@ -113,11 +113,11 @@ fn up(wanted: &UpOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start_keeper(wanted: &UpOptions, log: &Path) -> anyhow::Result<Child> {
+fn start_keeper(options: &UpOptions, log: &Path) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command
-        .args(["control-plane", "keep", &format!("--nodes={}", wanted.nodes)])
-        .arg(format!("--upstream-controllers={}", wanted.upstream_controllers.join(",")))
+        .args(["control-plane", "keep", &format!("--nodes={}", options.nodes)])
+        .arg(format!("--upstream-controllers={}", options.upstream_controllers.join(",")))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(File::create(log)?);
@@ -126,14 +126,14 @@ fn start_keeper(wanted: &UpOptions, log: &Path) -> anyhow::Result<Child> {
 
 /// Waits until the keeper's control plane is running, writes the state file, and lets the keeper stay.
 fn take_over(keeper: &mut Child, state: &State) -> anyhow::Result<PathBuf> {
-    let mut orders = keeper.stdin.take().context("the keeper has a pipe for orders")?;
+    let mut commands = keeper.stdin.take().context("the keeper has a pipe for commands")?;
     let reports = keeper.stdout.take().context("the keeper has a pipe for reports")?;
     let mut line = String::new();
     BufReader::new(reports).read_line(&mut line)?;
     ensure!(line.ends_with('\n'), "the control plane did not start");
     let kubeconfig = PathBuf::from(line.trim_end());
     state.write(&Record { keeper: ProcessIdentity::of(keeper.id())?, kubeconfig: kubeconfig.clone() })?;
-    writeln!(orders, "{STAY}")?;
+    writeln!(commands, "{DETACH_COMMAND}")?;
     Ok(kubeconfig)
 }
 
@@ -147,21 +147,22 @@ fn down() -> anyhow::Result<()> {
 }
 
 #[tokio::main]
-async fn keep(wanted: UpOptions) -> anyhow::Result<()> {
+async fn keep(options: UpOptions) -> anyhow::Result<()> {
     // A new session, so that closing the terminal does not stop the control plane.
     setsid().context("leaving the terminal's session")?;
     let mut terminated = signal(SignalKind::terminate())?;
-    let mut orders = read_orders();
-    let options =
-        ControlPlaneOptions::default().nodes(wanted.nodes).upstream_controllers(wanted.upstream_controllers);
+    let mut commands = read_commands();
+    let options = ControlPlaneOptions::default()
+        .nodes(options.nodes)
+        .upstream_controllers(options.upstream_controllers);
     let plane = tokio::select! {
         biased;
         // The `up` process has exited. Dropping a partial start removes its processes.
-        _ = orders.recv() => return Ok(()),
+        _ = commands.recv() => return Ok(()),
         plane = ControlPlane::start(options) => plane?,
     };
     println!("{}", plane.kubeconfig_path().display());
-    if orders.recv().await.as_deref() == Some(STAY) {
+    if commands.recv().await.as_deref() == Some(DETACH_COMMAND) {
         terminated.recv().await;
     }
     plane.stop().await
@@ -169,14 +170,14 @@ async fn keep(wanted: UpOptions) -> anyhow::Result<()> {
 
 /// Reads the lines of standard input. Uses a thread, because the runtime would wait for a blocked read when the process
 /// exits.
-fn read_orders() -> mpsc::UnboundedReceiver<String> {
-    let (sender, orders) = mpsc::unbounded_channel();
+fn read_commands() -> mpsc::UnboundedReceiver<String> {
+    let (sender, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let lines = std::io::stdin().lines().map_while(Result::ok);
         // The receiver is dropped once the keeper stays.
         lines.for_each(|line| drop(sender.send(line)));
     });
-    orders
+    commands
 }
 
 /// The user's state folder, locked for one command at a time.
@@ -258,7 +259,11 @@ impl ProcessIdentity {
         pidfd_send_signal(&handle, Signal::TERM)?;
         let stopping_since = Instant::now();
         while self.is_alive() {
-            ensure!(stopping_since.elapsed() < ENDING, "process {} did not stop within {ENDING:?}", self.pid);
+            ensure!(
+                stopping_since.elapsed() < STOP_TIMEOUT,
+                "process {} did not stop within {STOP_TIMEOUT:?}",
+                self.pid
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(true)

@@ -7,8 +7,8 @@ mod build_times;
 mod ci;
 mod control_plane;
 mod dependencies;
+mod describe;
 mod fuzz;
-mod generate_schema;
 mod lint;
 mod measure;
 mod miri;
@@ -46,7 +46,7 @@ enum Task {
     /// Runs all static checks: formatting, tidy, dependencies, clippy, documentation, build size.
     Lint,
     /// Generates the tables of built-in kinds in `simulation/schema` from upstream sources.
-    Describe(generate_schema::Arguments),
+    Describe(describe::Arguments),
     /// Fuzzes the parsers of external input with libFuzzer; needs a nightly toolchain and a C++ compiler.
     Fuzz(fuzz::Arguments),
     /// Runs the tests of shared data structures under Miri; needs a nightly toolchain.
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         Task::Measure(arguments) => measure::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::BuildTimes(arguments) => build_times::run(&arguments),
-        Task::Describe(arguments) => generate_schema::run(&arguments),
+        Task::Describe(arguments) => describe::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Miri(arguments) => miri::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),

@@ -24,13 +24,13 @@ pub(crate) struct Arguments {
     rounds: u16,
 
     /// Component to compare with its upstream counterpart.
-    #[arg(long, value_enum, default_value_t = What::Managers)]
-    what: What,
+    #[arg(long, value_enum, default_value_t = Component::Managers)]
+    what: Component,
 }
 
 /// Component to compare with its upstream counterpart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum What {
+enum Component {
     /// The controller managers: times, CPU seconds and memory while one ReplicaSet is scaled up and down.
     Managers,
     /// The API servers: requests per second.
@@ -48,24 +48,24 @@ enum What {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let rounds = arguments.rounds.to_string();
     match arguments.what {
-        What::Managers => {
+        Component::Managers => {
             Assets::ensure()?;
             let windlass = build_windlass()?;
             must(&mut program("build", "scale"))?;
             must(program("run", "scale").args(["--quiet", "--", &rounds]).env("WINDLASS_BIN", windlass))
         }
-        What::Servers => {
+        Component::Servers => {
             Assets::ensure()?;
             must(&mut program("build", "server"))?;
             must(program("run", "server").args(["--quiet", "--", &rounds]))
         }
-        What::Queue => beside_peers("queue", &rounds),
-        What::Informer => beside_peers("informer", &rounds),
+        Component::Queue => compare_with_peers("queue", &rounds),
+        Component::Informer => compare_with_peers("informer", &rounds),
     }
 }
 
 /// Compares a part of the runtime with its counterparts. Needs Go, but no control plane.
-fn beside_peers(name: &str, rounds: &str) -> Result<()> {
+fn compare_with_peers(name: &str, rounds: &str) -> Result<()> {
     let package = ["--locked", "--release", "--package", "windlass-benchmarks", "--bin", name];
     must(cargo().arg("run").args(package).args(["--", rounds]))
 }

@@ -21,8 +21,8 @@ pub(crate) struct Arguments {
     #[arg(default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
     /// Runs only this package, for example windlass-workqueue.
-    #[arg(long)]
-    part: Option<String>,
+    #[arg(long = "part")]
+    package: Option<String>,
 }
 
 /// Packages, and substrings of the names of their tests. Loom checks all orders of the queue and the fan-out in
@@ -42,15 +42,15 @@ const SHARED: &[(&str, &[&str])] = &[
 /// # Errors
 /// If Miri reports an error, a test fails, or the package is unknown.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { seeds, part } = arguments;
-    let is_part = |package: &str| part.as_deref().is_none_or(|part| part == package);
-    if let Some(part) = part
-        && !SHARED.iter().any(|(package, _)| is_part(package))
+    let Arguments { seeds, package } = arguments;
+    let is_selected = |name: &str| package.as_deref().is_none_or(|package| package == name);
+    if let Some(package) = package
+        && !SHARED.iter().any(|(package, _)| is_selected(package))
     {
-        bail!("unknown package {part}; use one of SHARED in cmd/xtask/src/miri.rs, or omit it for all");
+        bail!("unknown package {package}; use one of SHARED in cmd/xtask/src/miri.rs, or omit it for all");
     }
     let mut steps = Steps::of("miri");
-    for (package, names) in SHARED.iter().filter(|(package, _)| is_part(package)) {
+    for (package, names) in SHARED.iter().filter(|(package, _)| is_selected(package)) {
         steps.step(package, || {
             let mut command = nightly();
             command.args(["miri", "test", "--package", package, "--lib", "--"]).args(*names);

@@ -24,7 +24,7 @@ const COPY: &str = "mutants";
 pub(crate) struct Arguments {
     /// Passed on to the test program: names of hunts, `--nocapture`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
-    rest: Vec<String>,
+    test_arguments: Vec<String>,
 }
 
 /// Makes or updates the copy, and runs the hunts in it.
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut tests = cargo();
     tests.current_dir(&copy).env("CARGO_TARGET_DIR", target);
     tests.args(["test", "--workspace", "--test=hunts", "--features=windlass-mutants/hunts"]);
-    must(tests.arg("--").args(&arguments.rest))
+    must(tests.arg("--").args(&arguments.test_arguments))
 }
 
 /// Content by path, relative to the root.

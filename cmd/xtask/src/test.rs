@@ -20,7 +20,7 @@ use crate::workspace::{cargo, must};
 pub(crate) struct Arguments {
     /// Arguments for `cargo test`: packages (`-p windlass-env`), names of tests, `-- --nocapture`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
-    rest: Vec<String>,
+    cargo_arguments: Vec<String>,
 }
 
 /// Builds the requirements, runs the tests, and prints a summary.
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut steps = Steps::of("test");
     let mut ready = steps.step("control plane", || Assets::ensure().map(drop));
     // A run of the whole workspace builds the binary with the same features as its tests, before any test starts.
-    if ready && names_packages(&arguments.rest) {
+    if ready && names_packages(&arguments.cargo_arguments) {
         ready = steps.step("binary", || {
             must(cargo().args(["build", "--locked", "-p", "windlass-controller-manager"]))
         });
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut tally = TestTotals::default();
     if ready {
         steps.step("tests", || tests(arguments, &mut tally));
-        if arguments.rest.is_empty() {
+        if arguments.cargo_arguments.is_empty() {
             steps.step("mutants", || mutants::run(&mutants::Arguments::default()));
         }
     }
@@ -50,11 +50,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn tests(arguments: &Arguments, tally: &mut TestTotals) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--locked", "--no-fail-fast"]);
-    if !names_packages(&arguments.rest) {
+    if !names_packages(&arguments.cargo_arguments) {
         command.arg("--workspace");
     }
-    let mut child =
-        command.args(&arguments.rest).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+    let mut child = command
+        .args(&arguments.cargo_arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo test")?;
     let output = child.stdout.take().context("cargo test has no output")?;
     for line in BufReader::new(output).lines() {
         let line = line.context("cannot read the output of cargo test")?;

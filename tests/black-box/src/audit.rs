@@ -53,7 +53,7 @@ pub struct Write {
     /// The object of the request.
     pub object_ref: Option<Target>,
     /// Status of the response.
-    pub response_status: Option<Answer>,
+    pub response_status: Option<ResponseStatus>,
     /// Time at which the API server received the request.
     pub request_received_timestamp: MicroTime,
     /// Time of the response.
@@ -90,7 +90,7 @@ pub struct Target {
 
 /// The status of a response.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Answer {
+pub struct ResponseStatus {
     /// HTTP status code.
     pub code: u16,
 }
@@ -166,14 +166,14 @@ impl Write {
 }
 
 /// Counts writes by verb, resource and status code, such as `create pods 201`.
-pub fn tally(writes: &[Write]) -> BTreeMap<String, usize> {
-    let mut tally = BTreeMap::new();
+pub fn count_by_kind(writes: &[Write]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
     for write in writes {
         let target = write.object_ref.clone().unwrap_or_default();
         let slash = if target.subresource.is_empty() { "" } else { "/" };
         let code = write.response_status.map_or(0, |answer| answer.code);
         let name = format!("{} {}{slash}{} {code}", write.verb, target.resource, target.subresource);
-        *tally.entry(name).or_insert(0) += 1;
+        *counts.entry(name).or_insert(0) += 1;
     }
-    tally
+    counts
 }

@@ -9,7 +9,7 @@ use crate::audit::Audit;
 ///
 /// # Errors
 /// The control plane or `body` fails; the logs are then kept, and their folder is printed.
-pub async fn on_plane<T>(
+pub async fn with_control_plane<T>(
     options: ControlPlaneOptions,
     body: impl AsyncFnOnce(&ControlPlane, &Audit) -> Result<T>,
 ) -> Result<T> {

@@ -17,13 +17,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// Interval at which an idle connection checks the state of the link.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A link to one server. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct Forwarder {
     address: SocketAddr,
-    wire: LinkState,
+    state: LinkState,
     task: JoinHandle<()>,
 }
 
@@ -38,9 +38,9 @@ impl Forwarder {
     /// The system rejects the listener.
     pub async fn start(to: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let (address, wire) = (listener.local_addr()?, LinkState::default());
-        let task = tokio::spawn(listen(listener, to, wire.clone()));
-        Ok(Self { address, wire, task })
+        let (address, state) = (listener.local_addr()?, LinkState::default());
+        let task = tokio::spawn(listen(listener, to, state.clone()));
+        Ok(Self { address, state, task })
     }
 
     /// Starts a link to the server of a kubeconfig, and writes a kubeconfig next to it whose server is the near end.
@@ -61,12 +61,12 @@ impl Forwarder {
 
     /// Cuts the link: no bytes pass.
     pub fn cut(&self) {
-        self.wire.turn(false);
+        self.state.set(false);
     }
 
     /// Heals the link: new connections work.
-    pub fn mend(&self) {
-        self.wire.turn(true);
+    pub fn heal(&self) {
+        self.state.set(true);
     }
 }
 
@@ -74,12 +74,12 @@ impl Drop for Forwarder {
     fn drop(&mut self) {
         self.task.abort();
         self.cut();
-        self.mend();
+        self.heal();
     }
 }
 
 impl LinkState {
-    fn turn(&self, whole: bool) {
+    fn set(&self, whole: bool) {
         // No change if the link already has this state.
         let turn = |now: u64| (now.is_multiple_of(2) != whole).then_some(now + 1);
         let _turned = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
@@ -90,26 +90,26 @@ impl LinkState {
     }
 }
 
-async fn listen(listener: TcpListener, to: SocketAddr, wire: LinkState) {
+async fn listen(listener: TcpListener, to: SocketAddr, state: LinkState) {
     while let Ok((near, _)) = listener.accept().await {
-        tokio::spawn(connect(near, to, wire.clone()));
+        tokio::spawn(connect(near, to, state.clone()));
     }
 }
 
 /// Forwards one connection until an end closes it or the link is healed.
-async fn connect(near: TcpStream, to: SocketAddr, wire: LinkState) {
-    let born = wire.now();
+async fn connect(near: TcpStream, to: SocketAddr, state: LinkState) {
+    let born = state.now();
     // A connection over a cut link does not reach the server.
     let far = if born.is_multiple_of(2) { TcpStream::connect(to).await.ok() } else { None };
     let (mut near_out, mut near_in) = near.into_split();
     let Some(far) = far else {
-        return carry(&mut near_out, &mut tokio::io::sink(), &wire, born).await;
+        return carry(&mut near_out, &mut tokio::io::sink(), &state, born).await;
     };
     let (mut far_out, mut far_in) = far.into_split();
     tokio::select! {
         biased;
-        () = carry(&mut near_out, &mut far_in, &wire, born) => {}
-        () = carry(&mut far_out, &mut near_in, &wire, born) => {}
+        () = carry(&mut near_out, &mut far_in, &state, born) => {}
+        () = carry(&mut far_out, &mut near_in, &state, born) => {}
     }
 }
 
@@ -117,13 +117,13 @@ async fn connect(near: TcpStream, to: SocketAddr, wire: LinkState) {
 async fn carry(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
-    wire: &LinkState,
+    state: &LinkState,
     born: u64,
 ) {
     let mut bytes = vec![0; 64 << 10];
     loop {
-        let read = tokio::time::timeout(LOOK_INTERVAL, from.read(&mut bytes)).await;
-        let now = wire.now();
+        let read = tokio::time::timeout(POLL_INTERVAL, from.read(&mut bytes)).await;
+        let now = state.now();
         // The link was healed since: both ends must reconnect.
         if now.is_multiple_of(2) && now != born {
             return;
@@ -131,7 +131,7 @@ async fn carry(
         match read {
             Err(_) => {}
             // A cut link does not forward the close of a connection either.
-            Ok(Ok(0) | Err(_)) if !now.is_multiple_of(2) => tokio::time::sleep(LOOK_INTERVAL).await,
+            Ok(Ok(0) | Err(_)) if !now.is_multiple_of(2) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(Ok(0) | Err(_)) => return,
             Ok(Ok(_)) if now != born => {}
             Ok(Ok(count)) => {
@@ -162,7 +162,7 @@ mod tests {
         address
     }
 
-    async fn says(stream: &mut TcpStream, byte: u8) -> Option<u8> {
+    async fn round_trip(stream: &mut TcpStream, byte: u8) -> Option<u8> {
         stream.write_all(&[byte]).await.ok()?;
         tokio::time::timeout(Duration::from_secs(10), stream.read_u8()).await.ok()?.ok()
     }
@@ -171,19 +171,19 @@ mod tests {
     async fn cut_link_loses_bytes_and_closes_connections_when_healed() {
         let forwarder = Forwarder::start(echo().await).await.unwrap();
         let mut before = TcpStream::connect(forwarder.address).await.unwrap();
-        assert_eq!(says(&mut before, 1).await, Some(1));
+        assert_eq!(round_trip(&mut before, 1).await, Some(1));
         forwarder.cut();
         before.write_all(&[2]).await.unwrap();
         let mut during = TcpStream::connect(forwarder.address).await.unwrap();
         during.write_all(&[3]).await.unwrap();
-        let heard = tokio::time::timeout(Duration::from_millis(500), before.read_u8()).await;
-        assert!(heard.is_err(), "a cut link must deliver neither bytes nor a close: {heard:?}");
-        forwarder.mend();
+        let answer = tokio::time::timeout(Duration::from_millis(500), before.read_u8()).await;
+        assert!(answer.is_err(), "a cut link must deliver neither bytes nor a close: {answer:?}");
+        forwarder.heal();
         assert!(
             before.read_u8().await.is_err() && during.read_u8().await.is_err(),
             "both connections are closed"
         );
         let mut after = TcpStream::connect(forwarder.address).await.unwrap();
-        assert_eq!(says(&mut after, 4).await, Some(4), "lost bytes are not delivered");
+        assert_eq!(round_trip(&mut after, 4).await, Some(4), "lost bytes are not delivered");
     }
 }

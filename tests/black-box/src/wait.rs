@@ -10,19 +10,19 @@ use anyhow::{Result, bail};
 
 /// Default timeout. It is long because these tests check properties, not speed.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Polls `look` until `accept` returns true for its result.
+/// Calls `poll` until `accept` returns true for its result.
 ///
 /// # Errors
-/// `look` fails, or [`TIMEOUT`] passes; the error then contains the last result.
-pub async fn eventually<T, L, F>(what: &str, look: L, accept: impl Fn(&T) -> bool) -> Result<T>
+/// `poll` fails, or [`TIMEOUT`] passes; the error then contains the last result.
+pub async fn eventually<T, L, F>(what: &str, poll: L, accept: impl Fn(&T) -> bool) -> Result<T>
 where
     T: Debug,
     L: FnMut() -> F,
     F: Future<Output = Result<T>>,
 {
-    eventually_within(TIMEOUT, what, look, accept).await
+    eventually_within(TIMEOUT, what, poll, accept).await
 }
 
 /// Polls like [`eventually`], with another timeout.
@@ -30,9 +30,9 @@ where
 /// # Errors
 /// As [`eventually`].
 pub async fn eventually_within<T, L, F>(
-    patience: Duration,
+    timeout: Duration,
     what: &str,
-    mut look: L,
+    mut poll: L,
     accept: impl Fn(&T) -> bool,
 ) -> Result<T>
 where
@@ -42,13 +42,13 @@ where
 {
     let started = Instant::now();
     loop {
-        let seen = look().await?;
+        let seen = poll().await?;
         if accept(&seen) {
             return Ok(seen);
         }
-        if started.elapsed() > patience {
-            bail!("{what}: timed out after {patience:?}; last observed: {seen:#?}");
+        if started.elapsed() > timeout {
+            bail!("{what}: timed out after {timeout:?}; last observed: {seen:#?}");
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -14,8 +14,8 @@ use kube::{Api, api::PostParams};
 
 use crate::{
     fixtures,
+    test_namespace::{Kind, TestNamespace},
     wait::eventually,
-    world::{Kind, TestNamespace},
 };
 
 /// The numbers in the status of a workload.
@@ -165,40 +165,48 @@ impl Workload for ReplicationController {
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
-pub async fn create_stable<W: Workload>(world: &TestNamespace, workload: &W) -> Result<W> {
-    let created = world.create(workload).await?;
-    stable::<W>(world, &created.name()).await
+pub async fn create_stable<W: Workload>(namespace: &TestNamespace, workload: &W) -> Result<W> {
+    let created = namespace.create(workload).await?;
+    stable::<W>(namespace, &created.name()).await
 }
 
 /// Waits until the status of a workload has its newest generation and the desired number of replicas.
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
-pub async fn stable<W: Workload>(world: &TestNamespace, name: &str) -> Result<W> {
+pub async fn stable<W: Workload>(namespace: &TestNamespace, name: &str) -> Result<W> {
     let settled = |workload: &W| {
         let counts = workload.counts();
         counts.replicas == workload.desired()
             && counts.observed_generation >= workload.meta().generation.unwrap_or(0)
     };
-    eventually(&format!("{} {name} reports the desired replicas", W::KIND), || world.get::<W>(name), settled)
-        .await
+    eventually(
+        &format!("{} {name} reports the desired replicas", W::KIND),
+        || namespace.get::<W>(name),
+        settled,
+    )
+    .await
 }
 
 /// Changes `spec.replicas` and waits until the status matches.
 ///
 /// # Errors
 /// The API server's refusal, or impatience.
-pub async fn scale<W: Workload>(world: &TestNamespace, name: &str, replicas: i32) -> Result<W> {
-    world.update::<W>(name, |workload| workload.set_desired(replicas)).await?;
-    stable(world, name).await
+pub async fn scale<W: Workload>(namespace: &TestNamespace, name: &str, replicas: i32) -> Result<W> {
+    namespace.update::<W>(name, |workload| workload.set_desired(replicas)).await?;
+    stable(namespace, name).await
 }
 
 /// Changes `spec.replicas` through the scale subresource, as autoscalers do.
 ///
 /// # Errors
 /// The API server's refusal.
-pub async fn scale_subresource<W: Workload>(world: &TestNamespace, name: &str, replicas: i32) -> Result<i32> {
-    let api: Api<W> = world.api();
+pub async fn scale_subresource<W: Workload>(
+    namespace: &TestNamespace,
+    name: &str,
+    replicas: i32,
+) -> Result<i32> {
+    let api: Api<W> = namespace.api();
     loop {
         let mut scale = api.get_scale(name).await?;
         scale.spec.get_or_insert_default().replicas = Some(replicas);

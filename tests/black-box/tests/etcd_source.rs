@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc::UnboundedReceiver, watch};
 use tonic::{Request, client::Grpc};
 use tonic_prost::ProstCodec;
-use windlass_black_box::{control_plane::on_plane, wait::eventually_within};
+use windlass_black_box::{control_plane::with_control_plane, wait::eventually_within};
 use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::Env;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
@@ -121,20 +121,20 @@ async fn next(stream: &mut FrameStream) -> Result<Frame> {
 // parity: etcd-client-source-projects, no-pluggable-source
 #[tokio::test]
 async fn etcd_is_a_source_like_any_other() -> Result<()> {
-    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+    with_control_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         let channel = channel(plane.etcd_socket());
         let writer = Writer(channel.clone());
         let env = Env::system("etcd-source-test");
         let source = EtcdSource::new(&env, channel, "/kitchen/recipes", JsonObjects);
         let source = source.with_progress_interval(Duration::from_millis(500));
-        an_informer_follows_what_is_written(&env, &writer, &source).await?;
-        pages_and_watches_are_of_one_revision_until_it_is_compacted_away(&writer, &source).await?;
-        progress_is_told_while_nothing_happens_here(plane, &writer, &source).await
+        informer_follows_writes(&env, &writer, &source).await?;
+        pages_and_watches_use_one_revision_until_compaction(&writer, &source).await?;
+        progress_is_reported_without_changes(plane, &writer, &source).await
     })
     .await
 }
 
-async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source: &EtcdSource) -> Result<()> {
+async fn informer_follows_writes(env: &Env, writer: &Writer, source: &EtcdSource) -> Result<()> {
     for number in 0..MANY {
         writer.put(&format!("home/bread-{number:04}"), &recipe("plain")).await?;
     }
@@ -143,10 +143,10 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
 
     let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
     let home = factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("home"));
-    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
     let handler = home.add_handler("test", move |event: &Event<Arc<ConfigMap>>| {
         // The receiver can be dropped when the test is done.
-        let _unheard = told.send(event.clone());
+        let _unheard = sender.send(event.clone());
     })?;
     let recipes = source.clone();
     factory.start(Arc::new(move |_: &ResourceKind, selection: &Selection| recipes.selecting(selection)));
@@ -155,7 +155,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     ensure!(lister.list().len() == MANY, "{} of {MANY} are held", lister.list().len());
     ensure!(lister.get(&ObjectKey::namespaced("home", "broken")).is_err(), "what is broken hides nothing");
     while !handler.has_synced() {
-        tokio::time::timeout(TIMEOUT, heard.recv()).await?;
+        tokio::time::timeout(TIMEOUT, events.recv()).await?;
     }
 
     let key = "home/bread-0007";
@@ -163,7 +163,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     writer.delete(key).await?;
     let (mut updated, mut deleted) = (None, None);
     while deleted.is_none() {
-        match tokio::time::timeout(TIMEOUT, heard.recv()).await?.context("the handler lives")? {
+        match tokio::time::timeout(TIMEOUT, events.recv()).await?.context("the handler lives")? {
             Event::Updated { new, .. } => updated = Some(new),
             Event::Deleted { last, observed, .. } => deleted = Some((last, observed)),
             Event::Added { .. } => {}
@@ -177,7 +177,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     Ok(())
 }
 
-async fn pages_and_watches_are_of_one_revision_until_it_is_compacted_away(
+async fn pages_and_watches_use_one_revision_until_compaction(
     writer: &Writer,
     source: &EtcdSource,
 ) -> Result<()> {
@@ -210,7 +210,7 @@ async fn pages_and_watches_are_of_one_revision_until_it_is_compacted_away(
     Ok(())
 }
 
-async fn progress_is_told_while_nothing_happens_here(
+async fn progress_is_reported_without_changes(
     plane: &ControlPlane,
     writer: &Writer,
     source: &EtcdSource,
@@ -277,7 +277,7 @@ impl ListerWatcher for Severable {
 struct Home {
     factory: InformerFactory,
     lister: Lister<ConfigMap>,
-    heard: UnboundedReceiver<Event<Arc<ConfigMap>>>,
+    events: UnboundedReceiver<Event<Arc<ConfigMap>>>,
     cut: watch::Sender<bool>,
     passed: watch::Receiver<Passed>,
 }
@@ -287,10 +287,10 @@ impl Home {
     async fn start(env: &Env, source: &EtcdSource) -> Result<Self> {
         let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
         let informer = factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("home"));
-        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
         let handler = informer.add_handler("test", move |event: &Event<Arc<ConfigMap>>| {
             // The receiver can be dropped when the test is done.
-            let _unheard = told.send(event.clone());
+            let _unheard = sender.send(event.clone());
         })?;
         let ((cut, severed), (passed, seen)) = (watch::channel(false), watch::channel(Passed::default()));
         let (recipes, passed) = (source.clone(), Arc::new(passed));
@@ -300,10 +300,10 @@ impl Home {
         }));
         factory.wait_for_sync(Some(TIMEOUT)).await?;
         while !handler.has_synced() {
-            tokio::time::timeout(TIMEOUT, heard.recv()).await?;
+            tokio::time::timeout(TIMEOUT, events.recv()).await?;
         }
-        while heard.try_recv().is_ok() {}
-        Ok(Self { lister: informer.lister(), factory, heard, cut, passed: seen })
+        while events.try_recv().is_ok() {}
+        Ok(Self { lister: informer.lister(), factory, events, cut, passed: seen })
     }
 
     /// Disconnects the watch, and returns the start version of the next watch, which is delayed.
@@ -318,15 +318,15 @@ impl Home {
     }
 
     /// Returns all events up to `last` as lines, ordered by name.
-    async fn told_until(&mut self, last: &str) -> Result<Vec<String>> {
-        let mut told = Vec::new();
-        while told.last().is_none_or(|line| line != last) {
-            let event = tokio::time::timeout(TIMEOUT, self.heard.recv()).await;
-            let event = event.with_context(|| format!("no more events after {told:#?}"))?;
-            told.push(line(&event.context("the handler lives")?));
+    async fn received_until(&mut self, last: &str) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        while lines.last().is_none_or(|line| line != last) {
+            let event = tokio::time::timeout(TIMEOUT, self.events.recv()).await;
+            let event = event.with_context(|| format!("no more events after {lines:#?}"))?;
+            lines.push(line(&event.context("the handler lives")?));
         }
-        told.sort();
-        Ok(told)
+        lines.sort();
+        Ok(lines)
     }
 }
 
@@ -361,7 +361,7 @@ fn edition(uid: &str, taste: &str) -> String {
 
 /// The events after a watch missed changes, and those of the next watch: each change once, and none for objects that
 /// were created and deleted in between.
-const TOLD: [&str; 6] = [
+const EXPECTED_EVENTS: [&str; 6] = [
     "changed updated by Relist: plain to bitter",
     "gone deleted by Relist, Inferred: plain",
     "new added by Relist: fresh",
@@ -388,7 +388,7 @@ async fn unseen_writes(writer: &Writer) -> Result<i64> {
 // parity: etcd-client-source-projects, no-pluggable-source
 #[tokio::test]
 async fn watch_interrupted_by_compaction_relists_and_delivers_only_differences() -> Result<()> {
-    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+    with_control_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
         let channel = channel(plane.etcd_socket());
         let writer = Writer(channel.clone());
         let env = Env::system("etcd-cut-test");
@@ -405,7 +405,7 @@ async fn watch_interrupted_by_compaction_relists_and_delivers_only_differences()
         let last = unseen_writes(&writer).await?;
         writer.compact(last).await?;
         ensure!(held < last, "the watch is to go on from {held}, and {last} is kept");
-        ensure!(home.heard.try_recv().is_err(), "nothing is told while it is cut off");
+        ensure!(home.events.try_recv().is_err(), "nothing is told while it is cut off");
         home.cut.send_replace(false);
 
         let listed = |passed: &Passed| passed.pages > pages;
@@ -422,8 +422,8 @@ async fn watch_interrupted_by_compaction_relists_and_delivers_only_differences()
         eventually_within(TIMEOUT, "the cache is as new as what was compacted", fresh, fresh_enough).await?;
 
         writer.put("home/seen", &recipe("visible")).await?;
-        let told = home.told_until(SEEN).await?;
-        ensure!(told == TOLD, "{told:#?} is told instead of {TOLD:#?}");
+        let lines = home.received_until(SEEN).await?;
+        ensure!(lines == EXPECTED_EVENTS, "{lines:#?} is told instead of {EXPECTED_EVENTS:#?}");
         let (held, stored) = (home.lister.list(), source.selecting(&Selection::in_namespace("home")));
         let stored = stored.list(ListRequest::default()).await?.items;
         let stored: Vec<ConfigMap> =

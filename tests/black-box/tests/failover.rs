@@ -11,42 +11,42 @@ use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::{
     audit::{Audit, Write},
-    control_plane::on_plane,
+    control_plane::with_control_plane,
     fixtures::LABEL,
-    subject::ready,
+    implementation::ready,
+    test_namespace::TestNamespace,
     wait::{eventually, eventually_within},
     workload::Workload as _,
-    world::TestNamespace,
 };
 use windlass_harness::{ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Pair {
-    world: TestNamespace,
+    namespace: TestNamespace,
     leader: ManagerProcess,
     standby: ManagerProcess,
 }
 
 /// Runs `body` with a working leader and a synced standby.
 async fn with_a_pair(body: impl AsyncFnOnce(Pair, &Audit) -> Result<()>) -> Result<()> {
-    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
-        let world =
+    with_control_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
+        let namespace =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("failover").await? };
         let leader = ManagerProcess::start(plane, &[]).await?;
         ready(&leader, TIMEOUT).await?;
-        eventually("the first manager holds the lease", || lease(&world), |it| !holder(it).is_empty())
+        eventually("the first manager holds the lease", || lease(&namespace), |it| !holder(it).is_empty())
             .await?;
         let standby = ManagerProcess::start(plane, &[]).await?;
         ready(&standby, TIMEOUT).await?;
-        somebody_acts(&world, "before").await?;
-        body(Pair { world, leader, standby }, audit).await
+        somebody_acts(&namespace, "before").await?;
+        body(Pair { namespace, leader, standby }, audit).await
     })
     .await
 }
 
-async fn lease(world: &TestNamespace) -> Result<Lease> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+async fn lease(namespace: &TestNamespace) -> Result<Lease> {
+    let leases: Api<Lease> = Api::namespaced(namespace.client.clone(), "kube-system");
     Ok(leases.get_opt("windlass").await?.unwrap_or_default())
 }
 
@@ -59,23 +59,23 @@ fn renewed(lease: &Lease) -> Option<Timestamp> {
 }
 
 /// Creates a ReplicaSet with one pod and waits for the pod.
-async fn somebody_acts(world: &TestNamespace, name: &str) -> Result<()> {
-    let before = world.pods(LABEL).await?.len();
-    world.create(&ReplicaSet::new(name, 1)).await?;
-    eventually("a pod was made", || world.pods(LABEL), |pods| pods.len() == before + 1).await?;
+async fn somebody_acts(namespace: &TestNamespace, name: &str) -> Result<()> {
+    let before = namespace.pods(LABEL).await?.len();
+    namespace.create(&ReplicaSet::new(name, 1)).await?;
+    eventually("a pod was made", || namespace.pods(LABEL), |pods| pods.len() == before + 1).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn standby_acts_within_18_seconds_after_leader_is_killed() -> Result<()> {
-    with_a_pair(async |Pair { world, leader, standby: _standby }, _| {
+    with_a_pair(async |Pair { namespace, leader, standby: _standby }, _| {
         leader.kill();
-        let first = lease(&world).await?;
-        somebody_acts(&world, "after").await?;
+        let first = lease(&namespace).await?;
+        somebody_acts(&namespace, "after").await?;
         let elapsed = Timestamp::now().duration_since(renewed(&first).context("a held lease was renewed")?);
         println!("the standby acted {elapsed:#} after the last renewal of the killed leader");
         ensure!(elapsed.as_secs_f64() < 18.0, "it took {elapsed:#}");
-        ensure!(holder(&lease(&world).await?) != holder(&first), "the lease has another holder");
+        ensure!(holder(&lease(&namespace).await?) != holder(&first), "the lease has another holder");
         Ok(())
     })
     .await
@@ -83,10 +83,10 @@ async fn standby_acts_within_18_seconds_after_leader_is_killed() -> Result<()> {
 
 #[tokio::test]
 async fn standby_acts_within_a_second_after_leader_is_terminated() -> Result<()> {
-    with_a_pair(async |Pair { world, leader, standby: _standby }, _| {
+    with_a_pair(async |Pair { namespace, leader, standby: _standby }, _| {
         let asked = Instant::now();
         leader.terminate();
-        somebody_acts(&world, "after").await?;
+        somebody_acts(&namespace, "after").await?;
         let elapsed = asked.elapsed();
         println!("the standby acted {elapsed:?} after the leader was asked to stop");
         ensure!(elapsed < Duration::from_secs(1), "it took {elapsed:?}");
@@ -99,16 +99,16 @@ async fn standby_acts_within_a_second_after_leader_is_terminated() -> Result<()>
 
 #[tokio::test]
 async fn leader_exits_with_failure_and_stops_writing_when_lease_is_lost() -> Result<()> {
-    with_a_pair(async |Pair { world, leader, standby }, audit| {
-        let first = holder(&lease(&world).await?);
+    with_a_pair(async |Pair { namespace, leader, standby }, audit| {
+        let first = holder(&lease(&namespace).await?);
         signal(&leader, Signal::STOP)?;
         // Work that the paused leader would do when it resumes.
-        somebody_acts(&world, "meanwhile").await?;
-        ensure!(holder(&lease(&world).await?) != first, "the standby holds the lease");
+        somebody_acts(&namespace, "meanwhile").await?;
+        ensure!(holder(&lease(&namespace).await?) != first, "the standby holds the lease");
         standby.terminate();
         ensure!(standby.wait_exit(TIMEOUT).await?.success(), "the second leader stops cleanly");
         let before = audit.writes("windlass/", &[])?.len();
-        world.create(&ReplicaSet::new("tempting", 3)).await?;
+        namespace.create(&ReplicaSet::new("tempting", 3)).await?;
 
         signal(&leader, Signal::CONT)?;
         let status = leader.wait_exit(Duration::from_secs(5)).await?;
@@ -126,15 +126,16 @@ async fn leader_exits_with_failure_and_stops_writing_when_lease_is_lost() -> Res
 async fn leader_paused_during_300_creates_leaves_exactly_300_pods() -> Result<()> {
     const PODS: usize = 300;
     let minute = Duration::from_secs(60);
-    with_a_pair(async |Pair { world, leader, standby: _standby }, audit| {
-        let wanted = world.pods(LABEL).await?.len() + PODS;
-        world.create(&ReplicaSet::new("many", i32::try_from(PODS)?)).await?;
-        eventually("a third of the pods exist", || world.pods(LABEL), |it| it.len() > PODS / 3).await?;
+    with_a_pair(async |Pair { namespace, leader, standby: _standby }, audit| {
+        let wanted = namespace.pods(LABEL).await?.len() + PODS;
+        namespace.create(&ReplicaSet::new("many", i32::try_from(PODS)?)).await?;
+        eventually("a third of the pods exist", || namespace.pods(LABEL), |it| it.len() > PODS / 3).await?;
         signal(&leader, Signal::STOP)?;
-        let made = world.pods(LABEL).await?.len();
+        let made = namespace.pods(LABEL).await?.len();
         ensure!(made < wanted, "the leader was stopped amid its creates, not after {made}");
         let stopped = Instant::now();
-        eventually_within(minute, "all pods exist", || world.pods(LABEL), |it| it.len() >= wanted).await?;
+        eventually_within(minute, "all pods exist", || namespace.pods(LABEL), |it| it.len() >= wanted)
+            .await?;
         println!("stopped after {made} pods; the standby had made the rest after {:?}", stopped.elapsed());
         signal(&leader, Signal::CONT)?;
         ensure!(!leader.wait_exit(TIMEOUT).await?.success(), "the first leader lost its lease");
@@ -145,7 +146,7 @@ async fn leader_paused_during_300_creates_leaves_exactly_300_pods() -> Result<()
         };
         let creates = audit.writes("windlass/", &[])?.iter().filter(is_create).count();
         ensure!(creates == wanted, "each pod is created once, not {creates} for {wanted}");
-        ensure!(world.pods(LABEL).await?.len() == wanted, "no pod too many");
+        ensure!(namespace.pods(LABEL).await?.len() == wanted, "no pod too many");
         Ok(())
     })
     .await

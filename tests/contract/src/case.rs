@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::subject::{TestRequest, TestResponse, TestServer, Watch};
+use crate::test_server::{TestRequest, TestResponse, TestServer, Watch};
 
 /// Timeout of waits, for machines that are busy building.
 const TIMEOUT: Duration = Duration::from_secs(50);
@@ -37,18 +37,18 @@ pub mod patch {
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Server under test.
-    pub subject: TestServer,
+    pub server: TestServer,
     /// Namespace of the case.
     pub namespace: String,
 }
 
 impl Case {
     /// Returns a case in a new namespace.
-    pub(crate) async fn fresh(subject: &TestServer) -> Result<Case> {
+    pub(crate) async fn fresh(server: &TestServer) -> Result<Case> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("contract-{}-{number}", std::process::id());
-        let case = Case { subject: subject.clone(), namespace };
+        let case = Case { server: server.clone(), namespace };
         case.make("/api/v1/namespaces", json!({ "metadata": { "name": case.namespace } })).await?;
         Ok(case)
     }
@@ -82,7 +82,7 @@ impl Case {
         body: impl Into<Vec<u8>>,
     ) -> Result<TestResponse> {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        self.subject.send(TestRequest { method, path: self.resolve(path), headers, body: body.into() }).await
+        self.server.send(TestRequest { method, path: self.resolve(path), headers, body: body.into() }).await
     }
 
     /// Sends a GET request.
@@ -137,7 +137,7 @@ impl Case {
         let joint = if path.contains('?') { '&' } else { '?' };
         let path = self.resolve(&format!("{path}{joint}watch=true"));
         let headers = vec![("accept", accept.to_owned())];
-        self.subject.watch(TestRequest { method: Method::GET, path, headers, body: Vec::new() }).await
+        self.server.watch(TestRequest { method: Method::GET, path, headers, body: Vec::new() }).await
     }
 
     /// Creates an object that must be accepted, and returns it.
@@ -160,18 +160,18 @@ impl Case {
         self.patch(patch::MERGE, path, body).await?.is(200)
     }
 
-    /// Repeats a GET request until the response satisfies `wanted`, and returns the response.
-    pub async fn until(&self, path: &str, wanted: impl Fn(&TestResponse) -> bool) -> Result<TestResponse> {
-        let asked = async {
+    /// Repeats a GET request until the response satisfies `condition`, and returns the response.
+    pub async fn until(&self, path: &str, condition: impl Fn(&TestResponse) -> bool) -> Result<TestResponse> {
+        let poll = async {
             loop {
                 let answer = self.get(path).await?;
-                if wanted(&answer) {
+                if condition(&answer) {
                     return Ok(answer);
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(TIMEOUT, asked)
+        tokio::time::timeout(TIMEOUT, poll)
             .await
             .with_context(|| format!("{path}: condition was not met in time"))?
     }
@@ -188,7 +188,7 @@ impl TestResponse {
         ensure!(
             self.status == status,
             "{}: expected {status}, got {}: {}",
-            self.asked,
+            self.request,
             self.status,
             self.body
         );
@@ -199,10 +199,10 @@ impl TestResponse {
     ///
     /// # Errors
     /// Returns an error for any other response.
-    pub fn refused(self, code: u16, reason: &str, message: &str) -> Result<Value> {
-        let details = self.clone().refused_for(code, reason)?;
+    pub fn expect_rejected(self, code: u16, reason: &str, message: &str) -> Result<Value> {
+        let details = self.clone().expect_rejected_with_reason(code, reason)?;
         let said = &self.body["message"];
-        ensure!(said == message, "{}: message\n  expected {message:?}\n  got      {said}", self.asked);
+        ensure!(said == message, "{}: message\n  expected {message:?}\n  got      {said}", self.request);
         Ok(details)
     }
 
@@ -210,13 +210,13 @@ impl TestResponse {
     ///
     /// # Errors
     /// Returns an error for any other response.
-    pub fn refused_with(self, code: u16, reason: &str, words: &str) -> Result<Value> {
-        let details = self.clone().refused_for(code, reason)?;
+    pub fn expect_rejected_containing(self, code: u16, reason: &str, words: &str) -> Result<Value> {
+        let details = self.clone().expect_rejected_with_reason(code, reason)?;
         let said = self.body["message"].as_str().unwrap_or_default();
         ensure!(
             said.contains(words),
             "{}: message\n  expected ..{words:?}..\n  got      {said:?}",
-            self.asked
+            self.request
         );
         Ok(details)
     }
@@ -225,18 +225,23 @@ impl TestResponse {
     ///
     /// # Errors
     /// Returns an error for any other response.
-    pub fn refused_for(self, code: u16, reason: &str) -> Result<Value> {
-        let asked = &self.asked;
-        ensure!(self.status == code, "{asked}: expected {code} {reason}, got {}: {}", self.status, self.body);
+    pub fn expect_rejected_with_reason(self, code: u16, reason: &str) -> Result<Value> {
+        let request = &self.request;
+        ensure!(
+            self.status == code,
+            "{request}: expected {code} {reason}, got {}: {}",
+            self.status,
+            self.body
+        );
         let kind = (&self.body["kind"], &self.body["apiVersion"], &self.body["status"]);
         ensure!(
             *kind.0 == "Status" && *kind.1 == "v1" && *kind.2 == "Failure",
-            "{asked}: not an error Status: {}",
+            "{request}: not an error Status: {}",
             self.body
         );
-        ensure!(self.body["code"] == code, "{asked}: expected code {code}, got {}", self.body);
+        ensure!(self.body["code"] == code, "{request}: expected code {code}, got {}", self.body);
         let said = self.body["reason"].as_str().unwrap_or_default();
-        ensure!(said == reason, "{asked}: expected reason {reason:?}, got {}", self.body);
+        ensure!(said == reason, "{request}: expected reason {reason:?}, got {}", self.body);
         Ok(self.body["details"].clone())
     }
 

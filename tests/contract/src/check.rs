@@ -24,7 +24,7 @@ macro_rules! same {
 macro_rules! has {
     ($actual:expr, $($expected:tt)+) => {{
         let (actual, expected) = (&$actual, serde_json::json!($($expected)+));
-        if let Some(difference) = $crate::check::lacking(actual, &expected, "") {
+        if let Some(difference) = $crate::check::missing_fields(actual, &expected, "") {
             anyhow::bail!("{}{difference}", stringify!($actual));
         }
     }};
@@ -33,14 +33,14 @@ macro_rules! has {
 /// Returns the first difference of `actual` from `expected`. Additional fields are permitted; lists must have equal
 /// lengths.
 #[must_use]
-pub fn lacking(actual: &Value, expected: &Value, path: &str) -> Option<String> {
+pub fn missing_fields(actual: &Value, expected: &Value, path: &str) -> Option<String> {
     match (actual, expected) {
         (Value::Object(actual), Value::Object(expected)) => expected.iter().find_map(|(key, expected)| {
-            lacking(actual.get(key).unwrap_or(&Value::Null), expected, &format!("{path}.{key}"))
+            missing_fields(actual.get(key).unwrap_or(&Value::Null), expected, &format!("{path}.{key}"))
         }),
         (Value::Array(actual), Value::Array(expected)) if actual.len() == expected.len() => {
             let both = actual.iter().zip(expected).enumerate();
-            both.into_iter().find_map(|(index, (a, e))| lacking(a, e, &format!("{path}[{index}]")))
+            both.into_iter().find_map(|(index, (a, e))| missing_fields(a, e, &format!("{path}[{index}]")))
         }
         (actual, expected) if actual == expected => None,
         (actual, expected) => Some(format!("{path}\n  expected {expected}\n  got      {actual}")),
@@ -70,28 +70,28 @@ pub fn revision(object: &Value) -> u64 {
 mod tests {
     use serde_json::json;
 
-    use super::lacking;
+    use super::missing_fields;
 
     #[test]
     fn additional_fields_are_permitted() {
-        assert_eq!(lacking(&json!({ "a": 1, "b": 2 }), &json!({ "a": 1 }), ""), None);
+        assert_eq!(missing_fields(&json!({ "a": 1, "b": 2 }), &json!({ "a": 1 }), ""), None);
     }
 
     #[test]
     fn null_means_absent() {
-        assert_eq!(lacking(&json!({ "a": 1 }), &json!({ "b": null }), ""), None);
-        assert!(lacking(&json!({ "a": 1 }), &json!({ "a": null }), "").is_some());
+        assert_eq!(missing_fields(&json!({ "a": 1 }), &json!({ "b": null }), ""), None);
+        assert!(missing_fields(&json!({ "a": 1 }), &json!({ "a": null }), "").is_some());
     }
 
     #[test]
     fn lists_are_compared_item_by_item_and_by_length() {
-        assert_eq!(lacking(&json!([{ "a": 1, "b": 2 }]), &json!([{ "a": 1 }]), ""), None);
-        assert!(lacking(&json!([1, 2]), &json!([1]), "").is_some());
+        assert_eq!(missing_fields(&json!([{ "a": 1, "b": 2 }]), &json!([{ "a": 1 }]), ""), None);
+        assert!(missing_fields(&json!([1, 2]), &json!([1]), "").is_some());
     }
 
     #[test]
     fn path_of_the_difference_is_reported() {
-        let found = lacking(&json!({ "a": [{ "b": 1 }] }), &json!({ "a": [{ "b": 2 }] }), "it");
+        let found = missing_fields(&json!({ "a": [{ "b": 1 }] }), &json!({ "a": [{ "b": 2 }] }), "it");
         assert_eq!(found.as_deref(), Some("it.a[0].b\n  expected 2\n  got      1"));
     }
 }

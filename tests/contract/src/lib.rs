@@ -8,12 +8,12 @@
 //!
 //! Responses that clients match on are not normalized: messages are compared exactly.
 
-pub mod behaviours;
+pub mod behaviors;
 pub mod case;
 pub mod check;
+pub mod control_plane;
 pub mod differences;
-pub mod plane;
-pub mod subject;
+pub mod test_server;
 
 use std::{collections::BTreeMap, pin::Pin, time::Duration};
 
@@ -23,7 +23,7 @@ use futures_util::{StreamExt as _, stream};
 pub use self::{
     case::Case,
     differences::Difference,
-    subject::{TestResponse, TestServer, Watch},
+    test_server::{TestResponse, TestServer, Watch},
 };
 
 /// Result of a behavior; an error is a deviation.
@@ -40,7 +40,7 @@ pub struct Behavior {
 
 /// Creates a table of behaviors from the names of their functions.
 #[macro_export]
-macro_rules! behaviours {
+macro_rules! behaviors {
     ($($name:ident),* $(,)?) => {
         &[$($crate::Behavior { name: stringify!($name), run: |case| Box::pin($name(case)) }),*]
     };
@@ -51,30 +51,24 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns whether `name`, as `group::behavior`, is the name of a behavior.
 #[must_use]
-pub fn is_behaviour(name: &str) -> bool {
+pub fn is_behavior(name: &str) -> bool {
     let named = |(group, table): &(&str, &[Behavior])| {
-        table.iter().any(|behaviour| name.strip_prefix(group) == Some(&format!("::{}", behaviour.name)))
+        table.iter().any(|behavior| name.strip_prefix(group) == Some(&format!("::{}", behavior.name)))
     };
-    behaviours::ALL.iter().any(named)
+    behaviors::ALL.iter().any(named)
 }
 
-/// Runs `group` on `subject`, with `at_once` concurrent behaviors, and returns the outcome of each.
-pub async fn run(
-    subject: &TestServer,
-    group: &[Behavior],
-    at_once: usize,
-) -> BTreeMap<&'static str, Outcome> {
-    stream::iter(
-        group.iter().map(|behaviour| async move { (behaviour.name, run_one(subject, behaviour).await) }),
-    )
-    .buffer_unordered(at_once)
-    .collect()
-    .await
+/// Runs `group` on `server`, with `at_once` concurrent behaviors, and returns the outcome of each.
+pub async fn run(server: &TestServer, group: &[Behavior], at_once: usize) -> BTreeMap<&'static str, Outcome> {
+    stream::iter(group.iter().map(|behavior| async move { (behavior.name, run_one(server, behavior).await) }))
+        .buffer_unordered(at_once)
+        .collect()
+        .await
 }
 
-async fn run_one(subject: &TestServer, behaviour: &Behavior) -> Outcome {
-    let case = Case::fresh(subject).await?;
-    match tokio::time::timeout(TIMEOUT, (behaviour.run)(case)).await {
+async fn run_one(server: &TestServer, behavior: &Behavior) -> Outcome {
+    let case = Case::fresh(server).await?;
+    match tokio::time::timeout(TIMEOUT, (behavior.run)(case)).await {
         Ok(outcome) => outcome,
         Err(_) => Err(anyhow!("timed out after {TIMEOUT:?}")),
     }
@@ -83,22 +77,21 @@ async fn run_one(subject: &TestServer, behaviour: &Behavior) -> Outcome {
 /// Returns the violations in these outcomes of `group`, one line each. Behaviors in `differing` must fail with the
 /// listed text.
 #[must_use]
-pub fn complaints(
+pub fn violations(
     group: &str,
     outcomes: &BTreeMap<&'static str, Outcome>,
     differing: &[Difference],
 ) -> Vec<String> {
-    let listed = |name: &str| differing.iter().find(|it| it.behaviour == format!("{group}::{name}"));
-    let complaint = |name: &str, outcome: &Outcome| match (outcome, listed(name)) {
+    let listed = |name: &str| differing.iter().find(|it| it.behavior == format!("{group}::{name}"));
+    let violation = |name: &str, outcome: &Outcome| match (outcome, listed(name)) {
         (Err(error), None) => Some(format!("{name}: {error:#}")),
-        (Err(error), Some(difference)) if !format!("{error:#}").contains(difference.shows) => Some(format!(
-            "{name}: fails differently than listed: expected {:?} in {error:#}",
-            difference.shows
-        )),
+        (Err(error), Some(difference)) if !format!("{error:#}").contains(difference.failure) => Some(
+            format!("{name}: fails differently than listed: expected {:?} in {error:#}", difference.failure),
+        ),
         (Ok(()), Some(_)) => Some(format!("{name}: listed as a difference, but it does not fail")),
         (Ok(()), None) | (Err(_), Some(_)) => None,
     };
-    outcomes.iter().filter_map(|(name, outcome)| complaint(name, outcome)).collect()
+    outcomes.iter().filter_map(|(name, outcome)| violation(name, outcome)).collect()
 }
 
 #[cfg(test)]
@@ -109,32 +102,32 @@ mod tests {
         BTreeMap::from([("first", first), ("second", Ok(()))])
     }
 
-    const FIRST: Difference = Difference { behaviour: "g::first", shows: "why", reason: "reason" };
+    const FIRST: Difference = Difference { behavior: "g::first", failure: "why", reason: "reason" };
 
     // parity: fake-client, fake-differs-real-server
     #[test]
     fn failure_is_reported_unless_it_is_listed() {
-        assert_eq!(complaints("g", &outcomes(Err(anyhow!("why"))), &[]), ["first: why"]);
-        assert!(complaints("g", &outcomes(Err(anyhow!("this is why"))), &[FIRST]).is_empty());
+        assert_eq!(violations("g", &outcomes(Err(anyhow!("why"))), &[]), ["first: why"]);
+        assert!(violations("g", &outcomes(Err(anyhow!("this is why"))), &[FIRST]).is_empty());
     }
 
     #[test]
     fn listed_difference_with_another_failure_is_reported() {
-        let complaints = complaints("g", &outcomes(Err(anyhow!("no namespace"))), &[FIRST]);
-        assert_eq!(complaints, ["first: fails differently than listed: expected \"why\" in no namespace"]);
+        let violations = violations("g", &outcomes(Err(anyhow!("no namespace"))), &[FIRST]);
+        assert_eq!(violations, ["first: fails differently than listed: expected \"why\" in no namespace"]);
     }
 
     // parity: fake-client, fake-differs-real-server
     #[test]
     fn listed_difference_that_does_not_fail_is_reported() {
-        let second = Difference { behaviour: "h::second", ..FIRST };
-        let complaints = complaints("g", &outcomes(Ok(())), &[FIRST, second]);
-        assert_eq!(complaints, ["first: listed as a difference, but it does not fail"]);
+        let second = Difference { behavior: "h::second", ..FIRST };
+        let violations = violations("g", &outcomes(Ok(())), &[FIRST, second]);
+        assert_eq!(violations, ["first: listed as a difference, but it does not fail"]);
     }
 
     #[test]
     fn behavior_is_found_by_group_and_name() {
-        assert!(is_behaviour("create::a_taken_name_is_refused"));
-        assert!(!is_behaviour("delete::a_taken_name_is_refused"));
+        assert!(is_behavior("create::existing_name_is_rejected"));
+        assert!(!is_behavior("delete::existing_name_is_rejected"));
     }
 }

@@ -10,10 +10,10 @@ use windlass_api_server::{
 };
 use windlass_contract::{
     Behavior, Difference, TestServer,
-    behaviours::{self, SHARDS},
-    complaints,
+    behaviors::{self, SHARDS},
+    control_plane,
     differences::DIFFERENCES,
-    is_behaviour, plane, run,
+    is_behavior, run, violations,
 };
 use windlass_env::Env;
 use windlass_harness::ControlPlane;
@@ -63,7 +63,7 @@ on_both_servers!(
     patches,
     pods,
     read,
-    refusals,
+    rejections,
     rules,
     selectors,
     shards,
@@ -76,24 +76,25 @@ on_both_servers!(
 );
 
 fn table(name: &str) -> &'static [Behavior] {
-    let (_, table) = behaviours::ALL.iter().find(|(group, _)| *group == name).expect("a group of that name");
+    let (_, table) = behaviors::ALL.iter().find(|(group, _)| *group == name).expect("a group of that name");
     table
 }
 
 async fn real(group: &str) {
     static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
     static WITH_SHARDS: OnceCell<ControlPlane> = OnceCell::const_new();
-    let start = || async { plane::start().await.inspect(ControlPlane::keep_logs_on_panic) };
-    let with_shards = || async { plane::start_with_shards().await.inspect(ControlPlane::keep_logs_on_panic) };
-    let plane = match group {
+    let start = || async { control_plane::start().await.inspect(ControlPlane::keep_logs_on_panic) };
+    let with_shards =
+        || async { control_plane::start_with_shards().await.inspect(ControlPlane::keep_logs_on_panic) };
+    let control_plane = match group {
         SHARDS => WITH_SHARDS.get_or_try_init(with_shards).await,
         _ => PLANE.get_or_try_init(start).await,
     };
-    let plane = plane.expect("a control plane");
+    let control_plane = control_plane.expect("a control plane");
     // A client is bound to the runtime that created it, and every test has its own runtime.
-    let subject = TestServer::new(plane.client().await);
-    let complaints = complaints(group, &run(&subject, table(group), AT_ONCE).await, &[]);
-    assert!(complaints.is_empty(), "kube-apiserver\n{}", complaints.join("\n\n"));
+    let server = TestServer::new(control_plane.client().await);
+    let violations = violations(group, &run(&server, table(group), AT_ONCE).await, &[]);
+    assert!(violations.is_empty(), "kube-apiserver\n{}", violations.join("\n\n"));
 }
 
 /// Runs a group on its own server with a virtual clock, where waiting is free.
@@ -104,24 +105,24 @@ async fn ours(group: &str) {
         sharded_list_and_watch: group == SHARDS,
         ..ApiServerOptions::default()
     };
-    let server = ApiServer::new(&Env::virtual_time(1), options);
-    let forget = move || storage.compact(storage.revision());
-    let subject = TestServer::new(Client::new(server, "default")).forgetting_when_asked(forget);
-    let complaints = complaints(group, &run(&subject, table(group), 1).await, DIFFERENCES);
-    assert!(complaints.is_empty(), "the in-process server\n{}", complaints.join("\n\n"));
+    let api_server = ApiServer::new(&Env::virtual_time(1), options);
+    let compact = move || storage.compact(storage.revision());
+    let server = TestServer::new(Client::new(api_server, "default")).with_compaction(compact);
+    let violations = violations(group, &run(&server, table(group), 1).await, DIFFERENCES);
+    assert!(violations.is_empty(), "the in-process server\n{}", violations.join("\n\n"));
 }
 
 // parity: fake-client, fake-differs-real-server
 #[test]
 fn suite_has_enough_behaviors() {
-    let count: usize = behaviours::ALL.iter().map(|(_, table)| table.len()).sum();
+    let count: usize = behaviors::ALL.iter().map(|(_, table)| table.len()).sum();
     assert!(count >= ENOUGH, "{count} behaviors");
 }
 
 #[test]
 fn behavior_names_are_unique_in_a_group() {
-    for (group, table) in behaviours::ALL {
-        let mut names: Vec<&str> = table.iter().map(|behaviour| behaviour.name).collect();
+    for (group, table) in behaviors::ALL {
+        let mut names: Vec<&str> = table.iter().map(|behavior| behavior.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), table.len(), "{group}");
@@ -131,15 +132,15 @@ fn behavior_names_are_unique_in_a_group() {
 // parity: fake-client, fake-differs-real-server
 #[test]
 fn every_group_has_tests() {
-    let groups: Vec<&str> = behaviours::ALL.iter().map(|(group, _)| *group).collect();
+    let groups: Vec<&str> = behaviors::ALL.iter().map(|(group, _)| *group).collect();
     assert_eq!(groups, GROUPS);
 }
 
 // parity: fake-client, fake-differs-real-server
 #[test]
 fn every_difference_names_an_existing_behavior() {
-    for Difference { behaviour, shows, reason } in DIFFERENCES {
-        assert!(is_behaviour(behaviour), "{behaviour} is listed as a difference, but is not a behavior");
-        assert!(!shows.is_empty() && !reason.is_empty(), "{behaviour} has no failure text or no reason");
+    for Difference { behavior, failure, reason } in DIFFERENCES {
+        assert!(is_behavior(behavior), "{behavior} is listed as a difference, but is not a behavior");
+        assert!(!failure.is_empty() && !reason.is_empty(), "{behavior} has no failure text or no reason");
     }
 }

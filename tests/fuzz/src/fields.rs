@@ -10,7 +10,7 @@ const FIELDS: [&str; 3] = ["metadata.name", "metadata.namespace", "status.phase"
 
 /// Written terms select exactly the matching objects. The first line is a raw query, every other line a field, an
 /// operator and a value.
-pub(crate) fn a_query_selects_what_its_terms_say(data: &[u8]) {
+pub(crate) fn field_query_selects_by_its_terms(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (query, terms) = text.split_once('\n').unwrap_or((text, ""));
     empty_terms_change_nothing(query);

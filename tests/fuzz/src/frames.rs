@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use windlass_object::{Frame, FrameDecoder, WireError};
 
-use crate::reference::{decode, says_something_twice};
+use crate::reference::{decode, has_duplicate_field};
 
 /// Result of a stream: its frames, and the error that ended it.
 #[derive(Debug, PartialEq)]
@@ -71,7 +71,7 @@ fn agrees_with_a_full_decode(stream: &[u8], limit: usize, seen: &Seen) {
     lines.retain(|line| !line.trim_ascii().is_empty());
     assert!(seen.frames.len() <= lines.len(), "more frames than lines");
     for (frame, line) in seen.frames.iter().zip(&lines) {
-        let Some(value) = decode(line).filter(|_| !says_something_twice(line)) else { continue };
+        let Some(value) = decode(line).filter(|_| !has_duplicate_field(line)) else { continue };
         assert!(value.is_object(), "only objects are frames");
         let object = &value["object"];
         match frame {
@@ -89,7 +89,7 @@ fn agrees_with_a_full_decode(stream: &[u8], limit: usize, seen: &Seen) {
         }
     }
     let refused = lines.get(seen.frames.len()).filter(|_| seen.end.is_err());
-    if let Some(line) = refused.filter(|line| line.len() <= limit && !says_something_twice(line)) {
+    if let Some(line) = refused.filter(|line| line.len() <= limit && !has_duplicate_field(line)) {
         assert!(!decode(line).is_some_and(|it| is_sound(&it)), "{:?}: {}", seen.end, line.escape_ascii());
     }
 }

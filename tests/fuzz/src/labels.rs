@@ -9,7 +9,7 @@ use windlass_object::LabelSelector;
 
 /// A selector of an object selects the same objects here and, sent in a request, on the server. Each line is a key, an
 /// operator and values; lines after an empty line are labels, a key and a value each.
-pub(crate) fn a_selector_means_the_same_when_it_is_sent(data: &[u8]) {
+pub(crate) fn sent_selector_has_same_meaning(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (written, labels) = text.split_once("\n\n").unwrap_or((text, ""));
     let api = written_selector(written);
@@ -27,7 +27,7 @@ pub(crate) fn a_selector_means_the_same_when_it_is_sent(data: &[u8]) {
 }
 
 /// A label query that is parsed, printed and parsed again has the same meaning.
-pub(crate) fn a_query_means_the_same_when_it_is_printed(data: &[u8]) {
+pub(crate) fn printed_label_query_has_same_meaning(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(selector) = read::LabelSelector::parse(text) else { return };
     let printed = selector.to_string();

@@ -40,14 +40,14 @@ macro_rules! target {
 pub const TARGETS: &[Target] = &[
     // Streamed lists are frames too, up to the bookmark that ends them.
     target!("frames", frames::any_cuts_give_the_same_frames),
-    target!("list", list::a_list_is_cut_as_a_full_decode_cuts_it),
-    target!("head", object::a_head_agrees_with_a_full_decode),
+    target!("list", list::list_split_equals_full_decode),
+    target!("head", object::header_equals_full_decode),
     target!("status", status::any_body_gives_a_status),
-    target!("label_selector", labels::a_selector_means_the_same_when_it_is_sent),
-    target!("label_query", labels::a_query_means_the_same_when_it_is_printed),
-    target!("field_query", fields::a_query_selects_what_its_terms_say),
-    target!("command_line", settings::a_line_is_refused_in_one_line_or_means_what_is_written_of_it),
-    target!("config_file", settings::a_file_is_refused_by_its_name_or_means_what_is_written_of_it),
+    target!("label_selector", labels::sent_selector_has_same_meaning),
+    target!("label_query", labels::printed_label_query_has_same_meaning),
+    target!("field_query", fields::field_query_selects_by_its_terms),
+    target!("command_line", settings::command_line_is_rejected_in_one_line_or_round_trips),
+    target!("config_file", settings::config_file_is_rejected_by_name_or_round_trips),
 ];
 
 /// Returns the property of a name.

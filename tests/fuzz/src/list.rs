@@ -4,14 +4,14 @@ use bytes::Bytes;
 use serde_json::Value;
 use windlass_object::{RawList, wire};
 
-use crate::reference::{decode, says_something_twice};
+use crate::reference::{decode, has_duplicate_field};
 
 /// A list is split into the items of a full decode, as slices of the body, in order; it is rejected only if it is not a
 /// list.
-pub(crate) fn a_list_is_cut_as_a_full_decode_cuts_it(data: &[u8]) {
+pub(crate) fn list_split_equals_full_decode(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let page = wire::list(body.clone());
-    let value = decode(data).filter(|_| !says_something_twice(data));
+    let value = decode(data).filter(|_| !has_duplicate_field(data));
     match (page, value) {
         (Ok(page), value) => {
             items_are_slices(&body, &page);

@@ -3,16 +3,16 @@
 use serde_json::Value;
 use windlass_object::wire::{object_header, peek_header};
 
-use crate::reference::{decode, says_something_twice};
+use crate::reference::{decode, has_duplicate_field};
 
 /// The head of an object equals the fields of a full decode and of the header peek; it is rejected only if the full
 /// decode finds no name.
-pub(crate) fn a_head_agrees_with_a_full_decode(raw: &[u8]) {
+pub(crate) fn header_equals_full_decode(raw: &[u8]) {
     let (head, value) = (object_header(raw), decode(raw));
     if let Ok(head) = &head {
         assert_eq!(peek_header(raw).as_ref(), Some(head), "the header peek differs");
     }
-    let twice = says_something_twice(raw);
+    let twice = has_duplicate_field(raw);
     // An object that only the head's reader can decode is quarantined, and needs its name for that.
     let Some(value) = value.filter(|_| !twice) else { return };
     let text = |field: &str| value["metadata"][field].as_str();
@@ -30,11 +30,11 @@ pub(crate) fn a_head_agrees_with_a_full_decode(raw: &[u8]) {
             assert!(!error.to_string().contains('\n'), "a message is one line");
         }
     }
-    says_nothing_of_its_values(&value, raw);
+    errors_do_not_quote_values(&value, raw);
 }
 
 /// Values can be secrets, and errors are logged.
-fn says_nothing_of_its_values(value: &Value, raw: &[u8]) {
+fn errors_do_not_quote_values(value: &Value, raw: &[u8]) {
     if let (Some(secret), Err(error)) = (value["data"].as_str(), object_header(raw)) {
         let message = format!("{error} {error:?}");
         assert!(secret.len() < 8 || !message.contains(secret), "{message}");

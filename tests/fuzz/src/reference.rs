@@ -13,7 +13,7 @@ pub(crate) fn decode(raw: &[u8]) -> Option<Value> {
 
 /// Returns whether an object, or one two levels inside it, has a duplicate field. Servers write none, and readers
 /// differ: they use the last one, or reject it.
-pub(crate) fn says_something_twice(raw: &[u8]) -> bool {
+pub(crate) fn has_duplicate_field(raw: &[u8]) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(raw);
     Twice { depth: 2 }.deserialize(&mut reader).unwrap_or(true)
 }

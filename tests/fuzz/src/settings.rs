@@ -8,7 +8,7 @@ use windlass_controller_manager::parse::{ParseOutcome, read};
 
 /// Each line is one argument as raw bytes. A command line is rejected with one line of plain text, or a file written
 /// from it has the same meaning.
-pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes: &[u8]) {
+pub(crate) fn command_line_is_rejected_in_one_line_or_round_trips(bytes: &[u8]) {
     let words = bytes.split(|byte| *byte == b'\n').map(word);
     let line = std::iter::once(OsString::from("windlass")).chain(words);
     let gone = |_: &Path| Err(io::Error::from(io::ErrorKind::NotFound));
@@ -16,7 +16,7 @@ pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes
 }
 
 /// A file is rejected with its name in one line, or a file written from it has the same meaning.
-pub(crate) fn a_file_is_refused_by_its_name_or_means_what_is_written_of_it(bytes: &[u8]) {
+pub(crate) fn config_file_is_rejected_by_name_or_round_trips(bytes: &[u8]) {
     let reading = read_file(bytes);
     if let ParseOutcome::Refused(why) = &reading {
         // The conflict can be between the file and a default.

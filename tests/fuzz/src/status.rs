@@ -2,7 +2,7 @@
 
 use windlass_object::wire;
 
-use crate::reference::{decode, says_something_twice};
+use crate::reference::{decode, has_duplicate_field};
 
 /// Every body gives a status with a code and a message, and a body that is a Status gives that status. The first two
 /// bytes are the status code of the response.
@@ -12,7 +12,7 @@ pub(crate) fn any_body_gives_a_status(data: &[u8]) {
     let status = wire::status(code, body);
     assert_ne!(status.code, 0);
     assert!(!status.message.is_empty());
-    let Some(value) = decode(body).filter(|_| !says_something_twice(body)) else {
+    let Some(value) = decode(body).filter(|_| !has_duplicate_field(body)) else {
         // Text is truncated; each invalid byte takes three bytes.
         assert!(status.message.len() <= 3 * 1024 + 3 || !body.starts_with(b"k8s\0"));
         return;

@@ -14,7 +14,7 @@ use windlass_object::{ObjectKey, Uid};
 use crate::handler::{Cause, DeletionEvidence, Delivery, Event};
 use crate::processor::{HandlerControl as _, HandlerState, Listener};
 
-type Told = Arc<Mutex<Vec<String>>>;
+type ReceivedEvents = Arc<Mutex<Vec<String>>>;
 
 /// Runs `scenario` in every order in which each thread is preempted at most `interruptions` times.
 fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
@@ -75,11 +75,11 @@ fn brief(event: &Event<u64>) -> String {
 }
 
 /// Runs the handler's thread, which records its events until it is removed.
-fn run(listener: &Arc<Listener<u64>>) -> (thread::JoinHandle<()>, Told) {
-    let told = Told::default();
-    let (listener, notes) = (Arc::clone(listener), Arc::clone(&told));
+fn run(listener: &Arc<Listener<u64>>) -> (thread::JoinHandle<()>, ReceivedEvents) {
+    let received = ReceivedEvents::default();
+    let (listener, notes) = (Arc::clone(listener), Arc::clone(&received));
     let handler = move |event: &Event<u64>| notes.lock().unwrap().push(brief(event));
-    (thread::spawn(move || block_on(listener.run(Box::new(handler)))), told)
+    (thread::spawn(move || block_on(listener.run(Box::new(handler)))), received)
 }
 
 fn synced(listener: &Listener<u64>) -> bool {
@@ -91,14 +91,14 @@ fn synced(listener: &Listener<u64>) -> bool {
 pub fn changes_are_delivered_in_order_before_the_handler_is_synced() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
-        let (running, told) = run(&listener);
+        let (running, received) = run(&listener);
         let uid = Uid::from("u");
         listener.enqueue(&key("a"), Some(&uid), added(1));
         listener.enqueue(&key("a"), Some(&uid), updated(1, 2));
         listener.enqueue(&key("b"), None, added(7));
         listener.initial_list_ended();
         assert!(synced(&listener));
-        let mut seen = told.lock().unwrap().clone();
+        let mut seen = received.lock().unwrap().clone();
         let of_b = seen.iter().position(|event| event == "+7").expect("an event for the other key");
         seen.remove(of_b);
         assert_eq!(seen, ["+1", "1>2"]);
@@ -111,12 +111,12 @@ pub fn changes_are_delivered_in_order_before_the_handler_is_synced() {
 pub fn snapshot_is_delivered_before_changes_behind_it() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
-        let (running, told) = run(&listener);
+        let (running, received) = run(&listener);
         listener.replay(Box::new([1, 2].into_iter()));
         listener.enqueue(&key("a"), Some(&Uid::from("u")), deleted(1));
         listener.initial_list_ended();
         assert!(synced(&listener));
-        assert_eq!(*told.lock().unwrap(), ["+1", "+2", "-1"]);
+        assert_eq!(*received.lock().unwrap(), ["+1", "+2", "-1"]);
         listener.detach();
         running.join().unwrap();
     });
@@ -180,7 +180,7 @@ pub fn removed_handler_receives_no_event() {
 pub fn bounded_handler_receives_all_events_or_is_removed() {
     in_every_order(3, || {
         let listener = listener(Delivery::EveryEvent { bound: 1 });
-        let (running, told) = run(&listener);
+        let (running, received) = run(&listener);
         let uid = Uid::from("u");
         listener.enqueue(&key("a"), Some(&uid), added(1));
         listener.enqueue(&key("a"), Some(&uid), updated(1, 2));
@@ -188,9 +188,9 @@ pub fn bounded_handler_receives_all_events_or_is_removed() {
         let synced = synced(&listener);
         assert_eq!(synced, listener.failure().is_none());
         if synced {
-            assert_eq!(*told.lock().unwrap(), ["+1", "1>2"]);
+            assert_eq!(*received.lock().unwrap(), ["+1", "1>2"]);
         } else {
-            assert!(told.lock().unwrap().len() < 2);
+            assert!(received.lock().unwrap().len() < 2);
         }
         listener.detach();
         running.join().unwrap();

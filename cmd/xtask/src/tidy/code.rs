@@ -86,12 +86,12 @@ fn ignored_examples(file: &RustFile<'_>) -> Vec<Finding> {
 }
 
 /// The only file of a library that may use anyhow: it inspects the errors that controllers return.
-const LOOKS_INTO_ANYHOW: &str = "runtime/controller/src/error/boxed.rs";
+const ANYHOW_INSPECTION_FILE: &str = "runtime/controller/src/error/boxed.rs";
 
 /// Rejects anyhow in libraries, which must define error types.
 pub(super) fn no_anyhow_in_libraries(tree: &Tree) -> Vec<Finding> {
     each(tree, DETERMINISTIC, |file| {
-        if file.file.path.contains("/examples/") || file.file.path == LOOKS_INTO_ANYHOW {
+        if file.file.path.contains("/examples/") || file.file.path == ANYHOW_INSPECTION_FILE {
             return Vec::new();
         }
         banned(file, &[("anyhow", "define an error type for the library")])
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", "use anyhow::Result;"), [1]);
         assert_eq!(lines(rule, "runtime/x/examples/a.rs", "use anyhow::Result;"), [0; 0]);
         assert_eq!(lines(rule, "cmd/x/src/main.rs", "use anyhow::Result;"), [0; 0]);
-        assert_eq!(lines(rule, LOOKS_INTO_ANYHOW, "use anyhow::Result;"), [0; 0]);
+        assert_eq!(lines(rule, ANYHOW_INSPECTION_FILE, "use anyhow::Result;"), [0; 0]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ const NOT_IN_BINARY: &[&str] = &["ratatui", "windlass-harness", "windlass-mutant
 const TEST_FEATURES: &[(&str, &str)] = &[("tokio", "test-util"), ("windlass", "testing")];
 
 /// Dependencies that follow the order but are forbidden.
-const STRANGERS: &[(&str, &[&str])] = &[
+const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("windlass-workqueue", &["kube", "k8s-openapi", "windlass-object"]),
     ("windlass-informer", &["windlass-workqueue"]),
     ("windlass-object", &["tokio", "hyper", "tower"]),
@@ -104,7 +104,7 @@ impl Graph {
 
     fn wrong_lines(&self, package: &Package) -> Vec<Finding> {
         let wrong = package.dependencies.iter().filter_map(|dependency| {
-            let message = self.objection(package, dependency)?;
+            let message = self.violation(package, dependency)?;
             Some(Finding { path: format!("{}/Cargo.toml", package.folder), line: 0, message })
         });
         let mut findings: Vec<_> = wrong.collect();
@@ -112,7 +112,7 @@ impl Graph {
         findings
     }
 
-    fn objection(&self, package: &Package, dependency: &str) -> Option<String> {
+    fn violation(&self, package: &Package, dependency: &str) -> Option<String> {
         let (from, name) = (&package.folder, &package.name);
         let is_library = LIBRARIES.contains(&from.as_str()) || from == "controllers";
         // The controller crate inspects the errors that controllers return; other code in it must not use anyhow.
@@ -126,9 +126,11 @@ impl Graph {
                 "{name} depends on {dependency}: only tests and the demo link the simulation"
             ));
         }
-        let strangers =
-            STRANGERS.iter().find(|(stranger, _)| stranger == name).map_or(&[][..], |(_, others)| others);
-        if strangers.contains(&dependency) {
+        let forbidden = FORBIDDEN_DEPENDENCIES
+            .iter()
+            .find(|(package, _)| package == name)
+            .map_or(&[][..], |(_, others)| others);
+        if forbidden.contains(&dependency) {
             return Some(format!("{name} must not depend on {dependency}"));
         }
         let wrong = rank(from)? <= rank(&target?.folder)?;
@@ -145,8 +147,7 @@ pub(super) fn links_of_binary(root: &Path) -> Result<Vec<Finding>> {
         ["tree", "--package", BINARY, "--edges=normal", "--prefix=none", "--format={p}|{f}", "--locked"];
     let tree = cargo(root, &arguments)?;
     let simulation = format!("({}", root.join(SIMULATION).display());
-    let findings =
-        tree.lines().filter_map(|link| objection_to_link(link, &simulation)).collect::<BTreeSet<_>>();
+    let findings = tree.lines().filter_map(|link| link_violation(link, &simulation)).collect::<BTreeSet<_>>();
     let finding =
         |message| Finding { path: "cmd/controller-manager/Cargo.toml".to_owned(), line: 0, message };
     Ok(findings.into_iter().map(finding).collect())
@@ -154,7 +155,7 @@ pub(super) fn links_of_binary(root: &Path) -> Result<Vec<Finding>> {
 
 /// Returns the violation in a line of `cargo tree`: package, version, folder for workspace packages, and features.
 /// `simulation` is the prefix of folders that must not be linked.
-fn objection_to_link(link: &str, simulation: &str) -> Option<String> {
+fn link_violation(link: &str, simulation: &str) -> Option<String> {
     let (package, features) = link.split_once('|')?;
     let name = package.split(' ').next()?;
     let features = features.split([',', ' ']);
@@ -211,7 +212,7 @@ fn rank(folder: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn objections(packages: &[(&str, &str, &[&str])]) -> Vec<String> {
+    fn dependency_violations(packages: &[(&str, &str, &[&str])]) -> Vec<String> {
         let packages = packages.iter().map(|(name, folder, dependencies)| Package {
             name: (*name).to_owned(),
             folder: (*folder).to_owned(),
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn dependency_against_the_flow_is_found() {
-        let found = objections(&[
+        let found = dependency_violations(&[
             ("windlass-env", "runtime/env", &["windlass-client", "tokio"]),
             ("windlass-client", "runtime/client", &["windlass-env"]),
             ("windlass-controllers", "controllers", &["windlass-client"]),
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn forbidden_dependency_is_found() {
-        let found = objections(&[
+        let found = dependency_violations(&[
             ("windlass-workqueue", "runtime/workqueue", &["kube"]),
             ("windlass-informer", "runtime/informer", &["windlass-workqueue", "anyhow"]),
         ]);
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn crate_without_position_is_found() {
-        assert_eq!(objections(&[("windlass-new", "runtime/new", &[])]).len(), 1);
+        assert_eq!(dependency_violations(&[("windlass-new", "runtime/new", &[])]).len(), 1);
     }
 
     #[test]
@@ -254,8 +255,8 @@ mod tests {
         let server = ("windlass-api-server", "simulation/api_server", &[][..]);
         let manager = ("windlass-manager", "runtime/manager", &["windlass-api-server"][..]);
         let facade = ("windlass", "runtime/windlass", &["windlass-api-server"][..]);
-        assert_eq!(objections(&[server, facade]), [""; 0]);
-        let found = objections(&[server, manager]);
+        assert_eq!(dependency_violations(&[server, facade]), [""; 0]);
+        let found = dependency_violations(&[server, manager]);
         assert!(found.len() == 1 && found[0].contains("only tests and the demo"), "{found:?}");
         for (link, is_wrong) in [
             ("windlass-schema v0.1.0 (/w/simulation/schema)|", true),
@@ -265,13 +266,13 @@ mod tests {
             ("tokio v1.54.1|rt,test-util (*)", true),
             ("tokio v1.54.1|rt,time", false),
         ] {
-            assert_eq!(objection_to_link(link, "(/w/simulation/").is_some(), is_wrong, "{link}");
+            assert_eq!(link_violation(link, "(/w/simulation/").is_some(), is_wrong, "{link}");
         }
     }
 
     #[test]
     fn test_crates_may_depend_on_anything() {
         let tests = ("windlass-black-box", "tests/black-box", &["windlass-env", "anyhow"][..]);
-        assert_eq!(objections(&[tests, ("windlass-env", "runtime/env", &[])]), [""; 0]);
+        assert_eq!(dependency_violations(&[tests, ("windlass-env", "runtime/env", &[])]), [""; 0]);
     }
 }

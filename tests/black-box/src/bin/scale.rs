@@ -17,16 +17,16 @@ use k8s_openapi::api::{
 };
 use windlass_black_box::{
     fixtures::service,
-    subject::{Running, Subject},
+    implementation::{Implementation, Running},
+    test_namespace::TestNamespace,
     workload::Workload as _,
-    world::TestNamespace,
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 const PODS: i32 = 1000;
 const NODES: usize = 12;
 const TIMEOUT: Duration = Duration::from_secs(180);
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The kernel's unit of processor time, as Linux has fixed it for user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -44,10 +44,10 @@ struct Figures {
 async fn main() -> Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse()).context("rounds")?;
     for round in 0..rounds {
-        for subject in [Subject::Upstream, Subject::Windlass] {
-            let figures = measure(subject).await.with_context(|| format!("{subject:?}"))?;
+        for implementation in [Implementation::Upstream, Implementation::Windlass] {
+            let figures = measure(implementation).await.with_context(|| format!("{implementation:?}"))?;
             println!(
-                "round {round} {subject:?}: up {:.1?} down {:.1?}, CPU {:.2} s up {:.2} s down, RSS {:.0} MiB idle {:.0} MiB peak",
+                "round {round} {implementation:?}: up {:.1?} down {:.1?}, CPU {:.2} s up {:.2} s down, RSS {:.0} MiB idle {:.0} MiB peak",
                 figures.up,
                 figures.down,
                 figures.cpu_up,
@@ -60,22 +60,23 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-async fn measure(subject: Subject) -> Result<Figures> {
+async fn measure(implementation: Implementation) -> Result<Figures> {
     let plane = ControlPlane::start(ControlPlaneOptions::default().nodes(NODES)).await?;
-    let running = subject.start(&plane, &[]).await?;
-    let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("scale").await? };
+    let running = implementation.start(&plane, &[]).await?;
+    let namespace =
+        TestNamespace { client: plane.client().await, namespace: plane.namespace("scale").await? };
     let mut set = ReplicaSet::new("web", 0);
     set.template_mut().spec.get_or_insert_default().scheduler_name = None;
-    world.create(&set).await?;
-    world.create(&service("web", &[80])).await?;
-    until(|| async { Ok(world.find::<Endpoints>("web").await?.is_some()) }).await?;
+    namespace.create(&set).await?;
+    namespace.create(&service("web", &[80])).await?;
+    until(|| async { Ok(namespace.find::<Endpoints>("web").await?.is_some()) }).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
 
     let idle_mib = memory(&running, "VmRSS")?;
     let at_start = processor_seconds(&running)?;
-    let up = scale(&world, PODS).await?;
+    let up = scale(&namespace, PODS).await?;
     let at_top = processor_seconds(&running)?;
-    let down = scale(&world, 0).await?;
+    let down = scale(&namespace, 0).await?;
     let at_end = processor_seconds(&running)?;
     let peak_mib = memory(&running, "VmHWM")?;
     drop(running);
@@ -84,27 +85,27 @@ async fn measure(subject: Subject) -> Result<Figures> {
 }
 
 /// Scales, and waits until status and Endpoints match.
-async fn scale(world: &TestNamespace, replicas: i32) -> Result<Duration> {
+async fn scale(namespace: &TestNamespace, replicas: i32) -> Result<Duration> {
     let started = Instant::now();
-    world.update::<ReplicaSet>("web", |set| set.set_desired(replicas)).await?;
+    namespace.update::<ReplicaSet>("web", |set| set.set_desired(replicas)).await?;
     until(|| async {
-        let counts = world.get::<ReplicaSet>("web").await?.counts();
+        let counts = namespace.get::<ReplicaSet>("web").await?.counts();
         if (counts.replicas, counts.ready) != (replicas, replicas) {
             return Ok(false);
         }
-        let pods = world.api::<Pod>().list_metadata(&kube::api::ListParams::default()).await?.items.len();
+        let pods = namespace.api::<Pod>().list_metadata(&kube::api::ListParams::default()).await?.items.len();
         Ok(i32::try_from(pods)? == replicas
-            && i32::try_from(world.ready_addresses("web").await?)? == replicas)
+            && i32::try_from(namespace.ready_addresses("web").await?)? == replicas)
     })
     .await?;
     Ok(started.elapsed())
 }
 
-async fn until<F: Future<Output = Result<bool>>>(mut look: impl FnMut() -> F) -> Result<()> {
+async fn until<F: Future<Output = Result<bool>>>(mut poll: impl FnMut() -> F) -> Result<()> {
     let started = Instant::now();
-    while !look().await? {
+    while !poll().await? {
         anyhow::ensure!(started.elapsed() < TIMEOUT, "not there after {TIMEOUT:?}");
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

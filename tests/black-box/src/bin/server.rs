@@ -43,13 +43,13 @@ fn main() -> Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse()).context("rounds")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     for round in 0..rounds {
-        tell(round, "kube-apiserver", &runtime.block_on(real())?);
-        tell(round, "in the process", &runtime.block_on(ours())?);
+        print_progress(round, "kube-apiserver", &runtime.block_on(real())?);
+        print_progress(round, "in the process", &runtime.block_on(ours())?);
     }
     Ok(())
 }
 
-fn tell(round: usize, server: &str, figures: &Figures) {
+fn print_progress(round: usize, server: &str, figures: &Figures) {
     let Figures { creates, gets, lists, events } = figures;
     println!(
         "round {round} {server}: {creates:.0} creates/s, {gets:.0} gets/s, {lists:.2} lists of {PODS} pods/s, \

@@ -24,7 +24,8 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use windlass_black_box::{
-    fixtures::service, subject::ready, wait::eventually_within, workload::Workload as _, world::TestNamespace,
+    fixtures::service, implementation::ready, test_namespace::TestNamespace, wait::eventually_within,
+    workload::Workload as _,
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
@@ -65,7 +66,7 @@ const FEWEST_TURNS: usize = 12;
 
 /// Resources of a process.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct ResourceUsage {
     kib: f64,
     threads: f64,
     files: f64,
@@ -81,29 +82,29 @@ async fn main() -> Result<()> {
     fill(&plane, &manager).await?;
     let namespace = plane.namespace("soak").await?;
     let over = Instant::now() + Duration::from_secs(minutes * 60);
-    let mut held = Vec::new();
-    while Instant::now() < over || held.len() < FEWEST_TURNS {
-        if held.len() % TURNS_PER_OUTAGE == TURNS_PER_OUTAGE - 1 {
+    let mut usages = Vec::new();
+    while Instant::now() < over || usages.len() < FEWEST_TURNS {
+        if usages.len() % TURNS_PER_OUTAGE == TURNS_PER_OUTAGE - 1 {
             plane.stop_api_server().await?;
             tokio::time::sleep(OUTAGE).await;
             plane.start_api_server().await?;
         }
-        let world = TestNamespace { client: plane.client().await, namespace: namespace.clone() };
-        let turned = turn(&world, held.len()).await;
+        let namespace = TestNamespace { client: plane.client().await, namespace: namespace.clone() };
+        let turned = turn(&namespace, usages.len()).await;
         if let Some(status) = manager.exited() {
             bail!(
                 "the process exited in iteration {}, {status}: {}",
-                held.len() + 1,
+                usages.len() + 1,
                 last_words(manager.log())?
             );
         }
         turned?;
-        held.push(look(&manager).await?);
-        println!("iteration {:>3}: {}", held.len(), told(held[held.len() - 1]));
+        usages.push(measure(&manager).await?);
+        println!("iteration {:>3}: {}", usages.len(), describe(usages[usages.len() - 1]));
     }
     drop(manager);
     plane.stop().await?;
-    judge(&held)
+    check_growth(&usages)
 }
 
 /// Returns the last five lines of a log, because the log is deleted with the control plane.
@@ -115,28 +116,28 @@ fn last_words(log: &Path) -> Result<String> {
 
 /// Fills the caches of keys and Events.
 async fn fill(plane: &ControlPlane, manager: &ManagerProcess) -> Result<()> {
-    let world = TestNamespace { client: plane.client().await, namespace: plane.namespace("fill").await? };
+    let namespace = TestNamespace { client: plane.client().await, namespace: plane.namespace("fill").await? };
     let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
-    let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.patch(&world.namespace, &PatchParams::default(), &Patch::Merge(level)).await?;
+    let namespaces: Api<Namespace> = Api::all(namespace.client.clone());
+    namespaces.patch(&namespace.namespace, &PatchParams::default(), &Patch::Merge(level)).await?;
     for batch in 0..FILL / BATCH {
         let names: Vec<String> = (0..BATCH).map(|number| format!("fill-{batch}-{number}")).collect();
         let replicas = i32::from(batch * BATCH < REFUSED);
         each(&names, async |name| {
-            world.create(&ReplicaSet::new(name, replicas)).await?;
-            world.create(&service(name, &[80])).await.map(drop)
+            namespace.create(&ReplicaSet::new(name, replicas)).await?;
+            namespace.create(&service(name, &[80])).await.map(drop)
         })
         .await?;
-        endpoints(&world, &names, BATCH).await?;
-        observed(&world, replicas > 0).await?;
+        endpoints(&namespace, &names, BATCH).await?;
+        observed(&namespace, replicas > 0).await?;
         each(&names, async |name| {
-            world.delete::<ReplicaSet>(name).await?;
-            world.delete::<Service>(name).await
+            namespace.delete::<ReplicaSet>(name).await?;
+            namespace.delete::<Service>(name).await
         })
         .await?;
-        endpoints(&world, &names, 0).await?;
+        endpoints(&namespace, &names, 0).await?;
     }
-    println!("caches are full: {}", told(look(manager).await?));
+    println!("caches are full: {}", describe(measure(manager).await?));
     Ok(())
 }
 
@@ -146,9 +147,9 @@ async fn each(names: &[String], change: impl AsyncFn(&str) -> Result<()>) -> Res
 }
 
 /// Waits until every ReplicaSet has been reconciled and has the condition `ReplicaFailure` if its pods are rejected.
-async fn observed(world: &TestNamespace, refused: bool) -> Result<()> {
+async fn observed(namespace: &TestNamespace, refused: bool) -> Result<()> {
     let behind = async || {
-        let sets = world.list::<ReplicaSet>().await?;
+        let sets = namespace.list::<ReplicaSet>().await?;
         let is_behind = |set: &&ReplicaSet| {
             let status = set.status.clone().unwrap_or_default();
             let failure =
@@ -162,45 +163,45 @@ async fn observed(world: &TestNamespace, refused: bool) -> Result<()> {
 }
 
 /// Creates objects, scales one up and down, and deletes them.
-async fn turn(world: &TestNamespace, number: usize) -> Result<()> {
+async fn turn(namespace: &TestNamespace, number: usize) -> Result<()> {
     let many: Vec<String> = (0..EXTRA).map(|extra| format!("many-{number}-{extra}")).collect();
     for name in &many {
-        world.create(&ReplicaSet::new(name, 0)).await?;
-        world.create(&service(name, &[80])).await?;
+        namespace.create(&ReplicaSet::new(name, 0)).await?;
+        namespace.create(&service(name, &[80])).await?;
     }
-    endpoints(world, &many, EXTRA).await?;
-    one_grows_and_shrinks(world, &format!("web-{number}")).await?;
+    endpoints(namespace, &many, EXTRA).await?;
+    one_grows_and_shrinks(namespace, &format!("web-{number}")).await?;
     for name in &many {
-        world.delete::<ReplicaSet>(name).await?;
-        world.delete::<Service>(name).await?;
+        namespace.delete::<ReplicaSet>(name).await?;
+        namespace.delete::<Service>(name).await?;
     }
-    endpoints(world, &many, 0).await
+    endpoints(namespace, &many, 0).await
 }
 
 /// Waits until `wanted` of these Services have Endpoints.
-async fn endpoints(world: &TestNamespace, names: &[String], wanted: usize) -> Result<()> {
-    let look = async || {
-        let all = world.list::<Endpoints>().await?;
+async fn endpoints(namespace: &TestNamespace, names: &[String], wanted: usize) -> Result<()> {
+    let count = async || {
+        let all = namespace.list::<Endpoints>().await?;
         Ok(all.iter().filter(|it| it.metadata.name.as_ref().is_some_and(|it| names.contains(it))).count())
     };
-    eventually_within(TIMEOUT, &format!("{wanted} Endpoints"), look, |found| *found == wanted).await?;
+    eventually_within(TIMEOUT, &format!("{wanted} Endpoints"), count, |found| *found == wanted).await?;
     Ok(())
 }
 
-async fn one_grows_and_shrinks(world: &TestNamespace, name: &str) -> Result<()> {
+async fn one_grows_and_shrinks(namespace: &TestNamespace, name: &str) -> Result<()> {
     let mut set = ReplicaSet::new(name, 5);
     set.template_mut().spec.get_or_insert_default().scheduler_name = None;
-    world.create(&set).await?;
-    world.create(&service(name, &[80])).await?;
+    namespace.create(&set).await?;
+    namespace.create(&service(name, &[80])).await?;
     for replicas in [5, MAX_PODS, 3, 0] {
-        world.update::<ReplicaSet>(name, |set| set.set_desired(replicas)).await?;
+        namespace.update::<ReplicaSet>(name, |set| set.set_desired(replicas)).await?;
         let what = format!("{replicas} pods of {name}");
         eventually_within(
             TIMEOUT,
             &what,
             || async {
-                let counts = world.get::<ReplicaSet>(name).await?.counts();
-                Ok((counts.replicas, counts.ready, world.list::<Pod>().await?.len()))
+                let counts = namespace.get::<ReplicaSet>(name).await?.counts();
+                Ok((counts.replicas, counts.ready, namespace.list::<Pod>().await?.len()))
             },
             |(replicas_now, ready, pods)| {
                 (*replicas_now, *ready) == (replicas, replicas) && i32::try_from(*pods) == Ok(replicas)
@@ -208,19 +209,19 @@ async fn one_grows_and_shrinks(world: &TestNamespace, name: &str) -> Result<()> 
         )
         .await?;
     }
-    world.delete::<ReplicaSet>(name).await?;
-    world.delete::<Service>(name).await?;
+    namespace.delete::<ReplicaSet>(name).await?;
+    namespace.delete::<Service>(name).await?;
     eventually_within(
         TIMEOUT,
         "the Endpoints are gone",
-        || async { world.find::<Endpoints>(name).await },
+        || async { namespace.find::<Endpoints>(name).await },
         Option::is_none,
     )
     .await?;
     Ok(())
 }
 
-async fn look(manager: &ManagerProcess) -> Result<Held> {
+async fn measure(manager: &ManagerProcess) -> Result<ResourceUsage> {
     let pid = manager.pid();
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| -> Result<f64> {
@@ -229,29 +230,30 @@ async fn look(manager: &ManagerProcess) -> Result<Held> {
     };
     let files = u32::try_from(fs::read_dir(format!("/proc/{pid}/fd"))?.count())?;
     let tasks = manager.metric("windlass_tasks", &[]).await?.context("no metric of the tasks")?;
-    Ok(Held { kib: field("VmRSS")?, threads: field("Threads")?, files: f64::from(files), tasks })
+    Ok(ResourceUsage { kib: field("VmRSS")?, threads: field("Threads")?, files: f64::from(files), tasks })
 }
 
-fn told(held: Held) -> String {
-    let Held { kib, threads, files, tasks } = held;
+fn describe(usage: ResourceUsage) -> String {
+    let ResourceUsage { kib, threads, files, tasks } = usage;
     format!("{:.1} MiB, {threads} threads, {files} files, {tasks} tasks", kib / 1024.0)
 }
 
 /// Compares the resources in the last third of the iterations with the third before.
-fn judge(held: &[Held]) -> Result<()> {
-    let third = held.len() / 3;
-    let (before, after) = held[third..].split_at((held.len() - third) / 2);
-    let of = |turns: &[Held], what: fn(&Held) -> f64| median(turns.iter().map(what).collect());
-    let all = |turns: &[Held]| Held {
-        kib: of(turns, |held| held.kib),
-        threads: of(turns, |held| held.threads),
-        files: of(turns, |held| held.files),
-        tasks: of(turns, |held| held.tasks),
+fn check_growth(usages: &[ResourceUsage]) -> Result<()> {
+    let third = usages.len() / 3;
+    let (before, after) = usages[third..].split_at((usages.len() - third) / 2);
+    let of =
+        |turns: &[ResourceUsage], what: fn(&ResourceUsage) -> f64| median(turns.iter().map(what).collect());
+    let all = |turns: &[ResourceUsage]| ResourceUsage {
+        kib: of(turns, |usage| usage.kib),
+        threads: of(turns, |usage| usage.threads),
+        files: of(turns, |usage| usage.files),
+        tasks: of(turns, |usage| usage.tasks),
     };
     let (before, after) = (all(before), all(after));
-    println!("{} iterations; before: {}; after: {}", held.len(), told(before), told(after));
+    println!("{} iterations; before: {}; after: {}", usages.len(), describe(before), describe(after));
     // Objects created between the middles of the two parts, since medians are compared.
-    let objects = f64::from(u32::try_from((held.len() - third) / 2 * OBJECTS)?);
+    let objects = f64::from(u32::try_from((usages.len() - third) / 2 * OBJECTS)?);
     let each = (after.kib - before.kib) * 1024.0 / objects;
     let bound = PER_OBJECT + SLACK_KIB * 1024.0 / objects;
     println!("{objects} objects created in between: {each:.0} bytes growth per object, {bound:.0} allowed");

@@ -12,10 +12,10 @@ mod script;
 use anyhow::{Context as _, Result, ensure};
 use play::Step;
 use windlass_black_box::{
-    audit::{Write, tally},
-    control_plane::on_plane,
-    subject::{CLIENTS, Subject},
-    world::TestNamespace,
+    audit::{Write, count_by_kind},
+    control_plane::with_control_plane,
+    implementation::{CLIENTS, Implementation},
+    test_namespace::TestNamespace,
 };
 use windlass_harness::ControlPlaneOptions;
 
@@ -27,17 +27,19 @@ struct Run {
     writes: Vec<Write>,
 }
 
-async fn run(subject: Subject, seed: u64, steps: usize) -> Result<Run> {
+async fn run(implementation: Implementation, seed: u64, steps: usize) -> Result<Run> {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
-    on_plane(options, async |plane, audit| {
-        let running = subject.start(plane, &[]).await?;
+    with_control_plane(options, async |plane, audit| {
+        let running = implementation.start(plane, &[]).await?;
         let namespace = plane.namespace("differential").await?;
-        let world = TestNamespace { client: plane.client().await, namespace: namespace.clone() };
-        let recording = play::play(&world, seed, steps)
+        let namespace = TestNamespace { client: plane.client().await, namespace };
+        let recording = play::play(&namespace, seed, steps)
             .await
-            .with_context(|| format!("{subject:?}, seed {seed}, log {}", running.log().display()))?;
-        let mut writes = audit.writes(subject.user_agent(), &CLIENTS)?;
-        writes.retain(|write| write.object_ref.as_ref().is_some_and(|target| target.namespace == namespace));
+            .with_context(|| format!("{implementation:?}, seed {seed}, log {}", running.log().display()))?;
+        let mut writes = audit.writes(implementation.user_agent(), &CLIENTS)?;
+        writes.retain(|write| {
+            write.object_ref.as_ref().is_some_and(|target| target.namespace == namespace.namespace)
+        });
         Ok(Run { recording, writes })
     })
     .await
@@ -53,16 +55,16 @@ fn same(seed: u64, left: (&str, &[Step]), right: (&str, &[Step])) -> Result<()> 
             right.0,
             other.operation
         );
-        let names = one.world.keys().chain(other.world.keys());
+        let names = one.namespace.keys().chain(other.namespace.keys());
         for name in names {
             ensure!(
-                one.world.get(name) == other.world.get(name),
+                one.namespace.get(name) == other.namespace.get(name),
                 "seed {seed}, step {index}, after {:?}: {name}\n{}: {:?}\n{}: {:?}",
                 one.operation,
                 left.0,
-                one.world.get(name),
+                one.namespace.get(name),
                 right.0,
-                other.world.get(name)
+                other.namespace.get(name)
             );
         }
     }
@@ -84,17 +86,17 @@ async fn windlass_matches_upstream_after_every_step_without_more_writes() -> Res
     let steps = usize::try_from(number("WINDLASS_STEPS", STEPS as u64)?)?;
     println!("seed {seed}, {steps} steps");
     let (upstream, control, ours) = tokio::try_join!(
-        run(Subject::Upstream, seed, steps),
-        run(Subject::Upstream, seed, steps),
-        run(Subject::chosen()?, seed, steps),
+        run(Implementation::Upstream, seed, steps),
+        run(Implementation::Upstream, seed, steps),
+        run(Implementation::chosen()?, seed, steps),
     )?;
     same(seed, ("upstream", &upstream.recording), ("upstream again", &control.recording))
         .context("the script is not deterministic")?;
     same(seed, ("upstream", &upstream.recording), ("windlass", &ours.recording))?;
 
-    println!("writes by upstream: {} {:#?}", upstream.writes.len(), tally(&upstream.writes));
+    println!("writes by upstream: {} {:#?}", upstream.writes.len(), count_by_kind(&upstream.writes));
     println!("writes by upstream again: {}", control.writes.len());
-    println!("writes by windlass: {} {:#?}", ours.writes.len(), tally(&ours.writes));
+    println!("writes by windlass: {} {:#?}", ours.writes.len(), count_by_kind(&ours.writes));
     let created = ours.writes.iter().filter(|write| is_pod_creation(write)).count();
     println!(
         "writes per pod created: upstream {:.3}, windlass {:.3}",

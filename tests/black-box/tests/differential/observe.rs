@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     core::v1::{EndpointAddress, EndpointSubset, Endpoints, Pod},
 };
 use kube::{ResourceExt as _, api::ListParams};
-use windlass_black_box::{fixtures::controller_of, world::TestNamespace};
+use windlass_black_box::{fixtures::controller_of, test_namespace::TestNamespace};
 
 /// The annotation that makes the choice of the pod to delete unambiguous, and that identifies a pod in the script.
 pub(crate) const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -26,12 +26,12 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    pub(crate) async fn now(world: &TestNamespace) -> Result<Self> {
+    pub(crate) async fn now(namespace: &TestNamespace) -> Result<Self> {
         let all = ListParams::default();
         Ok(Self {
-            sets: world.api::<ReplicaSet>().list(&all).await?.items,
-            pods: world.api::<Pod>().list(&all).await?.items,
-            endpoints: world.api::<Endpoints>().list(&all).await?.items,
+            sets: namespace.api::<ReplicaSet>().list(&all).await?.items,
+            pods: namespace.api::<Pod>().list(&all).await?.items,
+            endpoints: namespace.api::<Endpoints>().list(&all).await?.items,
         })
     }
 

@@ -16,9 +16,9 @@ use kube::{
 };
 use windlass_black_box::{
     fixtures::{self, controller_of, pairs, running, service},
+    test_namespace::TestNamespace,
     wait::TIMEOUT,
     workload::Workload as _,
-    world::TestNamespace,
 };
 
 use crate::{
@@ -34,25 +34,25 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) operation: Operation,
-    pub(crate) world: BTreeMap<String, String>,
+    pub(crate) namespace: BTreeMap<String, String>,
 }
 
-/// Plays `steps` operations, generated from `seed`, in the namespace of `world`.
-pub(crate) async fn play(world: &TestNamespace, seed: u64, steps: usize) -> Result<Vec<Step>> {
-    let mut player = Player { world, known: Knowledge::default(), names: BTreeMap::new(), ranked: 0 };
+/// Plays `steps` operations, generated from `seed`, in `namespace`.
+pub(crate) async fn play(namespace: &TestNamespace, seed: u64, steps: usize) -> Result<Vec<Step>> {
+    let mut player = Player { namespace, known: Knowledge::default(), names: BTreeMap::new(), ranked: 0 };
     let mut script = Script::new(seed);
     let mut recording = Vec::new();
     for _ in 0..steps {
         let operation = script.next(&player.known);
         player.perform(&operation).await?;
         let observed = player.settle(&operation).await?;
-        recording.push(Step { operation, world: observed.normalised() });
+        recording.push(Step { operation, namespace: observed.normalised() });
     }
     Ok(recording)
 }
 
 struct Player<'a> {
-    world: &'a TestNamespace,
+    namespace: &'a TestNamespace,
     known: Knowledge,
     /// Real names by rank.
     names: BTreeMap<String, String>,
@@ -68,7 +68,7 @@ impl Player<'_> {
             Operation::OrphanSet { app } => self.orphan_set(app).await,
             Operation::RelabelTemplate { app, tier } => self.relabel_template(app, tier).await,
             Operation::CreatePod { app } => self.create_pod(app).await,
-            Operation::DeletePod { rank } => self.world.delete::<Pod>(&self.names[rank]).await,
+            Operation::DeletePod { rank } => self.namespace.delete::<Pod>(&self.names[rank]).await,
             Operation::RelabelPod { rank, app } => self.relabel_pod(rank, *app).await,
             Operation::SetReady { rank, ready } => self.set_ready(rank, *ready).await,
             Operation::Fail { rank } => self.fail(rank).await,
@@ -86,13 +86,13 @@ impl Player<'_> {
         let template = set.template_mut();
         template.metadata.get_or_insert_default().labels = labels;
         bind(template.spec.get_or_insert_default());
-        self.world.create(&set).await?;
+        self.namespace.create(&set).await?;
         self.known.sets.insert(app, replicas);
         Ok(())
     }
 
     async fn scale(&mut self, app: &'static str, replicas: i32) -> Result<()> {
-        self.world.update::<ReplicaSet>(app, |set| set.set_desired(replicas)).await?;
+        self.namespace.update::<ReplicaSet>(app, |set| set.set_desired(replicas)).await?;
         self.known.sets.insert(app, replicas);
         Ok(())
     }
@@ -100,14 +100,14 @@ impl Player<'_> {
     async fn orphan_set(&mut self, app: &'static str) -> Result<()> {
         let orphan =
             DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
-        self.world.api::<ReplicaSet>().delete(app, &orphan).await?;
+        self.namespace.api::<ReplicaSet>().delete(app, &orphan).await?;
         self.known.sets.remove(app);
         Ok(())
     }
 
     async fn relabel_template(&mut self, app: &str, tier: &str) -> Result<()> {
         let labels = pairs(&[("app", app), ("tier", tier)]);
-        self.world
+        self.namespace
             .update::<ReplicaSet>(app, |set| {
                 set.template_mut().metadata.get_or_insert_default().labels = Some(labels.clone());
             })
@@ -122,19 +122,21 @@ impl Player<'_> {
         pod.metadata.labels = Some(pairs(&[("app", app)]));
         pod.metadata.annotations = Some(self.marks(&rank));
         bind(pod.spec.get_or_insert_default());
-        self.world.create(&pod).await?;
+        self.namespace.create(&pod).await?;
         Ok(())
     }
 
     async fn relabel_pod(&mut self, rank: &str, app: Option<&'static str>) -> Result<()> {
         let labels = pairs(&[("app", app.unwrap_or("elsewhere"))]);
-        self.world.update::<Pod>(&self.names[rank], |pod| pod.metadata.labels = Some(labels.clone())).await?;
+        self.namespace
+            .update::<Pod>(&self.names[rank], |pod| pod.metadata.labels = Some(labels.clone()))
+            .await?;
         Ok(())
     }
 
     async fn set_ready(&mut self, rank: &str, ready: bool) -> Result<()> {
         let ip = address_of(rank);
-        self.world
+        self.namespace
             .update_status::<Pod>(&self.names[rank], |pod| pod.status = Some(running(&[&ip], Some(ready))))
             .await?;
         self.known.pods.entry(rank.to_owned()).or_default().ready = ready;
@@ -142,7 +144,7 @@ impl Player<'_> {
     }
 
     async fn fail(&mut self, rank: &str) -> Result<()> {
-        self.world
+        self.namespace
             .update_status::<Pod>(&self.names[rank], |pod| {
                 pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
             })
@@ -156,13 +158,13 @@ impl Player<'_> {
         let spec = made.spec.get_or_insert_default();
         spec.selector = Some(pairs(&[("app", app)]));
         spec.publish_not_ready_addresses = Some(publish_not_ready);
-        self.world.create(&made).await?;
+        self.namespace.create(&made).await?;
         self.known.services.insert(app, publish_not_ready);
         Ok(())
     }
 
     async fn delete_service(&mut self, app: &'static str) -> Result<()> {
-        self.world.delete::<Service>(app).await?;
+        self.namespace.delete::<Service>(app).await?;
         self.known.services.remove(app);
         Ok(())
     }
@@ -180,11 +182,11 @@ impl Player<'_> {
 
     async fn quiet(&self, operation: &Operation) -> Result<Observed> {
         let started = Instant::now();
-        let mut last = Observed::now(self.world).await?;
+        let mut last = Observed::now(self.namespace).await?;
         let mut quiet_since = Instant::now();
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
-            let observed = Observed::now(self.world).await?;
+            let observed = Observed::now(self.namespace).await?;
             if observed.fingerprint() != last.fingerprint() || !self.is_settled(&observed) {
                 quiet_since = Instant::now();
             }
@@ -193,7 +195,7 @@ impl Player<'_> {
                 return Ok(last);
             }
             if started.elapsed() > TIMEOUT {
-                bail!("after {operation:?} the world did not come to rest: {:#?}", last.normalised());
+                bail!("after {operation:?} the objects did not come to rest: {:#?}", last.normalised());
             }
         }
     }
@@ -223,7 +225,7 @@ impl Player<'_> {
             self.ranked += 1;
             let owner = controller_of(&pod.metadata).map(|owner| owner.name.clone()).unwrap_or_default();
             let marks = self.marks(&format!("{owner}-{}", self.ranked));
-            self.world
+            self.namespace
                 .update::<Pod>(&pod.name_any(), |pod| {
                     pod.metadata.annotations = Some(marks.clone());
                 })

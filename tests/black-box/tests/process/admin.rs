@@ -23,8 +23,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use windlass_admin::{Access, AdminConfig, Tls};
-use windlass_black_box::audit::{Audit, tally};
-use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::audit::{Audit, count_by_kind};
+use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::wait::eventually;
 use windlass_env::{Env, Task};
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
@@ -226,8 +226,8 @@ async fn scraper(plane: &ControlPlane) -> Result<String> {
 
 /// Returns the numbers of TokenReviews and SubjectAccessReviews of the admin server in the audit log.
 fn reviews(audit: &Audit) -> Result<(usize, usize)> {
-    let tally = tally(&audit.writes("windlass", &["admin-server"])?);
-    let count = |resource: &str| tally.get(&format!("create {resource} 201")).copied().unwrap_or_default();
+    let counts = count_by_kind(&audit.writes("windlass", &["admin-server"])?);
+    let count = |resource: &str| counts.get(&format!("create {resource} 201")).copied().unwrap_or_default();
     Ok((count("tokenreviews"), count("subjectaccessreviews")))
 }
 
@@ -244,7 +244,7 @@ fn remembered_for(authentication: u64, allow: u64, deny: u64) -> Access {
 // parity: health-pprof-metrics-server, token-review-subject-access
 #[tokio::test(flavor = "multi_thread")]
 async fn authorized_clients_read_and_reviews_are_cached_as_configured() -> Result<()> {
-    on_plane(bare(), async |plane, audit| {
+    with_control_plane(bare(), async |plane, audit| {
         let kubeconfig = reviewer(plane).await?;
         let (scraper, stranger) = (scraper(plane).await?, token(plane, "stranger").await?);
 
@@ -269,13 +269,13 @@ async fn authorized_clients_read_and_reviews_are_cached_as_configured() -> Resul
         ensure!(reviews(audit)? == before, "both reviews are cached");
         served.stop().await?;
 
-        remembered_as_long_as_told(plane, audit, &kubeconfig, &scraper).await
+        reviews_are_cached_for_configured_ttl(plane, audit, &kubeconfig, &scraper).await
     })
     .await
 }
 
 /// Uses short cache times, and then removes the permission.
-async fn remembered_as_long_as_told(
+async fn reviews_are_cached_for_configured_ttl(
     plane: &ControlPlane,
     audit: &Audit,
     kubeconfig: &Path,
@@ -333,7 +333,7 @@ fn bounds(requests: &[(Duration, Duration)], good_for: Duration) -> (usize, usiz
 // parity: authorization-always-allow-paths
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_outage_keeps_probes_and_cached_clients_working() -> Result<()> {
-    on_plane(bare(), async |plane, _| {
+    with_control_plane(bare(), async |plane, _| {
         let kubeconfig = reviewer(plane).await?;
         let (scraper, late) = (scraper(plane).await?, token(plane, "late").await?);
         let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
@@ -383,7 +383,7 @@ fn replace_certificate(folder: &Path, number: usize) -> Result<Vec<u8>> {
 // parity: certwatcher-errors-without-files
 #[tokio::test(flavor = "multi_thread")]
 async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result<()> {
-    on_plane(bare(), async |plane, _| {
+    with_control_plane(bare(), async |plane, _| {
         let (kubeconfig, scraper) = (reviewer(plane).await?, scraper(plane).await?);
         let folder = tempfile::tempdir()?;
         replace_certificate(folder.path(), 0)?;
@@ -464,7 +464,7 @@ fn make_room_for_idle() -> Result<()> {
 // parity: read-header-timeout-32
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_idle_and_oversized_clients_do_not_block_admin_server() -> Result<()> {
-    on_plane(bare(), async |plane, _| {
+    with_control_plane(bare(), async |plane, _| {
         let (kubeconfig, scraper) = (reviewer(plane).await?, scraper(plane).await?);
         let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
         let memory = served.metric("process_resident_memory_bytes", &scraper).await?;

@@ -10,12 +10,12 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use windlass_black_box::audit::{Audit, Write};
-use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::fixtures::LABEL;
-use windlass_black_box::subject::ready;
+use windlass_black_box::implementation::ready;
+use windlass_black_box::test_namespace::TestNamespace;
 use windlass_black_box::wait::eventually_within;
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::TestNamespace;
 use windlass_client::RawClient;
 use windlass_election::{CoordinatedConfig, ElectionConfig, ElectionError, Elector, LeaderFence};
 use windlass_env::Env;
@@ -67,7 +67,7 @@ async fn holder(plane: &ControlPlane, lease: &str) -> Result<String> {
 // parity: coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_elects_oldest_candidate_and_moves_lease_to_older_one() -> Result<()> {
-    on_plane(electing(), async |plane, _| {
+    with_control_plane(electing(), async |plane, _| {
         let mut newer = elector(plane, "coordinated", "newer", "1.36.0").await?;
         tokio::time::timeout(TIMEOUT, newer.acquire()).await.context("nobody was elected")??;
         let leases: Api<Lease> = Api::namespaced(plane.client().await, "kube-system");
@@ -110,7 +110,7 @@ async fn replica(plane: &ControlPlane, name: &str) -> Result<ManagerProcess> {
 
 /// ReplicaSets that are created one after the other.
 struct Asked {
-    world: TestNamespace,
+    namespace: TestNamespace,
     sets: usize,
 }
 
@@ -118,7 +118,7 @@ impl Asked {
     async fn ask(&mut self) -> Result<()> {
         self.sets += 1;
         let name = format!("set-{}", self.sets);
-        self.world.create(&ReplicaSet::new(&name, i32::try_from(PODS)?)).await.map(drop)
+        self.namespace.create(&ReplicaSet::new(&name, i32::try_from(PODS)?)).await.map(drop)
     }
 
     /// Creates ReplicaSets until `during` completes.
@@ -142,7 +142,7 @@ impl Asked {
 
     async fn served(&self) -> Result<()> {
         let all = |pods: &Vec<_>| pods.len() == self.sets * PODS;
-        eventually_within(TIMEOUT, "all pods are created", || self.world.pods(LABEL), all).await.map(drop)
+        eventually_within(TIMEOUT, "all pods are created", || self.namespace.pods(LABEL), all).await.map(drop)
     }
 }
 
@@ -157,10 +157,10 @@ async fn handed_over(older: &mut Elector, leader: &ManagerProcess) -> Result<Exi
 // parity: test-try-coordinated-renew, coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
 async fn process_stops_gracefully_when_lease_moves_and_another_takes_over() -> Result<()> {
-    on_plane(electing(), async |plane, audit| {
-        let world =
+    with_control_plane(electing(), async |plane, audit| {
+        let namespace =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("moved").await? };
-        let mut asked = Asked { world, sets: 0 };
+        let mut asked = Asked { namespace, sets: 0 };
         let one = replica(plane, "one").await?;
         let look = || holder(plane, LEASE);
         let first = eventually_within(TIMEOUT, "one leads", look, |holder| !holder.is_empty()).await?;
@@ -239,7 +239,7 @@ fn is_work(write: &Write) -> bool {
 // parity: coordinated-election-lease-candidate
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_without_coordinated_election_is_reported_as_error() -> Result<()> {
-    on_plane(quiet(), async |plane, _| {
+    with_control_plane(quiet(), async |plane, _| {
         let mut elector = elector(plane, "coordinated", "alone", "1.36.0").await?;
         let refused = tokio::time::timeout(TIMEOUT, elector.acquire()).await.context("it waits")?;
         let Err(refused @ ElectionError::NotCoordinated { .. }) = refused else {

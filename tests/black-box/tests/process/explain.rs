@@ -15,8 +15,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use windlass_black_box::{
-    control_plane::on_plane, fixtures::LABEL, subject::ready, wait::eventually, wait::eventually_within,
-    workload::Workload as _, world::TestNamespace,
+    control_plane::with_control_plane, fixtures::LABEL, implementation::ready, test_namespace::TestNamespace,
+    wait::eventually, wait::eventually_within, workload::Workload as _,
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
@@ -52,7 +52,7 @@ pub(crate) async fn first_lines(
 }
 
 /// Waits until the first line starts with this text, in the command and at the endpoint.
-pub(crate) async fn says_of(
+pub(crate) async fn wait_for_explanation(
     manager: &ManagerProcess,
     controller: &str,
     key: &str,
@@ -68,14 +68,19 @@ pub(crate) async fn says_of(
 }
 
 /// Waits for a first line for the ReplicaSet `web`.
-async fn says(manager: &ManagerProcess, world: &TestNamespace, expected: &str) -> Result<String> {
-    says_of(manager, "replicaset", &format!("{}/web", world.namespace), expected).await
+async fn wait_for_cause(
+    manager: &ManagerProcess,
+    namespace: &TestNamespace,
+    expected: &str,
+) -> Result<String> {
+    wait_for_explanation(manager, "replicaset", &format!("{}/web", namespace.namespace), expected).await
 }
 
 /// Returns the output as JSON.
-async fn json_of(manager: &ManagerProcess, world: &TestNamespace) -> Result<Value> {
+async fn json_of(manager: &ManagerProcess, namespace: &TestNamespace) -> Result<Value> {
     let (code, answer, complaint) =
-        ask(manager, "replicaset-controller", &format!("{}/web", world.namespace), &["-o", "json"]).await?;
+        ask(manager, "replicaset-controller", &format!("{}/web", namespace.namespace), &["-o", "json"])
+            .await?;
     ensure!(code == Some(0), "{complaint}");
     Ok(serde_json::from_str(&answer)?)
 }
@@ -87,38 +92,39 @@ fn plane() -> ControlPlaneOptions {
 // parity: nothing-why-object-not
 #[tokio::test]
 async fn explain_command_prints_done_backing_off_and_lease_elsewhere() -> Result<()> {
-    on_plane(plane(), async |plane, _| {
-        let world =
+    with_control_plane(plane(), async |plane, _| {
+        let namespace =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
         let leader = ManagerProcess::start(plane, &[]).await?;
         ready(&leader, TIMEOUT).await?;
-        world.create(&ReplicaSet::new("web", 1)).await?;
-        eventually("a pod was made", || world.pods(LABEL), |pods| pods.len() == 1).await?;
-        says(&leader, &world, "done: nothing to do until something changes").await?;
-        let told = json_of(&leader, &world).await?;
-        let stored = world.get::<ReplicaSet>("web").await?;
+        namespace.create(&ReplicaSet::new("web", 1)).await?;
+        eventually("a pod was made", || namespace.pods(LABEL), |pods| pods.len() == 1).await?;
+        wait_for_cause(&leader, &namespace, "done: nothing to do until something changes").await?;
+        let told = json_of(&leader, &namespace).await?;
+        let stored = namespace.get::<ReplicaSet>("web").await?;
         ensure!(told["cached"][0]["uid"].as_str() == stored.metadata.uid.as_deref(), "{told}");
         ensure!(told["situation"]["name"] == "done" && told["lastRun"]["outcome"] == "done", "{told}");
 
-        world
+        namespace
             .update::<ReplicaSet>("web", |set| {
                 let spec = set.template_mut().spec.get_or_insert_default();
                 spec.priority_class_name = Some("no-such-class".to_owned());
                 set.set_desired(2);
             })
             .await?;
-        let line = says(&leader, &world, "backing off: failed ").await?;
+        let line = wait_for_cause(&leader, &namespace, "backing off: failed ").await?;
         ensure!(line.contains("no-such-class") && line.contains("tried again"), "{line}");
         // While the key is queued or running there is no next attempt.
-        let answers = || json_of(&leader, &world);
+        let answers = || json_of(&leader, &namespace);
         eventually("a next try has a time", answers, |told| told["nextTry"]["at"].is_string()).await?;
 
         let standby = ManagerProcess::start(plane, &[]).await?;
         ready(&standby, TIMEOUT).await?;
-        let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+        let leases: Api<Lease> = Api::namespaced(namespace.client.clone(), "kube-system");
         let lease = leases.get("windlass").await?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity).context("the lease is held")?;
-        let line = says(&standby, &world, "lease elsewhere: kube-system/windlass is held by ").await?;
+        let line =
+            wait_for_cause(&standby, &namespace, "lease elsewhere: kube-system/windlass is held by ").await?;
         ensure!(line.contains(&holder), "{line} does not name {holder}");
         Ok(())
     })
@@ -128,16 +134,16 @@ async fn explain_command_prints_done_backing_off_and_lease_elsewhere() -> Result
 // parity: nothing-why-object-not
 #[tokio::test]
 async fn explain_command_prints_missing_rule_and_remedies_for_bad_arguments() -> Result<()> {
-    on_plane(plane(), async |plane, _| {
-        let world =
+    with_control_plane(plane(), async |plane, _| {
+        let namespace =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("explain").await? };
         let kubeconfig = plane.kubeconfig_for("reader", READER, None)?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let manager = ManagerProcess::start(plane, &[&kubeconfig, "--leader-elect=false"]).await?;
         ready(&manager, TIMEOUT).await?;
-        world.create(&ReplicaSet::new("web", 1)).await?;
+        namespace.create(&ReplicaSet::new("web", 1)).await?;
         let expected = format!("missing permission: {READER} may not ");
-        let line = says(&manager, &world, &expected).await?;
+        let line = wait_for_cause(&manager, &namespace, &expected).await?;
         ensure!(line.contains("apiGroups:") && line.contains("verbs: ["), "{line}");
 
         let table = [
@@ -188,7 +194,7 @@ async fn grant(plane: &ControlPlane, name: &str) -> Result<()> {
 
 #[tokio::test]
 async fn explain_command_over_tls_needs_token_with_permission() -> Result<()> {
-    on_plane(plane(), async |plane, _| {
+    with_control_plane(plane(), async |plane, _| {
         let folder = tempfile::tempdir()?;
         let manager =
             ManagerProcess::start(plane, &["--bind-address=127.0.0.1", "--leader-elect=false"]).await?;

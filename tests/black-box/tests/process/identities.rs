@@ -13,12 +13,12 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt as _, api::DeleteParams};
 use windlass_black_box::{
     audit::{Audit, Write},
-    control_plane::on_plane,
+    control_plane::with_control_plane,
     fixtures,
-    subject::ready,
+    implementation::ready,
+    test_namespace::TestNamespace,
     wait::eventually,
     workload::Workload as _,
-    world::TestNamespace,
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
@@ -34,20 +34,20 @@ pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 pub(crate) struct IdentityFixture<'a> {
     pub(crate) plane: &'a ControlPlane,
     pub(crate) audit: &'a Audit,
-    pub(crate) world: TestNamespace,
+    pub(crate) namespace: TestNamespace,
     pub(crate) manager: ManagerProcess,
 }
 
 pub(crate) async fn with_accounts(body: impl AsyncFnOnce(IdentityFixture<'_>) -> Result<()>) -> Result<()> {
-    on_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
+    with_control_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
         let kubeconfig = plane.kubeconfig_for("process", PROCESS, None)?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let args = [kubeconfig.as_str(), "--leader-elect=false", "--use-service-account-credentials=true"];
-        let world =
+        let namespace =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("identities").await? };
         let manager = ManagerProcess::start(plane, &args).await?;
         ready(&manager, TIMEOUT).await?;
-        body(IdentityFixture { plane, audit, world, manager }).await
+        body(IdentityFixture { plane, audit, namespace, manager }).await
     })
     .await
 }
@@ -58,7 +58,7 @@ impl IdentityFixture<'_> {
     }
 
     fn accounts(&self) -> Api<ServiceAccount> {
-        Api::namespaced(self.world.client.clone(), "kube-system")
+        Api::namespaced(self.namespace.client.clone(), "kube-system")
     }
 
     /// Returns the UID of the ReplicaSet controller's ServiceAccount, if it exists.
@@ -67,7 +67,7 @@ impl IdentityFixture<'_> {
     }
 
     async fn pods_of(&self, owner: &str) -> Result<Vec<Pod>> {
-        let mut pods = self.world.list::<Pod>().await?;
+        let mut pods = self.namespace.list::<Pod>().await?;
         pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
         Ok(pods)
     }
@@ -79,8 +79,8 @@ impl IdentityFixture<'_> {
     }
 
     async fn has_endpoints(&self, service: &str) -> Result<()> {
-        self.world.create(&fixtures::service(service, &[80])).await?;
-        let look = || self.world.find::<Endpoints>(service);
+        self.namespace.create(&fixtures::service(service, &[80])).await?;
+        let look = || self.namespace.find::<Endpoints>(service);
         eventually(&format!("{service} has Endpoints"), look, Option::is_some).await?;
         Ok(())
     }
@@ -112,21 +112,24 @@ fn fault(write: &Write) -> Option<String> {
 #[tokio::test]
 async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<()> {
     with_accounts(async |scene| {
-        let world = &scene.world;
-        world.create(&ReplicaSet::new("set", 3)).await?;
-        world.create(&ReplicationController::new("controller", 2)).await?;
+        let namespace = &scene.namespace;
+        namespace.create(&ReplicaSet::new("set", 3)).await?;
+        namespace.create(&ReplicationController::new("controller", 2)).await?;
         scene.has_endpoints("service").await?;
         scene.has_pods("set", 3).await?;
         scene.has_pods("controller", 2).await?;
-        world.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
+        namespace.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
         scene.has_pods("set", 1).await?;
-        let look = || world.get::<ReplicaSet>("set");
+        let look = || namespace.get::<ReplicaSet>("set");
         eventually("the status has one replica", look, |set| set.counts().replicas == 1).await?;
-        world.delete::<Service>("service").await?;
-        eventually("no Endpoints are left", || world.find::<Endpoints>("service"), Option::is_none).await?;
-        let events = || world.list::<Event>();
-        eventually("the Events exist", events, |events| events.iter().any(|it| told(it, "SuccessfulDelete")))
+        namespace.delete::<Service>("service").await?;
+        eventually("no Endpoints are left", || namespace.find::<Endpoints>("service"), Option::is_none)
             .await?;
+        let events = || namespace.list::<Event>();
+        eventually("the Events exist", events, |events| {
+            events.iter().any(|it| has_reason(it, "SuccessfulDelete"))
+        })
+        .await?;
 
         let writes = scene.audit.all_writes("windlass/")?;
         let faults: Vec<String> = writes.iter().filter_map(fault).collect();
@@ -151,7 +154,7 @@ async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<
     .await
 }
 
-fn told(event: &Event, reason: &str) -> bool {
+fn has_reason(event: &Event, reason: &str) -> bool {
     event.reason.as_deref() == Some(reason)
 }
 
@@ -170,15 +173,15 @@ fn is_token(write: &Write) -> bool {
 #[tokio::test]
 async fn deleted_service_account_is_recreated_and_its_controller_continues() -> Result<()> {
     with_accounts(async |scene| {
-        let (world, accounts) = (&scene.world, scene.accounts());
-        world.create(&ReplicaSet::new("first", 1)).await?;
+        let (namespace, accounts) = (&scene.namespace, scene.accounts());
+        namespace.create(&ReplicaSet::new("first", 1)).await?;
         scene.has_pods("first", 1).await?;
         let before = scene.account().await?;
         accounts.delete("replicaset-controller", &DeleteParams::default()).await?;
         // The API server accepts the old token for some more seconds; until then work continues with it.
         for number in 0..60 {
             let name = format!("later-{number}");
-            world.create(&ReplicaSet::new(&name, 1)).await?;
+            namespace.create(&ReplicaSet::new(&name, 1)).await?;
             scene.has_pods(&name, 1).await?;
             let now = scene.account().await?;
             if now.is_some() {

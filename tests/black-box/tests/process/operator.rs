@@ -11,10 +11,10 @@ use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use windlass_black_box::audit::{AUDITED, Audit};
-use windlass_black_box::control_plane::on_plane;
-use windlass_black_box::subject::{ends_in_order, ready};
+use windlass_black_box::control_plane::with_control_plane;
+use windlass_black_box::implementation::{exits_gracefully, ready};
+use windlass_black_box::test_namespace::TestNamespace;
 use windlass_black_box::wait::eventually;
-use windlass_black_box::world::TestNamespace;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,18 +35,18 @@ async fn install(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-async fn service(world: &TestNamespace, name: &str) -> Result<()> {
+async fn service(namespace: &TestNamespace, name: &str) -> Result<()> {
     let labels = json!({ "tier": name });
     let service =
         json!({ "metadata": { "name": name, "labels": labels }, "spec": { "ports": [{ "port": 80 }] } });
-    let services: Api<Service> = Api::namespaced(world.client.clone(), &world.namespace);
+    let services: Api<Service> = Api::namespaced(namespace.client.clone(), &namespace.namespace);
     services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
     Ok(())
 }
 
 /// Waits until the ConfigMap of a Service has its label.
-async fn is_mirrored(world: &TestNamespace, name: &str, tier: &str) -> Result<()> {
-    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+async fn is_mirrored(namespace: &TestNamespace, name: &str, tier: &str) -> Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(namespace.client.clone(), &namespace.namespace);
     let wanted = BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
     let look = async || Ok(maps.get_opt(name).await?.and_then(|map| map.metadata.labels));
     eventually("the labels are mirrored", look, |labels| *labels == Some(wanted.clone())).await?;
@@ -82,21 +82,21 @@ async fn take_update(plane: &ControlPlane) -> Result<()> {
 #[tokio::test]
 async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
     let options = ControlPlaneOptions::default().authorization_rbac(true);
-    on_plane(options, async |plane, audit| {
+    with_control_plane(options, async |plane, audit| {
         install(plane).await?;
         let kubeconfig = plane.kubeconfig_for("hello", ACCOUNT, Some(AUDITED))?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let operator =
             ManagerProcess::start_example(plane, "hello", &[&kubeconfig, "--lease-namespace=ops"])?;
         ready(&operator, TIMEOUT).await?;
-        let world =
+        let namespace =
             TestNamespace { client: plane.client().await, namespace: plane.namespace("operator").await? };
-        service(&world, "front").await?;
-        is_mirrored(&world, "front", "front").await?;
-        let services: Api<Service> = Api::namespaced(world.client.clone(), &world.namespace);
+        service(&namespace, "front").await?;
+        is_mirrored(&namespace, "front", "front").await?;
+        let services: Api<Service> = Api::namespaced(namespace.client.clone(), &namespace.namespace);
         let relabel = |tier: &str| Patch::Merge(json!({ "metadata": { "labels": { "tier": tier } } }));
         services.patch("front", &PatchParams::default(), &relabel("back")).await?;
-        is_mirrored(&world, "front", "back").await?;
+        is_mirrored(&namespace, "front", "back").await?;
         refused_nothing(audit)?;
         let log = || std::fs::read_to_string(operator.log()).context("reading the log");
         ensure!(!log()?.contains("forbidden"), "it was refused something: {}", log()?);
@@ -108,7 +108,7 @@ async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
         };
         let names_rule = |log: &String| log.contains("configmaps") && log.contains("update");
         eventually("the log names the rule that is missing", told, names_rule).await?;
-        ends_in_order(&operator, TIMEOUT).await
+        exits_gracefully(&operator, TIMEOUT).await
     })
     .await
 }

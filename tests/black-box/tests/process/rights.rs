@@ -14,12 +14,12 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_black_box::audit::{AUDITED, Audit, Write};
-use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::fixtures;
-use windlass_black_box::subject::{ends_in_order, ready};
+use windlass_black_box::implementation::{exits_gracefully, ready};
+use windlass_black_box::test_namespace::TestNamespace;
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::TestNamespace;
 use windlass_client::Identities;
 use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::CoordinatedConfig;
@@ -224,16 +224,16 @@ impl RunMode {
             manager
         } else {
             let next = self.start(plane, &kubeconfig).await?;
-            ends_in_order(&manager, TIMEOUT).await?;
+            exits_gracefully(&manager, TIMEOUT).await?;
             next
         };
-        let world =
+        let namespace =
             TestNamespace { client: plane.client().await, namespace: plane.namespace(self.name).await? };
-        let worked = all_work_is_done(&world).await;
+        let worked = all_work_is_done(&namespace).await;
         // A denied request is more informative than missing work, so it is reported first.
         heard.refused_nothing()?;
         worked?;
-        ends_in_order(&manager, TIMEOUT).await?;
+        exits_gracefully(&manager, TIMEOUT).await?;
         heard.refused_nothing()?;
         // The audit log has no reads by ServiceAccounts, but the process logs denied requests.
         let log = std::fs::read_to_string(manager.log()).context("reading the log")?;
@@ -353,9 +353,9 @@ pub(crate) async fn may(plane: &ControlPlane, user: &str, what: Value) -> Result
 }
 
 /// Makes every controller do all of its work.
-async fn all_work_is_done(world: &TestNamespace) -> Result<()> {
+async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
     let owned = async |owner: &str| {
-        let mut pods = world.list::<Pod>().await?;
+        let mut pods = namespace.list::<Pod>().await?;
         pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
         anyhow::Ok(pods)
     };
@@ -363,33 +363,33 @@ async fn all_work_is_done(world: &TestNamespace) -> Result<()> {
         let what = format!("{owner} has {count} pods");
         eventually_within(TIMEOUT, &what, || owned(owner), |pods| pods.len() == count).await
     };
-    world.create(&ReplicaSet::new("set", 3)).await?;
+    namespace.create(&ReplicaSet::new("set", 3)).await?;
     has("set", 3).await?;
     // There is one pod too many then, and this pod can be the deleted one.
-    world.create(&fixtures::pod("orphan")).await?;
-    let look = || world.find::<Pod>("orphan");
+    namespace.create(&fixtures::pod("orphan")).await?;
+    let look = || namespace.find::<Pod>("orphan");
     let adopted = |pod: &Option<Pod>| pod.as_ref().is_none_or(|pod| !pod.owner_references().is_empty());
     eventually("it is adopted", look, adopted).await?;
     has("set", 3).await?;
-    world.create(&ReplicationController::new("controller", 2)).await?;
+    namespace.create(&ReplicationController::new("controller", 2)).await?;
     let pods = has("controller", 2).await?;
     let strangers = json!({ "metadata": { "labels": { "foo": "strange" } } });
     let released = pods.first().context("it has pods")?.name_any();
-    world.merge::<Pod>(&released, strangers).await?;
-    let look = || world.get::<Pod>(&released);
+    namespace.merge::<Pod>(&released, strangers).await?;
+    let look = || namespace.get::<Pod>(&released);
     eventually("it is let go", look, |pod| pod.owner_references().is_empty()).await?;
     has("controller", 2).await?;
-    world.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
+    namespace.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
     has("set", 1).await?;
-    let look = || world.get::<ReplicaSet>("set");
+    let look = || namespace.get::<ReplicaSet>("set");
     eventually("the status tells", look, |set| set.counts().replicas == 1).await?;
-    world.create(&fixtures::service("service", &[80])).await?;
-    eventually("it has Endpoints", || world.find::<Endpoints>("service"), Option::is_some).await?;
-    world.delete::<Service>("service").await?;
-    eventually("no Endpoints are left", || world.find::<Endpoints>("service"), Option::is_none).await?;
+    namespace.create(&fixtures::service("service", &[80])).await?;
+    eventually("it has Endpoints", || namespace.find::<Endpoints>("service"), Option::is_some).await?;
+    namespace.delete::<Service>("service").await?;
+    eventually("no Endpoints are left", || namespace.find::<Endpoints>("service"), Option::is_none).await?;
     let told =
         |events: &Vec<Event>| events.iter().any(|event| event.reason.as_deref() == Some("SuccessfulDelete"));
-    eventually("events tell of it", || world.list::<Event>(), told).await?;
+    eventually("events tell of it", || namespace.list::<Event>(), told).await?;
     Ok(())
 }
 
@@ -400,7 +400,7 @@ async fn declared_rbac_rules_suffice_in_every_run_mode() -> Result<()> {
     let options = options
         .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
         .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true");
-    on_plane(options, async |plane, audit| {
+    with_control_plane(options, async |plane, audit| {
         for way in WAYS {
             way.grant(plane).await.with_context(|| format!("granting {}", way.name))?;
             way.run(plane, audit).await.with_context(|| format!("running {}", way.name))?;

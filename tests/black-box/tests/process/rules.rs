@@ -13,9 +13,9 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use windlass_black_box::fixtures;
+use windlass_black_box::test_namespace::TestNamespace;
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::{Workload, create_stable, stable};
-use windlass_black_box::world::TestNamespace;
 use windlass_harness::ControlPlane;
 
 use crate::identities::{ACCOUNT, IdentityFixture, TIMEOUT, with_accounts};
@@ -149,12 +149,13 @@ impl Case {
 
     /// Runs the case: removes the rule and restores it.
     async fn run(self, number: usize, scene: &IdentityFixture<'_>) -> Result<()> {
-        let (client, plane) = (scene.world.client.clone(), scene.plane);
-        let world = async |name: &str| {
+        let (client, plane) = (scene.namespace.client.clone(), scene.plane);
+        let namespace = async |name: &str| {
             let namespace = plane.namespace(&format!("{name}-{number}")).await?;
             anyhow::Ok(TestNamespace { client: client.clone(), namespace })
         };
-        let place = Place { scene, case: self, needy: world("needy").await?, others: world("others").await? };
+        let place =
+            Place { scene, case: self, needy: namespace("needy").await?, others: namespace("others").await? };
         place.prepare().await.context("before")?;
         let taken = self.take(plane, &place.needy.namespace).await?;
         let outcome = place.without_it().await;
@@ -234,37 +235,37 @@ impl Place<'_> {
     }
 
     async fn ask_workload<W: Workload>(&self) -> Result<()> {
-        let world = &self.needy;
-        let scale = async |count| world.update::<W>("needy", |it| it.set_desired(count)).await.map(drop);
+        let namespace = &self.needy;
+        let scale = async |count| namespace.update::<W>("needy", |it| it.set_desired(count)).await.map(drop);
         match self.case.needy {
             Need::MorePods | Need::Status => scale(4).await,
             Need::FewerPods => scale(1).await,
             Need::LetGo => {
-                let pods = pods_of(world, "needy").await?;
+                let pods = pods_of(namespace, "needy").await?;
                 let pod = pods.first().context("it has pods")?.name_any();
                 let labels = json!({ "metadata": { "labels": { "foo": "strange" } } });
-                world.merge::<Pod>(&pod, labels).await.map(drop)
+                namespace.merge::<Pod>(&pod, labels).await.map(drop)
             }
-            _ => world.create(&fixtures::pod("orphan")).await.map(drop),
+            _ => namespace.create(&fixtures::pod("orphan")).await.map(drop),
         }
     }
 
     async fn ask_endpoints(&self) -> Result<()> {
-        let world = &self.needy;
+        let namespace = &self.needy;
         match self.case.needy {
-            Need::NewEndpoints => world.create(&fixtures::service("needy", &[80])).await.map(drop),
+            Need::NewEndpoints => namespace.create(&fixtures::service("needy", &[80])).await.map(drop),
             Need::OtherEndpoints => {
                 let labels = json!({ "metadata": { "labels": { "seen": "later" } } });
-                world.merge::<Service>("needy", labels).await.map(drop)
+                namespace.merge::<Service>("needy", labels).await.map(drop)
             }
-            _ => world.delete::<Service>("needy").await,
+            _ => namespace.delete::<Service>("needy").await,
         }
     }
 
     /// Returns whether the work is done.
     async fn is_done(&self) -> Result<bool> {
-        let world = &self.needy;
-        let pods = world.list::<Pod>().await?;
+        let namespace = &self.needy;
+        let pods = namespace.list::<Pod>().await?;
         Ok(match self.case.needy {
             Need::MorePods => pods.len() == 4,
             Need::FewerPods => pods.len() == 1,
@@ -272,8 +273,8 @@ impl Place<'_> {
             // After the adoption there is one pod too many, and any pod can be deleted.
             Need::Adoption => pods.len() == 2 && pods.iter().all(|pod| !pod.owner_references().is_empty()),
             Need::Status => pods.len() == 4 && self.counted().await? == 4,
-            Need::NewEndpoints => world.find::<Endpoints>("needy").await?.is_some(),
-            Need::OtherEndpoints => world.get::<Endpoints>("needy").await?.labels().contains_key("seen"),
+            Need::NewEndpoints => namespace.find::<Endpoints>("needy").await?.is_some(),
+            Need::OtherEndpoints => namespace.get::<Endpoints>("needy").await?.labels().contains_key("seen"),
             Need::NoEndpoints => self.was_deleted()?,
         })
     }
@@ -328,39 +329,40 @@ impl Place<'_> {
     }
 }
 
-async fn pods_of(world: &TestNamespace, owner: &str) -> Result<Vec<Pod>> {
-    let mut pods = world.list::<Pod>().await?;
+async fn pods_of(namespace: &TestNamespace, owner: &str) -> Result<Vec<Pod>> {
+    let mut pods = namespace.list::<Pod>().await?;
     pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
     Ok(pods)
 }
 
 /// Creates a Service and waits for its Endpoints.
-async fn has_endpoints(world: &TestNamespace, service: &str) -> Result<()> {
-    world.create(&fixtures::service(service, &[80])).await?;
-    let look = || world.find::<Endpoints>(service);
+async fn has_endpoints(namespace: &TestNamespace, service: &str) -> Result<()> {
+    namespace.create(&fixtures::service(service, &[80])).await?;
+    let look = || namespace.find::<Endpoints>(service);
     eventually(&format!("{service} has Endpoints"), look, Option::is_some).await?;
     Ok(())
 }
 
 /// Checks that pods are created, deleted and counted in the status.
-async fn all_is_done<W: Workload>(world: &TestNamespace) -> Result<()> {
+async fn all_is_done<W: Workload>(namespace: &TestNamespace) -> Result<()> {
     let name = W::KIND.to_lowercase();
-    create_stable(world, &W::new(&name, 2)).await?;
-    world.update::<W>(&name, |workload| workload.set_desired(1)).await?;
-    stable::<W>(world, &name).await?;
-    eventually("one is deleted", || pods_of(world, &name), |pods| pods.len() == 1).await?;
+    create_stable(namespace, &W::new(&name, 2)).await?;
+    namespace.update::<W>(&name, |workload| workload.set_desired(1)).await?;
+    stable::<W>(namespace, &name).await?;
+    eventually("one is deleted", || pods_of(namespace, &name), |pods| pods.len() == 1).await?;
     Ok(())
 }
 
 /// Checks that Endpoints are created, updated and deleted with their Service.
-async fn all_endpoints_are_done(world: &TestNamespace) -> Result<()> {
-    has_endpoints(world, "service").await?;
+async fn all_endpoints_are_done(namespace: &TestNamespace) -> Result<()> {
+    has_endpoints(namespace, "service").await?;
     let labels = json!({ "metadata": { "labels": { "seen": "later" } } });
-    world.merge::<Service>("service", labels).await?;
-    let look = || world.get::<Endpoints>("service");
+    namespace.merge::<Service>("service", labels).await?;
+    let look = || namespace.get::<Endpoints>("service");
     eventually("they follow", look, |endpoints| endpoints.labels().contains_key("seen")).await?;
-    world.delete::<Service>("service").await?;
-    eventually("the Endpoints are deleted", || world.find::<Endpoints>("service"), Option::is_none).await?;
+    namespace.delete::<Service>("service").await?;
+    eventually("the Endpoints are deleted", || namespace.find::<Endpoints>("service"), Option::is_none)
+        .await?;
     Ok(())
 }
 
@@ -384,11 +386,13 @@ async fn controller_without_rbac_rule_logs_it_and_continues_when_rule_returns() 
 async fn controller_continues_within_a_minute_after_rbac_rule_returns() -> Result<()> {
     with_accounts(async |scene| {
         let [case, ..] = CASES;
-        let world =
-            TestNamespace { client: scene.world.client.clone(), namespace: scene.world.namespace.clone() };
+        let namespace = TestNamespace {
+            client: scene.namespace.client.clone(),
+            namespace: scene.namespace.namespace.clone(),
+        };
         let others = scene.plane.namespace("others").await?;
-        let others = TestNamespace { client: scene.world.client.clone(), namespace: others };
-        let place = Place { scene: &scene, case, needy: world, others };
+        let others = TestNamespace { client: scene.namespace.client.clone(), namespace: others };
+        let place = Place { scene: &scene, case, needy: namespace, others };
         place.prepare().await?;
         let taken = case.take(scene.plane, &place.needy.namespace).await?;
         place.without_it().await?;

@@ -19,14 +19,14 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::audit::Audit;
-use windlass_black_box::control_plane::on_plane;
+use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::fixtures::LABEL;
 use windlass_black_box::forwarder::Forwarder;
-use windlass_black_box::subject::ready;
-use windlass_black_box::tenures::{LeaseHistory, ShardTransfer, Terms};
+use windlass_black_box::implementation::ready;
+use windlass_black_box::lease_history::{LeaseDurations, LeaseHistory, ShardTransfer};
+use windlass_black_box::test_namespace::TestNamespace;
 use windlass_black_box::wait::eventually_within;
 use windlass_black_box::workload::Workload as _;
-use windlass_black_box::world::TestNamespace;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const NAMESPACES: usize = 12;
@@ -48,7 +48,8 @@ const HAND_OVER: Duration = Duration::from_secs(1 + 1);
 const ENDED: Duration = Duration::from_secs(1 + 2);
 
 /// Durations of [`ARGUMENTS`].
-const TERMS: Terms = Terms { lease_duration: Duration::from_secs(5), renew_deadline: Duration::from_secs(4) };
+const TERMS: LeaseDurations =
+    LeaseDurations { lease_duration: Duration::from_secs(5), renew_deadline: Duration::from_secs(4) };
 
 const ARGUMENTS: [&str; 6] = [
     "--shards=4",
@@ -179,12 +180,12 @@ async fn every_pod_was_made_once(tenants: &Tenants, audit: &Audit, sets: usize) 
 /// can complete all of them before.
 fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -> Result<()> {
     let writes = audit.all_writes("windlass/")?;
-    let tenures = LeaseHistory::of(&writes, "windlass", TERMS)?;
-    let judged = tenures.judge(&writes)?;
-    println!("{judged}");
-    ensure!(judged.writes.len() == 4, "not all four replicas wrote: {judged}");
+    let history = LeaseHistory::of(&writes, "windlass", TERMS)?;
+    let report = history.check(&writes)?;
+    println!("{report}");
+    ensure!(report.writes.len() == 4, "not all four replicas wrote: {report}");
     let (handed, expired): (Vec<_>, Vec<_>) =
-        tenures.changes().into_iter().partition(|change| change.given_back);
+        history.changes().into_iter().partition(|change| change.released);
     let longest =
         |changes: &[ShardTransfer]| changes.iter().map(|change| change.after).max().unwrap_or_default();
     println!(
@@ -262,7 +263,7 @@ async fn end_with_its_hands_full(
 async fn replicas_take_over_shards_of_killed_partitioned_or_stopped_replica() -> Result<()> {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     let options = options.api_server_arg("--feature-gates=ShardedListAndWatch=true");
-    on_plane(options, async |plane, audit| {
+    with_control_plane(options, async |plane, audit| {
         let tenants = Tenants::new(plane).await?;
         tenants.ask("set-1").await?;
         let one = replica(plane, "one").await?;
@@ -280,15 +281,15 @@ async fn replicas_take_over_shards_of_killed_partitioned_or_stopped_replica() ->
         .await?;
 
         let kubeconfig = plane.kubeconfig_for("four", "four", Some("system:masters"))?;
-        let (wire, kubeconfig) = Forwarder::between(&kubeconfig).await?;
+        let (forwarder, kubeconfig) = Forwarder::between(&kubeconfig).await?;
         let four = replica_with(plane, &kubeconfig).await?;
         tenants.shared_by(3, IDLE).await?;
         strike(&tenants, "cut off", 3, || {
-            wire.cut();
+            forwarder.cut();
             Ok(())
         })
         .await?;
-        wire.mend();
+        forwarder.heal();
         println!("reconnected: it has a share after {:?}", tenants.shared_by(3, IDLE).await?);
 
         strike(&tenants, "stopped", 4, || signal(&two, Signal::STOP)).await?;

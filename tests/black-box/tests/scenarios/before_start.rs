@@ -13,9 +13,9 @@ use k8s_openapi::{
 use kube::Client;
 use windlass_black_box::{
     fixtures::{LABEL, owner, pod},
+    test_namespace::TestNamespace,
     wait::eventually,
     workload::{Workload, stable},
-    world::TestNamespace,
 };
 
 use crate::plane;
@@ -70,54 +70,54 @@ pub(crate) async fn prepare(client: &Client) -> Result<()> {
 
 async fn prepare_for<W: Workload>(client: &Client) -> Result<()> {
     for (case, reference) in CASES {
-        let world = plane::named_world(client, &namespace_of::<W>(case)).await?;
-        let workload = world.create(&W::new("web", 1)).await?;
+        let namespace = plane::named_namespace(client, &namespace_of::<W>(case)).await?;
+        let workload = namespace.create(&W::new("web", 1)).await?;
         let mut found = pod("found");
         found.metadata.owner_references = Some(reference.before(&workload));
-        world.create(&found).await?;
+        namespace.create(&found).await?;
     }
-    let world = plane::named_world(client, &namespace_of::<W>("extra")).await?;
-    world.create(&W::new("web", 2)).await?;
+    let namespace = plane::named_namespace(client, &namespace_of::<W>("extra")).await?;
+    namespace.create(&W::new("web", 2)).await?;
     for index in 0..3 {
-        world.create(&pod(&format!("pod-{index}"))).await?;
+        namespace.create(&pod(&format!("pod-{index}"))).await?;
     }
     Ok(())
 }
 
 async fn prepare_leftovers(client: &Client) -> Result<()> {
-    let world = plane::named_world(client, "leftovers").await?;
+    let namespace = plane::named_namespace(client, "leftovers").await?;
     let mut leftover = Endpoints::default();
     leftover.metadata.name = Some("leftover".to_owned());
-    world.create(&leftover).await?;
+    namespace.create(&leftover).await?;
     let mut leader = leftover.clone();
     leader.metadata.name = Some("leader".to_owned());
     leader.metadata.annotations =
         Some(windlass_black_box::fixtures::pairs(&[("control-plane.alpha.kubernetes.io/leader", "{}")]));
-    world.create(&leader).await?;
+    namespace.create(&leader).await?;
     Ok(())
 }
 
 async fn adoption<W: Workload>(case: usize) -> Result<()> {
     let (case, reference) = CASES[case];
-    let world = plane::prepared_world(&namespace_of::<W>(case)).await?;
-    let workload = world.get::<W>("web").await?;
+    let namespace = plane::prepared_namespace(&namespace_of::<W>(case)).await?;
+    let workload = namespace.get::<W>("web").await?;
     let expected = reference.after(&workload);
     eventually(
         &format!("the pod's owners become {expected:?}"),
-        || world.get::<Pod>("found"),
+        || namespace.get::<Pod>("found"),
         |pod| pod.metadata.owner_references.clone().unwrap_or_default() == expected,
     )
     .await?;
-    stable::<W>(&world, "web").await?;
-    let pod = world.get::<Pod>("found").await?;
+    stable::<W>(&namespace, "web").await?;
+    let pod = namespace.get::<Pod>("found").await?;
     ensure!(pod.metadata.owner_references.unwrap_or_default() == expected, "and stay so");
     Ok(())
 }
 
 async fn extra_pods<W: Workload>() -> Result<()> {
-    let world: TestNamespace = plane::prepared_world(&namespace_of::<W>("extra")).await?;
-    stable::<W>(&world, "web").await?;
-    eventually("two of three pods remain", || world.pods(LABEL), |pods| pods.len() == 2).await?;
+    let namespace: TestNamespace = plane::prepared_namespace(&namespace_of::<W>("extra")).await?;
+    stable::<W>(&namespace, "web").await?;
+    eventually("two of three pods remain", || namespace.pods(LABEL), |pods| pods.len() == 2).await?;
     Ok(())
 }
 
@@ -159,8 +159,8 @@ adoption!(replication_controller, k8s_openapi::api::core::v1::ReplicationControl
 
 #[tokio::test]
 async fn endpoints_without_a_service_are_removed_unless_they_hold_a_leader() -> Result<()> {
-    let world = plane::prepared_world("leftovers").await?;
-    eventually("the leftover is gone", || world.find::<Endpoints>("leftover"), Option::is_none).await?;
-    ensure!(world.find::<Endpoints>("leader").await?.is_some(), "a leader record was deleted");
+    let namespace = plane::prepared_namespace("leftovers").await?;
+    eventually("the leftover is gone", || namespace.find::<Endpoints>("leftover"), Option::is_none).await?;
+    ensure!(namespace.find::<Endpoints>("leader").await?.is_some(), "a leader record was deleted");
     Ok(())
 }

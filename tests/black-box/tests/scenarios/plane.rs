@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::{Api, Client, api::PostParams};
 use tokio::sync::OnceCell;
 use windlass_black_box::{
-    subject::{Running, Subject},
+    implementation::{Implementation, Running},
+    test_namespace::TestNamespace,
     wait::eventually,
-    world::TestNamespace,
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
@@ -15,7 +15,7 @@ use crate::before_start;
 
 struct Stage {
     plane: ControlPlane,
-    _subject: Running,
+    _implementation: Running,
 }
 
 static STAGE: OnceCell<Stage> = OnceCell::const_new();
@@ -34,36 +34,36 @@ async fn stage() -> Result<&'static Stage> {
                 .api_server_arg(SERVICE_RANGES);
             let plane = ControlPlane::start(options).await.context("starting the plane of the scenarios")?;
             before_start::prepare(&plane.client().await).await.context("preparing what a start finds")?;
-            let subject = Subject::chosen()?.start(&plane, &[]).await?;
-            Ok(Stage { plane, _subject: subject })
+            let implementation = Implementation::chosen()?.start(&plane, &[]).await?;
+            Ok(Stage { plane, _implementation: implementation })
         })
         .await
 }
 
 /// Creates a namespace on the shared control plane.
-pub(crate) async fn world(scenario: &str) -> Result<TestNamespace> {
+pub(crate) async fn namespace(scenario: &str) -> Result<TestNamespace> {
     let stage = stage().await?;
     let namespace = stage.plane.namespace(scenario).await?;
     Ok(TestNamespace { client: stage.plane.client().await, namespace })
 }
 
 /// Returns a namespace that was prepared before the subject started.
-pub(crate) async fn prepared_world(namespace: &str) -> Result<TestNamespace> {
+pub(crate) async fn prepared_namespace(namespace: &str) -> Result<TestNamespace> {
     let stage = stage().await?;
     Ok(TestNamespace { client: stage.plane.client().await, namespace: namespace.to_owned() })
 }
 
 /// Creates a namespace with exactly this name and waits until it accepts pods.
-pub(crate) async fn named_world(client: &Client, name: &str) -> Result<TestNamespace> {
+pub(crate) async fn named_namespace(client: &Client, name: &str) -> Result<TestNamespace> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    let world = TestNamespace { client: client.clone(), namespace: name.to_owned() };
+    let namespace = TestNamespace { client: client.clone(), namespace: name.to_owned() };
     eventually(
         "the namespace has its default service account",
-        || world.find::<ServiceAccount>("default"),
+        || namespace.find::<ServiceAccount>("default"),
         Option::is_some,
     )
     .await?;
-    Ok(world)
+    Ok(namespace)
 }

@@ -8,17 +8,17 @@ use windlass_black_box::{
     workload::{Workload as _, create_stable, stable},
 };
 
-use crate::plane::world;
+use crate::plane::namespace;
 
 #[tokio::test]
 async fn selector_cannot_be_changed() -> Result<()> {
-    let world = world("selector").await?;
-    let mut set = world.create(&ReplicaSet::new("web", 0)).await?;
+    let namespace = namespace("selector").await?;
+    let mut set = namespace.create(&ReplicaSet::new("web", 0)).await?;
     let other = pairs(&[("other", "label")]);
     set.spec.get_or_insert_default().selector.match_labels = Some(other.clone());
     set.template_mut().metadata.get_or_insert_default().labels = Some(other);
     set.metadata.resource_version = None;
-    let refusal = world
+    let refusal = namespace
         .api::<ReplicaSet>()
         .replace("web", &kube::api::PostParams::default(), &set)
         .await
@@ -30,31 +30,34 @@ async fn selector_cannot_be_changed() -> Result<()> {
 
 #[tokio::test]
 async fn terminating_replicas_are_counted_and_do_not_count_as_replicas() -> Result<()> {
-    let world = world("terminating").await?;
+    let namespace = namespace("terminating").await?;
     let mut set = ReplicaSet::new("web", 5);
     let spec = set.template_mut().spec.get_or_insert_default();
     // A deleted pod stays, because its node does not exist and its grace period is long.
     spec.node_name = Some("no-such-node".to_owned());
     spec.termination_grace_period_seconds = Some(300);
-    create_stable(&world, &set).await?;
-    let pods = eventually("five pods exist", || world.pods(LABEL), |pods| pods.len() == 5).await?;
+    create_stable(&namespace, &set).await?;
+    let pods = eventually("five pods exist", || namespace.pods(LABEL), |pods| pods.len() == 5).await?;
     let name = |index: usize| pods[index].metadata.name.clone().unwrap_or_default();
 
-    world.delete::<Pod>(&name(0)).await?;
-    world.delete::<Pod>(&name(1)).await?;
-    stable::<ReplicaSet>(&world, "web").await?;
-    terminating_becomes(&world, 2).await?;
-    world.delete_now::<Pod>(&name(0)).await?;
-    terminating_becomes(&world, 1).await?;
-    world.delete_now::<Pod>(&name(1)).await?;
-    terminating_becomes(&world, 0).await?;
+    namespace.delete::<Pod>(&name(0)).await?;
+    namespace.delete::<Pod>(&name(1)).await?;
+    stable::<ReplicaSet>(&namespace, "web").await?;
+    terminating_becomes(&namespace, 2).await?;
+    namespace.delete_now::<Pod>(&name(0)).await?;
+    terminating_becomes(&namespace, 1).await?;
+    namespace.delete_now::<Pod>(&name(1)).await?;
+    terminating_becomes(&namespace, 0).await?;
     Ok(())
 }
 
-async fn terminating_becomes(world: &windlass_black_box::world::TestNamespace, count: i32) -> Result<()> {
+async fn terminating_becomes(
+    namespace: &windlass_black_box::test_namespace::TestNamespace,
+    count: i32,
+) -> Result<()> {
     eventually(
         &format!("{count} replicas are terminating and five are kept"),
-        || world.get::<ReplicaSet>("web"),
+        || namespace.get::<ReplicaSet>("web"),
         |set| (set.counts().terminating, set.counts().replicas) == (Some(count), 5),
     )
     .await?;
@@ -63,16 +66,16 @@ async fn terminating_becomes(world: &windlass_black_box::world::TestNamespace, c
 
 #[tokio::test]
 async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
-    let world = world("gc-policy").await?;
+    let namespace = namespace("gc-policy").await?;
     let held = "test.example/hold";
     let mut set = ReplicaSet::new("web", 2);
     set.metadata.finalizers = Some(vec![held.to_owned()]);
-    create_stable(&world, &set).await?;
-    let pods = eventually("two pods exist", || world.pods(LABEL), |pods| pods.len() == 2).await?;
-    world.delete::<ReplicaSet>("web").await?;
+    create_stable(&namespace, &set).await?;
+    let pods = eventually("two pods exist", || namespace.pods(LABEL), |pods| pods.len() == 2).await?;
+    namespace.delete::<ReplicaSet>("web").await?;
     let deleting = eventually(
         "the set is marked for deletion",
-        || world.get::<ReplicaSet>("web"),
+        || namespace.get::<ReplicaSet>("web"),
         |set| set.metadata.deletion_timestamp.is_some(),
     )
     .await?;
@@ -84,32 +87,32 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
     // ReplicaSets and pods have separate watches. Until the manager reports the deletion, it can still replace pods.
     eventually(
         "the manager has seen that the set is on its way out",
-        || world.get::<ReplicaSet>("web"),
+        || namespace.get::<ReplicaSet>("web"),
         |set| set.counts().observed_generation >= set.metadata.generation.unwrap_or(0),
     )
     .await?;
     // A terminating ReplicaSet updates its status and creates no pods.
-    world.delete::<Pod>(pods[0].metadata.name.as_deref().unwrap_or_default()).await?;
+    namespace.delete::<Pod>(pods[0].metadata.name.as_deref().unwrap_or_default()).await?;
     eventually(
         "the status of a deleting set still follows its pods",
-        || world.get::<ReplicaSet>("web"),
+        || namespace.get::<ReplicaSet>("web"),
         |set| set.counts().replicas == 1,
     )
     .await?;
-    ensure!(world.pods(LABEL).await?.len() == 1, "a deleting set made a pod");
-    world.update::<ReplicaSet>("web", |set| set.metadata.finalizers = None).await?;
+    ensure!(namespace.pods(LABEL).await?.len() == 1, "a deleting set made a pod");
+    namespace.update::<ReplicaSet>("web", |set| set.metadata.finalizers = None).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn rejected_create_sets_condition_until_it_succeeds() -> Result<()> {
-    let world = world("quota").await?;
+    let namespace = namespace("quota").await?;
     let quota: k8s_openapi::api::core::v1::ResourceQuota = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "few"}, "spec": {"hard": {"count/pods": "2"}}
     }))?;
-    world.create(&quota).await?;
+    namespace.create(&quota).await?;
     // Admission rejects all pods until the quota's usage has been calculated once.
-    world
+    namespace
         .api::<k8s_openapi::api::core::v1::ResourceQuota>()
         .patch_status(
             "few",
@@ -119,24 +122,24 @@ async fn rejected_create_sets_condition_until_it_succeeds() -> Result<()> {
             })),
         )
         .await?;
-    world.create(&ReplicaSet::new("web", 4)).await?;
+    namespace.create(&ReplicaSet::new("web", 4)).await?;
     let set = eventually(
         "the condition says that pods could not be created",
-        || world.get::<ReplicaSet>("web"),
+        || namespace.get::<ReplicaSet>("web"),
         |set| failure(set).is_some() && set.counts().replicas == 2,
     )
     .await?;
     ensure!(failure(&set).as_deref() == Some("FailedCreate"), "reason is {:?}", failure(&set));
-    ensure!(world.pods(LABEL).await?.len() == 2, "more pods than the quota allows");
+    ensure!(namespace.pods(LABEL).await?.len() == 2, "more pods than the quota allows");
 
-    world.delete::<k8s_openapi::api::core::v1::ResourceQuota>("few").await?;
+    namespace.delete::<k8s_openapi::api::core::v1::ResourceQuota>("few").await?;
     // The next attempt can be delayed by the backoff; a change of the ReplicaSet triggers it immediately.
-    world
+    namespace
         .merge::<ReplicaSet>("web", serde_json::json!({"metadata": {"annotations": {"try": "again"}}}))
         .await?;
     eventually(
         "the condition is gone once all pods exist",
-        || world.get::<ReplicaSet>("web"),
+        || namespace.get::<ReplicaSet>("web"),
         |set| failure(set).is_none() && set.counts().replicas == 4,
     )
     .await?;

@@ -27,7 +27,7 @@ impl FaultEvidence {
     }
 
     /// Counts the requests and watches with a fault that match, by request and fault.
-    pub(crate) fn struck(&self, of_interest: impl Fn(&RequestSummary, &str) -> bool) -> usize {
+    pub(crate) fn injected_count(&self, of_interest: impl Fn(&RequestSummary, &str) -> bool) -> usize {
         let mut asked_by_id = BTreeMap::new();
         let mut struck = BTreeSet::new();
         for record in &self.0 {
@@ -67,7 +67,7 @@ impl FaultEvidence {
     }
 
     /// Counts the pods whose first watch event came at least `late` after their creation.
-    pub(crate) fn pods_told_late(&self, late: Duration) -> usize {
+    pub(crate) fn late_pod_events(&self, late: Duration) -> usize {
         let mut made = BTreeMap::new();
         let mut count = 0;
         for record in &self.0 {
@@ -111,8 +111,8 @@ impl FaultEvidence {
     }
 }
 
-pub(crate) fn creates_a_pod(asked: &RequestSummary) -> bool {
-    asked.method == Method::POST && asked.resource == "pods" && asked.subresource.is_empty()
+pub(crate) fn creates_a_pod(request: &RequestSummary) -> bool {
+    request.method == Method::POST && request.resource == "pods" && request.subresource.is_empty()
 }
 
 fn parsed(text: &[u8]) -> Value {

@@ -14,7 +14,7 @@ use windlass_api_server::{
     faults::Server,
     storage::{InMemoryStorage, MemoryOptions, Storage},
 };
-use windlass_black_box::{wait::eventually, world::TestNamespace};
+use windlass_black_box::{test_namespace::TestNamespace, wait::eventually};
 use windlass_env::Env;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 
 /// A server, and a client that bypasses the faults.
 pub(crate) struct TestServer {
-    pub(crate) world: TestNamespace,
+    pub(crate) namespace: TestNamespace,
     pub(crate) server: Arc<dyn Server>,
     /// The storage of the in-process server.
     memory: Option<Arc<InMemoryStorage>>,
@@ -50,7 +50,7 @@ impl TestServer {
             memory.compact(memory.revision());
         }
         let then = ListParams::default().at(version).matching(VersionMatch::Exact);
-        let pods: Api<Pod> = self.world.api();
+        let pods: Api<Pod> = self.namespace.api();
         let refusal = || async {
             match pods.list(&then).await {
                 Ok(_) => Ok(None),
@@ -71,8 +71,8 @@ async fn in_the_process(env: &Env) -> Result<TestServer> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some("storms".to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    let world = TestNamespace { client, namespace: "storms".to_owned() };
-    Ok(TestServer { world, server: Arc::new(server.as_user("windlass")), memory: Some(memory) })
+    let namespace = TestNamespace { client, namespace: "storms".to_owned() };
+    Ok(TestServer { namespace, server: Arc::new(server.as_user("windlass")), memory: Some(memory) })
 }
 
 /// The control plane of all scenarios on kube-apiserver. It is never dropped.
@@ -90,7 +90,7 @@ async fn kube_apiserver(scenario: &str) -> Result<TestServer> {
     let client = plane.client().await;
     let namespace = plane.namespace(scenario).await?;
     let server = Arc::new(Remote::new(client.clone(), namespace.clone()));
-    Ok(TestServer { world: TestNamespace { client, namespace }, server, memory: None })
+    Ok(TestServer { namespace: TestNamespace { client, namespace }, server, memory: None })
 }
 
 async fn start_plane() -> Result<ControlPlane> {

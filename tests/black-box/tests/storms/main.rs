@@ -38,10 +38,10 @@ macro_rules! on_both_servers {
 }
 
 on_both_servers! {
-    a_storm_of_429_is_waited_out,
-    a_storm_of_500_and_503_loses_nothing,
-    slow_answers_and_slow_watches_mislead_nobody,
-    answers_lost_after_their_effect_double_no_pod,
-    watches_that_break_and_end_miss_nothing,
-    history_forgotten_during_a_partition_is_made_up_for_by_a_list,
+    manager_waits_out_429_responses,
+    nothing_is_lost_under_500_and_503_responses,
+    slow_responses_and_watches_cause_no_wrong_write,
+    lost_create_responses_create_no_extra_pod,
+    broken_and_ended_watches_miss_no_change,
+    compaction_during_partition_causes_relist,
 }

@@ -48,35 +48,43 @@ fn once_each<const N: usize>(ways: [FaultAction; N]) -> impl FnMut() -> Option<F
 }
 
 /// Returns whether a request lists objects, and does not only read the current version.
-fn is_list(asked: &RequestSummary) -> bool {
-    asked.verb == Some(Verb::List) && !asked.uri.split(['?', '&']).any(|part| part == "limit=1")
+fn is_list(request: &RequestSummary) -> bool {
+    request.verb == Some(Verb::List) && !request.uri.split(['?', '&']).any(|part| part == "limit=1")
 }
 
 /// Returns whether a request watches pods. Without this watch the manager still receives changes of the desired state.
-fn watches_pods(asked: &RequestSummary) -> bool {
-    asked.is_watch() && asked.resource == "pods"
+fn watches_pods(request: &RequestSummary) -> bool {
+    request.is_watch() && request.resource == "pods"
 }
 
 const fn lists(enough: usize) -> Target {
-    Target { name: "lists were struck", hits: |seen| seen.struck(|asked, _| is_list(asked)), enough }
+    Target {
+        name: "lists were struck",
+        hits: |seen| seen.injected_count(|request, _| is_list(request)),
+        enough,
+    }
 }
 
 const fn work(enough: usize) -> Target {
-    Target { name: "writes were struck", hits: |seen| seen.struck(|asked, _| asked.is_work()), enough }
+    Target {
+        name: "writes were struck",
+        hits: |seen| seen.injected_count(|request, _| request.is_work()),
+        enough,
+    }
 }
 
 const fn requests(enough: usize) -> Target {
-    Target { name: "requests were struck", hits: |seen| seen.struck(|_, _| true), enough }
+    Target { name: "requests were struck", hits: |seen| seen.injected_count(|_, _| true), enough }
 }
 
 /// Fails all requests, and expires watches of pods, so that the manager must relist.
 fn refused(
     mut with: impl FnMut() -> Option<FaultAction> + Send + 'static,
 ) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
-    move |asked| if watches_pods(asked) { Some(FaultAction::WatchExpired) } else { with() }
+    move |request| if watches_pods(request) { Some(FaultAction::WatchExpired) } else { with() }
 }
 
-pub(crate) async fn a_storm_of_429_is_waited_out(kind: Kind) -> Result<()> {
+pub(crate) async fn manager_waits_out_429_responses(kind: Kind) -> Result<()> {
     let busy = || FaultAction::TooManyRequests { retry_after_seconds: 1 };
     let mut scene = ScenarioRun::open(kind, "busy", LONG).await?;
     scene.storm(refused(move || Some(busy())), &[lists(1), work(1)]).await?;
@@ -86,7 +94,7 @@ pub(crate) async fn a_storm_of_429_is_waited_out(kind: Kind) -> Result<()> {
     scene.ends().await
 }
 
-pub(crate) async fn a_storm_of_500_and_503_loses_nothing(kind: Kind) -> Result<()> {
+pub(crate) async fn nothing_is_lost_under_500_and_503_responses(kind: Kind) -> Result<()> {
     let mut scene = ScenarioRun::open(kind, "failing", LONG).await?;
     let turn = in_turns([Some(FaultAction::InternalError), Some(FaultAction::Unavailable)]);
     scene.storm(refused(turn), &[lists(1), work(1)]).await?;
@@ -96,7 +104,7 @@ pub(crate) async fn a_storm_of_500_and_503_loses_nothing(kind: Kind) -> Result<(
     scene.ends().await
 }
 
-pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> Result<()> {
+pub(crate) async fn slow_responses_and_watches_cause_no_wrong_write(kind: Kind) -> Result<()> {
     let mut scene = ScenarioRun::open(kind, "slow", LONG).await?;
     let mut of_pods = once_each([FaultAction::WatchExpired]);
     let mut of_others = in_turns([
@@ -104,8 +112,8 @@ pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> 
         Some(FaultAction::RequestDelayed { by_ms: 1_000 }),
         None,
     ]);
-    let slow = move |asked: &RequestSummary| match asked.is_watch() {
-        true if watches_pods(asked) => of_pods(),
+    let slow = move |request: &RequestSummary| match request.is_watch() {
+        true if watches_pods(request) => of_pods(),
         true => None,
         false => of_others(),
     };
@@ -119,9 +127,10 @@ pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> 
     // Writes are fast again, but watch events are late: a manager that does not record its creates would duplicate
     // pods.
     let unseen =
-        Target { name: "pods were seen late", hits: |seen| seen.pods_told_late(2 * LATE), enough: 2 };
-    let late =
-        |asked: &RequestSummary| watches_pods(asked).then_some(FaultAction::WatchDelayed { by_ms: 2_000 });
+        Target { name: "pods were seen late", hits: |seen| seen.late_pod_events(2 * LATE), enough: 2 };
+    let late = |request: &RequestSummary| {
+        watches_pods(request).then_some(FaultAction::WatchDelayed { by_ms: 2_000 })
+    };
     scene.storm(late, &[unseen]).await?;
     scene.calm();
     scene.ends().await
@@ -131,12 +140,12 @@ pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> 
 /// wait for the watch, for an unknown time. Responses to pod writes are therefore lost silently: until the request
 /// timeout and the manager's own wait have passed, the watch has caught up. Responses to idempotent writes are also
 /// lost with errors.
-pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) -> Result<()> {
+pub(crate) async fn lost_create_responses_create_no_extra_pod(kind: Kind) -> Result<()> {
     let lost = |silently| FaultAction::ResponseLost { silently };
     let mut of_sets = in_turns([Some(lost(false)), None]);
     let mut of_endpoints = in_turns([Some(FaultAction::TimedOut), None]);
-    let unheard = move |asked: &RequestSummary| match asked.resource.as_str() {
-        _ if !asked.is_write() => None,
+    let unheard = move |request: &RequestSummary| match request.resource.as_str() {
+        _ if !request.is_write() => None,
         "pods" => Some(lost(true)),
         "replicasets" => of_sets(),
         "endpoints" => of_endpoints(),
@@ -144,17 +153,17 @@ pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) ->
     };
     let pods = Target {
         name: "answers about new pods were lost",
-        hits: |seen| seen.struck(|asked, _| creates_a_pod(asked)),
+        hits: |seen| seen.injected_count(|request, _| creates_a_pod(request)),
         enough: 1,
     };
     let sets = Target {
         name: "answers about ReplicaSets were lost",
-        hits: |seen| seen.struck(|asked, _| asked.resource == "replicasets"),
+        hits: |seen| seen.injected_count(|request, _| request.resource == "replicasets"),
         enough: 1,
     };
     let endpoints = Target {
         name: "answers about Endpoints were lost",
-        hits: |seen| seen.struck(|asked, _| asked.resource == "endpoints"),
+        hits: |seen| seen.injected_count(|request, _| request.resource == "endpoints"),
         enough: 1,
     };
     let mut scene = ScenarioRun::open(kind, "unheard", SHORT).await?;
@@ -163,26 +172,30 @@ pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) ->
     scene.ends().await
 }
 
-pub(crate) async fn watches_that_break_and_end_miss_nothing(kind: Kind) -> Result<()> {
+pub(crate) async fn broken_and_ended_watches_miss_no_change(kind: Kind) -> Result<()> {
     let broken = {
         let mut turns = BTreeMap::new();
-        move |asked: &RequestSummary| {
-            let of_resource = turns.entry(asked.resource.clone()).or_insert_with(|| {
+        move |request: &RequestSummary| {
+            let of_resource = turns.entry(request.resource.clone()).or_insert_with(|| {
                 once_each([FaultAction::WatchReset, FaultAction::WatchClosed, FaultAction::WatchExpired])
             });
-            if asked.is_watch() { of_resource() } else { None }
+            if request.is_watch() { of_resource() } else { None }
         }
     };
     let targets = [
         Target {
             name: "watches broke off",
-            hits: |seen| seen.struck(|_, how| how == "WatchReset"),
+            hits: |seen| seen.injected_count(|_, how| how == "WatchReset"),
             enough: 2,
         },
-        Target { name: "watches ended", hits: |seen| seen.struck(|_, how| how == "WatchClosed"), enough: 2 },
+        Target {
+            name: "watches ended",
+            hits: |seen| seen.injected_count(|_, how| how == "WatchClosed"),
+            enough: 2,
+        },
         Target {
             name: "watches expired",
-            hits: |seen| seen.struck(|_, how| how == "WatchExpired"),
+            hits: |seen| seen.injected_count(|_, how| how == "WatchExpired"),
             enough: 2,
         },
     ];
@@ -192,12 +205,12 @@ pub(crate) async fn watches_that_break_and_end_miss_nothing(kind: Kind) -> Resul
     scene.ends().await
 }
 
-pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_list(kind: Kind) -> Result<()> {
+pub(crate) async fn compaction_during_partition_causes_relist(kind: Kind) -> Result<()> {
     let mut scene = ScenarioRun::open(kind, "forgotten", SHORT).await?;
-    scene.world().create(&service("gone", &[81])).await?;
+    scene.namespace().create(&service("gone", &[81])).await?;
     eventually(
         "the other Service has Endpoints",
-        || scene.world().ready_addresses("gone"),
+        || scene.namespace().ready_addresses("gone"),
         |count| *count == usize::try_from(FEW).unwrap_or(0),
     )
     .await?;
@@ -205,14 +218,14 @@ pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_lis
     let lists = scene.evidence().lists("pods");
     scene.line().partition();
     // A version that the partitioned manager does not reach.
-    let touched = scene.world().update::<ReplicaSet>("web", |set| set.set_desired(FEW + 1)).await?;
+    let touched = scene.namespace().update::<ReplicaSet>("web", |set| set.set_desired(FEW + 1)).await?;
     scene.delete_pods(2).await?;
-    scene.world().delete::<Service>("gone").await?;
+    scene.namespace().delete::<Service>("gone").await?;
     scene.scale(MANY).await?;
     // The watch must fail before the link is healed; otherwise it would continue where it stopped.
     eventually(
         "the watch of pods is broken",
-        async || Ok(scene.evidence().struck(|asked, _| watches_pods(asked))),
+        async || Ok(scene.evidence().injected_count(|request, _| watches_pods(request))),
         |count| *count > 0,
     )
     .await?;
@@ -222,7 +235,7 @@ pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_lis
     eventually_within(
         RECOVERY,
         "the Endpoints of the deleted Service are deleted",
-        || scene.world().find::<Endpoints>("gone"),
+        || scene.namespace().find::<Endpoints>("gone"),
         Option::is_none,
     )
     .await?;

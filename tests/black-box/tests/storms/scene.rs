@@ -14,9 +14,9 @@ use kube::ResourceExt as _;
 use windlass_api_server::faults::{FaultAction, FaultPlan, Journal, Link, Network, RequestSummary};
 use windlass_black_box::{
     fixtures::{LABEL, running, service},
+    test_namespace::TestNamespace,
     wait::{TIMEOUT, eventually_within},
     workload::{Counts, Workload as _},
-    world::TestNamespace,
 };
 use windlass_env::Env;
 
@@ -80,18 +80,18 @@ impl ScenarioRun {
     pub(crate) async fn open(kind: Kind, scenario: &str, request_timeout: Duration) -> Result<Self> {
         let env = Env::system("storms");
         let ground = TestServer::prepare(kind, scenario, &env).await?;
-        ground.world.create(&set_of_bound_pods()).await?;
-        ground.world.create(&service(WEB, &[80])).await?;
+        ground.namespace.create(&set_of_bound_pods()).await?;
+        ground.namespace.create(&service(WEB, &[80])).await?;
         let network =
             Network::new(&env, ground.server.clone(), FaultPlan::quiet(0), Journal::new(RECORDS, None));
-        let subject = Subject::start(&env, &network, &ground.world.namespace, request_timeout)?;
+        let subject = Subject::start(&env, &network, &ground.namespace.namespace, request_timeout)?;
         let mut scene = Self { ground, network, subject, rounds: 0, deleted: 0, addresses: 0 };
         scene.settles(FEW).await?;
         Ok(scene)
     }
 
-    pub(crate) fn world(&self) -> &TestNamespace {
-        &self.ground.world
+    pub(crate) fn namespace(&self) -> &TestNamespace {
+        &self.ground.namespace
     }
 
     pub(crate) fn evidence(&self) -> FaultEvidence {
@@ -147,13 +147,13 @@ impl ScenarioRun {
 
     /// Sets the desired number of pods.
     pub(crate) async fn scale(&self, replicas: i32) -> Result<()> {
-        self.world().update::<ReplicaSet>(WEB, |set| set.set_desired(replicas)).await.map(drop)
+        self.namespace().update::<ReplicaSet>(WEB, |set| set.set_desired(replicas)).await.map(drop)
     }
 
     /// Deletes at most `count` pods.
     pub(crate) async fn delete_pods(&mut self, count: usize) -> Result<()> {
         for pod in self.pods().await?.into_iter().take(count) {
-            self.world().delete::<Pod>(&pod.name_any()).await?;
+            self.namespace().delete::<Pod>(&pod.name_any()).await?;
             self.deleted += 1;
         }
         Ok(())
@@ -164,13 +164,13 @@ impl ScenarioRun {
         for pod in self.pods().await?.iter().filter(|pod| address(pod).is_none()) {
             self.addresses += 1;
             let address = format!("10.200.0.{}", self.addresses);
-            let world = self.world();
+            let namespace = self.namespace();
             let name = pod.name_any();
-            let ready = world
+            let ready = namespace
                 .update_status::<Pod>(&name, |pod| pod.status = Some(running(&[&address], Some(true))))
                 .await;
             // A deleted pod needs no kubelet; the final count detects wrong deletions.
-            if ready.is_err() && world.find::<Pod>(&name).await?.is_some() {
+            if ready.is_err() && namespace.find::<Pod>(&name).await?.is_some() {
                 ready?;
             }
         }
@@ -193,7 +193,7 @@ impl ScenarioRun {
             [all, fully_labeled, ready, available].iter().all(|it| *it == replicas)
                 && Some(observed_generation) == set.metadata.generation
         };
-        eventually_within(RECOVERY, "the status matches", || self.world().get::<ReplicaSet>(WEB), told)
+        eventually_within(RECOVERY, "the status matches", || self.namespace().get::<ReplicaSet>(WEB), told)
             .await?;
         let pods: BTreeSet<_> = self.pods().await?.iter().filter_map(address).collect();
         ensure!(pods.len() == count, "{count} pods are desired, {} exist and have addresses", pods.len());
@@ -234,12 +234,12 @@ impl ScenarioRun {
     }
 
     async fn pods(&self) -> Result<Vec<Pod>> {
-        self.world().pods(LABEL).await
+        self.namespace().pods(LABEL).await
     }
 
     /// Returns the ready addresses of the Service.
     async fn endpoints(&self) -> Result<BTreeSet<String>> {
-        let endpoints = self.world().find::<Endpoints>(WEB).await?;
+        let endpoints = self.namespace().find::<Endpoints>(WEB).await?;
         let subsets = endpoints.and_then(|it| it.subsets).into_iter().flatten();
         Ok(subsets.flat_map(|it| it.addresses.unwrap_or_default()).map(|it| it.ip).collect())
     }

@@ -25,12 +25,12 @@ pub(crate) struct Subject {
 impl Subject {
     /// Starts a manager with a Lease in `namespace`, no rate limit, and a request timeout.
     pub(crate) fn start(
-        world: &Env,
+        parent: &Env,
         network: &Network,
         namespace: &str,
         request_timeout: Duration,
     ) -> Result<Self> {
-        let env = world.with_incarnation("windlass", 0);
+        let env = parent.with_incarnation("windlass", 0);
         let line = network.link(&env);
         let wire = line.clone();
         let manager = Manager::with_clients(
@@ -44,7 +44,7 @@ impl Subject {
         let manager =
             registrations(&ControllerOptions::default()).into_iter().fold(manager, Manager::register);
         let (stop, signals) = ShutdownSignals::manual();
-        let task = world.spawn("manager", manager.run(signals));
+        let task = parent.spawn("manager", manager.run(signals));
         Ok(Self { env, line, stop, task })
     }
 

@@ -11,7 +11,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use windlass_contract::{Behavior, TestServer, behaviours, plane, run};
+use windlass_contract::{Behavior, TestServer, behaviors, control_plane, run};
 
 /// Number of concurrent behaviors: enough to hide the waiting.
 const AT_ONCE: usize = 12;
@@ -22,23 +22,27 @@ async fn main() -> Result<ExitCode> {
     let (first, words) =
         arguments.split_first().context("usage: contract hold | contract KUBECONFIG [WORD]...")?;
     if first == "hold" {
-        let with_shards = words.iter().any(|word| word == behaviours::SHARDS);
-        let plane = if with_shards { plane::start_with_shards().await? } else { plane::start().await? };
-        println!("{}", plane.kubeconfig_path().display());
+        let with_shards = words.iter().any(|word| word == behaviors::SHARDS);
+        let control_plane = if with_shards {
+            control_plane::start_with_shards().await?
+        } else {
+            control_plane::start().await?
+        };
+        println!("{}", control_plane.kubeconfig_path().display());
         std::future::pending::<()>().await;
     }
     let kubeconfig = Kubeconfig::read_from(PathBuf::from(first))?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    let subject = TestServer::new(Client::try_from(config)?);
+    let server = TestServer::new(Client::try_from(config)?);
     let mut failed = 0;
-    for (group, table) in behaviours::ALL {
+    for (group, table) in behaviors::ALL {
         let wanted = |it: &&Behavior| {
             words.is_empty() || words.iter().any(|word| group == word || it.name.contains(word))
         };
         let chosen: Vec<Behavior> = table.iter().filter(wanted).copied().collect();
         let begun = std::time::Instant::now();
-        for (name, outcome) in run(&subject, &chosen, AT_ONCE).await {
+        for (name, outcome) in run(&server, &chosen, AT_ONCE).await {
             if let Err(error) = outcome {
                 failed += 1;
                 println!("{group}::{name}: {error:#}\n");

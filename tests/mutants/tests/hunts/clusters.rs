@@ -13,7 +13,7 @@ use windlass_testing::{Fault, FaultAction, FaultPlan, Report, Simulation, Violat
 
 use crate::plans;
 use crate::scripts::Script;
-use crate::strays;
+use crate::stray_writes;
 
 pub(crate) const ALONE: Family = Family {
     name: "alone",
@@ -23,7 +23,7 @@ pub(crate) const ALONE: Family = Family {
 };
 
 /// Also checks that each reconcile reads the earlier writes of its key.
-pub(crate) const BUSY_JUDGING_READS: Family = Family {
+pub(crate) const BUSY_WITH_READ_CHECKS: Family = Family {
     name: "reads",
     draw: plans::late_pods,
     run: |plan| run(Script::Busy, true, plan),
@@ -90,17 +90,17 @@ fn run_shards(plan: &FaultPlan) -> Result<u64, String> {
 }
 
 fn run_turns(plan: &FaultPlan) -> Result<u64, String> {
-    let run = Simulation::of(1).plan(plan.clone()).run(strays::play);
+    let run = Simulation::of(1).plan(plan.clone()).run(stray_writes::play);
     run.map(|report| report.writes).map_err(|failure| described(&failure.violation))
 }
 
 fn one_replica_fails(seed: u64) -> FaultPlan {
-    let what = match seed % 3 {
+    let action = match seed % 3 {
         0 => FaultAction::Crash,
         1 => FaultAction::Pause,
         _ => FaultAction::Partition,
     };
-    let fault = Fault::during(Duration::from_secs(150), what).from(Duration::from_secs(100));
+    let fault = Fault::during(Duration::from_secs(150), action).from(Duration::from_secs(100));
     FaultPlan { seed, faults: vec![fault.for_instance("a")] }
 }
 

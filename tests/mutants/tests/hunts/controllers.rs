@@ -2,14 +2,14 @@
 
 use windlass_simulation::guarantees::controller;
 
-use crate::clusters::{ALONE, BUSY_JUDGING_READS, FLICKER, SUCCESSION, TURNS, busy};
+use crate::clusters::{ALONE, BUSY_WITH_READ_CHECKS, FLICKER, SUCCESSION, TURNS, busy};
 use crate::{hunt, plans};
 
 #[test]
 fn reconcile_on_cache_without_its_own_writes_is_reported() {
     const DEFECT: &[&str] = &["no read-your-writes"];
     hunt(DEFECT, &ALONE, 30, &["CreatedTwice {"]);
-    hunt(DEFECT, &BUSY_JUDGING_READS, 30, &["StaleRead {"]);
+    hunt(DEFECT, &BUSY_WITH_READ_CHECKS, 30, &["StaleRead {"]);
     let reports = &["its last write is", "its deleted copy is still cached"];
     hunt(DEFECT, &controller::FAMILY, 40, reports);
 }

@@ -10,7 +10,7 @@ mod election;
 mod informer;
 mod plans;
 mod scripts;
-mod strays;
+mod stray_writes;
 mod workqueue;
 
 use windlass_mutants::{defects, with_defects};

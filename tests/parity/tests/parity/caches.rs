@@ -25,7 +25,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 // parity: bad-object-fails-list
 #[tokio::test(start_paused = true)]
 async fn undecodable_object_does_not_fail_list() {
-    let world = World::struck_by(vec![Fault::during(DAY, FaultAction::Poison { name: "bad".into() })]);
+    let world = World::with_faults(vec![Fault::during(DAY, FaultAction::Poison { name: "bad".into() })]);
     world.api.upsert(&map("bad"), json!({ "data": { "is": "bad" } }));
     ["a", "c"].iter().for_each(|name| world.put(name));
     let factory = world.factory("caches");
@@ -129,18 +129,15 @@ async fn relist_decodes_and_stores_only_changed_objects() {
     world.sync(&factory).await;
     assert_eq!(count.alive.load(Ordering::Relaxed), MANY);
     let told = ReconcileLog::default();
-    let diary = told.clone();
+    let log = told.clone();
     let handler = move |event: &Event<Arc<Held>>| {
         if event.cause() == Cause::Relist {
-            diary.note(
-                windlass::env::Instant::ORIGIN,
-                event.object().0.metadata.name.as_deref().unwrap_or(""),
-            );
+            log.note(windlass::env::Instant::ORIGIN, event.object().0.metadata.name.as_deref().unwrap_or(""));
         }
     };
     informer.add_handler("told", handler).expect("running");
     world.pass(1).await;
-    world.strike_first(1, RequestSummary::is_watch, FaultAction::WatchExpired);
+    world.inject_into_first(1, RequestSummary::is_watch, FaultAction::WatchExpired);
     world.put("map-7");
     world.pass(30).await;
     assert_eq!(told.lines(), ["map-7"], "the relist delivered the change");
@@ -155,7 +152,7 @@ async fn relist_decodes_and_stores_only_changed_objects() {
 #[tokio::test(start_paused = true)]
 async fn restarted_cache_is_not_older_than_previous_cache() {
     let stale = Fault::during(DAY, FaultAction::StaleReplica).from(Duration::from_secs(5));
-    let world = World::struck_by(vec![stale]);
+    let world = World::with_faults(vec![stale]);
     world.put("a");
     let before = world.factory("before");
     let old = before.typed::<ConfigMap>().lister();
@@ -193,7 +190,7 @@ async fn missed_deletion_is_delivered_as_inferred_with_last_state() {
     let handle = informer.add_handler("told", handler).expect("not stopped");
     world.sync(&factory).await;
     assert!(handle.synced().await);
-    world.api.inject_fault(|asked| asked.is_watch().then_some(FaultAction::WatchExpired));
+    world.api.inject_fault(|request| request.is_watch().then_some(FaultAction::WatchExpired));
     world.api.remove(&map("a"));
     world.pass(1).await;
     world.api.inject_fault(|_| None);
@@ -210,8 +207,8 @@ async fn object_deleted_before_delivery_does_not_block_later_events() {
     let world = World::new();
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let diary = ReconcileLog::default();
-    let told = diary.clone();
+    let log = ReconcileLog::default();
+    let told = log.clone();
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         let what = if matches!(event, Event::Deleted { .. }) { "gone" } else { "there" };
         let name = event.object().metadata.name.as_deref().unwrap_or("").to_owned();
@@ -225,7 +222,7 @@ async fn object_deleted_before_delivery_does_not_block_later_events() {
     world.api.remove(&map("brief"));
     world.put("live");
     world.pass(1).await;
-    assert_eq!(diary.lines(), ["brief there", "brief gone", "live there"]);
+    assert_eq!(log.lines(), ["brief there", "brief gone", "live there"]);
 }
 
 /// A slow handler blocks client-go's shutdown until it has processed its whole backlog.

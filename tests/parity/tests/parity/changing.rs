@@ -47,23 +47,23 @@ fn put_widget(world: &World, name: &str) {
 }
 
 /// A controller of ConfigMaps that must not be affected by failures of other controllers.
-fn healthy(diary: &ReconcileLog) -> Registration {
-    let diary = diary.clone();
+fn healthy(log: &ReconcileLog) -> Registration {
+    let log = log.clone();
     controller("healthy", move |setup| {
         setup.primary::<ConfigMap>();
-        noting(&diary)
+        noting(&log)
     })
 }
 
-fn of_widgets(diary: &ReconcileLog) -> Registration {
-    let diary = diary.clone();
+fn of_widgets(log: &ReconcileLog) -> Registration {
+    let log = log.clone();
     controller("of-widgets", move |setup| {
         setup.cache_sync(CacheSync::Forever);
         let widgets = setup.watch_dynamic(widgets()).primary().lister();
-        let diary = diary.clone();
+        let log = log.clone();
         act(move |key, cx| {
             let there = if widgets.cached(&key).is_some() { "there" } else { "gone" };
-            diary.note(cx.env().now(), &format!("{} {there}", key.name()));
+            log.note(cx.env().now(), &format!("{} {there}", key.name()));
             async { Ok(Outcome::Done) }
         })
     })
@@ -83,8 +83,8 @@ async fn installing_and_removing_crd_does_not_affect_other_controllers() {
     assert!(healthy.works(), "{:?}", healthy.error());
     assert_eq!(maps.lines(), ["a"], "other controllers do not wait for the missing CRD");
     assert!(!late.works() && late.error().is_none(), "{:?}", late.error());
-    let asked = world.asked("widgets", |_| true).len();
-    assert!((1..20).contains(&asked), "{asked} requests for a missing kind in 30 s");
+    let count = world.sent_uris("widgets", |_| true).len();
+    assert!((1..20).contains(&count), "{count} requests for a missing kind in 30 s");
     define_widgets(&world);
     put_widget(&world, "first");
     world.pass(120).await;
@@ -104,12 +104,12 @@ async fn installing_and_removing_crd_does_not_affect_other_controllers() {
     assert_eq!(maps.lines(), ["a", "b"]);
 }
 
-fn of_secrets(diary: &ReconcileLog, patience: CacheSync) -> Registration {
-    let diary = diary.clone();
+fn of_secrets(log: &ReconcileLog, patience: CacheSync) -> Registration {
+    let log = log.clone();
     controller("of-secrets", move |setup| {
         setup.cache_sync(patience);
         setup.primary::<Secret>();
-        noting(&diary)
+        noting(&log)
     })
 }
 
@@ -166,8 +166,8 @@ async fn namespaces_are_added_and_removed_while_controllers_run() {
     for namespace in ["shop", "mail", "news"] {
         put(namespace, namespace);
     }
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let of_a_few = controller("of-a-few", move |setup| {
         let notes = notes.clone();
         let maps = setup.primary::<ConfigMap>().lister();
@@ -179,26 +179,26 @@ async fn namespaces_are_added_and_removed_while_controllers_run() {
     });
     let _workers = world.run([of_a_few]).await;
     world.pass(5).await;
-    let sorted = |diary: &ReconcileLog| {
-        let mut lines = diary.lines();
+    let sorted = |log: &ReconcileLog| {
+        let mut lines = log.lines();
         lines.sort();
-        diary.clear();
+        log.clear();
         lines
     };
-    assert_eq!(sorted(&diary), ["mail there", "shop there"]);
+    assert_eq!(sorted(&log), ["mail there", "shop there"]);
     namespaces.insert("news");
     world.pass(5).await;
-    assert_eq!(sorted(&diary), ["news there"], "adding a namespace does not affect the others");
+    assert_eq!(sorted(&log), ["news there"], "adding a namespace does not affect the others");
     namespaces.remove("mail");
     world.pass(5).await;
-    assert_eq!(sorted(&diary), ["mail gone"], "objects of a removed namespace are delivered as deleted");
+    assert_eq!(sorted(&log), ["mail gone"], "objects of a removed namespace are delivered as deleted");
     put("mail", "unseen");
     put("news", "seen");
     put("shop", "seen-too");
     world.pass(5).await;
-    assert_eq!(sorted(&diary), ["seen there", "seen-too there"]);
+    assert_eq!(sorted(&log), ["seen there", "seen-too there"]);
     assert!(
-        world.asked("configmaps", |asked| asked.namespace.is_empty()).is_empty(),
+        world.sent_uris("configmaps", |request| request.namespace.is_empty()).is_empty(),
         "no request spans all namespaces"
     );
 }
@@ -211,8 +211,8 @@ async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
     let world = World::new();
     define_widgets(&world);
     put_widget(&world, "w");
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let flexible = controller("flexible", move |setup| {
         setup.uses_rule(Rule::new("example.com", "widgets", [Verb::List, Verb::Watch]));
         setup.primary::<ConfigMap>();
@@ -237,26 +237,26 @@ async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
     });
     let _workers = world.run([flexible]).await;
     world.pass(5).await;
-    assert_eq!(world.asked("widgets", |_| true), Vec::<String>::new());
+    assert_eq!(world.sent_uris("widgets", |_| true), Vec::<String>::new());
     world.put("wish");
     world.pass(5).await;
     put_widget(&world, "w2");
     world.pass(5).await;
-    assert_eq!(diary.lines(), ["wish", "w", "w2"]);
+    assert_eq!(log.lines(), ["wish", "w", "w2"]);
     world.put("enough");
     world.pass(5).await;
     put_widget(&world, "w3");
     world.pass(5).await;
-    assert_eq!(diary.lines(), ["wish", "w", "w2", "enough"]);
-    let opened = world.asked("widgets", |_| true).len();
-    diary.clear();
+    assert_eq!(log.lines(), ["wish", "w", "w2", "enough"]);
+    let opened = world.sent_uris("widgets", |_| true).len();
+    log.clear();
     world.put("wish");
     world.pass(5).await;
-    let mut told = diary.lines();
+    let mut told = log.lines();
     told.sort();
     assert_eq!(told, ["w", "w2", "w3", "wish"]);
     assert_eq!(
-        world.asked("widgets", |_| true).len(),
+        world.sent_uris("widgets", |_| true).len(),
         2 * opened,
         "the cache without readers stopped and is created again"
     );
@@ -284,5 +284,9 @@ async fn kind_known_only_at_run_time_is_cached_like_any_other() {
     world.api.remove(&map("a"));
     world.pass(1).await;
     assert_eq!((known.len(), typed.len()), (0, 0));
-    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 2, "one watch per representation");
+    assert_eq!(
+        world.sent_uris("configmaps", RequestSummary::is_watch).len(),
+        2,
+        "one watch per representation"
+    );
 }

@@ -10,7 +10,7 @@ use windlass::testing::api_server::faults::RequestSummary;
 use crate::world::{ReconcileLog, World, controller, noting};
 
 struct Running {
-    diary: ReconcileLog,
+    log: ReconcileLog,
     metrics: Metrics,
     trigger: ShutdownTrigger,
     end: Task<Result<(), ManagerError>>,
@@ -18,8 +18,8 @@ struct Running {
 
 /// Runs the same controller, under the same name, in a manager of this cluster.
 fn run(world: &World, env: &Env) -> Running {
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let registration = controller("sees", move |setup| {
         setup.primary::<ConfigMap>();
         noting(&notes)
@@ -28,7 +28,7 @@ fn run(world: &World, env: &Env) -> Running {
     let metrics = manager.metrics().clone();
     let (trigger, signals) = ShutdownSignals::manual();
     let end = env.spawn("manager", manager.run(signals));
-    Running { diary, metrics, trigger, end }
+    Running { log, metrics, trigger, end }
 }
 
 /// In controller-runtime one manager has several "clusters", and controllers must distinguish them (controller-runtime
@@ -45,14 +45,14 @@ async fn managers_of_two_clusters_share_only_the_process() {
     here.put("a");
     there.put("b");
     here.pass(30).await;
-    assert_eq!((first.diary.lines(), second.diary.lines()), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    assert_eq!((first.log.lines(), second.log.lines()), (vec!["a".to_owned()], vec!["b".to_owned()]));
     for world in [&here, &there] {
         assert!(
-            !world.asked("leases", RequestSummary::is_write).is_empty(),
+            !world.sent_uris("leases", RequestSummary::is_write).is_empty(),
             "each manager is elected in its own cluster"
         );
         assert!(
-            !world.asked("configmaps", RequestSummary::is_watch).is_empty(),
+            !world.sent_uris("configmaps", RequestSummary::is_watch).is_empty(),
             "each manager has its own caches"
         );
     }
@@ -67,8 +67,8 @@ async fn managers_of_two_clusters_share_only_the_process() {
     here.put("unseen");
     there.put("d");
     here.pass(60).await;
-    assert_eq!(first.diary.lines(), ["a"]);
-    assert_eq!(second.diary.lines(), ["b", "c", "d"], "the other manager continues");
+    assert_eq!(first.log.lines(), ["a"]);
+    assert_eq!(second.log.lines(), ["b", "c", "d"], "the other manager continues");
     second.trigger.fire();
     second.end.await.expect("it is not aborted").expect("it stops in order");
 }

@@ -20,11 +20,11 @@ fn every(seconds: u64) -> HandlerOptions {
 }
 
 /// Adds a handler that records resyncs.
-fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOptions, diary: &ReconcileLog) {
-    let (diary, noted) = (diary.clone(), name.to_owned());
+fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOptions, log: &ReconcileLog) {
+    let (log, noted) = (log.clone(), name.to_owned());
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         if event.cause() == Cause::Resync {
-            diary.note(windlass::env::Instant::ORIGIN, &noted);
+            log.note(windlass::env::Instant::ORIGIN, &noted);
         }
     };
     informer.add_handler_with(name, options, handler).expect("not stopped");
@@ -41,15 +41,15 @@ async fn each_handler_is_resynced_at_its_own_period() {
     world.put("a");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let diary = ReconcileLog::default();
-    resyncs(&informer, "never", HandlerOptions::default(), &diary);
-    resyncs(&informer, "two", every(2), &diary);
+    let log = ReconcileLog::default();
+    resyncs(&informer, "never", HandlerOptions::default(), &log);
+    resyncs(&informer, "two", every(2), &log);
     world.sync(&factory).await;
-    resyncs(&informer, "late three", every(3), &diary);
+    resyncs(&informer, "late three", every(3), &log);
     world.env.sleep(Duration::from_millis(12_500)).await;
-    assert_eq!(diary.times("never").len(), 0);
-    assert_eq!(diary.times("two").len(), 6);
-    assert_eq!(diary.times("late three").len(), 4);
+    assert_eq!(log.times("never").len(), 0);
+    assert_eq!(log.times("two").len(), 6);
+    assert_eq!(log.times("late three").len(), 4);
     let too_often =
         HandlerOptions { resync: Resync::Every(Duration::from_millis(999)), ..HandlerOptions::default() };
     let refused = informer.add_handler_with("hasty", too_often, |_: &Event<Arc<ConfigMap>>| {});
@@ -65,10 +65,10 @@ async fn handler_removal_can_be_awaited_in_every_phase() {
     (0..200).for_each(|number| world.put(&format!("map-{number}")));
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let diary = ReconcileLog::default();
+    let log = ReconcileLog::default();
     let add = |name: &'static str| {
-        let diary = diary.clone();
-        let handler = move |_: &Event<Arc<ConfigMap>>| diary.note(windlass::env::Instant::ORIGIN, name);
+        let log = log.clone();
+        let handler = move |_: &Event<Arc<ConfigMap>>| log.note(windlass::env::Instant::ORIGIN, name);
         informer.add_handler(name, handler).expect("not stopped")
     };
     let (before, running) = (add("before"), add("running"));
@@ -87,11 +87,11 @@ async fn handler_removal_can_be_awaited_in_every_phase() {
         .removed()
         .await
         .expect("a panic does not remove a handler, and a handler that panicked can be removed");
-    let told = diary.lines().len();
+    let told = log.lines().len();
     world.put("later");
     world.pass(5).await;
     assert_eq!(
-        (diary.times("before").len(), diary.lines().len()),
+        (log.times("before").len(), log.lines().len()),
         (0, told),
         "removed handlers receive no events"
     );

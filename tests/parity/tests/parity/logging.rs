@@ -39,7 +39,7 @@ struct Fields(String);
 
 impl CapturedLogs {
     /// Returns level and span of every line that contains the text.
-    fn saying(&self, words: &str) -> Vec<(Level, String)> {
+    fn lines_containing(&self, words: &str) -> Vec<(Level, String)> {
         let book = self.book();
         let saying = book.lines.iter().filter(|line| line.text.contains(words));
         saying.map(|line| (line.level, line.span.clone())).collect()
@@ -131,7 +131,7 @@ async fn log_lines_of_reconcile_and_its_tasks_have_controller_and_key() {
         let span = format!("reconcile controller=\"talkative\" key=shop/{name}");
         for words in ["looks", "helps"] {
             let words = format!("message={words} about=\"{name}\"");
-            assert_eq!(told.saying(&words), [(Level::INFO, span.clone())], "{words}");
+            assert_eq!(told.lines_containing(&words), [(Level::INFO, span.clone())], "{words}");
         }
     }
 }
@@ -145,7 +145,7 @@ async fn conflict_is_logged_at_debug_level_and_other_errors_as_warnings() {
         let _told = tracing::subscriber::set_default(told.clone());
         let world = World::new();
         world.put("a");
-        world.strike_first(3, RequestSummary::is_work, what.clone());
+        world.inject_into_first(3, RequestSummary::is_work, what.clone());
         let writes = controller("writes", |setup| {
             setup.uses::<ConfigMap>([Verb::Patch]);
             setup.primary::<ConfigMap>();
@@ -158,7 +158,7 @@ async fn conflict_is_logged_at_debug_level_and_other_errors_as_warnings() {
         });
         let _workers = world.run([writes]).await;
         world.pass(60).await;
-        let failures = told.saying("message=reconcile failed");
+        let failures = told.lines_containing("message=reconcile failed");
         assert_eq!(failures.len(), 3, "{what:?}");
         assert!(failures.iter().all(|(told, _)| *told == level), "{what:?}: {failures:?}");
         assert_eq!(told.aloud().is_empty(), level == Level::DEBUG, "{:?}", told.aloud());

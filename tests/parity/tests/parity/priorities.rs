@@ -13,10 +13,10 @@ use windlass::workqueue::Priority;
 use crate::world::{Act, ReconcileLog, World, act, controller, map, noting};
 
 /// Returns a reconcile function that takes 100 ms.
-fn taking_its_time(diary: &ReconcileLog) -> Act {
-    let diary = diary.clone();
+fn taking_its_time(log: &ReconcileLog) -> Act {
+    let log = log.clone();
     act(move |key, cx| {
-        diary.note(cx.env().now(), &key.to_string());
+        log.note(cx.env().now(), &key.to_string());
         async move {
             cx.env().sleep(Duration::from_millis(100)).await;
             Ok(Outcome::Done)
@@ -24,11 +24,11 @@ fn taking_its_time(diary: &ReconcileLog) -> Act {
     })
 }
 
-fn one_of_maps(diary: &ReconcileLog) -> Registration {
-    let diary = diary.clone();
+fn one_of_maps(log: &ReconcileLog) -> Registration {
+    let log = log.clone();
     controller("busy", move |setup| {
         setup.primary::<ConfigMap>();
-        taking_its_time(&diary)
+        taking_its_time(&log)
     })
 }
 
@@ -38,18 +38,18 @@ fn one_of_maps(diary: &ReconcileLog) -> Registration {
 async fn changed_object_is_reconciled_before_initial_list() {
     let world = World::new();
     (0..300).for_each(|number| world.put(&format!("map-{number:03}")));
-    let diary = ReconcileLog::default();
-    let _workers = world.run([one_of_maps(&diary)]).await;
+    let log = ReconcileLog::default();
+    let _workers = world.run([one_of_maps(&log)]).await;
     world.pass(1).await;
     let begun = world.env.now().since_origin();
     world.put("map-290");
     world.put("new");
     world.pass(60).await;
     for name in ["shop/map-290", "shop/new"] {
-        let waited = diary.times(name)[0].saturating_sub(begun);
+        let waited = log.times(name)[0].saturating_sub(begun);
         assert!(waited <= Duration::from_millis(400), "{name} waited for {waited:?}");
     }
-    assert_eq!(diary.lines().len(), 301, "every other object is reconciled once");
+    assert_eq!(log.lines().len(), 301, "every other object is reconciled once");
 }
 
 /// Strict priorities starve low-priority keys, for 30 minutes in one report (controller-runtime #3496, miroir #122).
@@ -58,16 +58,16 @@ async fn changed_object_is_reconciled_before_initial_list() {
 async fn initial_list_is_not_starved_by_constant_changes() {
     let world = World::new();
     (0..20).for_each(|number| world.put(&format!("quiet-{number}")));
-    let diary = ReconcileLog::default();
-    let _workers = world.run([one_of_maps(&diary)]).await;
+    let log = ReconcileLog::default();
+    let _workers = world.run([one_of_maps(&log)]).await;
     // More changes than one worker can keep up with.
     for turn in 0..1200 {
         world.put(&format!("loud-{}", turn % 50));
         world.env.sleep(Duration::from_millis(50)).await;
     }
-    let quiet = diary.lines().iter().filter(|line| line.starts_with("shop/quiet")).count();
+    let quiet = log.lines().iter().filter(|line| line.starts_with("shop/quiet")).count();
     assert_eq!(quiet, 20, "all quiet keys are reconciled within a minute");
-    let loud = diary.lines().len() - quiet;
+    let loud = log.lines().len() - quiet;
     assert!(loud > 400, "{loud}");
 }
 
@@ -77,8 +77,8 @@ async fn initial_list_is_not_starved_by_constant_changes() {
 async fn flood_in_one_namespace_does_not_delay_others() {
     let world = World::new();
     world.api.upsert("/api/v1/namespaces/calm", json!({}));
-    let diary = ReconcileLog::default();
-    let _workers = world.run([one_of_maps(&diary)]).await;
+    let log = ReconcileLog::default();
+    let _workers = world.run([one_of_maps(&log)]).await;
     world.pass(1).await;
     (0..300).for_each(|number| world.put(&format!("flood-{number}")));
     world.pass(1).await;
@@ -88,10 +88,10 @@ async fn flood_in_one_namespace_does_not_delay_others() {
     }
     world.pass(40).await;
     for name in ["calm/a", "calm/b", "calm/c"] {
-        let waited = diary.times(name)[0].saturating_sub(begun);
+        let waited = log.times(name)[0].saturating_sub(begun);
         assert!(waited <= Duration::from_millis(1000), "{name} waited for {waited:?}");
     }
-    assert_eq!(diary.lines().len(), 303, "every key is reconciled");
+    assert_eq!(log.lines().len(), 303, "every key is reconciled");
 }
 
 /// "should retain the priority when the reconciler requests a requeue": a failure does not raise the priority.
@@ -100,8 +100,8 @@ async fn flood_in_one_namespace_does_not_delay_others() {
 async fn failed_key_is_retried_at_its_low_priority() {
     let world = World::new();
     (0..50).for_each(|number| world.put(&format!("failing-{number}")));
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let failing = controller("failing", move |setup| {
         setup.primary::<ConfigMap>();
         let notes = notes.clone();
@@ -120,7 +120,7 @@ async fn failed_key_is_retried_at_its_low_priority() {
         let name = format!("change-{turn}");
         world.put(&name);
         world.pass(1).await;
-        let waited = diary.times(&name)[0].saturating_sub(begun);
+        let waited = log.times(&name)[0].saturating_sub(begun);
         assert!(waited <= Duration::from_millis(350), "{name} waited for {waited:?}");
     }
 }
@@ -131,8 +131,8 @@ async fn failed_key_is_retried_at_its_low_priority() {
 async fn hanging_reconcile_times_out_and_only_its_key_backs_off() {
     let world = World::new();
     ["a", "hangs"].iter().for_each(|name| world.put(name));
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let hanging = controller("hanging", move |setup| {
         setup.reconcile_timeout(Some(Duration::from_secs(5)));
         setup.primary::<ConfigMap>();
@@ -151,8 +151,8 @@ async fn hanging_reconcile_times_out_and_only_its_key_backs_off() {
     world.pass(12).await;
     world.put("a");
     world.pass(6).await;
-    assert_eq!(diary.times("a").len(), 2);
-    assert!((3..=5).contains(&diary.times("hangs").len()), "{:?}", diary.times("hangs"));
+    assert_eq!(log.times("a").len(), 2);
+    assert!((3..=5).contains(&log.times("hangs").len()), "{:?}", log.times("hangs"));
 }
 
 /// "should process events from source.Channel", "should be able to cope with events in the channel before the source is
@@ -161,8 +161,8 @@ async fn hanging_reconcile_times_out_and_only_its_key_backs_off() {
 #[tokio::test(start_paused = true)]
 async fn triggers_and_timers_enqueue_keys_like_watches() {
     let world = World::new();
-    let (diary, trigger) = (ReconcileLog::default(), Arc::new(Mutex::new(None)));
-    let (notes, handed_out) = (diary.clone(), Arc::clone(&trigger));
+    let (log, trigger) = (ReconcileLog::default(), Arc::new(Mutex::new(None)));
+    let (notes, handed_out) = (log.clone(), Arc::clone(&trigger));
     let triggered = controller("triggered", move |setup| {
         let trigger = setup.trigger("feed", 10);
         trigger.try_send(ObjectKey::cluster("early")).expect("room");
@@ -172,12 +172,12 @@ async fn triggers_and_timers_enqueue_keys_like_watches() {
     });
     let _workers = world.run([triggered]).await;
     world.pass(1).await;
-    assert_eq!(diary.times("early").len(), 1, "keys sent before the start are kept");
+    assert_eq!(log.times("early").len(), 1, "keys sent before the start are kept");
     let trigger = trigger.lock().expect("no panic").clone().expect("set up");
     trigger.try_send_at(ObjectKey::cluster("now"), Priority::HIGH).expect("room");
     world.pass(300).await;
-    assert_eq!(diary.times("now").len(), 1);
-    assert!((4..=6).contains(&diary.times("minutely").len()), "{:?}", diary.times("minutely"));
+    assert_eq!(log.times("now").len(), 1);
+    assert!((4..=6).contains(&log.times("minutely").len()), "{:?}", log.times("minutely"));
 }
 
 /// "should execute registered predicates only for assigned kind". In controller-runtime the last of several calls
@@ -190,8 +190,8 @@ async fn all_predicates_of_a_watch_must_match_and_affect_only_that_watch() {
     let secret = "/api/v1/namespaces/shop/secrets/secret";
     world.put("map");
     world.api.upsert(secret, json!({}));
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let choosy = controller("choosy", move |setup| {
         setup.primary::<ConfigMap>().when(labels_changed()).when(not(labelled(muted())));
         setup.primary::<Secret>();
@@ -199,7 +199,7 @@ async fn all_predicates_of_a_watch_must_match_and_affect_only_that_watch() {
     });
     let _workers = world.run([choosy]).await;
     world.pass(1).await;
-    diary.clear();
+    log.clear();
     for (labels, woken) in [
         (json!({}), 0),
         (json!({ "a": "1" }), 1),
@@ -211,14 +211,14 @@ async fn all_predicates_of_a_watch_must_match_and_affect_only_that_watch() {
             json!({ "metadata": { "labels": labels, "annotations": { "any": labels.to_string() } } }),
         );
         world.pass(1).await;
-        assert_eq!(diary.times("map").len(), woken, "{labels}");
+        assert_eq!(log.times("map").len(), woken, "{labels}");
     }
     world.api.upsert(secret, json!({ "metadata": { "annotations": { "any": "thing" } } }));
     world.pass(1).await;
-    assert_eq!(diary.times("secret").len(), 1);
+    assert_eq!(log.times("secret").len(), 1);
     world.api.remove(&map("map"));
     world.pass(1).await;
-    assert_eq!(diary.times("map").len(), 3, "deletions always pass predicates on changes");
+    assert_eq!(log.times("map").len(), 3, "deletions always pass predicates on changes");
 }
 
 fn muted() -> windlass::object::LabelSelector {

@@ -24,8 +24,8 @@ fn maps_of(cx: &Context) -> Api<ConfigMap> {
 #[tokio::test(start_paused = true)]
 async fn failing_watch_does_not_delay_other_watches() {
     let world = World::new();
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let watching_two = controller("two-kinds", move |setup| {
         setup.primary::<ConfigMap>();
         setup.primary::<Secret>();
@@ -33,9 +33,9 @@ async fn failing_watch_does_not_delay_other_watches() {
     });
     let _workers = world.run([watching_two]).await;
     world.pass(1).await;
-    world.api.inject_fault(|asked| (asked.resource == "secrets").then_some(FaultAction::Unavailable));
+    world.api.inject_fault(|request| (request.resource == "secrets").then_some(FaultAction::Unavailable));
     world.api.upsert("/api/v1/namespaces/shop/secrets/unseen", json!({}));
-    world.api.inject_fault(|asked| match (&*asked.resource, asked.is_watch()) {
+    world.api.inject_fault(|request| match (&*request.resource, request.is_watch()) {
         ("secrets", true) => Some(FaultAction::WatchReset),
         ("secrets", false) => Some(FaultAction::Unavailable),
         _ => None,
@@ -48,11 +48,11 @@ async fn failing_watch_does_not_delay_other_watches() {
         world.put("a");
     }
     world.pass(1).await;
-    let times = diary.times("a");
+    let times = log.times("a");
     assert_eq!(times.len(), 10, "{times:?}");
     let late = |(at, due): (&Duration, &Duration)| at.saturating_sub(*due) > Duration::from_millis(100);
     assert!(!times.iter().zip(&expected).any(late), "{times:?} were due at {expected:?}");
-    assert!(world.asked("secrets", |_| true).len() > 4, "the failing watch was retried meanwhile");
+    assert!(world.sent_uris("secrets", |_| true).len() > 4, "the failing watch was retried meanwhile");
 }
 
 /// If the cache is late, a controller that creates an object missing from its cache creates it twice, which caused a
@@ -134,13 +134,13 @@ fn slow(workers: Option<usize>, under_way: &UnderWay) -> Registration {
 // parity: unbounded-concurrency-default
 #[tokio::test(start_paused = true)]
 async fn concurrent_reconciles_are_limited_and_default_to_one() {
-    for (asked, most) in [(None, 1), (Some(1), 1), (Some(4), 4)] {
+    for (configured, most) in [(None, 1), (Some(1), 1), (Some(4), 4)] {
         let world = World::new();
         (0..20).for_each(|number| world.put(&format!("map-{number}")));
         let under_way = UnderWay::default();
-        let _workers = world.run([slow(asked, &under_way)]).await;
+        let _workers = world.run([slow(configured, &under_way)]).await;
         world.pass(25).await;
-        assert_eq!(under_way.most(), most, "{asked:?}");
+        assert_eq!(under_way.most(), most, "{configured:?}");
     }
 }
 
@@ -188,8 +188,8 @@ async fn success_and_terminal_error_reset_backoff_of_key() {
     for end in ["succeed", "give up"] {
         let world = World::new();
         world.put("a");
-        let (diary, wish) = (ReconcileLog::default(), Arc::new(Mutex::new("fail")));
-        let (notes, wished) = (diary.clone(), Arc::clone(&wish));
+        let (log, wish) = (ReconcileLog::default(), Arc::new(Mutex::new("fail")));
+        let (notes, wished) = (log.clone(), Arc::clone(&wish));
         let moody = controller("moody", move |setup| {
             setup.primary::<ConfigMap>();
             let (notes, wished) = (notes.clone(), Arc::clone(&wished));
@@ -207,14 +207,14 @@ async fn success_and_terminal_error_reset_backoff_of_key() {
         });
         let _workers = world.run([moody]).await;
         world.pass(60).await;
-        assert!((10..20).contains(&diary.times("a").len()), "{:?}", diary.times("a"));
+        assert!((10..20).contains(&log.times("a").len()), "{:?}", log.times("a"));
         *wish.lock().expect("no panic") = end;
         world.pass(120).await;
-        diary.clear();
+        log.clear();
         *wish.lock().expect("no panic") = "fail";
         world.put("a");
         world.pass(1).await;
-        let times = diary.times("a");
+        let times = log.times("a");
         assert!(times.len() >= 6, "after {end} the backoff starts at milliseconds again: {times:?}");
     }
 }
@@ -225,8 +225,8 @@ async fn success_and_terminal_error_reset_backoff_of_key() {
 async fn cluster_scoped_owner_is_reconciled_when_namespaced_child_changes() {
     let world = World::new();
     let namespace = world.api.object("/api/v1/namespaces/shop").expect("there");
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let of_namespaces = controller("of-namespaces", move |setup| {
         setup.watch::<ConfigMap>().enqueue(by_owner::<Namespace>);
         let notes = notes.clone();
@@ -238,7 +238,7 @@ async fn cluster_scoped_owner_is_reconciled_when_namespaced_child_changes() {
     let _workers = world.run([of_namespaces]).await;
     world.api.upsert(&map("child"), json!({ "metadata": { "ownerReferences": [owner(&namespace, true)] } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), ["shop"]);
+    assert_eq!(log.lines(), ["shop"]);
 }
 
 fn owner(of: &Value, controller: bool) -> Value {
@@ -258,8 +258,8 @@ async fn changed_owner_reference_enqueues_old_and_new_owner_once() {
         world.put(name);
         world.api.object(&map(name)).expect("put")
     });
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let of_secrets = controller("of-secrets", move |setup| {
         setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>);
         noting(&notes)
@@ -268,22 +268,22 @@ async fn changed_owner_reference_enqueues_old_and_new_owner_once() {
     let child = "/api/v1/namespaces/shop/secrets/child";
     world.api.upsert(child, json!({ "metadata": { "ownerReferences": [owner(&parents[0], true)] } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), ["old"]);
+    assert_eq!(log.lines(), ["old"]);
     world.api.upsert(child, json!({ "metadata": { "labels": { "only": "this" } } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), ["old", "old"], "one owner, one key");
-    diary.clear();
+    assert_eq!(log.lines(), ["old", "old"], "one owner, one key");
+    log.clear();
     world.api.upsert(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], true)] } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), ["old", "new"]);
-    diary.clear();
+    assert_eq!(log.lines(), ["old", "new"]);
+    log.clear();
     world.api.upsert(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], false)] } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), ["new"], "the former controller is enqueued once");
-    diary.clear();
+    assert_eq!(log.lines(), ["new"], "the former controller is enqueued once");
+    log.clear();
     world.api.upsert(child, json!({ "metadata": { "labels": { "only": "that" } } }));
     world.pass(1).await;
-    assert_eq!(diary.lines(), Vec::<String>::new(), "an owner that is not the controller is not enqueued");
+    assert_eq!(log.lines(), Vec::<String>::new(), "an owner that is not the controller is not enqueued");
 }
 
 /// kube-rs has a finalizer helper. Here the deletion timestamp and the final deletion enqueue the key like any other
@@ -294,8 +294,8 @@ async fn key_is_reconciled_after_its_finalizer_is_removed() {
     const HELD: &str = "example.com/held";
     let world = World::new();
     world.api.upsert(&map("a"), json!({ "metadata": { "finalizers": [HELD] } }));
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let cleans_up = controller("cleans-up", move |setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
         let maps = setup.primary::<ConfigMap>().lister();
@@ -319,7 +319,7 @@ async fn key_is_reconciled_after_its_finalizer_is_removed() {
     world.pass(1).await;
     world.api.delete(&map("a"));
     world.pass(5).await;
-    assert_eq!(diary.lines(), ["there", "leaving", "gone"]);
+    assert_eq!(log.lines(), ["there", "leaving", "gone"]);
     assert_eq!(world.written().len(), 1, "{:?}", world.written());
     assert_eq!(world.api.object(&map("a")), None);
 }
@@ -330,8 +330,8 @@ async fn key_is_reconciled_after_its_finalizer_is_removed() {
 async fn thousands_of_keys_and_one_worker_do_not_deadlock() {
     const MANY: usize = 1500;
     let world = World::new();
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let requeuing = controller("requeuing", move |setup| {
         setup.primary::<ConfigMap>();
         let notes = notes.clone();
@@ -346,7 +346,7 @@ async fn thousands_of_keys_and_one_worker_do_not_deadlock() {
     let _workers = world.run([requeuing]).await;
     (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
     world.pass(60).await;
-    assert_eq!(diary.lines().len(), 2 * MANY);
+    assert_eq!(log.lines().len(), 2 * MANY);
 }
 
 /// kube-rs exports no metrics of its queue (kube#1917).
@@ -412,8 +412,8 @@ fn of(shown: &str, name: &str) -> String {
 async fn key_of_deleted_object_is_reconciled_without_error() {
     let world = World::new();
     world.put("a");
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let plain = controller("plain", move |setup| {
         setup.primary::<ConfigMap>();
         noting(&notes)
@@ -422,7 +422,7 @@ async fn key_of_deleted_object_is_reconciled_without_error() {
     world.pass(1).await;
     world.api.remove(&map("a"));
     world.pass(60).await;
-    assert_eq!(diary.lines(), ["a", "a"]);
+    assert_eq!(log.lines(), ["a", "a"]);
     let shown = world.metrics.encode();
     assert!(
         shown.contains("windlass_reconcile_total{controller=\"plain\",result=\"success\"} 2"),
@@ -448,7 +448,7 @@ async fn client_get_sends_one_request_and_starts_no_cache() {
     });
     let _workers = world.run([reads]).await;
     world.pass(60).await;
-    assert_eq!(world.asked("secrets", |_| true), ["/api/v1/namespaces/shop/secrets/one"]);
+    assert_eq!(world.sent_uris("secrets", |_| true), ["/api/v1/namespaces/shop/secrets/one"]);
 }
 
 /// In controller-runtime a conflict is an error with the same backoff as any other (knative #3289 has its own patch).
@@ -457,9 +457,9 @@ async fn client_get_sends_one_request_and_starts_no_cache() {
 async fn conflict_is_retried_within_milliseconds() {
     let world = World::new();
     world.put("a");
-    world.strike_first(3, RequestSummary::is_work, FaultAction::Conflict);
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    world.inject_into_first(3, RequestSummary::is_work, FaultAction::Conflict);
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let writes = controller("writes", move |setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
         let maps = setup.primary::<ConfigMap>().lister();
@@ -484,7 +484,7 @@ async fn conflict_is_retried_within_milliseconds() {
     world.pass(1).await;
     assert_eq!(world.written().len(), 4);
     assert_eq!(world.api.object(&map("a")).expect("there")["data"]["done"], "yes");
-    assert_eq!(diary.lines(), ["Some(true)", "Some(true)", "Some(true)", "None"]);
+    assert_eq!(log.lines(), ["Some(true)", "Some(true)", "Some(true)", "None"]);
     assert_eq!(world.metrics.reconcile("writes").panics.get(), 0);
 }
 
@@ -495,9 +495,13 @@ async fn reconciles_start_after_all_caches_of_controller_are_synced() {
     let world = World::new();
     (0..700).for_each(|number| world.put(&format!("map-{number}")));
     world.api.upsert("/api/v1/namespaces/shop/secrets/one", json!({}));
-    world.strike_first(3, |asked| asked.resource == "secrets" && !asked.is_watch(), FaultAction::Unavailable);
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    world.inject_into_first(
+        3,
+        |request| request.resource == "secrets" && !request.is_watch(),
+        FaultAction::Unavailable,
+    );
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let of_both = controller("of-both", move |setup| {
         let maps = setup.primary::<ConfigMap>().lister();
         let secrets = setup.watch::<Secret>().lister();
@@ -509,9 +513,9 @@ async fn reconciles_start_after_all_caches_of_controller_are_synced() {
     });
     let _workers = world.run([of_both]).await;
     world.pass(10).await;
-    let seen: BTreeSet<String> = diary.lines().into_iter().collect();
+    let seen: BTreeSet<String> = log.lines().into_iter().collect();
     assert_eq!(seen, BTreeSet::from(["700 1".to_owned()]));
-    assert_eq!(diary.lines().len(), 700, "each object once");
+    assert_eq!(log.lines().len(), 700, "each object once");
 }
 
 /// "should support multiple controllers watching the same metadata kind", "should allow multiple controllers for the
@@ -521,21 +525,21 @@ async fn reconciles_start_after_all_caches_of_controller_are_synced() {
 async fn controllers_of_one_kind_share_watch_and_receive_all_events() {
     let world = World::new();
     world.put("a");
-    let diaries = ["first", "second", "third"].map(|name| (name, ReconcileLog::default()));
-    let controllers = diaries.clone().map(|(name, diary)| {
+    let logs = ["first", "second", "third"].map(|name| (name, ReconcileLog::default()));
+    let controllers = logs.clone().map(|(name, log)| {
         controller(name, move |setup| {
             setup.primary::<ConfigMap>();
-            noting(&diary)
+            noting(&log)
         })
     });
     let _workers = world.run(controllers).await;
     world.pass(1).await;
     world.put("b");
     world.pass(1).await;
-    for (name, diary) in diaries {
-        assert_eq!(diary.lines(), ["a", "b"], "{name}");
+    for (name, log) in logs {
+        assert_eq!(log.lines(), ["a", "b"], "{name}");
     }
-    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 1);
+    assert_eq!(world.sent_uris("configmaps", RequestSummary::is_watch).len(), 1);
 }
 
 /// A panic in a reconcile stops a kube-rs controller (`CancelableJoinHandle` unwraps), and a panic in a handler stops a
@@ -545,8 +549,8 @@ async fn controllers_of_one_kind_share_watch_and_receive_all_events() {
 async fn panicking_reconcile_affects_only_its_key() {
     let world = World::new();
     ["a", "poison", "z"].iter().for_each(|name| world.put(name));
-    let diary = ReconcileLog::default();
-    let notes = diary.clone();
+    let log = ReconcileLog::default();
+    let notes = log.clone();
     let fragile = controller("fragile", move |setup| {
         setup.primary::<ConfigMap>();
         let notes = notes.clone();
@@ -560,8 +564,8 @@ async fn panicking_reconcile_affects_only_its_key() {
     world.pass(600).await;
     ["a", "z"].iter().for_each(|name| world.put(name));
     world.pass(1).await;
-    assert_eq!((diary.times("a").len(), diary.times("z").len()), (2, 2));
-    let attempts = diary.times("poison").len();
+    assert_eq!((log.times("a").len(), log.times("z").len()), (2, 2));
+    let attempts = log.times("poison").len();
     assert!((10..25).contains(&attempts), "{attempts} attempts in ten minutes");
     assert!(workers[0].health(Duration::from_secs(60))().is_ok());
 }

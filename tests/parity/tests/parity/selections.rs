@@ -167,8 +167,8 @@ async fn listers_of_the_same_objects_share_one_list_and_watch() {
     world.sync(&factory).await;
     world.pass(1).await;
     assert!(listers.iter().all(|maps| maps.len() == 1));
-    assert_eq!(world.asked("configmaps", RequestSummary::is_watch).len(), 1);
-    assert!(world.asked("configmaps", |_| true).len() <= 2);
+    assert_eq!(world.sent_uris("configmaps", RequestSummary::is_watch).len(), 1);
+    assert!(world.sent_uris("configmaps", |_| true).len() <= 2);
 }
 
 /// Reads do not start caches: not before a cache is synced, not outside of its selection, and not for missing objects
@@ -181,9 +181,9 @@ async fn reads_do_not_start_caches() {
     world.put("a");
     world.forbid("secrets", true);
     let barred = world.factory("barred");
-    let (diary, forbidden) = (ReconcileLog::default(), barred.typed::<Secret>().lister());
+    let (log, forbidden) = (ReconcileLog::default(), barred.typed::<Secret>().lister());
     barred.start(world.sources());
-    let notes = diary.clone();
+    let notes = log.clone();
     let reads = controller("reads", move |setup| {
         let (notes, forbidden) = (notes.clone(), forbidden.clone());
         let maps = setup.primary::<ConfigMap>().lister();
@@ -202,10 +202,10 @@ async fn reads_do_not_start_caches() {
         })
     });
     let _workers = world.run([reads]).await;
-    let asked = || world.api.sent_requests().iter().map(|asked| asked.uri.clone()).collect::<Vec<_>>();
-    let before = asked();
+    let uris = || world.api.sent_requests().iter().map(|request| request.uri.clone()).collect::<Vec<_>>();
+    let before = uris();
     world.pass(60).await;
-    assert!(diary.lines().len() > 50, "the reconcile reads every second");
-    assert_eq!(asked(), before, "reads send no requests");
-    assert!(world.asked("pods", |asked| asked.namespace != "one").is_empty());
+    assert!(log.lines().len() > 50, "the reconcile reads every second");
+    assert_eq!(uris(), before, "reads send no requests");
+    assert!(world.sent_uris("pods", |request| request.namespace != "one").is_empty());
 }

@@ -10,13 +10,13 @@ use windlass::testing::{Fault, FaultAction};
 
 use crate::world::{World, map};
 
-fn is_list(asked: &RequestSummary) -> bool {
-    asked.verb == Some(Verb::List)
+fn is_list(request: &RequestSummary) -> bool {
+    request.verb == Some(Verb::List)
 }
 
 /// Returns whether a request is a streaming list.
-fn is_stream(asked: &RequestSummary) -> bool {
-    parameter(&asked.uri, "sendInitialEvents") == Some("true")
+fn is_stream(request: &RequestSummary) -> bool {
+    parameter(&request.uri, "sendInitialEvents") == Some("true")
 }
 
 /// Returns the value of a query parameter.
@@ -36,8 +36,8 @@ async fn requests_back_off_while_server_fails() {
     let informer = factory.typed::<ConfigMap>();
     factory.start(world.sources());
     world.pass(120).await;
-    let asked = world.asked("configmaps", |_| true).len();
-    assert!((4..=16).contains(&asked), "{asked} requests in two minutes");
+    let count = world.sent_uris("configmaps", |_| true).len();
+    assert!((4..=16).contains(&count), "{count} requests in two minutes");
     world.api.inject_fault(|_| None);
     world.pass(60).await;
     assert!(informer.has_synced(), "the informer must sync within a minute after the server recovers");
@@ -50,15 +50,15 @@ async fn requests_back_off_while_server_fails() {
 async fn expired_version_is_not_requested_again() {
     let world = World::new();
     let (mover, mut refused) = (world.clone(), Vec::new());
-    world.api.inject_fault(move |asked| {
-        if is_stream(asked) {
+    world.api.inject_fault(move |request| {
+        if is_stream(request) {
             // Force paged lists, so that watches begin at a version.
             return Some(FaultAction::InternalError);
         }
-        if !asked.is_watch() || refused.len() == 3 {
+        if !request.is_watch() || refused.len() == 3 {
             return None;
         }
-        let version = parameter(&asked.uri, "resourceVersion").unwrap_or_default().to_owned();
+        let version = parameter(&request.uri, "resourceVersion").unwrap_or_default().to_owned();
         assert!(!refused.contains(&version), "version {version} is requested again");
         refused.push(version);
         // Change the version, so that a new list has another version.
@@ -70,8 +70,8 @@ async fn expired_version_is_not_requested_again() {
     let informer = factory.typed::<ConfigMap>();
     factory.start(world.sources());
     world.pass(60).await;
-    let lists = world.asked("configmaps", is_list);
-    let watches = world.asked("configmaps", |asked| asked.is_watch() && !is_stream(asked));
+    let lists = world.sent_uris("configmaps", is_list);
+    let watches = world.sent_uris("configmaps", |request| request.is_watch() && !is_stream(request));
     assert_eq!(
         (lists.len(), watches.len()),
         (4, 4),
@@ -88,7 +88,7 @@ async fn expired_version_is_not_requested_again() {
 #[tokio::test(start_paused = true)]
 async fn informer_syncs_when_initial_events_end_bookmark_is_missing() {
     let day = Duration::from_secs(86_400);
-    let world = World::struck_by(vec![Fault::during(day, FaultAction::EndBookmarkMissing)]);
+    let world = World::with_faults(vec![Fault::during(day, FaultAction::EndBookmarkMissing)]);
     world.put("a");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -97,7 +97,7 @@ async fn informer_syncs_when_initial_events_end_bookmark_is_missing() {
     world.put("b");
     world.pass(5).await;
     assert_eq!(informer.lister().len(), 2, "the informer follows changes afterwards");
-    assert!(world.asked("configmaps", |_| true).len() < 20, "the number of requests is bounded");
+    assert!(world.sent_uris("configmaps", |_| true).len() < 20, "the number of requests is bounded");
 }
 
 /// A load balancer can drop a watch without closing it: kube-rs before 4.0 hangs forever, 5.0 receives no events for up
@@ -110,7 +110,7 @@ async fn watch_without_data_is_replaced_within_four_minutes() {
     let informer = factory.typed::<ConfigMap>();
     world.sync(&factory).await;
     world.pass(1).await;
-    world.api.inject_fault(|asked| asked.is_watch().then_some(FaultAction::WatchStalled));
+    world.api.inject_fault(|request| request.is_watch().then_some(FaultAction::WatchStalled));
     world.put("unseen");
     world.pass(1).await;
     assert_eq!(informer.lister().len(), 0, "the watch delivers no events");
@@ -128,12 +128,12 @@ async fn list_with_limit_does_not_specify_a_version() {
     let world = World::new();
     (0..1200).for_each(|number| world.put(&format!("map-{number}")));
     let strike = |also: Option<FaultAction>| {
-        world.api.inject_fault(move |asked| {
+        world.api.inject_fault(move |request| {
             // Force paged lists, which have limits.
-            if is_stream(asked) {
+            if is_stream(request) {
                 Some(FaultAction::InternalError)
             } else {
-                also.clone().filter(|_| asked.is_watch())
+                also.clone().filter(|_| request.is_watch())
             }
         });
     };
@@ -152,7 +152,7 @@ async fn list_with_limit_does_not_specify_a_version() {
     strike(None);
     world.pass(120).await;
     assert_eq!(informer.lister().len(), 1201);
-    let lists = world.asked("configmaps", is_list);
+    let lists = world.sent_uris("configmaps", is_list);
     for list in &lists {
         let of = |name: &str| parameter(list, name).filter(|value| !value.is_empty());
         match (of("limit"), of("continue"), of("resourceVersion")) {
@@ -170,18 +170,18 @@ async fn list_with_limit_does_not_specify_a_version() {
 #[tokio::test(start_paused = true)]
 async fn undecodable_event_causes_no_reconnect_and_no_relist() {
     let day = Duration::from_secs(86_400);
-    let world = World::struck_by(vec![Fault::during(day, FaultAction::Poison { name: "bad".into() })]);
+    let world = World::with_faults(vec![Fault::during(day, FaultAction::Poison { name: "bad".into() })]);
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
     world.sync(&factory).await;
     world.pass(1).await;
-    let before = world.asked("configmaps", |_| true).len();
+    let before = world.sent_uris("configmaps", |_| true).len();
     world.api.upsert(&map("bad"), json!({ "data": { "is": "bad" } }));
     world.put("good");
     world.pass(5).await;
     assert_eq!(informer.lister().len(), 1);
     assert_eq!(informer.lister().undecodable().len(), 1, "the undecodable object is listed");
-    assert_eq!(world.asked("configmaps", |_| true).len(), before, "no request is sent");
+    assert_eq!(world.sent_uris("configmaps", |_| true).len(), before, "no request is sent");
     world.api.upsert(&map("good"), json!({ "data": { "still": "followed" } }));
     world.pass(1).await;
     let good = informer.lister().list().pop().expect("the good one");

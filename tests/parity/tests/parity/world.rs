@@ -39,7 +39,7 @@ struct Rights(Arc<Mutex<BTreeSet<&'static str>>>);
 
 /// A link to the server that enforces [`Rights`].
 #[derive(Clone)]
-struct Authorised {
+struct AuthorizedLink {
     line: Link,
     rights: Rights,
 }
@@ -61,11 +61,11 @@ pub(crate) struct Started(Arc<Mutex<Option<Result<Workers, SetupError>>>>);
 impl World {
     /// Creates a world without faults.
     pub(crate) fn new() -> Self {
-        Self::struck_by(Vec::new())
+        Self::with_faults(Vec::new())
     }
 
     /// Creates a world with faults.
-    pub(crate) fn struck_by(faults: Vec<Fault>) -> Self {
+    pub(crate) fn with_faults(faults: Vec<Fault>) -> Self {
         Self::of(Env::virtual_time(11), faults)
     }
 
@@ -79,7 +79,7 @@ impl World {
         api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, rights) = (Metrics::new(), Rights::default());
         let options = ClientOptions::default();
-        let wire = Authorised { line: api.link(), rights: rights.clone() };
+        let wire = AuthorizedLink { line: api.link(), rights: rights.clone() };
         let uri = http::Uri::from_static("http://api");
         let clients = Clients::from_service(env.clone(), wire, uri, options, &metrics, Arc::new(OpenFence));
         let clients = clients.expect("clients");
@@ -169,11 +169,16 @@ impl World {
     }
 
     /// Injects a fault into the first `count` requests that match.
-    pub(crate) fn strike_first(&self, mut count: u32, which: fn(&RequestSummary) -> bool, what: FaultAction) {
-        self.api.inject_fault(move |asked| {
-            let hit = count > 0 && which(asked);
+    pub(crate) fn inject_into_first(
+        &self,
+        mut count: u32,
+        which: fn(&RequestSummary) -> bool,
+        action: FaultAction,
+    ) {
+        self.api.inject_fault(move |request| {
+            let hit = count > 0 && which(request);
             count -= u32::from(hit);
-            hit.then(|| what.clone())
+            hit.then(|| action.clone())
         });
     }
 
@@ -183,15 +188,20 @@ impl World {
     }
 
     /// Returns the URIs of the matching requests that were sent for a resource.
-    pub(crate) fn asked(&self, resource: &str, which: impl Fn(&RequestSummary) -> bool) -> Vec<String> {
+    pub(crate) fn sent_uris(&self, resource: &str, which: impl Fn(&RequestSummary) -> bool) -> Vec<String> {
         let sent = self.api.sent_requests();
-        let of_resource = sent.iter().filter(|asked| asked.resource == resource && which(asked));
-        of_resource.map(|asked| asked.uri.clone()).collect()
+        let of_resource = sent.iter().filter(|request| request.resource == resource && which(request));
+        of_resource.map(|request| request.uri.clone()).collect()
     }
 
     /// Returns the write requests of controllers, in order.
     pub(crate) fn written(&self) -> Vec<String> {
-        self.api.sent_requests().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
+        self.api
+            .sent_requests()
+            .iter()
+            .filter(|request| request.is_work())
+            .map(|request| request.line())
+            .collect()
     }
 }
 
@@ -221,7 +231,7 @@ impl Rights {
     }
 }
 
-impl Service<Request<kube::client::Body>> for Authorised {
+impl Service<Request<kube::client::Body>> for AuthorizedLink {
     type Response = Response<Body>;
     type Error = LinkError;
     type Future = BoxFuture<'static, Result<Response<Body>, LinkError>>;
@@ -303,10 +313,10 @@ where
 }
 
 /// Returns a reconcile function that only records its key.
-pub(crate) fn noting(diary: &ReconcileLog) -> Act {
-    let diary = diary.clone();
+pub(crate) fn noting(log: &ReconcileLog) -> Act {
+    let log = log.clone();
     act(move |key, cx| {
-        diary.note(cx.env().now(), key.name());
+        log.note(cx.env().now(), key.name());
         async { Ok(Outcome::Done) }
     })
 }

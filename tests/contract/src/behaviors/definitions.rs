@@ -1,0 +1,240 @@
+//! CustomResourceDefinitions: installing and removing a kind.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
+
+pub(super) const ALL: &[Behavior] = behaviors![
+    new_crd_is_accepted_and_established,
+    new_kind_is_served_in_discovery,
+    deleted_kind_is_no_longer_served,
+    cluster_scoped_kind_has_no_namespace,
+    each_served_version_is_served_and_no_other,
+    objects_are_read_in_any_version,
+    crd_name_without_its_group_is_rejected,
+    kind_without_a_schema_is_rejected,
+    schema_that_is_not_structural_is_rejected,
+    kind_with_two_storage_versions_is_rejected,
+    crd_with_conflicting_names_is_not_accepted,
+    crd_names_are_defaulted,
+    changed_schema_takes_effect,
+    kind_without_status_keeps_it_in_the_object,
+];
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Returns an API group that only this case uses.
+fn group(case: &Case) -> String {
+    format!("{}.example.com", case.namespace)
+}
+
+fn version(name: &str, storage: bool) -> Value {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": anything } })
+}
+
+fn definition(case: &Case) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("things.{}", group(case)) },
+        "spec": { "group": group(case), "scope": "Namespaced", "names": { "plural": "things", "kind": "Thing" },
+            "versions": [version("v1", true)] },
+    })
+}
+
+fn own_path(case: &Case) -> String {
+    format!("{DEFINITIONS}/things.{}", group(case))
+}
+
+fn things(case: &Case, version: &str) -> String {
+    format!("{}/{version} things", group(case))
+}
+
+async fn define(case: &Case, definition: Value) -> Result<()> {
+    case.make(DEFINITIONS, definition).await?;
+    case.until(&things(case, "v1"), |answer| answer.status == 200).await?;
+    Ok(())
+}
+
+async fn delete_crd(case: &Case) -> Outcome {
+    case.delete(&own_path(case)).await?.is(200)?;
+    Ok(())
+}
+
+async fn new_crd_is_accepted_and_established(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let found = case.read(&own_path(&case)).await?;
+    let conditions: Vec<_> = found["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| (it["type"].as_str(), it["status"].as_str(), it["reason"].as_str()))
+        .collect();
+    same!(
+        conditions,
+        [
+            (Some("NamesAccepted"), Some("True"), Some("NoConflicts")),
+            (Some("Established"), Some("True"), Some("InitialNamesAccepted"))
+        ]
+    );
+    has!(found["status"], { "storedVersions": ["v1"], "acceptedNames": { "plural": "things", "kind": "Thing" } });
+    delete_crd(&case).await
+}
+
+async fn new_kind_is_served_in_discovery(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let path = format!("/apis/{}/v1", group(&case));
+    let answer = case.until(&path, |answer| answer.status == 200).await?;
+    let list = answer.body;
+    has!(list, { "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{}/v1", group(&case)) });
+    has!(list["resources"][0], { "name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing" });
+    same!(
+        list["resources"][0]["verbs"],
+        json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"])
+    );
+    delete_crd(&case).await
+}
+
+async fn deleted_kind_is_no_longer_served(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let thing =
+        json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" } });
+    case.make(&things(&case, "v1"), thing).await?;
+    delete_crd(&case).await?;
+    case.until(&own_path(&case), |answer| answer.status == 404).await?;
+    case.until(&things(&case, "v1"), |answer| answer.status == 404).await?;
+    Ok(())
+}
+
+async fn cluster_scoped_kind_has_no_namespace(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["scope"] = json!("Cluster");
+    case.make(DEFINITIONS, wanted).await?;
+    let path = format!("/apis/{}/v1/things", group(&case));
+    case.until(&path, |answer| answer.status == 200).await?;
+    let thing =
+        json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" } });
+    same!(case.make(&path, thing).await?["metadata"]["namespace"], Value::Null);
+    delete_crd(&case).await
+}
+
+async fn each_served_version_is_served_and_no_other(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    let mut hidden = version("v3", false);
+    hidden["served"] = json!(false);
+    wanted["spec"]["versions"] = json!([version("v1", true), version("v2", false), hidden]);
+    define(&case, wanted).await?;
+    case.until(&things(&case, "v2"), |answer| answer.status == 200).await?;
+    case.get(&things(&case, "v3")).await?.is(404)?;
+    delete_crd(&case).await
+}
+
+async fn objects_are_read_in_any_version(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"] = json!([version("v1", true), version("v2", false)]);
+    define(&case, wanted).await?;
+    let thing = json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" },
+        "spec": { "x": 1 } });
+    let made = case.make(&things(&case, "v1"), thing).await?;
+    let found = case.read(&format!("{}/a", things(&case, "v2"))).await?;
+    has!(found, { "apiVersion": format!("{}/v2", group(&case)), "spec": { "x": 1 },
+        "metadata": { "uid": made["metadata"]["uid"] } });
+    delete_crd(&case).await
+}
+
+async fn crd_name_without_its_group_is_rejected(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["metadata"]["name"] = json!("others.example.com");
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    let words =
+        "metadata.name: Invalid value: \"others.example.com\": must be spec.names.plural+\".\"+spec.group";
+    answer.expect_rejected_containing(422, "Invalid", words)?;
+    Ok(())
+}
+
+async fn kind_without_a_schema_is_rejected(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"][0]["schema"] = json!(null);
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "spec.versions[0].schema.openAPIV3Schema: Required value",
+    )?;
+    Ok(())
+}
+
+async fn schema_that_is_not_structural_is_rejected(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "properties": { "spec": { "properties": { "x": { "type": "string" } } } } });
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    let words = "spec.validation.openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified object fields";
+    answer.expect_rejected_containing(422, "Invalid", words)?;
+    Ok(())
+}
+
+async fn kind_with_two_storage_versions_is_rejected(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"] = json!([version("v1", true), version("v2", true)]);
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "must have exactly one version marked as storage version",
+    )?;
+    Ok(())
+}
+
+async fn crd_with_conflicting_names_is_not_accepted(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let mut other = definition(&case);
+    other["metadata"]["name"] = json!(format!("others.{}", group(&case)));
+    other["spec"]["names"]["plural"] = json!("others");
+    case.make(DEFINITIONS, other).await?;
+    let path = format!("{DEFINITIONS}/others.{}", group(&case));
+    let decided =
+        |it: &crate::TestResponse| it.body["status"]["conditions"].as_array().is_some_and(|it| it.len() == 2);
+    let found = case.until(&path, decided).await?.body;
+    has!(found["status"]["conditions"][0], { "type": "NamesAccepted", "status": "False", "reason": "ListKindConflict",
+        "message": "\"ThingList\" is already in use" });
+    case.delete(&path).await?.is(200)?;
+    delete_crd(&case).await
+}
+
+async fn crd_names_are_defaulted(case: Case) -> Outcome {
+    let made = case.make(DEFINITIONS, definition(&case)).await?;
+    has!(made["spec"], { "names": { "singular": "thing", "listKind": "ThingList" },
+        "conversion": { "strategy": "None" } });
+    delete_crd(&case).await
+}
+
+async fn changed_schema_takes_effect(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let mut found = case.read(&own_path(&case)).await?;
+    found["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "properties": {
+        "spec": { "type": "object", "properties": { "x": { "type": "integer", "maximum": 3 } } } } });
+    case.replace(&own_path(&case), found).await?;
+    let thing = json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing",
+        "metadata": { "generateName": "a-" }, "spec": { "x": 9 } });
+    let path = things(&case, "v1");
+    let refused = async {
+        while case.post(&path, thing.clone()).await?.status != 422 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), refused).await??;
+    delete_crd(&case).await
+}
+
+async fn kind_without_status_keeps_it_in_the_object(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let thing = json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" },
+        "status": { "x": 1 } });
+    same!(case.make(&things(&case, "v1"), thing).await?["status"], json!({ "x": 1 }));
+    case.get(&format!("{}/a/status", things(&case, "v1"))).await?.is(404)?;
+    let changed = case.merge(&format!("{}/a", things(&case, "v1")), json!({ "status": { "x": 2 } })).await?;
+    same!(changed["metadata"]["generation"], 2);
+    delete_crd(&case).await
+}

@@ -1,0 +1,245 @@
+//! Requests for unknown paths, and bodies of the wrong type.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::objects::{config_map, deployment, pod};
+use crate::{Behavior, Case, Outcome, behaviors, has, same};
+
+pub(super) const ALL: &[Behavior] = behaviors![
+    path_outside_the_api_returns_plain_text_404,
+    resource_that_does_not_exist_is_rejected,
+    unsupported_verb_is_rejected,
+    post_to_named_path_is_rejected,
+    body_of_another_media_type_is_rejected,
+    unknown_field_is_dropped,
+    unknown_field_causes_warning,
+    unknown_field_is_rejected_when_strict,
+    unknown_field_can_be_ignored,
+    several_unknown_fields_are_reported_together,
+    nested_unknown_field_is_reported_with_its_path,
+    repeated_field_is_rejected_when_strict,
+    unknown_field_validation_is_rejected,
+    string_instead_of_number_is_rejected,
+    number_instead_of_string_is_rejected,
+    list_instead_of_object_is_rejected,
+    object_instead_of_list_is_rejected,
+    fraction_instead_of_integer_is_rejected,
+    malformed_quantity_is_rejected,
+    malformed_time_is_rejected,
+    unknown_option_is_ignored,
+    malformed_boolean_option_counts_as_true,
+    unknown_dry_run_is_rejected,
+    error_response_is_json,
+];
+
+async fn path_outside_the_api_returns_plain_text_404(case: Case) -> Outcome {
+    let answer = case.get("/nothing/here").await?;
+    same!((answer.status, answer.body), (404, json!("404 page not found\n")));
+    Ok(())
+}
+
+async fn resource_that_does_not_exist_is_rejected(case: Case) -> Outcome {
+    let answer = case.get("nothings/a").await?;
+    let message = "the server could not find the requested resource";
+    same!(answer.expect_rejected(404, "NotFound", message)?, json!({}));
+    Ok(())
+}
+
+async fn unsupported_verb_is_rejected(case: Case) -> Outcome {
+    let answer = case.put("configmaps", config_map("a")).await?;
+    let message = "the server does not allow this method on the requested resource";
+    same!(answer.expect_rejected(405, "MethodNotAllowed", message)?, json!({}));
+    let answer = case.get("bindings").await?;
+    answer.expect_rejected(405, "MethodNotAllowed", message)?;
+    Ok(())
+}
+
+async fn post_to_named_path_is_rejected(case: Case) -> Outcome {
+    let answer = case.post("configmaps/a", config_map("a")).await?;
+    let message = "the server does not allow this method on the requested resource";
+    answer.expect_rejected(405, "MethodNotAllowed", message)?;
+    Ok(())
+}
+
+async fn body_of_another_media_type_is_rejected(case: Case) -> Outcome {
+    let headers = [("content-type", "text/plain")];
+    let answer = case.send(Method::POST, "configmaps", &headers, config_map("a").to_string()).await?;
+    let words =
+        "the body of the request was in an unknown format - accepted media types include: application/json";
+    answer.expect_rejected_containing(415, "UnsupportedMediaType", words)?;
+    Ok(())
+}
+
+fn odd() -> Value {
+    let mut it = deployment("a");
+    it["spec"]["foo"] = json!(1);
+    it
+}
+
+async fn unknown_field_is_dropped(case: Case) -> Outcome {
+    let made = case.make("apps/v1 deployments", odd()).await?;
+    same!(made["spec"]["foo"], Value::Null);
+    Ok(())
+}
+
+async fn unknown_field_causes_warning(case: Case) -> Outcome {
+    let answer = case.post("apps/v1 deployments", odd()).await?;
+    same!(answer.warnings(), ["unknown field \"spec.foo\""]);
+    Ok(())
+}
+
+async fn unknown_field_is_rejected_when_strict(case: Case) -> Outcome {
+    let answer = case.post("apps/v1 deployments?fieldValidation=Strict", odd()).await?;
+    let message = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown \
+        field \"spec.foo\"";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn unknown_field_can_be_ignored(case: Case) -> Outcome {
+    let answer = case.post("apps/v1 deployments?fieldValidation=Ignore", odd()).await?;
+    same!(answer.warnings(), Vec::<String>::new());
+    same!(answer.status, 201);
+    Ok(())
+}
+
+async fn several_unknown_fields_are_reported_together(case: Case) -> Outcome {
+    let mut wanted = odd();
+    wanted["spec"]["template"]["bar"] = json!({});
+    let answer = case.post("apps/v1 deployments?fieldValidation=Strict", wanted).await?;
+    let message = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown \
+        field \"spec.foo\", unknown field \"spec.template.bar\"";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn nested_unknown_field_is_reported_with_its_path(case: Case) -> Outcome {
+    let mut wanted = pod("a");
+    wanted["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80, "foo": 1 }]);
+    let answer = case.post("pods", wanted).await?;
+    same!(answer.warnings(), ["unknown field \"spec.containers[0].ports[0].foo\""]);
+    Ok(())
+}
+
+async fn repeated_field_is_rejected_when_strict(case: Case) -> Outcome {
+    let body = r#"{"metadata":{"name":"a"},"data":{"a":"1"},"data":{"b":"2"}}"#;
+    let headers = [("content-type", "application/json")];
+    let answer = case.send(Method::POST, "configmaps?fieldValidation=Strict", &headers, body).await?;
+    answer.expect_rejected_containing(
+        400,
+        "BadRequest",
+        "strict decoding error: duplicate field \"data\"",
+    )?;
+    let answer = case.send(Method::POST, "configmaps", &headers, body).await?;
+    same!(answer.warnings(), ["duplicate field \"data\""]);
+    Ok(())
+}
+
+async fn unknown_field_validation_is_rejected(case: Case) -> Outcome {
+    let answer = case.post("configmaps?fieldValidation=Loose", config_map("a")).await?;
+    let words = "fieldValidation: Unsupported value: \"Loose\": supported values: ";
+    let details = answer.expect_rejected_containing(422, "Invalid", words)?;
+    has!(details, { "group": "meta.k8s.io", "kind": "CreateOptions" });
+    Ok(())
+}
+
+async fn string_instead_of_number_is_rejected(case: Case) -> Outcome {
+    let mut wanted = deployment("a");
+    wanted["spec"]["replicas"] = json!("two");
+    let answer = case.post("apps/v1 deployments", wanted).await?;
+    let message = "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal string into \
+        Go struct field DeploymentSpec.spec.replicas of type int32";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn number_instead_of_string_is_rejected(case: Case) -> Outcome {
+    let mut wanted = config_map("a");
+    wanted["data"]["key"] = json!(5);
+    let answer = case.post("configmaps", wanted).await?;
+    let message = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into \
+        Go struct field ConfigMap.data of type string";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn list_instead_of_object_is_rejected(case: Case) -> Outcome {
+    let mut wanted = deployment("a");
+    wanted["spec"]["selector"] = json!([]);
+    let answer = case.post("apps/v1 deployments", wanted).await?;
+    let message = "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal array into \
+        Go struct field DeploymentSpec.spec.selector of type v1.LabelSelector";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn object_instead_of_list_is_rejected(case: Case) -> Outcome {
+    let mut wanted = pod("a");
+    wanted["spec"]["containers"] = json!({});
+    let answer = case.post("pods", wanted).await?;
+    let message = "Pod in version \"v1\" cannot be handled as a Pod: json: cannot unmarshal object into Go struct \
+        field PodSpec.spec.containers of type []v1.Container";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn fraction_instead_of_integer_is_rejected(case: Case) -> Outcome {
+    let mut wanted = deployment("a");
+    wanted["spec"]["replicas"] = json!(1.5);
+    let answer = case.post("apps/v1 deployments", wanted).await?;
+    answer.expect_rejected_containing(
+        400,
+        "BadRequest",
+        "json: cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32",
+    )?;
+    Ok(())
+}
+
+async fn malformed_quantity_is_rejected(case: Case) -> Outcome {
+    let mut wanted = pod("a");
+    wanted["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "much" } });
+    let answer = case.post("pods", wanted).await?;
+    let message = "Pod in version \"v1\" cannot be handled as a Pod: quantities must match the regular expression \
+        '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn malformed_time_is_rejected(case: Case) -> Outcome {
+    let mut wanted = config_map("a");
+    wanted["metadata"]["creationTimestamp"] = json!("yesterday");
+    let answer = case.post("configmaps", wanted).await?;
+    answer.expect_rejected_containing(
+        400,
+        "BadRequest",
+        "parsing time \"yesterday\" as \"2006-01-02T15:04:05Z07:00\"",
+    )?;
+    Ok(())
+}
+
+async fn unknown_option_is_ignored(case: Case) -> Outcome {
+    case.make("configmaps?nothing=here", config_map("a")).await?;
+    Ok(())
+}
+
+async fn malformed_boolean_option_counts_as_true(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let mut watch = case.watch("configmaps?allowWatchBookmarks=yes").await?;
+    watch.expect("ADDED", "a").await?;
+    Ok(())
+}
+
+async fn unknown_dry_run_is_rejected(case: Case) -> Outcome {
+    let answer = case.post("configmaps?dryRun=Some", config_map("a")).await?;
+    let message = "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"";
+    answer.expect_rejected_containing(422, "Invalid", &message[..60])?;
+    Ok(())
+}
+
+async fn error_response_is_json(case: Case) -> Outcome {
+    let answer = case.get("configmaps/a").await?;
+    same!(answer.media_type(), "application/json");
+    has!(answer.body, { "metadata": {}, "status": "Failure" });
+    Ok(())
+}
