@@ -117,7 +117,7 @@ async fn accept(shared: &Arc<Shared>, connections: &Connections, listener: TcpLi
             Err(error) => {
                 tracing::debug!(%error, "accepting a connection failed");
                 // The process might be out of file descriptors.
-                connections.shed_one();
+                connections.close_one();
                 shared.env.sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -126,7 +126,7 @@ async fn accept(shared: &Arc<Shared>, connections: &Connections, listener: TcpLi
 
 async fn admit(shared: &Arc<Shared>, connections: &Connections, socket: TcpStream, peer: SocketAddr) {
     // Without a permit the socket is closed: all connections have requests in progress.
-    let Some(place) = connections.place(peer.ip().to_canonical()).await else { return };
+    let Some(place) = connections.acquire(peer.ip().to_canonical()).await else { return };
     let shared = Arc::clone(shared);
     let env = shared.env.clone();
     // The handle is not needed: the permit reports when the connection has ended.

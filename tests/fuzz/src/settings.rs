@@ -18,7 +18,7 @@ pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes
 /// A file is rejected with its name in one line, or a file written from it has the same meaning.
 pub(crate) fn a_file_is_refused_by_its_name_or_means_what_is_written_of_it(bytes: &[u8]) {
     let reading = read_file(bytes);
-    if let ParseOutcome::Refused(why) = &reading {
+    if let ParseOutcome::Rejected(why) = &reading {
         // The conflict can be between the file and a default.
         assert!(why.starts_with("f.yaml") || why.starts_with("--"), "{why}");
     }
@@ -32,7 +32,7 @@ fn read_file(bytes: &[u8]) -> ParseOutcome {
 fn holds(reading: ParseOutcome) {
     match reading {
         ParseOutcome::Printed(text) => assert!(!text.is_empty()),
-        ParseOutcome::Refused(why) => {
+        ParseOutcome::Rejected(why) => {
             assert!(!why.is_empty() && why.len() < 4096, "{why}");
             assert!(!why.chars().any(char::is_control), "{why:?}");
         }
