@@ -276,9 +276,9 @@ impl CertificateReloader {
 
     fn reject(&mut self, what: Fingerprint, broken: CertificateError) -> ReloadOutcome {
         match &mut self.rejected {
-            Some(refused) if refused.what == what && refused.logged => ReloadOutcome::AsBefore,
-            Some(refused) if refused.what == what => {
-                refused.logged = true;
+            Some(rejected) if rejected.what == what && rejected.logged => ReloadOutcome::AsBefore,
+            Some(rejected) if rejected.what == what => {
+                rejected.logged = true;
                 ReloadOutcome::Broken(broken)
             }
             _ => {

@@ -124,7 +124,7 @@ fn make_room<V>(kept: &mut BTreeMap<ReviewKey, (V, Instant)>, max: usize, now: I
 
 impl<V: Clone, E: Clone> fmt::Debug for ReviewCache<V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memo").field("max", &self.max).finish_non_exhaustive()
+        f.debug_struct("ReviewCache").field("max", &self.max).finish_non_exhaustive()
     }
 }
 

@@ -72,13 +72,13 @@ fn connection_limit_holds_across_threads_and_end_waits_for_all() {
             scope.spawn(move || {
                 wait(env, async {
                     for round in 0..ROUNDS {
-                        let Some(place) = connections.acquire(Ipv4Addr::new(10, 0, 0, last).into()).await
+                        let Some(permit) = connections.acquire(Ipv4Addr::new(10, 0, 0, last).into()).await
                         else {
                             continue;
                         };
                         assert!(open.fetch_add(1, Ordering::Relaxed) < MAX, "too many");
                         if round % 2 == 0 {
-                            let answering = place.connection.answering();
+                            let answering = permit.connection.answering();
                             tokio::task::yield_now().await;
                             drop(answering);
                         }

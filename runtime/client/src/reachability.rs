@@ -147,17 +147,17 @@ impl Reachability {
     }
 
     /// Waits for the next recovery and then for this caller's slot. Used by a caller whose connection might not have
-    /// survived the outage. A connection that received data less than 3 s before the recovery has survived; `heard`
-    /// returns the time of the last data and is called at the recovery.
+    /// survived the outage. A connection that received data less than 3 s before the recovery has survived;
+    /// `last_data_at` returns the time of the last data and is called at the recovery.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn recovered(&self, heard: impl Fn() -> Option<Instant>) {
+    pub async fn recovered(&self, last_data_at: impl Fn() -> Option<Instant>) {
         let recovery = &self.inner.recovery;
         let seen = recovery.get().number;
         // Registered from the start, so that slots after a recovery fit all callers.
         let _waiting = Waiting::begin(self);
-        let silent = |it: &Recovery| heard().is_none_or(|heard| heard + OUTAGE <= it.at);
+        let silent = |it: &Recovery| last_data_at().is_none_or(|last_data_at| last_data_at + OUTAGE <= it.at);
         let concerns = |it: &Recovery| it.number > seen && silent(it);
         if recovery.subscribe().wait_for(concerns).await.is_err() {
             // All senders were dropped, so there is no further recovery.

@@ -162,7 +162,7 @@ impl Elector {
         let candidate = self.candidate.clone();
         tokio::select! {
             biased;
-            refused = run_candidate(candidate) => Err(refused),
+            error = run_candidate(candidate) => Err(error),
             outcome = self.acquire_as_candidate() => outcome,
         }
     }
@@ -514,8 +514,8 @@ async fn run_candidate(candidate: Option<Candidate>) -> ElectionError {
 
 /// Runs the candidate of a leader. Never returns.
 async fn run_candidate_while_leading<T>(candidate: Option<Candidate>) -> T {
-    let refused = run_candidate(candidate).await;
-    tracing::warn!(error = %refused, "candidate stopped");
+    let error = run_candidate(candidate).await;
+    tracing::warn!(%error, "candidate stopped");
     std::future::pending().await
 }
 

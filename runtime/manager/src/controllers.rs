@@ -134,8 +134,8 @@ impl Controllers {
     }
 
     /// Stops dequeuing keys, fails requests that would wait for the rate limiter, and waits for running reconciles;
-    /// aborts the rest after `within`. Then sends the recorded events for at most [`EVENT_FLUSH_TIMEOUT`]: they are writes, so the
-    /// Lease is held for them while a standby waits.
+    /// aborts the rest after `within`. Then sends the recorded events for at most [`EVENT_FLUSH_TIMEOUT`]: they are
+    /// writes, so the Lease is held for them while a standby waits.
     pub(crate) async fn drain(&mut self, within: Duration) -> Result<(), ManagerError> {
         self.working.iter().for_each(Workers::stop);
         self.deps.clients.drain();
@@ -155,8 +155,8 @@ impl Controllers {
         self.collect_written();
     }
 
-    /// Aborts every worker at its next await, and waits for [`ABORT_TIMEOUT`] at most, because a worker that never awaits never
-    /// ends.
+    /// Aborts every worker at its next await, and waits for [`ABORT_TIMEOUT`] at most, because a worker that never
+    /// awaits never ends.
     async fn abort_workers(&mut self) {
         self.working.iter().for_each(Workers::abort);
         self.stop_unstarted();

@@ -20,8 +20,8 @@ impl ShutdownDeadline {
         Self { env: env.clone(), until }
     }
 
-    /// Returns the time left, at least [`ABORT_TIMEOUT`]: a step that stops immediately must not fail because earlier steps
-    /// used all the time.
+    /// Returns the time left, at least [`ABORT_TIMEOUT`]: a step that stops immediately must not fail because earlier
+    /// steps used all the time.
     pub(crate) fn left(&self) -> Duration {
         self.until.saturating_duration_since(self.env.now()).max(ABORT_TIMEOUT)
     }
