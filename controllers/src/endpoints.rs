@@ -35,7 +35,7 @@ use windlass_informer::{Event, Lister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 
 use self::apply::EndpointsApi;
-use self::relevance::{AffectedServices, among, concerned_by};
+use self::relevance::{AffectedServices, affected_by, among};
 use self::trigger_time::TriggerTimes;
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
@@ -67,10 +67,10 @@ impl EndpointsController {
         let Some(selector) = plan::selector(service) else { return Ok(Outcome::Done) };
         // In this order, a pod that becomes undecodable is in at least one of the two lists.
         let pods = self.pods.select(key.namespace(), &LabelSelector::from_map(selector));
-        let unreadable = self.pods.undecodable();
+        let undecodable = self.pods.undecodable();
         let trigger_time = self.trigger_times().observe(key, service, &pods);
         let current = self.endpoints.get(key)?;
-        let kept = undecodable_pods::kept(current.as_deref(), &unreadable);
+        let kept = undecodable_pods::addresses_of_undecodable_pods(current.as_deref(), &undecodable);
         api.apply(service, plan::plan(service, &pods, &kept, current.as_deref(), trigger_time)).await?;
         self.trigger_times().carried_out(key);
         // No event reports that such a pod was deleted or is no longer selected.
@@ -145,7 +145,7 @@ fn enqueue_services(
     batch_period: Duration,
     queue: &Enqueuer,
 ) {
-    let concerned = concerned_by(event);
+    let concerned = affected_by(event);
     if concerned == AffectedServices::None {
         return;
     }

@@ -38,8 +38,8 @@ impl Controller for ReplicaSetController {
         let settings = ReplicaSyncOptions {
             workers: options.concurrent_replicaset_syncs,
             reports_terminating: options.terminating_replicas,
-            costs: if options.pod_deletion_cost {
-                DeletionCostMode::Honoured
+            cost_mode: if options.pod_deletion_cost {
+                DeletionCostMode::Honored
             } else {
                 DeletionCostMode::Ignored
             },

@@ -34,8 +34,8 @@ impl Controller for ReplicationControllerController {
         let settings = ReplicaSyncOptions {
             workers: options.concurrent_rc_syncs,
             reports_terminating: false,
-            costs: if options.pod_deletion_cost {
-                DeletionCostMode::Honoured
+            cost_mode: if options.pod_deletion_cost {
+                DeletionCostMode::Honored
             } else {
                 DeletionCostMode::Ignored
             },

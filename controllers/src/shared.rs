@@ -14,7 +14,7 @@ pub(crate) mod replica_sync;
 pub(crate) mod replica_work;
 pub(crate) mod replicated;
 pub(crate) mod slow_start;
-pub(crate) mod withheld;
+pub(crate) mod terminating_namespaces;
 
 #[cfg(test)]
 pub(crate) mod fixtures;

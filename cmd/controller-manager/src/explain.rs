@@ -1,6 +1,6 @@
 //! `windlass explain`: queries a running process for the reason why an object has not been reconciled.
 //!
-//! Guarantees: exit code 0 with the answer on stdout, 1 with one line on stderr that contains the remedy; no token is
+//! Guarantees: exit code 0 with the response on stdout, 1 with one line on stderr that contains the remedy; no token is
 //! sent over plain HTTP; only the admin server is queried, and nothing is changed.
 
 mod arguments;
@@ -33,31 +33,31 @@ struct ExplainTimeouts {
     connect: Duration,
     /// To receive the response. The server has it in memory, but sends two reviews to the API server first, each with a
     /// limit of 10 s.
-    answer: Duration,
+    response: Duration,
 }
 
 const TIMEOUTS: ExplainTimeouts =
-    ExplainTimeouts { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
+    ExplainTimeouts { connect: Duration::from_secs(10), response: Duration::from_secs(25) };
 
 impl Arguments {
-    /// Sends the query, and writes the answer to stdout.
+    /// Sends the query, and writes the response to stdout.
     ///
     /// # Errors
-    /// The reason why there is no answer, with a remedy.
+    /// The reason why there is no response, with a remedy.
     pub(crate) fn run(self) -> Result<()> {
         let provider = rustls::crypto::ring::default_provider().install_default();
         provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-        let answer = runtime.block_on(self.ask(TIMEOUTS));
+        let response = runtime.block_on(self.send_query(TIMEOUTS));
         runtime.shutdown_background();
-        let mut answer = answer?;
-        if !answer.ends_with('\n') {
-            answer.push('\n');
+        let mut response = response?;
+        if !response.ends_with('\n') {
+            response.push('\n');
         }
-        std::io::stdout().write_all(answer.as_bytes()).context("cannot write the answer")
+        std::io::stdout().write_all(response.as_bytes()).context("cannot write the answer")
     }
 
-    async fn ask(&self, timeouts: ExplainTimeouts) -> Result<String> {
+    async fn send_query(&self, timeouts: ExplainTimeouts) -> Result<String> {
         let config = self.config(timeouts).await?;
         let client = kube::Client::try_from(config).map_err(|error| anyhow!("{}", one_line(&error)))?;
         let Arguments { controller, key, output, .. } = self;
@@ -69,12 +69,12 @@ impl Arguments {
             Output::Json => "application/json",
         };
         let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
-        let ExplainTimeouts { connect, answer: within } = timeouts;
+        let ExplainTimeouts { connect, response: within } = timeouts;
         // A failed connection has returned an error before, so a timeout means that the response took at least
         // `within`.
-        let answer = Env::system(NAME).timeout(connect + within, client.request_text(request)).await;
-        let Ok(answer) = answer else { return Err(self.unanswered(within)) };
-        answer.map_err(|error| self.explained(&error))
+        let response = Env::system(NAME).timeout(connect + within, client.request_text(request)).await;
+        let Ok(response) = response else { return Err(self.unanswered(within)) };
+        response.map_err(|error| self.explained(&error))
     }
 
     /// Returns the configuration of the client. kube reads certificates, tokens and plugins.
@@ -218,8 +218,8 @@ mod tests {
         let server = format!("--server=http://{address}");
         let arguments = Arguments::parse_words(&["replicaset", "shop/web", &server]);
         let timeouts =
-            ExplainTimeouts { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
-        arguments.expect("valid arguments").ask(timeouts).await.expect_err("no answer").to_string()
+            ExplainTimeouts { connect: Duration::from_millis(500), response: Duration::from_millis(100) };
+        arguments.expect("valid arguments").send_query(timeouts).await.expect_err("no answer").to_string()
     }
 
     #[tokio::test]
@@ -243,6 +243,6 @@ mod tests {
     #[test]
     fn answer_timeout_exceeds_both_reviews() {
         // Each review of the admin server can take 10 s.
-        assert!(TIMEOUTS.answer > 2 * Duration::from_secs(10));
+        assert!(TIMEOUTS.response > 2 * Duration::from_secs(10));
     }
 }

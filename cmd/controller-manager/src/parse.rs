@@ -16,7 +16,7 @@ pub enum ParseOutcome {
     /// A text is printed, or a subcommand runs.
     Printed(String),
     /// No process runs, because of this error.
-    Refused(String),
+    Rejected(String),
     /// Controllers would run.
     Accepted {
         /// The file that sets what all flags and the file set.
@@ -40,5 +40,5 @@ pub fn read(
         CommandLine::Subcommand(subcommand) => Ok(ParseOutcome::Printed(format!("{subcommand:?}"))),
         CommandLine::Manage(settings) | CommandLine::Write(settings, _) => accepted(*settings),
     });
-    reading.unwrap_or_else(|error| ParseOutcome::Refused(error.to_string()))
+    reading.unwrap_or_else(|error| ParseOutcome::Rejected(error.to_string()))
 }

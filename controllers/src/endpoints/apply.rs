@@ -6,7 +6,7 @@ use windlass_controller::{Context, ReconcileError, WriteError, Writer};
 use windlass_object::ObjectKey;
 
 use super::plan::Action;
-use crate::shared::api_errors::{describe, is_kept_back, is_namespace_terminating, is_not_found};
+use crate::shared::api_errors::{describe, is_namespace_terminating, is_not_found, was_not_sent};
 
 /// Requests of one reconcile for Endpoints.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl<'a> EndpointsApi<'a> {
     }
 
     fn failed(&self, endpoints: &Endpoints, reason: &str, note: &str, error: WriteError) -> ReconcileError {
-        if !is_kept_back(&error) {
+        if !was_not_sent(&error) {
             self.cx.events().warning(endpoints, reason, note);
         }
         error.into()

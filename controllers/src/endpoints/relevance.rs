@@ -28,7 +28,7 @@ pub(super) enum AffectedServices<'a> {
 }
 
 /// Returns the Services that an event of a pod affects.
-pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
+pub(super) fn affected_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
     match event {
         // At the start all Services are enqueued; enqueueing them for each pod is unnecessary.
         Event::Added { cause: Cause::InitialList, .. } => AffectedServices::None,
@@ -36,12 +36,12 @@ pub(super) fn concerned_by(event: &Event<Arc<Pod>>) -> AffectedServices<'_> {
         // Services have their own resyncs. The versions are not compared, because a server that was restored from a
         // backup reuses versions.
         Event::Updated { cause: Cause::Resync, .. } => AffectedServices::None,
-        Event::Updated { old, new, .. } => concerned_by_update(old, new),
+        Event::Updated { old, new, .. } => affected_by_update(old, new),
         Event::Deleted { last, .. } => AffectedServices::Selecting(last.metadata.labels.as_ref()),
     }
 }
 
-fn concerned_by_update<'a>(old: &'a Pod, new: &'a Pod) -> AffectedServices<'a> {
+fn affected_by_update<'a>(old: &'a Pod, new: &'a Pod) -> AffectedServices<'a> {
     let (old_labels, new_labels) = (old.metadata.labels.as_ref(), new.metadata.labels.as_ref());
     match (endpoint_changed(old, new), same_labels(old_labels, new_labels)) {
         (false, true) => AffectedServices::None,

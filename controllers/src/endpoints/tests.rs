@@ -6,7 +6,7 @@ mod planning;
 mod relevance;
 mod trigger_time;
 mod truncation;
-mod unreadable;
+mod undecodable_pods;
 
 use std::sync::Arc;
 

@@ -9,11 +9,15 @@ use windlass_informer::UndecodableObject;
 use super::subsets::{address_count, some};
 
 /// Returns the subsets of the current Endpoints with addresses of undecodable pods.
-pub(super) fn kept(current: Option<&Endpoints>, unreadable: &[UndecodableObject]) -> Vec<EndpointSubset> {
-    let Some(current) = current.filter(|_| !unreadable.is_empty()) else { return Vec::new() };
+pub(super) fn addresses_of_undecodable_pods(
+    current: Option<&Endpoints>,
+    undecodable: &[UndecodableObject],
+) -> Vec<EndpointSubset> {
+    let Some(current) = current.filter(|_| !undecodable.is_empty()) else { return Vec::new() };
     let namespace = current.metadata.namespace.as_deref();
     let keep = |addresses: Option<&Vec<EndpointAddress>>| {
-        let of_any = |address: &&EndpointAddress| unreadable.iter().any(|pod| is_of(address, pod, namespace));
+        let of_any =
+            |address: &&EndpointAddress| undecodable.iter().any(|pod| is_of(address, pod, namespace));
         some(addresses.into_iter().flatten().filter(of_any).cloned().collect())
     };
     let subsets = current.subsets.iter().flatten().map(|subset| EndpointSubset {

@@ -33,7 +33,7 @@ pub(crate) enum Claim {
 
 /// Returns the action for one pod.
 pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &Pod) -> Claim {
-    if !may_own(owner, pod) {
+    if !can_own(owner, pod) {
         return Claim::Ignore;
     }
     let wanted = selector.matches_optional(pod.metadata.labels.as_ref());
@@ -52,7 +52,7 @@ pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &Pod) -> 
 
 /// Returns whether the owner can own the pod. An owner in a namespace cannot own pods of another namespace, regardless
 /// of their references: references contain no namespace, and any client can write any UID.
-fn may_own(owner: &ObjectMeta, pod: &Pod) -> bool {
+fn can_own(owner: &ObjectMeta, pod: &Pod) -> bool {
     let namespace = pods::namespace(owner);
     namespace.is_empty() || namespace == pods::namespace(&pod.metadata)
 }

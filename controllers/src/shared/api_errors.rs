@@ -19,8 +19,8 @@ pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
 /// Returns whether the request was not sent: the process shuts down, no longer leads, or has no credentials for it.
 ///
 /// The cause is not the object, so no event and no condition is written. The next leader retries.
-pub(crate) fn is_kept_back(error: &(dyn Error + 'static)) -> bool {
-    let is_refused = |error| windlass_client::draining(error) || windlass_client::refusal(error).is_some();
+pub(crate) fn was_not_sent(error: &(dyn Error + 'static)) -> bool {
+    let is_refused = |error| windlass_client::draining(error) || windlass_client::fenced(error).is_some();
     request(error).is_some_and(is_refused) || IdentityError::among(error).is_some()
 }
 

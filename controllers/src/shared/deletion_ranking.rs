@@ -39,7 +39,7 @@ pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-co
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionCostMode {
     /// The annotation of a pod states its cost.
-    Honoured,
+    Honored,
     /// All pods have the same cost.
     Ignored,
 }
@@ -52,13 +52,13 @@ pub(crate) fn choose(
     pods: &[Arc<Pod>],
     related: &[Arc<Pod>],
     count: usize,
-    costs: DeletionCostMode,
+    cost_mode: DeletionCostMode,
     now: Timestamp,
 ) -> Vec<Arc<Pod>> {
     if count >= pods.len() {
         return pods.to_vec();
     }
-    let mut ordered = ordered(pods, related, costs, now);
+    let mut ordered = ordered(pods, related, cost_mode, now);
     ordered.truncate(count);
     ordered
 }
@@ -79,16 +79,16 @@ pub(crate) fn age_ratios(pods: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp
 fn ordered(
     pods: &[Arc<Pod>],
     related: &[Arc<Pod>],
-    costs: DeletionCostMode,
+    cost_mode: DeletionCostMode,
     now: Timestamp,
 ) -> Vec<Arc<Pod>> {
     let crowding = crowding(related);
     let on_node = |pod: &Pod| crowding.get(pods::node(pod)).copied().unwrap_or_default();
-    let cost = |pod: &Pod| if costs == DeletionCostMode::Honoured { deletion_cost(pod) } else { 0 };
+    let cost = |pod: &Pod| if cost_mode == DeletionCostMode::Honored { deletion_cost(pod) } else { 0 };
     let candidate = |pod| RankedPod::new(pod, cost(pod), on_node(pod), now);
     let mut candidates: Vec<_> = pods.iter().map(candidate).collect();
-    candidates.sort_by(|a, b| a.standing.cmp(&b.standing));
-    candidates.chunk_by_mut(|a, b| a.standing == b.standing).for_each(settle);
+    candidates.sort_by(|a, b| a.deletion_rank.cmp(&b.deletion_rank));
+    candidates.chunk_by_mut(|a, b| a.deletion_rank == b.deletion_rank).for_each(count_preceding_peers);
     candidates.into_iter().map(|candidate| Arc::clone(candidate.pod)).collect()
 }
 
@@ -105,7 +105,7 @@ fn crowding(related: &[Arc<Pod>]) -> BTreeMap<&str, usize> {
 ///
 /// Pods with the same ready time are compared by rules 7 and 8, all others by UID. `before` counts for each pod the
 /// peers that precede it.
-fn settle(peers: &mut [RankedPod<'_>]) {
+fn count_preceding_peers(peers: &mut [RankedPod<'_>]) {
     peers.sort_by_key(RankedPod::identity);
     for (place, candidate) in peers.iter_mut().enumerate() {
         candidate.before = place;
@@ -115,7 +115,7 @@ fn settle(peers: &mut [RankedPod<'_>]) {
         for (place, candidate) in simultaneous.iter_mut().enumerate() {
             candidate.before -= place;
         }
-        simultaneous.sort_by(|a, b| (&a.wear, a.identity()).cmp(&(&b.wear, b.identity())));
+        simultaneous.sort_by(|a, b| (&a.restart_rank, a.identity()).cmp(&(&b.restart_rank, b.identity())));
         for (place, candidate) in simultaneous.iter_mut().enumerate() {
             candidate.before += place;
         }
@@ -126,19 +126,19 @@ fn settle(peers: &mut [RankedPod<'_>]) {
 /// A pod and its attributes in the rules.
 struct RankedPod<'a> {
     pod: &'a Arc<Pod>,
-    standing: DeletionRank,
+    deletion_rank: DeletionRank,
     ready_since: Option<Timestamp>,
-    wear: RestartRank,
-    /// Number of its peers that precede it; counted by [`settle`].
+    restart_rank: RestartRank,
+    /// Number of its peers that precede it; counted by [`count_preceding_peers`].
     before: usize,
 }
 
 impl<'a> RankedPod<'a> {
     fn new(pod: &'a Arc<Pod>, cost: i32, on_node: usize, now: Timestamp) -> Self {
         let ready_since = pods::ready_since(pod);
-        let (standing, wear) =
+        let (deletion_rank, restart_rank) =
             (DeletionRank::of(pod, cost, on_node, ready_since, now), RestartRank::of(pod, now));
-        Self { pod, standing, ready_since, wear, before: 0 }
+        Self { pod, deletion_rank, ready_since, restart_rank, before: 0 }
     }
 
     fn identity(&self) -> (&'a str, &'a str) {

@@ -17,7 +17,7 @@ use windlass_controller::{Context, Deletion, WriteError, Writer};
 use windlass_events::NewEvent;
 use windlass_object::ObjectKey;
 
-use super::api_errors::{describe, is_kept_back, is_namespace_terminating};
+use super::api_errors::{describe, is_namespace_terminating, was_not_sent};
 use super::pods;
 
 /// Pods in the namespace of one owner. The owner is the subject of the events.
@@ -50,15 +50,15 @@ pub(crate) struct DeleteError(#[source] WriteError);
 
 impl CreateError {
     /// Returns whether the request was not sent.
-    pub(crate) fn is_kept_back(&self) -> bool {
-        matches!(self, CreateError::Request(error) if is_kept_back(error))
+    pub(crate) fn was_not_sent(&self) -> bool {
+        matches!(self, CreateError::Request(error) if was_not_sent(error))
     }
 }
 
 impl DeleteError {
     /// Returns whether the request was not sent.
-    pub(crate) fn is_kept_back(&self) -> bool {
-        is_kept_back(&self.0)
+    pub(crate) fn was_not_sent(&self) -> bool {
+        was_not_sent(&self.0)
     }
 }
 
@@ -83,7 +83,10 @@ impl<'a> PodControl<'a> {
         }
         match self.post(pod).await {
             Ok(created) => {
-                self.tell("SuccessfulCreate", &format!("Created pod: {}", pods::name(&created.metadata)));
+                self.record_event(
+                    "SuccessfulCreate",
+                    &format!("Created pod: {}", pods::name(&created.metadata)),
+                );
                 Ok(())
             }
             Err(error) if is_namespace_terminating(&error) => Err(CreateError::NamespaceTerminating(error)),
@@ -101,7 +104,7 @@ impl<'a> PodControl<'a> {
     pub(crate) async fn delete(&self, pod: &Pod) -> Result<(), DeleteError> {
         match self.writer.delete(self.cx, pod, &DeleteParams::default()).await {
             Ok(Deletion::Accepted) => {
-                self.tell("SuccessfulDelete", &format!("Deleted pod: {}", pods::name(&pod.metadata)));
+                self.record_event("SuccessfulDelete", &format!("Deleted pod: {}", pods::name(&pod.metadata)));
                 Ok(())
             }
             Ok(_) => Ok(()),
@@ -129,12 +132,12 @@ impl<'a> PodControl<'a> {
         self.cx.client().request(request).await
     }
 
-    fn tell(&self, reason: &str, note: &str) {
+    fn record_event(&self, reason: &str, note: &str) {
         self.cx.events().publish(&self.owner, &NewEvent::normal(reason, note));
     }
 
     fn warn(&self, reason: &str, what: &str, error: &(dyn Error + 'static)) {
-        if !is_kept_back(error) {
+        if !was_not_sent(error) {
             let note = format!("{what}: {}", describe(error));
             self.cx.events().publish(&self.owner, &NewEvent::warning(reason, note));
         }

@@ -24,12 +24,12 @@ pub(crate) fn pod_from_template(template: &PodTemplateSpec, owner: &OwnerReferen
 /// Returns the name prefix of an owner's pods. It ends with a dash if that can begin a valid name.
 pub(crate) fn name_prefix(owner: &str) -> String {
     let prefix = format!("{owner}-");
-    if makes_a_name(&prefix) { prefix } else { owner.to_owned() }
+    if is_valid_prefix(&prefix) { prefix } else { owner.to_owned() }
 }
 
 /// Returns whether a prefix can begin the name of a pod: it must be a DNS subdomain, in which a dash at the end is
 /// replaced by the generated suffix.
-fn makes_a_name(prefix: &str) -> bool {
+fn is_valid_prefix(prefix: &str) -> bool {
     let completed = prefix.strip_suffix('-').map_or_else(
         || prefix.to_owned(),
         |stem| format!("{}a", &stem[..stem.char_indices().last().map_or(0, |(last, _)| last)]),

@@ -33,14 +33,14 @@ pub(crate) fn scale(
     active: &[Arc<Pod>],
     desired: i32,
     related: impl FnOnce() -> Vec<Arc<Pod>>,
-    costs: DeletionCostMode,
+    cost_mode: DeletionCostMode,
     now: Timestamp,
 ) -> Scaling {
     let desired = usize::try_from(desired).unwrap_or(0);
     match active.len().checked_sub(desired) {
         None => Scaling::Create((desired - active.len()).min(BURST)),
         Some(0) => Scaling::Enough,
-        Some(excess) => delete(active, excess.min(BURST), related, costs, now),
+        Some(excess) => delete(active, excess.min(BURST), related, cost_mode, now),
     }
 }
 
@@ -48,13 +48,13 @@ fn delete(
     active: &[Arc<Pod>],
     count: usize,
     related: impl FnOnce() -> Vec<Arc<Pod>>,
-    costs: DeletionCostMode,
+    cost_mode: DeletionCostMode,
     now: Timestamp,
 ) -> Scaling {
     if count == active.len() {
         return Scaling::Delete { victims: active.to_vec(), age_ratios: Vec::new() };
     }
-    let victims = deletion_ranking::choose(active, &related(), count, costs, now);
+    let victims = deletion_ranking::choose(active, &related(), count, cost_mode, now);
     let age_ratios = deletion_ranking::age_ratios(active, &victims, now);
     Scaling::Delete { victims, age_ratios }
 }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn scaled(active: &[Arc<Pod>], desired: i32) -> Scaling {
-        scale(active, desired, || active.to_vec(), DeletionCostMode::Honoured, at(0))
+        scale(active, desired, || active.to_vec(), DeletionCostMode::Honored, at(0))
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
     fn related_pods_are_not_read_if_all_pods_are_deleted() {
         let active = pods(3);
         let scaling =
-            scale(&active, 0, || unreachable!("no pod has to be chosen"), DeletionCostMode::Honoured, at(0));
+            scale(&active, 0, || unreachable!("no pod has to be chosen"), DeletionCostMode::Honored, at(0));
         assert_eq!(scaling, Scaling::Delete { victims: active, age_ratios: Vec::new() });
     }
 

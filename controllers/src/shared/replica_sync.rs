@@ -40,7 +40,7 @@ use super::replica_status::{OwnedPods, calculate};
 use super::replica_work::{SyncContext, Writers};
 use super::replicated::{ReplicaOwner, ReplicaStatus};
 use super::slow_start::slow_start;
-use super::withheld::Withheld;
+use super::terminating_namespaces::Withheld;
 
 /// Settings of one replicated kind.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct ReplicaSyncOptions {
     /// Whether the status contains the number of terminating pods.
     pub(crate) reports_terminating: bool,
     /// Whether the deletion cost annotation is used.
-    pub(crate) costs: DeletionCostMode,
+    pub(crate) cost_mode: DeletionCostMode,
 }
 
 /// Controller of one replicated kind.
@@ -77,10 +77,10 @@ enum ScaleError {
 
 impl ScaleError {
     /// Returns whether the request was not sent.
-    fn is_kept_back(&self) -> bool {
+    fn was_not_sent(&self) -> bool {
         match self {
-            ScaleError::Create(error) => error.is_kept_back(),
-            ScaleError::Delete(error) => error.is_kept_back(),
+            ScaleError::Create(error) => error.was_not_sent(),
+            ScaleError::Delete(error) => error.was_not_sent(),
         }
     }
 }
@@ -189,7 +189,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
 
     async fn scale(&self, work: &SyncContext<'_, R>, active: &[Arc<Pod>]) -> Result<(), ScaleError> {
         let related = || self.related_pods(work.owner);
-        match scale(active, work.owner.desired(), related, self.settings.costs, work.cx.env().wall()) {
+        match scale(active, work.owner.desired(), related, self.settings.cost_mode, work.cx.env().wall()) {
             Scaling::Enough => Ok(()),
             Scaling::Create(count) => self.create(work, count).await.map_err(ScaleError::Create),
             Scaling::Delete { victims, age_ratios } => {
@@ -242,7 +242,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         holdings: OwnedPods<'_>,
         scaled: Result<(), ScaleError>,
     ) -> Result<Option<Duration>, ReconcileError> {
-        if scaled.as_ref().is_err_and(ScaleError::is_kept_back) {
+        if scaled.as_ref().is_err_and(ScaleError::was_not_sent) {
             return scaled.map(|()| None).map_err(retry);
         }
         let now = work.cx.env().wall();

@@ -106,12 +106,12 @@ impl World {
     }
 
     /// Makes the next requests fail whose `METHOD path` starts with `request`.
-    pub(super) fn refuse(&self, request: &str, mut times: usize, what: FaultAction) {
+    pub(super) fn refuse(&self, request: &str, mut times: usize, action: FaultAction) {
         let request = request.to_owned();
         self.api.inject_fault(move |call| {
             let hit = times > 0 && call.line().starts_with(&request);
             times -= usize::from(hit);
-            hit.then(|| what.clone())
+            hit.then(|| action.clone())
         });
     }
 

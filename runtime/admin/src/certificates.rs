@@ -25,10 +25,10 @@ use windlass_env::Env;
 use windlass_metrics::AdminMetrics;
 
 /// Interval between checks of the files, as in controller-runtime's watcher, which polls in addition to notifications.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Delay before a rejected pair is rechecked once.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+const RECHECK_DELAY: Duration = Duration::from_secs(1);
 
 /// The reason why no certificate is available. Never contains file contents.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum CertificateError {
     },
     /// A file does not contain the expected PEM item.
     #[error("no {what} in PEM found in {}", path.display())]
-    Lacking {
+    Missing {
         /// The file.
         path: PathBuf,
         /// The expected item.
@@ -159,7 +159,7 @@ impl Files {
     ) -> Result<(CertifiedKey, CertificateReloader), CertificateError> {
         let pair = self.read()?;
         let loaded = self.parse(&pair, provider)?;
-        Ok((loaded, CertificateReloader { serving: pair.fingerprint(), refused: None }))
+        Ok((loaded, CertificateReloader { serving: pair.fingerprint(), rejected: None }))
     }
 
     /// Reads the files through symbolic links: kubelet updates a mounted Secret by replacing one link.
@@ -176,11 +176,11 @@ impl Files {
         pair: &KeyPairBytes,
         provider: &CryptoProvider,
     ) -> Result<CertifiedKey, CertificateError> {
-        let lacking = |path: &Path, what| CertificateError::Lacking { path: path.to_owned(), what };
+        let missing = |path: &Path, what| CertificateError::Missing { path: path.to_owned(), what };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pair.certificate).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty());
-        let chain = chain.ok_or_else(|| lacking(&self.certificate, "certificate"))?;
-        let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| lacking(&self.key, "private key"))?;
+        let chain = chain.ok_or_else(|| missing(&self.certificate, "certificate"))?;
+        let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| missing(&self.key, "private key"))?;
         CertifiedKey::from_der(chain, key, provider).map_err(|source| {
             let (certificate, key) = (self.certificate.clone(), self.key.clone());
             CertificateError::Unusable { certificate, key, source }
@@ -234,7 +234,7 @@ pub(crate) fn warn_if_stale(files: &Files, pair: &CertifiedKey, provider: &Crypt
 /// The state of the files: the pair in use, and the pair rejected since.
 pub(crate) struct CertificateReloader {
     serving: Fingerprint,
-    refused: Option<RejectedPair>,
+    rejected: Option<RejectedPair>,
 }
 
 struct RejectedPair {
@@ -249,7 +249,7 @@ enum ReloadOutcome {
     /// A new, usable pair.
     Replaced(Box<CertifiedKey>),
     /// A new pair that cannot be used, and might be incomplete.
-    Doubtful,
+    MaybeIncomplete,
     /// A pair that still cannot be used after a recheck.
     Broken(CertificateError),
 }
@@ -258,7 +258,7 @@ impl CertificateReloader {
     fn check(&mut self, files: &Files, provider: &CryptoProvider) -> ReloadOutcome {
         let (what, parsed) = match files.read() {
             Ok(pair) if pair.fingerprint() == self.serving => {
-                self.refused = None;
+                self.rejected = None;
                 return ReloadOutcome::AsBefore;
             }
             Ok(pair) => (pair.fingerprint(), files.parse(&pair, provider)),
@@ -267,7 +267,7 @@ impl CertificateReloader {
         };
         match parsed {
             Ok(pair) => {
-                *self = Self { serving: what, refused: None };
+                *self = Self { serving: what, rejected: None };
                 ReloadOutcome::Replaced(Box::new(pair))
             }
             Err(broken) => self.reject(what, broken),
@@ -275,15 +275,15 @@ impl CertificateReloader {
     }
 
     fn reject(&mut self, what: Fingerprint, broken: CertificateError) -> ReloadOutcome {
-        match &mut self.refused {
-            Some(refused) if refused.what == what && refused.logged => ReloadOutcome::AsBefore,
-            Some(refused) if refused.what == what => {
-                refused.logged = true;
+        match &mut self.rejected {
+            Some(rejected) if rejected.what == what && rejected.logged => ReloadOutcome::AsBefore,
+            Some(rejected) if rejected.what == what => {
+                rejected.logged = true;
                 ReloadOutcome::Broken(broken)
             }
             _ => {
-                self.refused = Some(RejectedPair { what, logged: false });
-                ReloadOutcome::Doubtful
+                self.rejected = Some(RejectedPair { what, logged: false });
+                ReloadOutcome::MaybeIncomplete
             }
         }
     }
@@ -301,13 +301,13 @@ pub(crate) async fn follow(
     provider: Arc<CryptoProvider>,
     metrics: AdminMetrics,
 ) {
-    let mut next = LOOK;
+    let mut next = CHECK_INTERVAL;
     loop {
         env.sleep(next).await;
-        next = LOOK;
+        next = CHECK_INTERVAL;
         match follower.check(&files, &provider) {
             ReloadOutcome::AsBefore => {}
-            ReloadOutcome::Doubtful => next = SECOND_LOOK,
+            ReloadOutcome::MaybeIncomplete => next = RECHECK_DELAY,
             ReloadOutcome::Replaced(pair) => {
                 warn_if_stale(&files, &pair, &provider, env.wall());
                 certificates.replace(*pair);

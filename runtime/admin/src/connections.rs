@@ -25,8 +25,8 @@ use windlass_metrics::AdminMetrics;
 #[derive(Clone)]
 pub(crate) struct Connections {
     env: Env,
-    most: usize,
-    places: Arc<Semaphore>,
+    max: usize,
+    permits: Arc<Semaphore>,
     open: Arc<Mutex<OpenConnections>>,
     metrics: AdminMetrics,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     env: Env,
     pub(crate) peer: IpAddr,
     /// Time of the last read or write, in nanoseconds since the environment's origin.
-    moved: AtomicU64,
+    last_traffic: AtomicU64,
     /// The number of requests in progress.
     answering: AtomicUsize,
     /// Closes the connection.
@@ -61,22 +61,22 @@ pub(crate) struct ConnectionPermit {
 pub(crate) struct ActiveRequest(Arc<Connection>);
 
 impl Connections {
-    pub(crate) fn new(env: Env, most: usize, metrics: AdminMetrics) -> Self {
-        Self { env, most, places: Arc::new(Semaphore::new(most)), open: Arc::default(), metrics }
+    pub(crate) fn new(env: Env, max: usize, metrics: AdminMetrics) -> Self {
+        Self { env, max, permits: Arc::new(Semaphore::new(max)), open: Arc::default(), metrics }
     }
 
     /// Returns a permit for a connection from `peer`, after closing another one at the limit. Returns `None` if all
     /// others have requests in progress.
-    pub(crate) async fn place(&self, peer: IpAddr) -> Option<ConnectionPermit> {
-        let permit = match Arc::clone(&self.places).try_acquire_owned() {
+    pub(crate) async fn acquire(&self, peer: IpAddr) -> Option<ConnectionPermit> {
+        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => permit,
-            Err(_) if self.shed_one() => Arc::clone(&self.places).acquire_owned().await.ok()?,
+            Err(_) if self.close_one() => Arc::clone(&self.permits).acquire_owned().await.ok()?,
             Err(_) => return None,
         };
         let connection = Arc::new(Connection {
             env: self.env.clone(),
             peer,
-            moved: AtomicU64::new(now(&self.env)),
+            last_traffic: AtomicU64::new(now(&self.env)),
             answering: AtomicUsize::new(0),
             shed: CancellationToken::new(),
         });
@@ -90,11 +90,12 @@ impl Connections {
     }
 
     /// Closes one connection; returns `false` if all have requests in progress.
-    pub(crate) fn shed_one(&self) -> bool {
+    pub(crate) fn close_one(&self) -> bool {
         let mut open = self.lock();
         let waiting = open.by_number.iter().filter(|(_, one)| one.answering.load(Ordering::Relaxed) == 0);
-        let waiting = waiting.map(|(number, one)| (*number, one.peer, one.moved.load(Ordering::Relaxed)));
-        let Some(number) = victim(&waiting.collect::<Vec<_>>()) else { return false };
+        let waiting =
+            waiting.map(|(number, one)| (*number, one.peer, one.last_traffic.load(Ordering::Relaxed)));
+        let Some(number) = choose_to_close(&waiting.collect::<Vec<_>>()) else { return false };
         // Removed immediately, so that the next call closes a different connection.
         if let Some(connection) = open.by_number.remove(&number) {
             connection.shed.cancel();
@@ -106,7 +107,7 @@ impl Connections {
     /// Waits until every connection has ended.
     pub(crate) async fn ended(&self) {
         // The semaphore is never closed, so this waits for all permits and cannot fail.
-        let _all = self.places.acquire_many(u32::try_from(self.most).unwrap_or(u32::MAX)).await;
+        let _all = self.permits.acquire_many(u32::try_from(self.max).unwrap_or(u32::MAX)).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenConnections> {
@@ -115,7 +116,7 @@ impl Connections {
 }
 
 /// Selects the connection to close from number, address and time of the last traffic.
-fn victim(waiting: &[(u64, IpAddr, u64)]) -> Option<u64> {
+fn choose_to_close(waiting: &[(u64, IpAddr, u64)]) -> Option<u64> {
     let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (_, peer, _) in waiting {
         *held.entry(*peer).or_default() += 1;
@@ -132,8 +133,8 @@ impl Connection {
         ActiveRequest(Arc::clone(self))
     }
 
-    fn moved(&self) {
-        self.moved.store(now(&self.env), Ordering::Relaxed);
+    fn record_traffic(&self) {
+        self.last_traffic.store(now(&self.env), Ordering::Relaxed);
     }
 }
 
@@ -159,24 +160,24 @@ fn now(env: &Env) -> u64 {
 pub(crate) struct TrackedSocket<S> {
     inner: S,
     connection: Arc<Connection>,
-    patience: Duration,
+    read_timeout: Duration,
     stalled: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<S> TrackedSocket<S> {
-    pub(crate) fn new(inner: S, connection: Arc<Connection>, patience: Duration) -> Self {
-        Self { inner, connection, patience, stalled: None }
+    pub(crate) fn new(inner: S, connection: Arc<Connection>, read_timeout: Duration) -> Self {
+        Self { inner, connection, read_timeout, stalled: None }
     }
 
     /// Processes the result of a write, and fails it if the peer has read no data for too long.
     fn wrote<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.stalled = None;
-            self.connection.moved();
+            self.connection.record_traffic();
             return polled;
         }
-        let (env, patience) = (&self.connection.env, self.patience);
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(env.sleep(patience)));
+        let (env, read_timeout) = (&self.connection.env, self.read_timeout);
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(env.sleep(read_timeout)));
         ready!(stalled.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads no data")))
     }
@@ -191,7 +192,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.connection.moved();
+            self.connection.record_traffic();
         }
         polled
     }
@@ -239,12 +240,12 @@ mod tests {
     fn limit_closes_longest_idle_connection_of_busiest_address() {
         let waiting = [(1, from(1), 5), (2, from(2), 30), (3, from(2), 20), (4, from(2), 40)];
         assert_eq!(
-            victim(&waiting),
+            choose_to_close(&waiting),
             Some(3),
             "not the longest idle of all, which is the only one of its address"
         );
-        assert_eq!(victim(&waiting[..1]), Some(1));
-        assert_eq!(victim(&[]), None);
-        assert_eq!(victim(&[(7, from(1), 5), (6, from(1), 5)]), Some(6), "the oldest of equals");
+        assert_eq!(choose_to_close(&waiting[..1]), Some(1));
+        assert_eq!(choose_to_close(&[]), None);
+        assert_eq!(choose_to_close(&[(7, from(1), 5), (6, from(1), 5)]), Some(6), "the oldest of equals");
     }
 }

@@ -28,7 +28,7 @@ use windlass_metrics::{AdminMetrics, ReviewMetrics};
 use crate::review_cache::{CachedReview, ReviewCache, ReviewKey};
 
 /// Time limit of a review including retries: controller-runtime's limit for token reviews.
-const WITHIN: Duration = Duration::from_secs(10);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Backoff between attempts, as in controller-runtime: initial delay, factor, jitter, and number of attempts.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ const MAX_WAITING: usize = 64;
 const MAX_WAITING_FROM_ONE: usize = 16;
 
 /// Limit of cached results per type of review. Clients are few.
-const REMEMBERED: usize = 1024;
+const MAX_CACHED: usize = 1024;
 
 /// The reviewed verb. A HEAD is a GET without the body.
 const VERB: &str = "get";
@@ -80,7 +80,7 @@ struct Failed;
 
 /// Sends reviews and caches their results.
 pub(crate) struct DelegatedAuth {
-    asker: ReviewClient,
+    review_client: ReviewClient,
     /// Random, so that the digests in memory reveal nothing about tokens.
     key: hmac::Key,
     ttls: Ttls,
@@ -96,19 +96,19 @@ impl DelegatedAuth {
     pub(crate) fn new(env: &Env, client: kube::Client, ttls: Ttls, metrics: AdminMetrics) -> Self {
         let mut random = env.rng("admin token digests");
         let secret: Vec<u8> = (0..4).flat_map(|_| random.next_u64().to_ne_bytes()).collect();
-        let asker = ReviewClient {
+        let review_client = ReviewClient {
             env: env.clone(),
             client,
             pauses: Arc::new(Mutex::new(env.rng("admin review pauses"))),
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
             failing: Arc::default(),
         };
         Self {
-            asker,
+            review_client,
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
             ttls,
-            users: ReviewCache::new(env.clone(), REMEMBERED),
-            rights: ReviewCache::new(env.clone(), REMEMBERED),
+            users: ReviewCache::new(env.clone(), MAX_CACHED),
+            rights: ReviewCache::new(env.clone(), MAX_CACHED),
             waiting: Mutex::default(),
             metrics,
         }
@@ -120,7 +120,7 @@ impl DelegatedAuth {
     /// Dropping the future cancels the review, unless another request waits for it.
     pub(crate) async fn admit(&self, token: &str, path: &str, peer: IpAddr) -> Result<(), AuthError> {
         let user = self.user(token, peer).await?.ok_or(AuthError::UnknownToken)?;
-        match self.may_read(&user, path, peer).await? {
+        match self.can_read(&user, path, peer).await? {
             true => Ok(()),
             false => Err(AuthError::Forbidden(user)),
         }
@@ -128,30 +128,30 @@ impl DelegatedAuth {
 
     async fn user(&self, token: &str, peer: IpAddr) -> Result<Option<User>, AuthError> {
         let (question, metrics) = (self.question(&[token.as_bytes()]), &self.metrics.token_reviews);
-        if let Some(user) = self.users.remembered(&question) {
+        if let Some(user) = self.users.cached(&question) {
             metrics.remembered.inc();
             return Ok(user);
         }
         let _waiting = self.wait(peer, metrics)?;
-        let (asker, ttls, metrics) = (self.asker.clone(), self.ttls, metrics.clone());
+        let (review_client, ttls, metrics) = (self.review_client.clone(), self.ttls, metrics.clone());
         let token = token.to_owned();
-        let asking = || async move { asker.authenticate(token, ttls, metrics).await }.boxed();
-        self.users.ask(question, asking).await.map_err(|Failed| AuthError::Unreachable)
+        let asking = || async move { review_client.authenticate(token, ttls, metrics).await }.boxed();
+        self.users.get_or_review(question, asking).await.map_err(|Failed| AuthError::Unreachable)
     }
 
-    async fn may_read(&self, user: &User, path: &str, peer: IpAddr) -> Result<bool, AuthError> {
+    async fn can_read(&self, user: &User, path: &str, peer: IpAddr) -> Result<bool, AuthError> {
         // Maps in it are ordered, so one user has one serialization.
         let subject = serde_json::to_vec(&**user).unwrap_or_default();
         let (question, metrics) = (self.question(&[&subject, path.as_bytes()]), &self.metrics.access_reviews);
-        if let Some(allowed) = self.rights.remembered(&question) {
+        if let Some(allowed) = self.rights.cached(&question) {
             metrics.remembered.inc();
             return Ok(allowed);
         }
         let _waiting = self.wait(peer, metrics)?;
-        let (asker, ttls, metrics) = (self.asker.clone(), self.ttls, metrics.clone());
+        let (review_client, ttls, metrics) = (self.review_client.clone(), self.ttls, metrics.clone());
         let (user, path) = (Arc::clone(user), path.to_owned());
-        let asking = || async move { asker.may_read(&user, path, ttls, metrics).await }.boxed();
-        self.rights.ask(question, asking).await.map_err(|Failed| AuthError::Unreachable)
+        let asking = || async move { review_client.can_read(&user, path, ttls, metrics).await }.boxed();
+        self.rights.get_or_review(question, asking).await.map_err(|Failed| AuthError::Unreachable)
     }
 
     fn question(&self, parts: &[&[u8]]) -> ReviewKey {
@@ -180,7 +180,7 @@ impl DelegatedAuth {
 
 impl fmt::Debug for DelegatedAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reviews").field("ttls", &self.ttls).finish_non_exhaustive()
+        f.debug_struct("DelegatedAuth").field("ttls", &self.ttls).finish_non_exhaustive()
     }
 }
 
@@ -208,7 +208,7 @@ struct ReviewClient {
     env: Env,
     client: kube::Client,
     pauses: Arc<Mutex<Rng>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// Whether the last review failed. Failures are logged once instead of once per request.
     failing: Arc<AtomicBool>,
 }
@@ -230,7 +230,7 @@ impl ReviewClient {
         Ok(CachedReview { value: user, holds, good })
     }
 
-    async fn may_read(
+    async fn can_read(
         &self,
         user: &UserInfo,
         path: String,
@@ -261,7 +261,7 @@ impl ReviewClient {
     {
         let begun = self.env.now();
         let api = Api::all(self.client.clone());
-        let reviewed = self.env.timeout(WITHIN, self.attempts(&api, review)).await;
+        let reviewed = self.env.timeout(REVIEW_TIMEOUT, self.attempts(&api, review)).await;
         metrics.duration.observe(self.env.now().saturating_duration_since(begun).as_secs_f64());
         let error = match reviewed {
             Ok(Ok(review)) => {
@@ -269,7 +269,7 @@ impl ReviewClient {
                 return Ok(review);
             }
             Ok(Err(error)) => one_line(&error),
-            Err(_) => format!("no answer within {WITHIN:?}"),
+            Err(_) => format!("no answer within {REVIEW_TIMEOUT:?}"),
         };
         metrics.failed.inc();
         if self.failing.swap(true, Ordering::Relaxed) {
@@ -285,7 +285,7 @@ impl ReviewClient {
         K: serde::Serialize + serde::de::DeserializeOwned + Clone + fmt::Debug,
     {
         // The semaphore is never closed.
-        let _place = self.places.acquire().await;
+        let _place = self.permits.acquire().await;
         let mut pause = INITIAL_BACKOFF;
         for _ in 1..ATTEMPTS {
             match api.create(&PostParams::default(), review).await {

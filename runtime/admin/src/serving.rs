@@ -117,7 +117,7 @@ async fn accept(shared: &Arc<Shared>, connections: &Connections, listener: TcpLi
             Err(error) => {
                 tracing::debug!(%error, "accepting a connection failed");
                 // The process might be out of file descriptors.
-                connections.shed_one();
+                connections.close_one();
                 shared.env.sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -126,21 +126,21 @@ async fn accept(shared: &Arc<Shared>, connections: &Connections, listener: TcpLi
 
 async fn admit(shared: &Arc<Shared>, connections: &Connections, socket: TcpStream, peer: SocketAddr) {
     // Without a permit the socket is closed: all connections have requests in progress.
-    let Some(place) = connections.place(peer.ip().to_canonical()).await else { return };
+    let Some(permit) = connections.acquire(peer.ip().to_canonical()).await else { return };
     let shared = Arc::clone(shared);
     let env = shared.env.clone();
     // The handle is not needed: the permit reports when the connection has ended.
     drop(env.spawn("admin connection", async move {
-        if let Err(error) = keep(&shared, socket, &place).await {
+        if let Err(error) = keep(&shared, socket, &permit).await {
             tracing::debug!(%error, "admin connection failed");
         }
     }));
 }
 
 /// Serves one connection from its handshake until its end, or until it is closed because of the limit.
-async fn keep(shared: &Arc<Shared>, socket: TcpStream, place: &ConnectionPermit) -> Result<(), BoxError> {
-    let shed = pin!(place.connection.shed.cancelled());
-    let served = pin!(served(shared, socket, &place.connection));
+async fn keep(shared: &Arc<Shared>, socket: TcpStream, permit: &ConnectionPermit) -> Result<(), BoxError> {
+    let shed = pin!(permit.connection.shed.cancelled());
+    let served = pin!(served(shared, socket, &permit.connection));
     match future::select(shed, served).await {
         Either::Left(_) => Ok(()),
         Either::Right((ended, _)) => ended,

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_env::{Env, Instant};
 
-use crate::holdings::OwnershipReport;
+use crate::ownership_report::OwnershipReport;
 
 use crate::pages::{PageHandler, PageRequest, PageResponse, Pages, WeakPages};
 
@@ -39,18 +39,18 @@ pub struct ComponentInfo {
     /// The configuration in effect, by component, without secrets.
     pub configuration: BTreeMap<String, Value>,
     /// The leases and shards that this replica holds.
-    pub holdings: OwnershipReport,
+    pub ownership: OwnershipReport,
 }
 
 /// Adds the endpoints for a process that started now.
 pub(crate) fn add(pages: &Pages, env: &Env, about: ComponentInfo) {
-    let ComponentInfo { component, flags, configuration, holdings } = about;
+    let ComponentInfo { component, flags, configuration, ownership } = about;
     let status =
         Status { env: env.clone(), component: component.clone(), began: env.wall(), since: env.now() };
     let (listed, also) = (pages.downgrade(), pages.downgrade());
     let of = status.clone();
     let object = move |version: &str| of.object(version, also.folders());
-    pages.add("/statusz", negotiated("Statusz", move || status.text(&listed, &holdings), object));
+    pages.add("/statusz", negotiated("Statusz", move || status.text(&listed, &ownership), object));
     let text = flags_text(&component, &flags);
     let object = move |version: &str| {
         json!({
@@ -78,10 +78,10 @@ impl Status {
         self.env.now().saturating_duration_since(self.since).as_secs()
     }
 
-    fn text(&self, pages: &WeakPages, holdings: &OwnershipReport) -> String {
+    fn text(&self, pages: &WeakPages, ownership: &OwnershipReport) -> String {
         let Self { component, began, .. } = self;
         let up = self.up();
-        let held: String = holdings.lines().iter().map(|line| format!("{line}\n")).collect();
+        let held: String = ownership.lines().iter().map(|line| format!("{line}\n")).collect();
         format!(
             "\n{component} statusz\n{FOR_PEOPLE}\n\nStarted: {}\nUp: {} hr {:02} min {:02} sec\n\
              Binary version: {}\nEmulation version: {EMULATED}\n{held}Paths: {}\n",

@@ -19,7 +19,7 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 
 use crate::health::Health;
-use crate::holdings::OwnershipReport;
+use crate::ownership_report::OwnershipReport;
 use crate::serving::Limits;
 use crate::{AdminConfig, AdminServer, AdminServerDeps, ComponentInfo, Pages};
 
@@ -120,7 +120,7 @@ impl Served {
                 component: "windlass".to_owned(),
                 flags: BTreeMap::from([("v".to_owned(), "4".to_owned())]),
                 configuration: BTreeMap::from([("manager".to_owned(), json!({ "name": "windlass" }))]),
-                holdings: OwnershipReport::from_fn(|| {
+                ownership: OwnershipReport::from_fn(|| {
                     vec!["Lease kube-system/windlass: held here".to_owned()]
                 }),
             },

@@ -45,7 +45,7 @@ fn threads_that_share_a_review_are_all_answered() {
                             tokio::task::yield_now().await;
                             Ok(CachedReview { value: round % 200, holds: Duration::ZERO, good: true })
                         };
-                        let mut answer = Box::pin(memo.ask(question, || asking.boxed()));
+                        let mut answer = Box::pin(memo.get_or_review(question, || asking.boxed()));
                         if thread == 0 && round % 2 == 0 {
                             // It can be the one that the others wait for, and leaves.
                             assert_ne!(answer.as_mut().now_or_never(), Some(Err(())));
@@ -72,13 +72,13 @@ fn connection_limit_holds_across_threads_and_end_waits_for_all() {
             scope.spawn(move || {
                 wait(env, async {
                     for round in 0..ROUNDS {
-                        let Some(place) = connections.place(Ipv4Addr::new(10, 0, 0, last).into()).await
+                        let Some(permit) = connections.acquire(Ipv4Addr::new(10, 0, 0, last).into()).await
                         else {
                             continue;
                         };
                         assert!(open.fetch_add(1, Ordering::Relaxed) < MAX, "too many");
                         if round % 2 == 0 {
-                            let answering = place.connection.answering();
+                            let answering = permit.connection.answering();
                             tokio::task::yield_now().await;
                             drop(answering);
                         }

@@ -29,21 +29,22 @@ use crate::{
     },
     options::{ClientOptions, Identities},
     raw::RawClient,
-    reachability::{Reachability, Sense},
+    reachability::{Reachability, ReachabilityMiddleware},
     stack::{
-        Next, StackService, before,
+        Next, StackService,
         declared::{Declared, DeclaredVerbs},
         drain::Drain,
         fence::{AttachFence, Fence, FenceMiddleware},
         in_flight::ConcurrencyLimit,
+        layer,
         limit::{RateLimit, RequestLimiter},
         metrics::{MetricsMiddleware, RequestMeter},
         over,
+        reconcile_scope::ReconcileScopeMiddleware,
         request_options::RequestOptions,
         retry_after::RetryAfter,
         tag::Tags,
         timeout::Timeout,
-        turn::During,
         wire::{ServiceWire, Wire},
         write_log::{OpenWrites, WriteLog, WriteLogMiddleware},
     },
@@ -70,7 +71,7 @@ struct Shared {
     credentials: ProcessCredentials,
     /// Credentials of the election's clients.
     election: Mutex<Vec<ProcessCredentials>>,
-    wires: Transports,
+    transports: Transports,
     health: Next,
     identities: Mutex<BTreeMap<(IdentityKind, String), ControllerClients>>,
     draining: Sender<bool>,
@@ -160,8 +161,8 @@ impl Clients {
     ) -> Result<Self, ClientError> {
         options.validate()?;
         let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
-        let wires = Transports::pool(&env, &config, &options, &credentials)?;
-        Self::build(env, config, options, metrics, fence, credentials, wires)
+        let transports = Transports::pool(&env, &config, &options, &credentials)?;
+        Self::build(env, config, options, metrics, fence, credentials, transports)
     }
 
     /// Creates clients that send requests to a service instead of the network: an API server in this process or a test
@@ -187,8 +188,8 @@ impl Clients {
     {
         let config = Config::new(base_uri);
         let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
-        let wires = Transports::Service(Arc::new(ServiceWire(over(service))));
-        Self::build(env, config, options, metrics, fence, credentials, wires)
+        let transports = Transports::Service(Arc::new(ServiceWire(over(service))));
+        Self::build(env, config, options, metrics, fence, credentials, transports)
     }
 
     /// Returns the default namespace: the Pod's namespace in a cluster, otherwise that of the context.
@@ -203,7 +204,7 @@ impl Clients {
         metrics: &Metrics,
         fence: Arc<dyn Fence>,
         credentials: ProcessCredentials,
-        wires: Transports,
+        transports: Transports,
     ) -> Result<Self, ClientError> {
         options.validate()?;
         if let Identities::ServiceAccounts { namespace } = &options.identities {
@@ -215,13 +216,13 @@ impl Clients {
         let innermost = FenceMiddleware {
             env: env.clone(),
             fence: None,
-            wire: Arc::clone(wires.of(IdentityKind::Process)),
+            wire: Arc::clone(transports.of(IdentityKind::Process)),
             unacknowledged_timeout: options.unacknowledged_timeout,
         };
         let innermost: Next = Arc::new(innermost);
         let reachability = Reachability::new(env.clone());
-        let health = before(deadline, addressed(&headers, Credentials::Process(&credentials), innermost)?);
-        let health = before(Sense(reachability.clone()), health);
+        let health = layer(deadline, addressed(&headers, Credentials::Process(&credentials), innermost)?);
+        let health = layer(ReachabilityMiddleware(reachability.clone()), health);
         let (identities, draining) = (Mutex::default(), channel(false).0);
         let shared = Shared {
             env,
@@ -231,7 +232,7 @@ impl Clients {
             fence,
             credentials,
             election: Mutex::default(),
-            wires,
+            transports,
             health,
             identities,
             draining,
@@ -311,7 +312,7 @@ impl Clients {
     pub fn for_election(&self) -> Result<kube::Client, ClientError> {
         let Shared { env, config, options, .. } = &*self.shared;
         let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
-        let wire = match &self.shared.wires {
+        let wire = match &self.shared.transports {
             Transports::Pool { .. } => connect(env, config, options, Some(&credentials))?,
             Transports::Service(service) => Arc::clone(service),
         };
@@ -332,7 +333,7 @@ impl Clients {
     /// Outside of a tokio runtime.
     pub fn for_reviews(&self) -> Result<kube::Client, ClientError> {
         let (within, wire) =
-            (self.shared.options.request_timeout, self.shared.wires.of(IdentityKind::Process));
+            (self.shared.options.request_timeout, self.shared.transports.of(IdentityKind::Process));
         let unfenced = self.shared.unfenced(REVIEWS, &self.shared.credentials, within, wire)?;
         let limited = self.shared.limited(REVIEWS, unfenced);
         Ok(self.shared.clients(REVIEWS, limited).client())
@@ -358,7 +359,7 @@ impl Clients {
 impl Shared {
     /// Returns the inner stack of an identity: its credentials, behind the fence.
     fn fenced(&self, name: &str, kind: IdentityKind) -> Result<Next, ClientError> {
-        let (within, wire) = (self.options.request_timeout, self.wires.of(kind));
+        let (within, wire) = (self.options.request_timeout, self.transports.of(kind));
         let fence = Some(Arc::clone(&self.fence));
         match &self.options.identities {
             Identities::ServiceAccounts { namespace } if kind == IdentityKind::Account => {
@@ -399,16 +400,16 @@ impl Shared {
         });
         let config = identified(config, &format!("{}/{name}", options.user_agent))?;
         let addressed = addressed(&config, credentials, innermost)?;
-        let bounded = before(Timeout { env: env.clone(), within }, addressed);
-        Ok(before(Sense(self.reachability.clone()), bounded))
+        let bounded = layer(Timeout { env: env.clone(), within }, addressed);
+        Ok(layer(ReachabilityMiddleware(self.reachability.clone()), bounded))
     }
 
     /// Returns the tokens of a controller's ServiceAccount.
     fn tokens(&self, namespace: &str, name: &str) -> Result<TokenCache, ClientError> {
         let within = self.options.request_timeout.min(ACCOUNTS_TIMEOUT);
         let root =
-            self.unfenced(ACCOUNTS, &self.credentials, within, self.wires.of(IdentityKind::Process))?;
-        let root = before(MetricsMiddleware { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
+            self.unfenced(ACCOUNTS, &self.credentials, within, self.transports.of(IdentityKind::Process))?;
+        let root = layer(MetricsMiddleware { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
         let account = ServiceAccountClient::new(namespace, name, root)?;
         let rng = self.env.rng(&format!("identities/{name}"));
         Ok(TokenCache::new(self.env.clone(), account, rng))
@@ -416,14 +417,14 @@ impl Shared {
 
     /// Adds the limits of an identity: concurrency, rate, and retries for a busy server.
     fn limited(&self, name: &str, inner: Next) -> Next {
-        let bounded = before(ConcurrencyLimit::new(self.env.clone()), inner);
+        let bounded = layer(ConcurrencyLimit::new(self.env.clone()), inner);
         let limiter = RequestLimiter::new(self.env.clone(), self.options.qps, self.options.burst);
-        let limited = before(RateLimit { limiter, meter: self.meter(name) }, bounded);
+        let limited = layer(RateLimit { limiter, meter: self.meter(name) }, bounded);
         if name == INFORMERS {
             return limited;
         }
         let within = self.options.request_timeout;
-        before(RetryAfter { env: self.env.clone(), meter: self.meter(name), within }, limited)
+        layer(RetryAfter { env: self.env.clone(), meter: self.meter(name), within }, limited)
     }
 
     fn clients(&self, name: &str, inner: Next) -> ControllerClients {
@@ -435,7 +436,7 @@ impl Shared {
             count,
             inner,
             fence: None,
-            turn: None,
+            scope: None,
             open: OpenWrites::default(),
             options: RequestOptions::default(),
             tags: Extensions::new(),
@@ -471,8 +472,8 @@ fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Resul
     let headers = config.extra_headers_layer().map_err(ClientError::Headers)?;
     let next = over(headers.layer(StackService(next)));
     let next = match credentials {
-        Credentials::Process(credentials) => before(credentials.clone(), next),
-        Credentials::Account(bearer) => before(bearer, next),
+        Credentials::Process(credentials) => layer(credentials.clone(), next),
+        Credentials::Account(bearer) => layer(bearer, next),
     };
     Ok(over(ServiceBuilder::new().layer(config.base_uri_layer()).service(StackService(next))))
 }
@@ -488,7 +489,7 @@ pub struct ControllerClients {
     /// The fence of these clients; `None` for the common fence.
     fence: Option<Arc<dyn Fence>>,
     /// Closed when these clients must not write any longer; `None` for clients without such a limit.
-    turn: Option<Receiver<()>>,
+    scope: Option<Receiver<()>>,
     open: OpenWrites,
     options: RequestOptions,
     /// Extensions that are added to each request.
@@ -508,11 +509,11 @@ impl ControllerClients {
         Self { fence: Some(fence), ..self.clone() }
     }
 
-    /// Returns this identity with clients that can write until `turn` is closed. A write in flight is dropped when its
+    /// Returns this identity with clients that can write until `scope` is closed. A write in flight is dropped when its
     /// task is next polled; until then it is listed in `open`. Reads are not affected.
     #[must_use]
-    pub fn during(&self, turn: Receiver<()>, open: OpenWrites) -> Self {
-        Self { turn: Some(turn), open, ..self.clone() }
+    pub fn with_scope(&self, scope: Receiver<()>, open: OpenWrites) -> Self {
+        Self { scope: Some(scope), open, ..self.clone() }
     }
 
     /// Returns this identity with clients that use these options. Options that are not set keep their value, so a dry
@@ -543,7 +544,7 @@ impl ControllerClients {
     ///
     /// Outside of a tokio runtime.
     pub fn client(&self) -> kube::Client {
-        self.over(Arc::clone(&self.inner))
+        self.build_client(Arc::clone(&self.inner))
     }
 
     /// Like [`client`](Self::client), but rejects requests that were not declared.
@@ -552,7 +553,7 @@ impl ControllerClients {
     ///
     /// Outside of a tokio runtime.
     pub fn declared(&self, declared: Arc<dyn DeclaredVerbs>) -> kube::Client {
-        self.over(before(Declared(declared), Arc::clone(&self.inner)))
+        self.build_client(layer(Declared(declared), Arc::clone(&self.inner)))
     }
 
     /// Returns a client for one worker. Its writes are recorded in `log`; with `declared`, requests that were not
@@ -563,27 +564,27 @@ impl ControllerClients {
     ///
     /// Outside of a tokio runtime.
     pub fn worker(&self, log: Arc<dyn WriteLog>, declared: Option<Arc<dyn DeclaredVerbs>>) -> kube::Client {
-        let drained = before(Drain(self.draining.clone()), Arc::clone(&self.inner));
+        let drained = layer(Drain(self.draining.clone()), Arc::clone(&self.inner));
         let logged =
-            before(WriteLogMiddleware { env: self.env.clone(), log, open: self.open.clone() }, drained);
-        self.over(match declared {
-            Some(declared) => before(Declared(declared), logged),
+            layer(WriteLogMiddleware { env: self.env.clone(), log, open: self.open.clone() }, drained);
+        self.build_client(match declared {
+            Some(declared) => layer(Declared(declared), logged),
             None => logged,
         })
     }
 
-    fn over(&self, next: Next) -> kube::Client {
+    fn build_client(&self, next: Next) -> kube::Client {
         let next = match self.fence.clone() {
-            Some(fence) => before(AttachFence(fence), next),
+            Some(fence) => layer(AttachFence(fence), next),
             None => next,
         };
-        let next = match self.turn.clone() {
-            Some(turn) => before(During(turn), next),
+        let next = match self.scope.clone() {
+            Some(scope) => layer(ReconcileScopeMiddleware(scope), next),
             None => next,
         };
-        let next = if self.options == RequestOptions::default() { next } else { before(self.options, next) };
-        let next = if self.tags.is_empty() { next } else { before(Tags(self.tags.clone()), next) };
-        kube::Client::new(StackService(before(self.count.clone(), next)), self.namespace.as_ref())
+        let next = if self.options == RequestOptions::default() { next } else { layer(self.options, next) };
+        let next = if self.tags.is_empty() { next } else { layer(Tags(self.tags.clone()), next) };
+        kube::Client::new(StackService(layer(self.count.clone(), next)), self.namespace.as_ref())
     }
 }
 

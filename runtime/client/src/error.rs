@@ -19,7 +19,7 @@ pub use self::{
     client::ClientError,
     credentials::CredentialsError,
     ended::{
-        DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, TurnOverError,
+        DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, ReconcileEndedError,
         WatchIdleError,
     },
     identity::{IdentityCause, IdentityError},
@@ -31,12 +31,12 @@ pub(crate) use advice::{MAX_ERROR_BODY, advised_by_headers, advised_by_status};
 pub(crate) use chain::find;
 
 /// Returns the fence error that caused this error, if any.
-pub fn refusal(error: &kube::Error) -> Option<&FencedError> {
+pub fn fenced(error: &kube::Error) -> Option<&FencedError> {
     find(error)
 }
 
 /// Returns the error for a write after the end of its reconcile, if it caused this error.
-pub fn turn_over(error: &kube::Error) -> Option<&TurnOverError> {
+pub fn reconcile_ended(error: &kube::Error) -> Option<&ReconcileEndedError> {
     find(error)
 }
 

@@ -50,9 +50,9 @@ pub use self::{
     config::{Cluster, ClusterSource, ConfigError, infer_config, load_config},
     error::{
         ClientError, CredentialsError, DeadlineError, DrainingError, FencedError, IdentityCause,
-        IdentityError, KilledError, MissingPermission, NotDeclaredError, RequestError, TurnOverError,
-        WatchIdleError, draining, killed, missing_permission, one_line, one_line_with_rule, refusal,
-        retry_after, timed_out, turn_over, undeclared,
+        IdentityError, KilledError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,
+        WatchIdleError, draining, fenced, killed, missing_permission, one_line, one_line_with_rule,
+        reconcile_ended, retry_after, timed_out, undeclared,
     },
     options::{ClientOptions, ClientOptionsError, Identities},
     progress::RequestProgress,

@@ -20,7 +20,7 @@ use windlass_env::Instant;
 /// # use windlass_client::RequestProgress;
 /// # use windlass_env::Instant;
 /// let progress = RequestProgress::default();
-/// assert_eq!((progress.heard(), progress.waited(Instant::ORIGIN)), (None, Duration::ZERO));
+/// assert_eq!((progress.last_data_at(), progress.waited(Instant::ORIGIN)), (None, Duration::ZERO));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct RequestProgress(Arc<Inner>);
@@ -31,7 +31,7 @@ struct Inner {
     /// Start of the current wait for the rate limit of the client.
     queued_since: AtomicU64,
     waited_ms: AtomicU64,
-    heard: AtomicU64,
+    last_data_at: AtomicU64,
     grew: AtomicU64,
     /// Bytes of the list so far, of its complete pages, and of the longest list that did not complete.
     received: AtomicU64,
@@ -41,8 +41,8 @@ struct Inner {
 
 impl RequestProgress {
     /// Returns when bytes of the response to the last request arrived; `None` if none have.
-    pub fn heard(&self) -> Option<Instant> {
-        instant(self.0.heard.load(Relaxed))
+    pub fn last_data_at(&self) -> Option<Instant> {
+        instant(self.0.last_data_at.load(Relaxed))
     }
 
     /// Returns when a list last became longer than every earlier list that did not complete.
@@ -75,7 +75,7 @@ impl RequestProgress {
 
     /// Records that a request waits for the rate limit of its client, until it is sent or the guard is dropped.
     pub(crate) fn queue(&self, now: Instant) -> Queued<'_> {
-        self.0.heard.store(0, Relaxed);
+        self.0.last_data_at.store(0, Relaxed);
         self.0.received.store(self.0.kept.load(Relaxed), Relaxed);
         self.0.queued_since.store(stored(now), Relaxed);
         Queued(self)
@@ -91,7 +91,7 @@ impl RequestProgress {
 
     /// Records that bytes of the response arrived.
     pub(crate) fn received(&self, now: Instant, bytes: usize) {
-        self.0.heard.store(stored(now), Relaxed);
+        self.0.last_data_at.store(stored(now), Relaxed);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let received = self.0.received.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if self.0.furthest.fetch_max(received, Relaxed) < received {
@@ -138,16 +138,16 @@ mod tests {
         progress.received(at(1), 50);
         progress.page_arrived();
         let _second = progress.queue(at(2));
-        assert_eq!(progress.heard(), None, "no byte of the second page has arrived");
+        assert_eq!(progress.last_data_at(), None, "no byte of the second page has arrived");
         progress.received(at(3), 30);
-        assert_eq!((progress.grew(), progress.heard()), (Some(at(3)), Some(at(3))));
+        assert_eq!((progress.grew(), progress.last_data_at()), (Some(at(3)), Some(at(3))));
         // The second page is sent again, and later the whole list.
         let _third = progress.queue(at(4));
         progress.received(at(5), 30);
         progress.list_begins();
         let _again = progress.queue(at(6));
         progress.received(at(7), 80);
-        assert_eq!((progress.grew(), progress.heard()), (Some(at(3)), Some(at(7))));
+        assert_eq!((progress.grew(), progress.last_data_at()), (Some(at(3)), Some(at(7))));
         progress.received(at(8), 1);
         assert_eq!(progress.grew(), Some(at(8)));
         progress.list_arrived();

@@ -21,12 +21,12 @@ use crate::{
     reachability::Reachability,
     stack::{
         limit::Unthrottled,
-        timeout::{BodyTimeout, SILENCE_GRACE, TimedBody},
+        timeout::{BodyTimeout, IDLE_GRACE, TimedBody},
     },
 };
 
 /// The frames of one watch. Ends when the server ends the watch, or with its first error. A watch without data for 30 s
-/// longer than its timeout ends with [`RequestError::Silent`].
+/// longer than its timeout ends with [`RequestError::WatchIdle`].
 pub type FrameStream = BoxStream<'static, Result<Frame, RequestError>>;
 
 /// Sends lists and watches with a `kube::Client`, and returns bytes.
@@ -59,9 +59,9 @@ pub struct ListQuery {
     /// Interpretation of the version.
     pub version_match: Option<VersionMatch>,
     /// Requested part of each object. A server that does not support it sends full objects.
-    pub extent: Projection,
+    pub projection: Projection,
     /// Maximum size of the response in bytes; reading stops beyond it. `None` for no limit.
-    pub most_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
     /// Whether the request skips the rate limit of its identity. The caller must limit such requests by other means.
     /// They are counted, and the limit of requests in flight applies to them.
     pub unthrottled: bool,
@@ -96,7 +96,7 @@ pub struct WatchQuery {
     /// it.
     pub initial_events: bool,
     /// Requested part of each object. A server that does not support it sends full objects.
-    pub extent: Projection,
+    pub projection: Projection,
 }
 
 impl RawClient {
@@ -137,7 +137,7 @@ impl RawClient {
     /// # Errors
     ///
     /// If the server cannot be reached, rejects the request, or returns something other than a list;
-    /// [`RequestError::NoRoom`] if the response is larger than the query allows.
+    /// [`RequestError::BudgetExceeded`] if the response is larger than the query allows.
     ///
     /// # Cancel safety
     ///
@@ -148,7 +148,7 @@ impl RawClient {
         namespace: Option<&str>,
         query: &ListQuery,
     ) -> Result<RawList, RequestError> {
-        let mut request = get(kind, namespace, &query.encode(), form_of_lists(query.extent))?;
+        let mut request = get(kind, namespace, &query.encode(), form_of_lists(query.projection))?;
         if query.unthrottled {
             request.extensions_mut().insert(Unthrottled);
         }
@@ -158,7 +158,7 @@ impl RawClient {
                 progress.received(self.env.now(), bytes);
             }
         };
-        let body = collect(response.into_body(), query.most_bytes, note).await?;
+        let body = collect(response.into_body(), query.max_bytes, note).await?;
         if let Some(progress) = &self.progress {
             progress.page_arrived();
         }
@@ -180,10 +180,10 @@ impl RawClient {
         namespace: Option<&str>,
         query: &WatchQuery,
     ) -> Result<FrameStream, RequestError> {
-        let request = get(kind, namespace, &query.encode(), form_of_objects(query.extent))?;
+        let request = get(kind, namespace, &query.encode(), form_of_objects(query.projection))?;
         let response = self.send(request).await?;
-        let silence = BodyTimeout::Silence(query.timeout_or_least() + SILENCE_GRACE);
-        Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), silence)))
+        let idle = BodyTimeout::Idle(query.timeout_or_least() + IDLE_GRACE);
+        Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), idle)))
     }
 
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, RequestError> {
@@ -218,8 +218,8 @@ impl std::fmt::Debug for RawClient {
 }
 
 /// Returns the accepted formats of a list, in order of preference: some servers send only full objects.
-const fn form_of_lists(extent: Projection) -> &'static str {
-    match extent {
+const fn form_of_lists(projection: Projection) -> &'static str {
+    match projection {
         Projection::Full => "application/json",
         Projection::Metadata => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -228,8 +228,8 @@ const fn form_of_lists(extent: Projection) -> &'static str {
 }
 
 /// Returns the accepted formats of a watch, in order of preference.
-const fn form_of_objects(extent: Projection) -> &'static str {
-    match extent {
+const fn form_of_objects(projection: Projection) -> &'static str {
+    match projection {
         Projection::Full => "application/json",
         Projection::Metadata => {
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -319,7 +319,7 @@ async fn collect(mut body: Body, most: Option<u64>, note: impl Fn(usize)) -> Res
 }
 
 fn too_long(most: usize) -> RequestError {
-    RequestError::NoRoom(format!("the response exceeds the limit of {most} bytes"))
+    RequestError::BudgetExceeded(format!("the response exceeds the limit of {most} bytes"))
 }
 
 async fn refusal(response: Response<Body>) -> RequestError {

@@ -64,7 +64,7 @@ struct Inner {
 struct State {
     last_answer: Option<Instant>,
     /// The period since the first unanswered request after the last response.
-    silence: Option<Silence>,
+    unanswered: Option<UnansweredPeriod>,
     /// Number of waiting callers.
     waiting: u32,
     /// Earliest time for the next caller to continue after a response.
@@ -73,7 +73,7 @@ struct State {
 }
 
 #[derive(Copy, Clone, Debug)]
-struct Silence {
+struct UnansweredPeriod {
     since: Instant,
     /// Whether there is stronger evidence of an outage than a short time limit.
     is_proven: bool,
@@ -82,7 +82,7 @@ struct Silence {
 impl State {
     /// Returns the time of the next probe; `None` while no request is unanswered.
     fn probe_at(&self) -> Option<Instant> {
-        self.silence.map(|it| self.next_probe.max(it.since + OUTAGE))
+        self.unanswered.map(|it| self.next_probe.max(it.since + OUTAGE))
     }
 }
 
@@ -109,7 +109,7 @@ impl Reachability {
     pub(crate) fn new(env: Env) -> Self {
         let state = State {
             last_answer: None,
-            silence: None,
+            unanswered: None,
             waiting: 0,
             next_slot: Instant::ORIGIN,
             next_probe: Instant::ORIGIN,
@@ -135,7 +135,7 @@ impl Reachability {
         let Inner { env, answers, .. } = &*self.inner;
         let (began, seen, _waiting) = (env.now(), answers.get(), Waiting::begin(self));
         let answered = async {
-            self.more_answers_than(seen).await;
+            self.wait_for_answer_after(seen).await;
             let last = self.inner.recovery.get();
             self.slot().await;
             last.number > 0 && last.at >= began
@@ -147,17 +147,17 @@ impl Reachability {
     }
 
     /// Waits for the next recovery and then for this caller's slot. Used by a caller whose connection might not have
-    /// survived the outage. A connection that received data less than 3 s before the recovery has survived; `heard`
-    /// returns the time of the last data and is called at the recovery.
+    /// survived the outage. A connection that received data less than 3 s before the recovery has survived;
+    /// `last_data_at` returns the time of the last data and is called at the recovery.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn recovered(&self, heard: impl Fn() -> Option<Instant>) {
+    pub async fn recovered(&self, last_data_at: impl Fn() -> Option<Instant>) {
         let recovery = &self.inner.recovery;
         let seen = recovery.get().number;
         // Registered from the start, so that slots after a recovery fit all callers.
         let _waiting = Waiting::begin(self);
-        let silent = |it: &Recovery| heard().is_none_or(|heard| heard + OUTAGE <= it.at);
+        let silent = |it: &Recovery| last_data_at().is_none_or(|last_data_at| last_data_at + OUTAGE <= it.at);
         let concerns = |it: &Recovery| it.number > seen && silent(it);
         if recovery.subscribe().wait_for(concerns).await.is_err() {
             // All senders were dropped, so there is no further recovery.
@@ -166,7 +166,7 @@ impl Reachability {
         self.slot().await;
     }
 
-    async fn more_answers_than(&self, seen: u64) {
+    async fn wait_for_answer_after(&self, seen: u64) {
         if self.inner.answers.subscribe().wait_for(|answers| *answers > seen).await.is_err() {
             future::pending::<()>().await;
         }
@@ -203,12 +203,12 @@ impl Reachability {
 
     fn answered(&self) {
         let now = self.inner.env.now();
-        let silence = {
+        let unanswered = {
             let mut state = self.lock();
             state.last_answer = Some(now);
-            state.silence.take()
+            state.unanswered.take()
         };
-        if let Some(Silence { since, is_proven: true }) = silence
+        if let Some(UnansweredPeriod { since, is_proven: true }) = unanswered
             && now.saturating_duration_since(since) >= OUTAGE
         {
             tracing::info!(silent_for = ?now.saturating_duration_since(since), "server reachable again");
@@ -223,8 +223,8 @@ impl Reachability {
         let now = self.inner.env.now();
         let mut state = self.lock();
         let since = state.last_answer.map_or(sent, |last| last.max(sent));
-        let silence = state.silence.get_or_insert(Silence { since, is_proven: false });
-        silence.is_proven |= !by_deadline || now.saturating_duration_since(silence.since) >= OUTAGE;
+        let unanswered = state.unanswered.get_or_insert(UnansweredPeriod { since, is_proven: false });
+        unanswered.is_proven |= !by_deadline || now.saturating_duration_since(unanswered.since) >= OUTAGE;
     }
 
     /// Ignores poisoning: no user code runs under this lock, so the state is always consistent.
@@ -257,9 +257,9 @@ impl Drop for Waiting<'_> {
 
 /// Middleware that reports responses and unanswered requests.
 #[derive(Clone)]
-pub(crate) struct Sense(pub(crate) Reachability);
+pub(crate) struct ReachabilityMiddleware(pub(crate) Reachability);
 
-impl Middleware for Sense {
+impl Middleware for ReachabilityMiddleware {
     async fn handle(self, request: Request<Body>, next: Next) -> ResponseResult {
         if let Some(progress) = request.extensions().get::<RequestProgress>() {
             progress.sent(self.0.inner.env.now());
@@ -334,7 +334,7 @@ mod tests {
         {
             let reachability = Reachability::new(env.clone());
             drop_after(&env, &reachability, wait, answer).await;
-            assert_eq!(reachability.lock().silence.is_some(), unanswered, "{wait:?}, {answer}");
+            assert_eq!(reachability.lock().unanswered.is_some(), unanswered, "{wait:?}, {answer}");
         }
     }
 

@@ -18,11 +18,11 @@ pub(crate) mod fence;
 pub(crate) mod in_flight;
 pub(crate) mod limit;
 pub(crate) mod metrics;
+pub(crate) mod reconcile_scope;
 pub(crate) mod request_options;
 pub(crate) mod retry_after;
 pub(crate) mod tag;
 pub(crate) mod timeout;
-pub(crate) mod turn;
 pub(crate) mod wire;
 pub(crate) mod write_log;
 
@@ -64,7 +64,7 @@ pub(crate) trait Middleware: Clone + Send + Sync + 'static {
 }
 
 /// Adds a middleware in front of a stack.
-pub(crate) fn before(step: impl Middleware, next: Next) -> Next {
+pub(crate) fn layer(step: impl Middleware, next: Next) -> Next {
     Arc::new(MiddlewareTransport { step, next })
 }
 
@@ -137,34 +137,34 @@ const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// The state of one request that middlewares share. Stored in the extensions of the request.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestState(Arc<NotesInner>);
+pub(crate) struct RequestState(Arc<RequestStateInner>);
 
 #[derive(Debug)]
-struct NotesInner {
+struct RequestStateInner {
     info: RequestInfo,
     sent: AtomicBool,
     /// The end of the time in which a copy of the request can still arrive and be processed; `None` if the server or the
     /// network has ended the request.
     lingers_until: Mutex<Option<Instant>>,
-    held_back_nanos: AtomicU64,
+    wait_nanos: AtomicU64,
 }
 
 impl RequestState {
     /// Returns the state of a request. Creates it from the request line if it does not exist yet.
     pub(crate) fn of(request: &mut Request<Body>) -> RequestState {
-        if let Some(notes) = request.extensions().get::<RequestState>() {
-            return notes.clone();
+        if let Some(state) = request.extensions().get::<RequestState>() {
+            return state.clone();
         }
         let uri = request.uri();
         let info = RequestInfo::classify(request.method(), uri.path(), uri.query());
-        let notes = RequestState(Arc::new(NotesInner {
+        let state = RequestState(Arc::new(RequestStateInner {
             info,
             sent: AtomicBool::new(false),
             lingers_until: Mutex::new(None),
-            held_back_nanos: AtomicU64::new(0),
+            wait_nanos: AtomicU64::new(0),
         }));
-        request.extensions_mut().insert(notes.clone());
-        notes
+        request.extensions_mut().insert(state.clone());
+        state
     }
 
     pub(crate) fn info(&self) -> &RequestInfo {
@@ -193,7 +193,7 @@ impl RequestState {
     }
 
     /// Records that the server rejected the request, so that it is no longer in flight.
-    pub(crate) fn mark_refused(&self) {
+    pub(crate) fn mark_rejected(&self) {
         self.0.sent.store(false, Ordering::Relaxed);
     }
 
@@ -203,14 +203,14 @@ impl RequestState {
     }
 
     /// Adds to the time that the request waited before it was sent.
-    pub(crate) fn held_back(&self, waited: Duration) {
+    pub(crate) fn add_wait(&self, waited: Duration) {
         let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        self.0.held_back_nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.0.wait_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// Returns the total time that the request waited: for the rate limiter, for a permit, and after a rejection.
     pub(crate) fn waited(&self) -> Duration {
-        Duration::from_nanos(self.0.held_back_nanos.load(Ordering::Relaxed))
+        Duration::from_nanos(self.0.wait_nanos.load(Ordering::Relaxed))
     }
 }
 

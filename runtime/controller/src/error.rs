@@ -5,7 +5,9 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use windlass_client::{IdentityError, MissingPermission, NotDeclaredError, RequestError, TurnOverError};
+use windlass_client::{
+    IdentityError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,
+};
 use windlass_informer::Unreadable;
 
 use self::boxed::boxed;
@@ -224,7 +226,7 @@ pub enum WriteError {
     Unreadable(#[source] Unreadable),
     /// The reconcile has ended and can no longer write ([`Context::spawn`](crate::Context::spawn)).
     #[error("{0}")]
-    TurnOver(#[source] TurnOverError),
+    TurnOver(#[source] ReconcileEndedError),
     /// The object cannot be encoded. Nothing was sent.
     #[error("the object cannot be encoded: {0}")]
     Encoding(#[source] serde_json::Error),
@@ -253,8 +255,8 @@ fn is_conflict(cause: &(dyn Error + 'static)) -> bool {
 /// Returns whether the client blocked the request before it was sent, for example because its deadline had expired.
 fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
     let held_back = |error: &kube::Error| {
-        windlass_client::refusal(error).is_some()
-            || windlass_client::turn_over(error).is_some()
+        windlass_client::fenced(error).is_some()
+            || windlass_client::reconcile_ended(error).is_some()
             || windlass_client::killed(error)
             || windlass_client::draining(error)
     };

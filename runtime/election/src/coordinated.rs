@@ -43,10 +43,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Next action of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum ElectionAction {
+enum CandidateAction {
     Create,
     Renew,
-    Rest,
+    Wait,
 }
 
 /// This replica as a candidate.
@@ -59,7 +59,7 @@ pub(crate) struct Candidate {
     namespace: String,
     config: CoordinatedConfig,
     /// Time since which no replica leads, as observed by the elector. Clones share it.
-    unled_since: Sender<Option<Instant>>,
+    leaderless_since: Sender<Option<Instant>>,
     lease_duration: Duration,
     pause: Duration,
     attempt: Duration,
@@ -76,7 +76,7 @@ impl Candidate {
             lease: config.lease_name.clone(),
             namespace: namespace.clone(),
             config: config.coordinated.clone()?,
-            unled_since: channel(None).0,
+            leaderless_since: channel(None).0,
             lease_duration: config.lease_duration,
             pause: config.retry_period.min(MAX_PAUSE),
             attempt: config.attempt(),
@@ -84,10 +84,10 @@ impl Candidate {
     }
 
     /// Records whether the elector observes a leader.
-    pub(crate) fn note(&self, led: bool) {
-        let since = if led { None } else { self.unled_since.get().or_else(|| Some(self.env.now())) };
-        if self.unled_since.get() != since {
-            self.unled_since.set(since);
+    pub(crate) fn set_led(&self, led: bool) {
+        let since = if led { None } else { self.leaderless_since.get().or_else(|| Some(self.env.now())) };
+        if self.leaderless_since.get() != since {
+            self.leaderless_since.set(since);
         }
     }
 
@@ -96,19 +96,19 @@ impl Candidate {
     ///
     /// # Cancel safety
     /// Safe: another call starts with a fetch.
-    pub(crate) async fn stand(self) -> ElectionError {
-        let (mut renewed, mut complaint) = (None, None);
+    pub(crate) async fn run(self) -> ElectionError {
+        let (mut renewed, mut last_failure) = (None, None);
         loop {
-            match self.look_after(&mut renewed).await {
-                Ok(()) => complaint = None,
+            match self.maintain(&mut renewed).await {
+                Ok(()) => last_failure = None,
                 // Only a create returns this, and only if the API is missing, because the namespace exists.
                 Err(LeaseError::NotFound(message)) => return ElectionError::NotCoordinated { message },
                 Err(LeaseError::Conflict) => {}
                 Err(failure) => {
                     let text = failure.to_string();
-                    if complaint.as_ref() != Some(&text) {
+                    if last_failure.as_ref() != Some(&text) {
                         tracing::warn!(candidate = %self.name, error = %text, "candidate request failed");
-                        complaint = Some(text);
+                        last_failure = Some(text);
                     }
                 }
             }
@@ -116,20 +116,20 @@ impl Candidate {
         }
     }
 
-    async fn look_after(&self, renewed: &mut Option<Instant>) -> Result<(), LeaseError> {
+    async fn maintain(&self, renewed: &mut Option<Instant>) -> Result<(), LeaseError> {
         let found = self.bounded(self.api.get_opt(&self.name)).await?;
         let now = self.env.now();
-        let forgotten = self.unled_since.get().is_some_and(|since| {
+        let forgotten = self.leaderless_since.get().is_some_and(|since| {
             now >= renewed.map_or(since, |renewed| since.max(renewed)) + self.lease_duration
         });
         let step = match next_step(found.as_ref().map(|found| &found.spec), *renewed, now) {
-            ElectionAction::Rest if forgotten => ElectionAction::Renew,
+            CandidateAction::Wait if forgotten => CandidateAction::Renew,
             step => step,
         };
         match (step, found) {
-            (ElectionAction::Rest, _) => return Ok(()),
-            (ElectionAction::Renew, Some(mut found)) => {
-                found.spec.renew_time = Some(self.stamp(found.spec.ping_time.as_ref()));
+            (CandidateAction::Wait, _) => return Ok(()),
+            (CandidateAction::Renew, Some(mut found)) => {
+                found.spec.renew_time = Some(self.renew_time(found.spec.ping_time.as_ref()));
                 let replaced =
                     self.bounded(self.api.replace(&self.name, &PostParams::default(), &found)).await;
                 // The object was deleted after the fetch, so this does not concern the API.
@@ -138,7 +138,7 @@ impl Candidate {
                     failure => failure,
                 })?;
             }
-            (ElectionAction::Create | ElectionAction::Renew, _) => {
+            (CandidateAction::Create | CandidateAction::Renew, _) => {
                 self.bounded(self.api.create(&PostParams::default(), &self.first())).await?;
             }
         }
@@ -156,14 +156,14 @@ impl Candidate {
             binary_version: self.config.binary_version.clone(),
             emulation_version: Some(self.config.emulation_version.clone()),
             lease_name: self.lease.clone(),
-            renew_time: Some(self.stamp(None)),
+            renew_time: Some(self.renew_time(None)),
             strategy: self.config.strategy.as_str().to_owned(),
             ..LeaseCandidateSpec::default()
         };
         LeaseCandidate { metadata, spec }
     }
 
-    fn stamp(&self, ping: Option<&MicroTime>) -> MicroTime {
+    fn renew_time(&self, ping: Option<&MicroTime>) -> MicroTime {
         strictly_after(time::micros(self.env.wall()), ping)
     }
 
@@ -176,15 +176,15 @@ impl Candidate {
 }
 
 /// Returns the next action. `renewed` is the local time of this replica's last write.
-fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: Instant) -> ElectionAction {
-    let Some(found) = found else { return ElectionAction::Create };
+fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: Instant) -> CandidateAction {
+    let Some(found) = found else { return CandidateAction::Create };
     let is_pinged = match (&found.ping_time, &found.renew_time) {
         (Some(ping), Some(answer)) => ping.0 > answer.0,
         (Some(_), None) => true,
         (None, _) => false,
     };
     let due = renewed.is_none_or(|renewed| now >= renewed + RENEW_INTERVAL);
-    if is_pinged || due { ElectionAction::Renew } else { ElectionAction::Rest }
+    if is_pinged || due { CandidateAction::Renew } else { CandidateAction::Wait }
 }
 
 #[cfg(test)]
@@ -211,14 +211,14 @@ mod tests {
     async fn candidate_is_created_renewed_and_answers_pings() {
         let now = Env::virtual_time(1).now() + Duration::from_secs(1_000);
         let recently = Some(now - Duration::from_secs(299));
-        assert_eq!(next_step(None, recently, now), ElectionAction::Create);
-        assert_eq!(next_step(Some(&spec(None, Some(5))), recently, now), ElectionAction::Rest);
-        assert_eq!(next_step(Some(&spec(Some(5), Some(5))), recently, now), ElectionAction::Rest);
-        assert_eq!(next_step(Some(&spec(Some(6), Some(5))), recently, now), ElectionAction::Renew);
-        assert_eq!(next_step(Some(&spec(Some(6), None)), recently, now), ElectionAction::Renew);
+        assert_eq!(next_step(None, recently, now), CandidateAction::Create);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), recently, now), CandidateAction::Wait);
+        assert_eq!(next_step(Some(&spec(Some(5), Some(5))), recently, now), CandidateAction::Wait);
+        assert_eq!(next_step(Some(&spec(Some(6), Some(5))), recently, now), CandidateAction::Renew);
+        assert_eq!(next_step(Some(&spec(Some(6), None)), recently, now), CandidateAction::Renew);
         let long_ago = Some(now - Duration::from_secs(300));
-        assert_eq!(next_step(Some(&spec(None, Some(5))), long_ago, now), ElectionAction::Renew);
-        assert_eq!(next_step(Some(&spec(None, Some(5))), None, now), ElectionAction::Renew);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), long_ago, now), CandidateAction::Renew);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), None, now), CandidateAction::Renew);
     }
 
     fn answer(code: u16, object: &serde_json::Value) -> http::Response<Body> {
@@ -256,7 +256,7 @@ mod tests {
         let client = kube::Client::new(service, "default");
         let candidate = Candidate::of(&env, &client, &config.resolve("kube-system")).expect("coordinated");
         assert!(
-            env.timeout(Duration::from_secs(10), candidate.stand()).await.is_err(),
+            env.timeout(Duration::from_secs(10), candidate.run()).await.is_err(),
             "the candidate keeps running"
         );
         assert_eq!(methods.lock().expect("not poisoned")[..4].join(" "), "GET PUT GET POST");
@@ -282,7 +282,7 @@ mod tests {
         let client = kube::Client::new(service, "default");
         let candidate = Candidate::of(&env, &client, &config.resolve("kube-system")).expect("coordinated");
         let stands = async || {
-            let stand = candidate.clone().stand();
+            let stand = candidate.clone().run();
             assert!(
                 env.timeout(Duration::from_secs(100), stand).await.is_err(),
                 "the candidate keeps running"
@@ -290,9 +290,9 @@ mod tests {
             std::mem::take(&mut *renewals.lock().expect("not poisoned"))
         };
         assert_eq!(stands().await, 1, "at the start");
-        candidate.note(false);
+        candidate.set_led(false);
         assert_eq!(stands().await, 1 + 6, "no replica leads");
-        candidate.note(true);
+        candidate.set_led(true);
         assert_eq!(stands().await, 1);
     }
 }

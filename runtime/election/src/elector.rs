@@ -51,7 +51,7 @@ pub struct Elector {
     /// Observed Lease and next write.
     lease_state: LeaseState,
     /// Last logged failure, to log each failure once.
-    complaint: Option<String>,
+    last_failure: Option<String>,
 }
 
 /// Role of this replica. The deadline of a term is in the fence, which the client checks.
@@ -109,7 +109,7 @@ impl Elector {
             metrics,
             role: Role::Standby,
             lease_state,
-            complaint: None,
+            last_failure: None,
         })
     }
 
@@ -135,8 +135,8 @@ impl Elector {
 
     /// Returns the reported writes of the previous leader. The value is valid for the term that
     /// [`acquire`](Self::acquire) started. Start the work when the caches contain these writes.
-    pub fn predecessor(&self) -> &PreviousHolder {
-        self.lease_state.predecessor()
+    pub fn previous_holder(&self) -> &PreviousHolder {
+        self.lease_state.previous_holder()
     }
 
     /// Returns a check that fails if the lease is held but was not renewed for its duration and 20 s more: the task
@@ -162,17 +162,17 @@ impl Elector {
         let candidate = self.candidate.clone();
         tokio::select! {
             biased;
-            refused = stand(candidate) => Err(refused),
-            outcome = self.acquire_beside() => outcome,
+            error = run_candidate(candidate) => Err(error),
+            outcome = self.acquire_as_candidate() => outcome,
         }
     }
 
-    async fn acquire_beside(&mut self) -> Result<(), ElectionError> {
+    async fn acquire_as_candidate(&mut self) -> Result<(), ElectionError> {
         if matches!(self.role, Role::Leading { .. }) && self.fence.held_until().is_none() {
             self.lose(self.missed_deadline());
         }
         while matches!(self.role, Role::Standby) {
-            if let Err(failure) = self.stand_by().await {
+            if let Err(failure) = self.step_as_standby().await {
                 self.lease_state.mark_stale();
                 self.recover(failure).await?;
             }
@@ -197,7 +197,7 @@ impl Elector {
             biased;
             // The result of the candidate matters for the next term only.
             lost = self.renew_until_lost() => lost,
-            lost = stand_in_vain(candidate) => lost,
+            lost = run_candidate_while_leading(candidate) => lost,
         }
     }
 
@@ -212,9 +212,9 @@ impl Elector {
                 continue;
             }
             match self.renew_before(deadline).await {
-                Ok(()) => self.complaint = None,
+                Ok(()) => self.last_failure = None,
                 Err(LeaseError::Lost(reason)) => return self.lose(reason),
-                Err(failure) => self.complain("cannot renew the lease", &failure),
+                Err(failure) => self.log_failure("cannot renew the lease", &failure),
             }
         }
     }
@@ -242,7 +242,7 @@ impl Elector {
             return Ok(());
         }
         let within = self.config.renew_deadline;
-        match self.env.clone().timeout(within, self.give_back(written)).await {
+        match self.env.clone().timeout(within, self.release_lease(written)).await {
             Ok(outcome) => outcome.map_err(|error| ElectionError::Release { message: error.to_string() }),
             Err(_) => Err(ElectionError::ReleaseTimedOut { within }),
         }
@@ -252,8 +252,8 @@ impl Elector {
 /// Standby.
 impl Elector {
     /// Performs the next step towards leading.
-    async fn stand_by(&mut self) -> Result<(), LeaseError> {
-        self.note_whether_led();
+    async fn step_as_standby(&mut self) -> Result<(), LeaseError> {
+        self.report_leader_presence();
         match self.lease_state.next_action(self.env.now()) {
             ElectionAction::Fetch => self.fetch().await,
             ElectionAction::Create => self.claim(WritePurpose::First).await,
@@ -261,19 +261,19 @@ impl Elector {
             ElectionAction::Reclaim => self.claim(WritePurpose::Reclaim).await,
             ElectionAction::Release => self.write(WritePurpose::Release, None).await.map(drop),
             ElectionAction::WaitUntil(expiry) => {
-                self.follow(expiry).await;
+                self.wait_for_change(expiry).await;
                 Ok(())
             }
             ElectionAction::Follow => {
-                self.listen().await;
+                self.wait_and_refetch().await;
                 Ok(())
             }
         }
     }
 
-    fn note_whether_led(&self) {
+    fn report_leader_presence(&self) {
         if let Some(candidate) = &self.candidate {
-            candidate.note(self.lease_state.is_led(self.env.now()));
+            candidate.set_led(self.lease_state.is_led(self.env.now()));
         }
     }
 
@@ -286,7 +286,7 @@ impl Elector {
             LeaseError::Conflict => self.spread(),
             LeaseError::Invalid(message) => return Err(ElectionError::Rejected { message }),
             failure => {
-                self.complain("cannot acquire the lease", &failure);
+                self.log_failure("cannot acquire the lease", &failure);
                 self.pause()
             }
         };
@@ -296,16 +296,16 @@ impl Elector {
 
     /// Waits until the lease expires or the Lease changes. The watch is opened concurrently, so that a hanging request
     /// does not delay the expiry.
-    async fn follow(&mut self, expiry: Instant) {
-        self.complaint = None;
+    async fn wait_for_change(&mut self, expiry: Instant) {
+        self.last_failure = None;
         let wake = expiry + self.spread();
         let pause = self.pause();
-        let sighting = tokio::select! {
+        let event = tokio::select! {
             biased;
-            sighting = self.watch.next(&self.api, self.lease_state.view().version(), pause) => sighting,
+            event = self.watch.next(&self.api, self.lease_state.observed().version(), pause) => event,
             () = self.env.sleep_until(wake) => return,
         };
-        match sighting {
+        match event {
             LeaseEvent::Changed(lease) => self.lease_state.on_watch_event(*lease, self.env.now()),
             LeaseEvent::Deleted => self.lease_state.on_deleted(),
             LeaseEvent::Lost => self.lease_state.mark_stale(),
@@ -314,10 +314,10 @@ impl Elector {
     }
 
     /// Waits until the Lease changes, and fetches it after some time: a watch without events might be stuck.
-    async fn listen(&mut self) {
-        let patience = (self.config.retry_period * 2).min(self.config.lease_duration);
-        let until = self.env.now() + patience;
-        self.follow(until).await;
+    async fn wait_and_refetch(&mut self) {
+        let timeout = (self.config.retry_period * 2).min(self.config.lease_duration);
+        let until = self.env.now() + timeout;
+        self.wait_for_change(until).await;
         if self.env.now() >= until {
             self.watch.stop();
             self.lease_state.mark_stale();
@@ -332,11 +332,11 @@ impl Elector {
             return Err(LeaseError::TooLate);
         }
         self.role = Role::Leading { renew_at: sent + self.config.retry_period, yield_by: None };
-        self.complaint = None;
+        self.last_failure = None;
         self.last_renewal.set(Some(sent));
         self.metrics.master_status.set(1);
         self.leadership.set(Leadership::Leading);
-        self.note_whether_led();
+        self.report_leader_presence();
         tracing::info!(lease = %self.lease, identity = %self.config.identity, "became leader");
         Ok(())
     }
@@ -371,7 +371,7 @@ impl Elector {
                 RenewAction::Yield { preferred } if self.has_yielded_long_enough(&preferred) => {
                     return Err(LeaseError::Lost(LossReason::Preferred { preferred }));
                 }
-                RenewAction::Write | RenewAction::Yield { .. } => match self.prolong().await {
+                RenewAction::Write | RenewAction::Yield { .. } => match self.extend_fence().await {
                     Err(LeaseError::Conflict | LeaseError::NotFound(_)) if !looked => {}
                     outcome => return outcome,
                 },
@@ -392,7 +392,7 @@ impl Elector {
         now >= until
     }
 
-    async fn prolong(&mut self) -> Result<(), LeaseError> {
+    async fn extend_fence(&mut self) -> Result<(), LeaseError> {
         let sent = match self.write(WritePurpose::Renew, None).await {
             Err(LeaseError::TooLate) => return Err(LeaseError::Lost(self.missed_deadline())),
             outcome => outcome?,
@@ -407,7 +407,7 @@ impl Elector {
     fn missed_deadline(&self) -> LossReason {
         LossReason::Deadline {
             within: self.config.renew_deadline,
-            last_error: self.complaint.clone().unwrap_or_else(|| "no renewal was attempted".to_owned()),
+            last_error: self.last_failure.clone().unwrap_or_else(|| "no renewal was attempted".to_owned()),
         }
     }
 
@@ -428,7 +428,7 @@ impl Elector {
         self.leadership.set(to);
     }
 
-    async fn give_back(&mut self, written: Option<&WrittenVersions>) -> Result<(), LeaseError> {
+    async fn release_lease(&mut self, written: Option<&WrittenVersions>) -> Result<(), LeaseError> {
         loop {
             self.fetch().await?;
             if !self.lease_state.is_ours() {
@@ -477,21 +477,21 @@ impl Elector {
     /// Publishes the observed holder if it changed. Does nothing while this replica leads or after it has released the
     /// lease.
     fn publish_holder(&self) {
-        let view = self.lease_state.view();
-        let holder = view.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
+        let observed = self.lease_state.observed();
+        let holder = observed.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
         let following = Leadership::Following { holder };
         if matches!(self.role, Role::Standby) && self.leadership.get() != following {
-            tracing::info!(lease = %self.lease, holder = view.holder(), "lease is held");
+            tracing::info!(lease = %self.lease, holder = observed.holder(), "lease is held");
             self.leadership.set(following);
         }
     }
 
     /// Logs a failure, unless it equals the last logged failure.
-    fn complain(&mut self, what: &str, failure: &LeaseError) {
-        let complaint = failure.to_string();
-        if self.complaint.as_ref() != Some(&complaint) {
-            tracing::warn!(lease = %self.lease, error = %complaint, "{what}");
-            self.complaint = Some(complaint);
+    fn log_failure(&mut self, what: &str, failure: &LeaseError) {
+        let text = failure.to_string();
+        if self.last_failure.as_ref() != Some(&text) {
+            tracing::warn!(lease = %self.lease, error = %text, "{what}");
+            self.last_failure = Some(text);
         }
     }
 
@@ -505,17 +505,17 @@ impl Elector {
 }
 
 /// Runs the candidate, if there is one. Returns only if the API server does not support candidates.
-async fn stand(candidate: Option<Candidate>) -> ElectionError {
+async fn run_candidate(candidate: Option<Candidate>) -> ElectionError {
     match candidate {
-        Some(candidate) => candidate.stand().await,
+        Some(candidate) => candidate.run().await,
         None => std::future::pending().await,
     }
 }
 
 /// Runs the candidate of a leader. Never returns.
-async fn stand_in_vain<T>(candidate: Option<Candidate>) -> T {
-    let refused = stand(candidate).await;
-    tracing::warn!(error = %refused, "candidate stopped");
+async fn run_candidate_while_leading<T>(candidate: Option<Candidate>) -> T {
+    let error = run_candidate(candidate).await;
+    tracing::warn!(%error, "candidate stopped");
     std::future::pending().await
 }
 

@@ -137,11 +137,11 @@ pub struct LeaseState {
     name: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
-    view: ObservedLease,
+    observed: ObservedLease,
     stale: bool,
     may_hold: bool,
     deadline: Option<Instant>,
-    predecessor: PreviousHolder,
+    previous_holder: PreviousHolder,
     /// Time until which a holder can act whose name was overwritten.
     displaced_until: Option<Instant>,
     /// The last time written, so that the next is later.
@@ -156,11 +156,11 @@ impl LeaseState {
             name: name.into(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
-            view: ObservedLease::Unknown,
+            observed: ObservedLease::Unknown,
             stale: true,
             may_hold: false,
             deadline: None,
-            predecessor: PreviousHolder::Unreported,
+            previous_holder: PreviousHolder::Unreported,
             displaced_until: None,
             stamped: None,
         }
@@ -183,8 +183,8 @@ impl LeaseState {
     }
 
     /// Returns the last observed Lease.
-    pub fn view(&self) -> &ObservedLease {
-        &self.view
+    pub fn observed(&self) -> &ObservedLease {
+        &self.observed
     }
 
     /// Returns whether the Lease must be fetched before the next write.
@@ -209,13 +209,13 @@ impl LeaseState {
     }
 
     /// Returns the previous holder of the current term.
-    pub fn predecessor(&self) -> &PreviousHolder {
-        &self.predecessor
+    pub fn previous_holder(&self) -> &PreviousHolder {
+        &self.previous_holder
     }
 
     /// Returns whether any replica holds the Lease, as far as is known.
     pub fn is_led(&self, now: Instant) -> bool {
-        let others = self.view.seen().is_some_and(|seen| {
+        let others = self.observed.seen().is_some_and(|seen| {
             let is_others = seen.record.holder.as_ref().is_some_and(|holder| *holder != self.params.identity);
             is_others && now < seen.changed_at + seen.record.duration(self.params.lease_duration)
         });
@@ -233,7 +233,7 @@ impl LeaseState {
     /// Returns the next action by the last observed Lease, even if the state is stale.
     pub fn apparent(&self, now: Instant) -> ElectionAction {
         let decide = if self.params.coordinated { decide_coordinated } else { decide };
-        let step = decide(&self.view, &self.params.identity, self.params.lease_duration, now);
+        let step = decide(&self.observed, &self.params.identity, self.params.lease_duration, now);
         // The coordinator checks expiry by wall clocks. Its decision is used when the local clock agrees.
         match self.displaced_until {
             Some(until) if self.params.coordinated && now < until => match step {
@@ -249,7 +249,7 @@ impl LeaseState {
         if self.stale {
             return RenewAction::Fetch;
         }
-        let Some(observation) = self.view.seen() else {
+        let Some(observation) = self.observed.seen() else {
             return if self.params.coordinated {
                 RenewAction::Lost(LossReason::HolderCleared)
             } else {
@@ -270,18 +270,18 @@ impl LeaseState {
 
     /// Records the fetched Lease; `None` if it does not exist.
     pub fn on_fetched(&mut self, lease: Option<Lease>, now: Instant) {
-        self.take_in(|view| match lease {
-            Some(lease) => view.observe(lease, now),
-            None => view.on_deleted(),
+        self.apply_observed(|observed| match lease {
+            Some(lease) => observed.observe(lease, now),
+            None => observed.on_deleted(),
         });
         self.stale = false;
     }
 
     /// Records the fetched Lease while a watch is open, which might have shown a later state already.
     pub fn on_fetched_during_watch(&mut self, lease: Option<Lease>, now: Instant) {
-        self.take_in(|view| match lease {
-            Some(lease) => view.observe_newer(lease, now),
-            None => view.on_deleted(),
+        self.apply_observed(|observed| match lease {
+            Some(lease) => observed.observe_newer(lease, now),
+            None => observed.on_deleted(),
         });
         self.stale = false;
     }
@@ -289,21 +289,21 @@ impl LeaseState {
     /// Records a state of the Lease from a watch event. A stale state stays stale: a watch can lag behind a write of
     /// this replica.
     pub fn on_watch_event(&mut self, lease: Lease, now: Instant) {
-        self.take_in(|view| view.observe_newer(lease, now));
+        self.apply_observed(|observed| observed.observe_newer(lease, now));
     }
 
     /// Records the time until which the previous holder can act if its name is overwritten.
-    fn take_in(&mut self, news: impl FnOnce(&mut ObservedLease)) {
-        let before = match &self.view {
-            ObservedLease::Seen(last) | ObservedLease::Gone(last) => {
+    fn apply_observed(&mut self, news: impl FnOnce(&mut ObservedLease)) {
+        let before = match &self.observed {
+            ObservedLease::Seen(last) | ObservedLease::Deleted(last) => {
                 let expiry = last.changed_at + last.record.duration(self.params.lease_duration);
                 last.record.holder.clone().map(|holder| (holder, expiry))
             }
             ObservedLease::Unknown | ObservedLease::Absent => None,
         };
-        news(&mut self.view);
+        news(&mut self.observed);
         let Some((before, expiry)) = before else { return };
-        let after = self.view.record().and_then(|record| record.holder.as_ref());
+        let after = self.observed.record().and_then(|record| record.holder.as_ref());
         if before != self.params.identity && after.is_some_and(|after| *after != before) {
             self.displaced_until = self.displaced_until.max(Some(expiry));
         }
@@ -312,13 +312,13 @@ impl LeaseState {
     /// Clears the observed Lease after the server went back to an earlier version. A holder keeps its deadline, and
     /// fetches the Lease before it writes.
     pub fn clear(&mut self) {
-        self.view = ObservedLease::Unknown;
+        self.observed = ObservedLease::Unknown;
         self.stale = true;
     }
 
     /// Records that the Lease was deleted.
     pub fn on_deleted(&mut self) {
-        self.view.on_deleted();
+        self.observed.on_deleted();
     }
 
     /// Makes the state stale.
@@ -335,10 +335,10 @@ impl LeaseState {
         at: &TimePoint,
     ) -> LeaseWrite {
         match purpose {
-            WritePurpose::First => self.predecessor = PreviousHolder::Unreported,
+            WritePurpose::First => self.previous_holder = PreviousHolder::Unreported,
             // Stored before the write, because the response can be lost: a reclaimed lease has the same previous
             // holder.
-            WritePurpose::TakeOver => self.predecessor = self.view.predecessor(),
+            WritePurpose::TakeOver => self.previous_holder = self.observed.previous_holder(),
             WritePurpose::Reclaim
             | WritePurpose::Renew
             | WritePurpose::Release
@@ -347,7 +347,7 @@ impl LeaseState {
         let record = self.record(purpose, at);
         self.stale = true;
         self.may_hold |= purpose != WritePurpose::ClearHolder;
-        let exists = self.view.seen().is_some();
+        let exists = self.observed.seen().is_some();
         let lease = Lease { metadata: self.metadata(purpose, written), spec: Some(record.into_spec()) };
         LeaseWrite { lease, exists, context: WriteContext { purpose, sent: at.now } }
     }
@@ -362,7 +362,7 @@ impl LeaseState {
         lease: Lease,
         now: Instant,
     ) -> Result<(), LeaseError> {
-        self.view.observe_newer(lease, now);
+        self.observed.observe_newer(lease, now);
         self.stale = false;
         let deadline = context.sent + self.params.renew_deadline;
         match context.purpose {
@@ -387,7 +387,7 @@ impl LeaseState {
     pub fn lose(&mut self) {
         self.deadline = None;
         self.stale = true;
-        self.predecessor = PreviousHolder::Unreported;
+        self.previous_holder = PreviousHolder::Unreported;
     }
 
     /// Ends the term of a holder that is about to release the Lease.
@@ -402,12 +402,12 @@ impl LeaseState {
 
     /// Returns whether the last observed Lease names this replica.
     pub fn is_ours(&self) -> bool {
-        self.view.seen().is_some_and(|seen| seen.record.is_held_by(&self.params.identity))
+        self.observed.seen().is_some_and(|seen| seen.record.is_held_by(&self.params.identity))
     }
 
     fn record(&mut self, purpose: WritePurpose, at: &TimePoint) -> LeaseRecord {
-        let now = self.stamp(&at.wall);
-        let previous = self.view.record().cloned();
+        let now = self.next_renew_time(&at.wall);
+        let previous = self.observed.record().cloned();
         let given = previous.as_ref().filter(|_| self.params.coordinated);
         let strategy = given.and_then(|given| given.strategy.clone());
         let preferred =
@@ -435,8 +435,8 @@ impl LeaseState {
 
     /// Returns a time for the record: the wall time, but later than any time that this replica wrote or the Lease
     /// contains.
-    fn stamp(&mut self, wall: &MicroTime) -> MicroTime {
-        let ours = self.view.record().filter(|record| record.is_held_by(&self.params.identity));
+    fn next_renew_time(&mut self, wall: &MicroTime) -> MicroTime {
+        let ours = self.observed.record().filter(|record| record.is_held_by(&self.params.identity));
         let seen = ours.and_then(|record| record.renewed.clone());
         let stamp = strictly_after(wall.clone(), self.stamped.clone().max(seen).as_ref());
         self.stamped = Some(stamp.clone());
@@ -445,7 +445,7 @@ impl LeaseState {
 
     /// Returns the metadata of the next write. Keeps the fields of other clients.
     fn metadata(&self, purpose: WritePurpose, written: Option<&WrittenVersions>) -> ObjectMeta {
-        let current = match self.view.seen() {
+        let current = match self.observed.seen() {
             Some(seen) => seen.lease.metadata.clone(),
             None => ObjectMeta {
                 name: Some(self.name.clone()),

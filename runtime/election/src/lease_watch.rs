@@ -30,7 +30,7 @@ pub(crate) struct LeaseWatch {
     env: Env,
     name: String,
     state: State,
-    complaint: Option<String>,
+    last_failure: Option<String>,
 }
 
 enum State {
@@ -39,7 +39,7 @@ enum State {
     /// Open since this time.
     Open { stream: FrameStream, since: Instant },
     /// Must not be opened before this time.
-    Resting(Instant),
+    BackingOff(Instant),
 }
 
 /// Reason for the end of a watch.
@@ -57,7 +57,7 @@ enum WatchEndReason {
 
 impl LeaseWatch {
     pub(crate) fn new(env: Env, name: &str) -> Self {
-        Self { env, name: name.to_owned(), state: State::Idle, complaint: None }
+        Self { env, name: name.to_owned(), state: State::Idle, last_failure: None }
     }
 
     /// Waits for the next event. A new watch continues from `version`; after a failure it pauses for `pause`.
@@ -70,21 +70,21 @@ impl LeaseWatch {
             match &mut self.state {
                 State::Idle => match api.watch(WatchScope::Name(&self.name), version).await {
                     Ok(stream) => self.state = State::Open { stream, since: self.env.now() },
-                    Err(error) => self.rest(self.env.now() + pause, &error.into()),
+                    Err(error) => self.back_off(self.env.now() + pause, &error.into()),
                 },
-                State::Open { stream, since } => match sighting(stream.next().await, &self.name) {
-                    Ok(Some(sighting)) => {
-                        self.complaint = None;
-                        return sighting;
+                State::Open { stream, since } => match to_event(stream.next().await, &self.name) {
+                    Ok(Some(event)) => {
+                        self.last_failure = None;
+                        return event;
                     }
                     Ok(None) => {}
                     Err(end) => {
                         // Reopens a long watch immediately, and a watch that ended at once only after a pause.
                         let until = *since + pause;
-                        self.rest(until, &end);
+                        self.back_off(until, &end);
                     }
                 },
-                State::Resting(until) => {
+                State::BackingOff(until) => {
                     self.env.sleep_until(*until).await;
                     self.state = State::Idle;
                     return LeaseEvent::Lost;
@@ -98,23 +98,23 @@ impl LeaseWatch {
         self.state = State::Idle;
     }
 
-    fn rest(&mut self, until: Instant, end: &WatchEndReason) {
-        self.state = State::Resting(until);
-        let complaint = end.to_string();
+    fn back_off(&mut self, until: Instant, end: &WatchEndReason) {
+        self.state = State::BackingOff(until);
+        let text = end.to_string();
         match end {
             WatchEndReason::Stream => tracing::debug!("watch of the lease ended"),
             WatchEndReason::Request(_) | WatchEndReason::Server(_) | WatchEndReason::Lease(_)
-                if self.complaint.as_ref() == Some(&complaint) => {}
+                if self.last_failure.as_ref() == Some(&text) => {}
             WatchEndReason::Request(_) | WatchEndReason::Server(_) | WatchEndReason::Lease(_) => {
-                tracing::warn!(error = %complaint, "cannot watch the lease; polling");
-                self.complaint = Some(complaint);
+                tracing::warn!(error = %text, "cannot watch the lease; polling");
+                self.last_failure = Some(text);
             }
         }
     }
 }
 
 /// Returns the event of a frame; `None` if it concerns another Lease.
-fn sighting(
+fn to_event(
     frame: Option<Result<Frame, RequestError>>,
     name: &str,
 ) -> Result<Option<LeaseEvent>, WatchEndReason> {

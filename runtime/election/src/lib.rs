@@ -23,7 +23,7 @@
 //!   this replica.
 //! - **A release reports the writes.** It annotates the Lease with the highest version of each resource, so that a
 //!   successor that takes over within milliseconds can wait until its caches contain these versions
-//!   ([`Elector::predecessor`]).
+//!   ([`Elector::previous_holder`]).
 //! - A Lease that is deleted while held is not free: standbys that observed it wait until it would have expired.
 //! - If the API server's coordinator decides ([`ElectionConfig::coordinated`]), the elector uses the Lease only if the
 //!   coordinator assigned it, and stops renewing when the coordinator prefers another replica. The coordinator checks

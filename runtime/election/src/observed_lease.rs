@@ -31,7 +31,7 @@ pub enum ObservedLease {
     /// The Lease exists.
     Seen(LeaseObservation),
     /// The Lease was deleted while held. Its holder might not have noticed, and acts until its own deadline.
-    Gone(LeaseObservation),
+    Deleted(LeaseObservation),
 }
 
 /// Next action.
@@ -63,7 +63,7 @@ impl ObservedLease {
             ObservedLease::Unknown
             | ObservedLease::Absent
             | ObservedLease::Seen(_)
-            | ObservedLease::Gone(_) => at,
+            | ObservedLease::Deleted(_) => at,
         };
         *self = ObservedLease::Seen(LeaseObservation { lease, record, changed_at });
     }
@@ -85,13 +85,13 @@ impl ObservedLease {
     /// Records that the Lease does not exist.
     pub fn on_deleted(&mut self) {
         *self = match std::mem::replace(self, ObservedLease::Absent) {
-            ObservedLease::Seen(last) | ObservedLease::Gone(last) if last.record.holder.is_some() => {
-                ObservedLease::Gone(last)
+            ObservedLease::Seen(last) | ObservedLease::Deleted(last) if last.record.holder.is_some() => {
+                ObservedLease::Deleted(last)
             }
             ObservedLease::Unknown
             | ObservedLease::Absent
             | ObservedLease::Seen(_)
-            | ObservedLease::Gone(_) => ObservedLease::Absent,
+            | ObservedLease::Deleted(_) => ObservedLease::Absent,
         };
     }
 
@@ -99,14 +99,16 @@ impl ObservedLease {
     pub fn seen(&self) -> Option<&LeaseObservation> {
         match self {
             ObservedLease::Seen(observation) => Some(observation),
-            ObservedLease::Unknown | ObservedLease::Absent | ObservedLease::Gone(_) => None,
+            ObservedLease::Unknown | ObservedLease::Absent | ObservedLease::Deleted(_) => None,
         }
     }
 
     /// Returns the last observed record, even if its Lease no longer exists.
     pub fn record(&self) -> Option<&LeaseRecord> {
         match self {
-            ObservedLease::Seen(observation) | ObservedLease::Gone(observation) => Some(&observation.record),
+            ObservedLease::Seen(observation) | ObservedLease::Deleted(observation) => {
+                Some(&observation.record)
+            }
             ObservedLease::Unknown | ObservedLease::Absent => None,
         }
     }
@@ -118,7 +120,7 @@ impl ObservedLease {
 
     /// Returns the reported writes of the previous holder, if this replica takes the Lease in this state. A record with
     /// a holder was not released, so its annotation is ignored.
-    pub fn predecessor(&self) -> PreviousHolder {
+    pub fn previous_holder(&self) -> PreviousHolder {
         match self.seen() {
             Some(seen) if seen.record.holder.is_none() => PreviousHolder::from_released(&seen.lease.metadata),
             _ => PreviousHolder::Unreported,
@@ -128,7 +130,7 @@ impl ObservedLease {
     /// Returns the version from which a watch continues; empty if there is none.
     pub fn version(&self) -> &str {
         match self {
-            ObservedLease::Seen(last) | ObservedLease::Gone(last) => {
+            ObservedLease::Seen(last) | ObservedLease::Deleted(last) => {
                 last.lease.metadata.resource_version.as_deref().unwrap_or("")
             }
             ObservedLease::Unknown | ObservedLease::Absent => "",
@@ -138,12 +140,12 @@ impl ObservedLease {
 
 /// Returns the next action at `now` of a replica `me` that does not lead. `unstated` is the duration for records
 /// without one.
-pub(crate) fn decide(view: &ObservedLease, me: &str, unstated: Duration, now: Instant) -> ElectionAction {
-    match view {
+pub(crate) fn decide(observed: &ObservedLease, me: &str, unstated: Duration, now: Instant) -> ElectionAction {
+    match observed {
         ObservedLease::Unknown => ElectionAction::Fetch,
         ObservedLease::Absent => ElectionAction::Create,
-        ObservedLease::Gone(last) if last.record.is_held_by(me) => ElectionAction::Create,
-        ObservedLease::Gone(last) => once_expired(last, unstated, now, ElectionAction::Create),
+        ObservedLease::Deleted(last) if last.record.is_held_by(me) => ElectionAction::Create,
+        ObservedLease::Deleted(last) => once_expired(last, unstated, now, ElectionAction::Create),
         ObservedLease::Seen(last) if last.record.holder.is_none() => ElectionAction::TakeOver,
         ObservedLease::Seen(last) if last.record.is_held_by(me) => ElectionAction::Reclaim,
         ObservedLease::Seen(last) => once_expired(last, unstated, now, ElectionAction::TakeOver),
@@ -153,12 +155,12 @@ pub(crate) fn decide(view: &ObservedLease, me: &str, unstated: Duration, now: In
 /// Returns the next action in a coordinated election. A Lease that names `me` can be used until it expires, unless
 /// another replica is preferred. Otherwise it is released, one lease duration after it was observed.
 pub(crate) fn decide_coordinated(
-    view: &ObservedLease,
+    observed: &ObservedLease,
     me: &str,
     unstated: Duration,
     now: Instant,
 ) -> ElectionAction {
-    match view {
+    match observed {
         ObservedLease::Unknown => ElectionAction::Fetch,
         ObservedLease::Seen(last) => {
             if !last.record.is_held_by(me) {
@@ -176,7 +178,7 @@ pub(crate) fn decide_coordinated(
                 ElectionAction::Release
             }
         }
-        ObservedLease::Absent | ObservedLease::Gone(_) => ElectionAction::Follow,
+        ObservedLease::Absent | ObservedLease::Deleted(_) => ElectionAction::Follow,
     }
 }
 
@@ -198,7 +200,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use windlass_env::Env;
 
-    const OURS: Duration = Duration::from_secs(15);
+    const IDENTITY: Duration = Duration::from_secs(15);
 
     fn lease(holder: &str, duration_seconds: i32, renewed_micros: i64) -> Lease {
         let now = MicroTime(Timestamp::from_microsecond(renewed_micros).expect("in range"));
@@ -223,97 +225,109 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unknown_lease_is_fetched_and_absent_lease_is_created() {
-        assert_eq!(decide(&ObservedLease::Unknown, "me", OURS, start()), ElectionAction::Fetch);
-        assert_eq!(decide(&ObservedLease::Absent, "me", OURS, start()), ElectionAction::Create);
+        assert_eq!(decide(&ObservedLease::Unknown, "me", IDENTITY, start()), ElectionAction::Fetch);
+        assert_eq!(decide(&ObservedLease::Absent, "me", IDENTITY, start()), ElectionAction::Create);
     }
 
     // parity: test-try-acquire-or-renew-leases-no
     #[tokio::test(start_paused = true)]
     async fn standby_waits_for_duration_stated_by_holder() {
-        let (mut view, t0) = (ObservedLease::Unknown, start());
-        view.observe(lease("other", 60, 1), t0);
-        assert_eq!(decide(&view, "me", OURS, t0 + seconds(59)), ElectionAction::WaitUntil(t0 + seconds(60)));
-        assert_eq!(decide(&view, "me", OURS, t0 + seconds(60)), ElectionAction::TakeOver);
+        let (mut observed, t0) = (ObservedLease::Unknown, start());
+        observed.observe(lease("other", 60, 1), t0);
+        assert_eq!(
+            decide(&observed, "me", IDENTITY, t0 + seconds(59)),
+            ElectionAction::WaitUntil(t0 + seconds(60))
+        );
+        assert_eq!(decide(&observed, "me", IDENTITY, t0 + seconds(60)), ElectionAction::TakeOver);
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_changed_record_prolongs_the_wait() {
-        let (mut view, t0) = (ObservedLease::Unknown, start());
-        view.observe(lease("other", 15, 1), t0);
+        let (mut observed, t0) = (ObservedLease::Unknown, start());
+        observed.observe(lease("other", 15, 1), t0);
         let mut touched = lease("other", 15, 1);
         touched.metadata.resource_version = Some("7".to_owned());
-        view.observe(touched, t0 + seconds(10));
-        assert_eq!(view.version(), "7");
-        assert_eq!(decide(&view, "me", OURS, t0 + seconds(11)), ElectionAction::WaitUntil(t0 + seconds(15)));
-        view.observe(lease("other", 15, 2), t0 + seconds(12));
-        assert_eq!(decide(&view, "me", OURS, t0 + seconds(15)), ElectionAction::WaitUntil(t0 + seconds(27)));
+        observed.observe(touched, t0 + seconds(10));
+        assert_eq!(observed.version(), "7");
+        assert_eq!(
+            decide(&observed, "me", IDENTITY, t0 + seconds(11)),
+            ElectionAction::WaitUntil(t0 + seconds(15))
+        );
+        observed.observe(lease("other", 15, 2), t0 + seconds(12));
+        assert_eq!(
+            decide(&observed, "me", IDENTITY, t0 + seconds(15)),
+            ElectionAction::WaitUntil(t0 + seconds(27))
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn released_lease_is_taken_and_own_lease_reclaimed() {
-        let (mut view, t0) = (ObservedLease::Unknown, start());
-        view.observe(lease("", 15, 1), t0);
-        assert_eq!(decide(&view, "me", OURS, t0), ElectionAction::TakeOver);
-        view.observe(lease("me", 15, 2), t0);
-        assert_eq!(decide(&view, "me", OURS, t0), ElectionAction::Reclaim);
+        let (mut observed, t0) = (ObservedLease::Unknown, start());
+        observed.observe(lease("", 15, 1), t0);
+        assert_eq!(decide(&observed, "me", IDENTITY, t0), ElectionAction::TakeOver);
+        observed.observe(lease("me", 15, 2), t0);
+        assert_eq!(decide(&observed, "me", IDENTITY, t0), ElectionAction::Reclaim);
     }
 
     #[tokio::test(start_paused = true)]
     async fn lease_deleted_while_held_is_recreated_after_expiry() {
-        let (mut view, t0) = (ObservedLease::Unknown, start());
-        view.observe(lease("other", 15, 1), t0);
-        view.on_deleted();
-        view.on_deleted();
-        assert_eq!(decide(&view, "me", OURS, t0 + seconds(14)), ElectionAction::WaitUntil(t0 + seconds(15)));
-        assert_eq!(decide(&view, "me", OURS, t0 + seconds(15)), ElectionAction::Create);
-        assert_eq!(decide(&view, "other", OURS, t0), ElectionAction::Create);
+        let (mut observed, t0) = (ObservedLease::Unknown, start());
+        observed.observe(lease("other", 15, 1), t0);
+        observed.on_deleted();
+        observed.on_deleted();
+        assert_eq!(
+            decide(&observed, "me", IDENTITY, t0 + seconds(14)),
+            ElectionAction::WaitUntil(t0 + seconds(15))
+        );
+        assert_eq!(decide(&observed, "me", IDENTITY, t0 + seconds(15)), ElectionAction::Create);
+        assert_eq!(decide(&observed, "other", IDENTITY, t0), ElectionAction::Create);
     }
 
     // parity: test-try-coordinated-renew, coordinated-election-lease-candidate
     #[tokio::test(start_paused = true)]
     async fn coordinated_replica_holds_only_an_assigned_lease() {
-        let (mut view, t0) = (ObservedLease::Unknown, start());
-        let step = |view: &ObservedLease, now| decide_coordinated(view, "me", OURS, now);
-        assert_eq!(step(&view, t0), ElectionAction::Fetch);
+        let (mut observed, t0) = (ObservedLease::Unknown, start());
+        let step = |observed: &ObservedLease, now| decide_coordinated(observed, "me", IDENTITY, now);
+        assert_eq!(step(&observed, t0), ElectionAction::Fetch);
         assert_eq!(step(&ObservedLease::Absent, t0), ElectionAction::Follow);
-        view.observe(lease("", 15, 1), t0);
+        observed.observe(lease("", 15, 1), t0);
         assert_eq!(
-            step(&view, t0),
+            step(&observed, t0),
             ElectionAction::Follow,
             "the Lease has no holder, and only the coordinator assigns it"
         );
-        view.observe(lease("other", 15, 2), t0);
+        observed.observe(lease("other", 15, 2), t0);
         assert_eq!(
-            step(&view, t0 + seconds(99)),
+            step(&observed, t0 + seconds(99)),
             ElectionAction::Follow,
             "the Lease has expired, and only the coordinator assigns it"
         );
-        view.observe(lease("me", 5, 3), t0);
-        assert_eq!(step(&view, t0 + seconds(4)), ElectionAction::Reclaim);
+        observed.observe(lease("me", 5, 3), t0);
+        assert_eq!(step(&observed, t0 + seconds(4)), ElectionAction::Reclaim);
         assert_eq!(
-            step(&view, t0 + seconds(5)),
+            step(&observed, t0 + seconds(5)),
             ElectionAction::WaitUntil(t0 + seconds(15)),
             "the Lease has expired"
         );
-        assert_eq!(step(&view, t0 + seconds(15)), ElectionAction::Release);
+        assert_eq!(step(&observed, t0 + seconds(15)), ElectionAction::Release);
         let mut ending = lease("me", 5, 4);
         ending.spec.get_or_insert_default().preferred_holder = Some("other".to_owned());
-        view.observe(ending, t0);
+        observed.observe(ending, t0);
         assert_eq!(
-            step(&view, t0),
+            step(&observed, t0),
             ElectionAction::WaitUntil(t0 + seconds(15)),
             "the coordinator prefers another replica"
         );
-        assert_eq!(step(&view, t0 + seconds(15)), ElectionAction::Release);
-        view.on_deleted();
-        assert_eq!(step(&view, t0), ElectionAction::Follow);
+        assert_eq!(step(&observed, t0 + seconds(15)), ElectionAction::Release);
+        observed.on_deleted();
+        assert_eq!(step(&observed, t0), ElectionAction::Follow);
     }
 
     #[tokio::test(start_paused = true)]
     async fn lease_deleted_without_holder_is_created_immediately() {
-        let (mut view, t0) = (ObservedLease::Unknown, start());
-        view.observe(lease("", 15, 1), t0);
-        view.on_deleted();
-        assert_eq!(decide(&view, "me", OURS, t0), ElectionAction::Create);
+        let (mut observed, t0) = (ObservedLease::Unknown, start());
+        observed.observe(lease("", 15, 1), t0);
+        observed.on_deleted();
+        assert_eq!(decide(&observed, "me", IDENTITY, t0), ElectionAction::Create);
     }
 }

@@ -543,13 +543,13 @@ async fn release_reports_written_versions_to_successor() {
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     holder.elector.acquire().await.expect("acquired");
-    assert_eq!(holder.elector.predecessor(), &PreviousHolder::Unreported, "there is no previous holder");
+    assert_eq!(holder.elector.previous_holder(), &PreviousHolder::Unreported, "there is no previous holder");
     holder.elector.release(Some(&written("130"))).await.expect("released");
     assert_eq!(server.annotation(WRITTEN_ANNOTATION), json!("{\"replicasets.apps\":\"130\"}"));
 
     let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt);
     standby.elector.acquire().await.expect("acquired");
-    assert_eq!(standby.elector.predecessor(), &PreviousHolder::Released(written("130")));
+    assert_eq!(standby.elector.previous_holder(), &PreviousHolder::Released(written("130")));
     assert_eq!(server.annotation(WRITTEN_ANNOTATION), json!(null));
 }
 
@@ -565,7 +565,7 @@ async fn takeover_with_lost_response_keeps_predecessor() {
     assert!(world.timeout(Duration::from_millis(150), standby.elector.acquire()).await.is_err());
     assert_eq!(server.holder().as_deref(), Some("standby"));
     standby.elector.acquire().await.expect("reclaimed");
-    assert_eq!(standby.elector.predecessor(), &PreviousHolder::Released(written("130")));
+    assert_eq!(standby.elector.previous_holder(), &PreviousHolder::Released(written("130")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -579,7 +579,7 @@ async fn release_without_versions_reports_nothing() {
     }
     let mut third = Replica::new(world.with_incarnation("third", 0), &server, prompt);
     third.elector.acquire().await.expect("acquired");
-    assert_eq!(third.elector.predecessor(), &PreviousHolder::Unreported);
+    assert_eq!(third.elector.previous_holder(), &PreviousHolder::Unreported);
 }
 
 #[tokio::test(start_paused = true)]
@@ -595,7 +595,7 @@ async fn annotation_on_a_lease_that_expired_or_of_no_meaning_is_ignored() {
         });
         let mut standby = Replica::new(world.with_incarnation("standby", 0), &server, prompt);
         standby.elector.acquire().await.expect("acquired");
-        assert_eq!(standby.elector.predecessor(), &PreviousHolder::Unreported, "{annotation}");
+        assert_eq!(standby.elector.previous_holder(), &PreviousHolder::Unreported, "{annotation}");
     }
 }
 

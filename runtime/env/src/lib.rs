@@ -26,7 +26,7 @@ mod instant;
 mod panics;
 mod poll_monitor;
 mod rng;
-mod standstill;
+mod suspension;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -50,11 +50,11 @@ pub use crate::instant::Instant;
 pub use crate::panics::{catch_panic, catch_panic_sync};
 pub use crate::poll_monitor::PollMonitor;
 pub use crate::rng::Rng;
-pub use crate::standstill::Suspension;
+pub use crate::suspension::Suspension;
 pub use crate::tasks::{Pause, Task, TaskError};
 
 use crate::clock::Clock;
-use crate::standstill::Standstill;
+use crate::suspension::SuspensionTotal;
 use crate::tasks::Tasks;
 use crate::wall_steps::WallSteps;
 
@@ -72,8 +72,8 @@ pub struct Env {
     streams: Arc<Mutex<BTreeSet<String>>>,
     tasks: Arc<Tasks>,
     wall_steps: WallSteps,
-    standstill: Standstill,
-    vigil: Option<PollMonitor>,
+    suspension: SuspensionTotal,
+    poll_monitor: Option<PollMonitor>,
 }
 
 #[derive(Debug)]
@@ -117,8 +117,8 @@ impl Env {
     /// On the system clock, whose wall time cannot be set.
     #[must_use]
     pub fn with_wall_offset(self, offset: SignedDuration) -> Env {
-        let (wall_steps, standstill) = (WallSteps::default(), Standstill::default());
-        Env { clock: self.clock.with_wall_offset(offset), wall_steps, standstill, ..self }
+        let (wall_steps, suspension) = (WallSteps::default(), SuspensionTotal::default());
+        Env { clock: self.clock.with_wall_offset(offset), wall_steps, suspension, ..self }
     }
 
     /// Steps the wall time of this machine by `by`, for every clone and every later incarnation, like an operator or a
@@ -133,19 +133,19 @@ impl Env {
 
     /// Returns this Env with a monitor that counts the polls of its tasks and of those of later incarnations.
     #[must_use]
-    pub fn with_poll_monitor(self, vigil: &PollMonitor) -> Env {
-        let tasks = Arc::new(Tasks::under(Some(vigil.clone())));
-        Env { vigil: Some(vigil.clone()), tasks, ..self }
+    pub fn with_poll_monitor(self, poll_monitor: &PollMonitor) -> Env {
+        let tasks = Arc::new(Tasks::under(Some(poll_monitor.clone())));
+        Env { poll_monitor: Some(poll_monitor.clone()), tasks, ..self }
     }
 
     /// Returns an Env for incarnation `n` of `instance`, with the same clock, rate and wall offset, but separate tasks
     /// and random streams.
     #[must_use]
     pub fn with_incarnation(&self, instance: &str, n: u64) -> Env {
-        let tasks = Arc::new(Tasks::under(self.vigil.clone()));
-        let (wall_steps, vigil) = (self.wall_steps.clone(), self.vigil.clone());
-        let standstill = self.standstill.clone();
-        Env { tasks, wall_steps, standstill, vigil, ..Env::build(self.clock, self.seed, instance, n) }
+        let tasks = Arc::new(Tasks::under(self.poll_monitor.clone()));
+        let (wall_steps, poll_monitor) = (self.wall_steps.clone(), self.poll_monitor.clone());
+        let suspension = self.suspension.clone();
+        Env { tasks, wall_steps, suspension, poll_monitor, ..Env::build(self.clock, self.seed, instance, n) }
     }
 
     /// Returns the number of this incarnation.
@@ -161,7 +161,7 @@ impl Env {
     /// Returns the local monotonic time.
     pub fn now(&self) -> Instant {
         let now = self.clock.now();
-        if self.clock.is_virtual() { now - self.standstill.total() } else { now }
+        if self.clock.is_virtual() { now - self.suspension.total() } else { now }
     }
 
     /// Returns the wall time. Use it for timestamps that people and other machines read, not for durations or
@@ -189,7 +189,7 @@ impl Env {
     /// # Cancel safety
     /// Dropping the future disarms the timer.
     pub fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.standstill.clone().sleep_until(self.clock, at)
+        self.suspension.clone().sleep_until(self.clock, at)
     }
 
     /// Returns the output of `future` if it completes within `limit` of local time. A future that is ready when the
@@ -251,7 +251,7 @@ impl Env {
     }
 
     /// Returns `true` until [`Env::kill`] is called.
-    pub fn alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         self.tasks.open()
     }
 
@@ -284,7 +284,7 @@ impl Env {
     /// On the system clock: only a hypervisor can suspend a real machine.
     pub fn suspend(&self) -> Suspension {
         assert!(self.clock.is_virtual(), "cannot suspend a real machine: use virtual time");
-        Suspension::new(self.clock, self.standstill.clone(), &self.tasks)
+        Suspension::new(self.clock, self.suspension.clone(), &self.tasks)
     }
 
     /// Returns the names of the running tasks, in spawn order.
@@ -308,8 +308,8 @@ impl Env {
             streams: Arc::default(),
             tasks: Arc::default(),
             wall_steps: WallSteps::default(),
-            standstill: Standstill::default(),
-            vigil: None,
+            suspension: SuspensionTotal::default(),
+            poll_monitor: None,
         }
     }
 }

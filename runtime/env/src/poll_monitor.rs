@@ -20,7 +20,7 @@ const POLLS_PER_CLOCK_READ: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct PollMonitor {
     counts: Arc<Mutex<Counts>>,
-    frozen: Sender<Option<Arc<str>>>,
+    livelocked: Sender<Option<Arc<str>>>,
 }
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl PollMonitor {
     /// Creates a monitor for the current runtime.
     pub fn new() -> Self {
         let counts = Counts { polls: 0, at: tokio::time::Instant::now(), moved: 0, task: None };
-        PollMonitor { counts: Arc::new(Mutex::new(counts)), frozen: channel(None).0 }
+        PollMonitor { counts: Arc::new(Mutex::new(counts)), livelocked: channel(None).0 }
     }
 
     /// Returns the number of polls.
@@ -55,7 +55,7 @@ impl PollMonitor {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn livelocked(&self) -> Arc<str> {
-        let mut observer: Receiver<Option<Arc<str>>> = self.frozen.subscribe();
+        let mut observer: Receiver<Option<Arc<str>>> = self.livelocked.subscribe();
         match observer.wait_for(Option::is_some).await {
             Ok(Some(task)) => task,
             _ => std::future::pending().await,
@@ -75,7 +75,7 @@ impl PollMonitor {
         } else if counts.polls - counts.moved >= LIMIT {
             counts.moved = counts.polls;
             drop(counts);
-            self.frozen.set(Some(Arc::clone(task)));
+            self.livelocked.set(Some(Arc::clone(task)));
         }
     }
 
@@ -98,24 +98,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn poll_monitor_names_task_that_stops_virtual_time() {
-        let vigil = PollMonitor::new();
-        let env = Env::virtual_time(1).with_poll_monitor(&vigil).with_incarnation("a", 0);
+        let poll_monitor = PollMonitor::new();
+        let env = Env::virtual_time(1).with_poll_monitor(&poll_monitor).with_incarnation("a", 0);
         let idle = env.spawn("idle", env.sleep(std::time::Duration::from_secs(3600)));
         let busy = env.spawn("busy", async {
             loop {
                 tokio::task::yield_now().await;
             }
         });
-        assert_eq!(&*vigil.livelocked().await, "busy");
-        assert!(vigil.polled() >= LIMIT);
+        assert_eq!(&*poll_monitor.livelocked().await, "busy");
+        assert!(poll_monitor.polled() >= LIMIT);
         busy.abort();
         idle.abort();
     }
 
     #[tokio::test(start_paused = true)]
     async fn poll_monitor_ignores_work_that_lets_time_advance() {
-        let vigil = PollMonitor::new();
-        let env = Env::virtual_time(1).with_poll_monitor(&vigil);
+        let poll_monitor = PollMonitor::new();
+        let env = Env::virtual_time(1).with_poll_monitor(&poll_monitor);
         let ticking = env.clone();
         env.spawn("ticking", async move {
             for _ in 0..3_000 {
@@ -127,7 +127,7 @@ mod tests {
         })
         .await
         .unwrap();
-        assert!(vigil.polled() > LIMIT);
-        assert!(futures_util::FutureExt::now_or_never(vigil.livelocked()).is_none());
+        assert!(poll_monitor.polled() > LIMIT);
+        assert!(futures_util::FutureExt::now_or_never(poll_monitor.livelocked()).is_none());
     }
 }

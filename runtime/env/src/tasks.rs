@@ -35,7 +35,7 @@ pub struct Task<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     state: Mutex<State>,
-    vigil: Option<PollMonitor>,
+    poll_monitor: Option<PollMonitor>,
     /// Number of active pauses. Not part of the state, because every poll of every task reads it.
     pauses: AtomicUsize,
 }
@@ -51,7 +51,7 @@ pub struct Pause {
 struct State {
     killed: bool,
     spawned: u64,
-    living: BTreeMap<u64, TaskRecord>,
+    records: BTreeMap<u64, TaskRecord>,
     waiters: Waiters,
     /// Tasks that were woken during a pause.
     held: Waiters,
@@ -121,8 +121,8 @@ impl<T> fmt::Debug for Task<T> {
 }
 
 impl Tasks {
-    pub(crate) fn under(vigil: Option<PollMonitor>) -> Self {
-        Tasks { vigil, ..Tasks::default() }
+    pub(crate) fn under(poll_monitor: Option<PollMonitor>) -> Self {
+        Tasks { poll_monitor, ..Tasks::default() }
     }
 
     pub(crate) fn spawn<F>(tasks: &Arc<Tasks>, name: String, future: F) -> Task<F::Output>
@@ -131,7 +131,7 @@ impl Tasks {
         F::Output: Send + 'static,
     {
         let Some(id) = tasks.enter(name.clone()) else { return Task { handle: None } };
-        let watched = tasks.vigil.clone().map(|vigil| (vigil, Arc::from(name.as_str())));
+        let watched = tasks.poll_monitor.clone().map(|poll_monitor| (poll_monitor, Arc::from(name.as_str())));
         let body = Box::pin(reporting(name, future));
         let entry = TaskRegistration { tasks: Arc::clone(tasks), id, held: None };
         let tracked = Tracked { body, watched, entry };
@@ -148,7 +148,7 @@ impl Tasks {
         let aborts: Vec<AbortHandle> = {
             let mut state = self.lock();
             state.killed = true;
-            state.living.values().filter_map(|living| living.abort.clone()).collect()
+            state.records.values().filter_map(|record| record.abort.clone()).collect()
         };
         // Without the lock: an aborted task can be dropped immediately, and its registration takes the lock.
         for abort in aborts {
@@ -174,11 +174,11 @@ impl Tasks {
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.lock().living.values().map(|living| living.name.clone()).collect()
+        self.lock().records.values().map(|record| record.name.clone()).collect()
     }
 
     pub(crate) async fn ended(&self) {
-        let mut wait = Wait { tasks: self, place: None };
+        let mut wait = Wait { tasks: self, waiter_id: None };
         poll_fn(|cx| wait.poll(cx)).await;
     }
 
@@ -190,7 +190,7 @@ impl Tasks {
         }
         state.spawned += 1;
         let id = state.spawned;
-        state.living.insert(id, TaskRecord { name, abort: None });
+        state.records.insert(id, TaskRecord { name, abort: None });
         Some(id)
     }
 
@@ -198,8 +198,8 @@ impl Tasks {
         let killed_meanwhile = {
             let mut state = self.lock();
             let killed = state.killed;
-            if let Some(living) = state.living.get_mut(&id) {
-                living.abort = Some(abort.clone());
+            if let Some(record) = state.records.get_mut(&id) {
+                record.abort = Some(abort.clone());
             }
             killed
         };
@@ -212,8 +212,8 @@ impl Tasks {
         let wakers = {
             let mut state = self.lock();
             state.held.withdraw(held);
-            state.living.remove(&id);
-            if state.living.is_empty() { state.waiters.take() } else { Vec::new() }
+            state.records.remove(&id);
+            if state.records.is_empty() { state.waiters.take() } else { Vec::new() }
         };
         wake_all(wakers);
     }
@@ -240,8 +240,8 @@ impl<F: Future> Future for Tracked<F> {
         if self.entry.is_held(cx) {
             return Poll::Pending;
         }
-        if let Some((vigil, name)) = &self.watched {
-            vigil.polls(name);
+        if let Some((poll_monitor, name)) = &self.watched {
+            poll_monitor.polls(name);
         }
         self.body.as_mut().poll(cx)
     }
@@ -278,22 +278,22 @@ impl Drop for Pause {
 
 struct Wait<'a> {
     tasks: &'a Tasks,
-    place: Option<WaiterId>,
+    waiter_id: Option<WaiterId>,
 }
 
 impl Wait<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.tasks.lock();
-        if state.living.is_empty() {
+        if state.records.is_empty() {
             return Poll::Ready(());
         }
-        state.waiters.register(&mut self.place, cx.waker());
+        state.waiters.register(&mut self.waiter_id, cx.waker());
         Poll::Pending
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.tasks.lock().waiters.withdraw(self.place);
+        self.tasks.lock().waiters.withdraw(self.waiter_id);
     }
 }

@@ -325,7 +325,7 @@ mod tasks {
         let task = env.spawn("a", std::future::pending::<()>());
         task.abort();
         assert_eq!(task.await, Err(TaskError::Aborted));
-        assert!(env.tasks().is_empty() && env.alive());
+        assert!(env.tasks().is_empty() && env.is_alive());
     }
 
     /// Records the time at each of three timers.
@@ -402,7 +402,7 @@ mod tasks {
     async fn task_spawned_after_kill_never_runs() {
         let (env, journal) = (Env::virtual_time(1), Journal::default());
         env.kill();
-        assert!(!env.alive());
+        assert!(!env.is_alive());
         let late = env.spawn("late", {
             let journal = journal.clone();
             async move { journal.note("ran") }
@@ -420,7 +420,7 @@ mod tasks {
             async move {
                 env.kill();
                 let child = env.spawn("child", std::future::ready(()));
-                journal.note(format!("alive {}, child {:?}", env.alive(), child.await));
+                journal.note(format!("alive {}, child {:?}", env.is_alive(), child.await));
                 yield_now().await;
                 journal.note("polled after kill");
             }
@@ -436,7 +436,7 @@ mod tasks {
         let second = env.with_incarnation("a", 2);
         let task = second.spawn("b", second.sleep(ms(10)));
         first.kill();
-        assert!(env.alive() && second.alive());
+        assert!(env.is_alive() && second.is_alive());
         assert_eq!(task.await, Ok(()));
         assert_eq!(first.now(), env.now());
     }

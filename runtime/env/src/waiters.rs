@@ -15,17 +15,20 @@ pub(crate) struct Waiters {
 
 impl Waiters {
     /// Registers `waker`, at its present position if it has one.
-    pub(crate) fn register(&mut self, place: &mut Option<WaiterId>, waker: &Waker) {
-        let place = *place.get_or_insert_with(|| {
+    pub(crate) fn register(&mut self, waiter_id: &mut Option<WaiterId>, waker: &Waker) {
+        let waiter_id = *waiter_id.get_or_insert_with(|| {
             self.next += 1;
             WaiterId(self.next)
         });
-        self.wakers.entry(place).and_modify(|held| held.clone_from(waker)).or_insert_with(|| waker.clone());
+        self.wakers
+            .entry(waiter_id)
+            .and_modify(|held| held.clone_from(waker))
+            .or_insert_with(|| waker.clone());
     }
 
-    pub(crate) fn withdraw(&mut self, place: Option<WaiterId>) {
-        if let Some(place) = place {
-            self.wakers.remove(&place);
+    pub(crate) fn withdraw(&mut self, waiter_id: Option<WaiterId>) {
+        if let Some(waiter_id) = waiter_id {
+            self.wakers.remove(&waiter_id);
         }
     }
 

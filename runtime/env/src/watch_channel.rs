@@ -117,7 +117,7 @@ impl<T: Clone + Send + Sync + 'static> Receiver<T> {
     }
 
     async fn wait(&mut self, mut ready: impl FnMut(&State<T>) -> bool) -> Result<T, RecvError> {
-        let mut wait = Wait { shared: &self.shared, place: None };
+        let mut wait = Wait { shared: &self.shared, waiter_id: None };
         let (value, version) = poll_fn(|cx| wait.poll(cx, &mut ready)).await?;
         drop(wait);
         self.seen = version;
@@ -135,7 +135,7 @@ impl<T> Shared<T> {
 /// One wait of one receiver. Removes its waker when dropped.
 struct Wait<'a, T> {
     shared: &'a Shared<T>,
-    place: Option<WaiterId>,
+    waiter_id: Option<WaiterId>,
 }
 
 impl<T: Clone> Wait<'_, T> {
@@ -150,7 +150,7 @@ impl<T: Clone> Wait<'_, T> {
         } else if state.publishers == 0 {
             Poll::Ready(Err(RecvError))
         } else {
-            state.waiters.register(&mut self.place, cx.waker());
+            state.waiters.register(&mut self.waiter_id, cx.waker());
             Poll::Pending
         }
     }
@@ -158,7 +158,7 @@ impl<T: Clone> Wait<'_, T> {
 
 impl<T> Drop for Wait<'_, T> {
     fn drop(&mut self) {
-        self.shared.lock().waiters.withdraw(self.place);
+        self.shared.lock().waiters.withdraw(self.waiter_id);
     }
 }
 

@@ -76,13 +76,13 @@ impl Correlator {
     }
 
     /// Returns what to send for this event, handled at `now`.
-    pub(crate) fn correlate(&mut self, mut occurrence: PendingEvent, now: Instant) -> CorrelateResult {
-        let key = self.key(&mut occurrence, now);
-        let first = self.count(&key, &occurrence);
+    pub(crate) fn correlate(&mut self, mut pending: PendingEvent, now: Instant) -> CorrelateResult {
+        let key = self.key(&mut pending, now);
+        let first = self.count(&key, &pending);
         if !self.filter.admits(&key.theme.subject, key.theme.type_, now) {
             return CorrelateResult::Drop;
         }
-        let event = Box::new(event(&self.component, occurrence, &first));
+        let event = Box::new(event(&self.component, pending, &first));
         if first.count == 1 {
             CorrelateResult::Create(event)
         } else {
@@ -91,37 +91,37 @@ impl Correlator {
     }
 
     /// Returns the key of this event. Rewrites the note if the event is combined with others.
-    fn key(&mut self, occurrence: &mut PendingEvent, now: Instant) -> EventKey {
+    fn key(&mut self, pending: &mut PendingEvent, now: Instant) -> EventKey {
         let theme = AggregateKey {
-            subject: RegardingKey::of(&occurrence.regarding),
-            type_: occurrence.event.type_,
-            reason: occurrence.event.reason.clone(),
-            action: occurrence.event.action.clone(),
-            related: occurrence.event.related.as_ref().map(RegardingKey::of),
+            subject: RegardingKey::of(&pending.regarding),
+            type_: pending.event.type_,
+            reason: pending.event.reason.clone(),
+            action: pending.event.action.clone(),
+            related: pending.event.related.as_ref().map(RegardingKey::of),
         };
-        if self.aggregator.combines(&theme, &occurrence.event.note, now) {
-            occurrence.event.note = combined_note(&occurrence.event.note);
-            occurrence.event.annotations.clear();
+        if self.aggregator.combines(&theme, &pending.event.note, now) {
+            pending.event.note = combined_note(&pending.event.note);
+            pending.event.annotations.clear();
             return EventKey { theme, own: None };
         }
-        let own = (occurrence.event.note.clone(), occurrence.regarding.field_path.clone());
+        let own = (pending.event.note.clone(), pending.regarding.field_path.clone());
         EventKey { theme, own: Some(own) }
     }
 
-    fn count(&mut self, key: &EventKey, occurrence: &PendingEvent) -> LoggedEvent {
+    fn count(&mut self, key: &EventKey, pending: &PendingEvent) -> LoggedEvent {
         let first = self.firsts.touch(key, || LoggedEvent {
-            name: occurrence.name.clone(),
+            name: pending.name.clone(),
             count: 0,
-            at: time::seconds(occurrence.at),
+            at: time::seconds(pending.at),
         });
         first.count = first.count.saturating_add(1);
         first.clone()
     }
 }
 
-fn event(component: &str, occurrence: PendingEvent, first: &LoggedEvent) -> Event {
-    let NewEvent { type_, reason, note, action, related, annotations } = occurrence.event;
-    let namespace = occurrence.regarding.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+fn event(component: &str, pending: PendingEvent, first: &LoggedEvent) -> Event {
+    let NewEvent { type_, reason, note, action, related, annotations } = pending.event;
+    let namespace = pending.regarding.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     Event {
         metadata: ObjectMeta {
             name: Some(first.name.clone()),
@@ -129,7 +129,7 @@ fn event(component: &str, occurrence: PendingEvent, first: &LoggedEvent) -> Even
             annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
             ..ObjectMeta::default()
         },
-        involved_object: occurrence.regarding,
+        involved_object: pending.regarding,
         related,
         type_: Some(type_.to_owned()),
         reason: Some(reason),
@@ -137,7 +137,7 @@ fn event(component: &str, occurrence: PendingEvent, first: &LoggedEvent) -> Even
         message: Some(note),
         count: Some(first.count),
         first_timestamp: Some(first.at.clone()),
-        last_timestamp: Some(time::seconds(occurrence.at)),
+        last_timestamp: Some(time::seconds(pending.at)),
         source: Some(EventSource { component: Some(component.to_owned()), host: None }),
         reporting_component: Some(component.to_owned()),
         reporting_instance: Some(String::new()),

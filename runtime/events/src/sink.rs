@@ -116,8 +116,8 @@ impl Sink {
     }
 
     /// Sends one event and retries while the server is unreachable. After the stop, there is one last attempt.
-    async fn deliver(&mut self, client: &kube::Client, occurrence: PendingEvent, stop: &CancellationToken) {
-        let verdict = self.correlator.correlate(occurrence, self.env.now());
+    async fn deliver(&mut self, client: &kube::Client, pending: PendingEvent, stop: &CancellationToken) {
+        let verdict = self.correlator.correlate(pending, self.env.now());
         for tried in 1..=TRIES {
             let failure = match attempt(client, &verdict).await {
                 SendOutcome::Sent => return self.metrics.sent.inc(),
@@ -207,7 +207,7 @@ fn is_namespace_terminating(status: &Status) -> bool {
 fn may_not_have_arrived(error: &kube::Error) -> bool {
     match error {
         kube::Error::Service(_) => {
-            windlass_client::refusal(error).is_none() && windlass_client::undeclared(error).is_none()
+            windlass_client::fenced(error).is_none() && windlass_client::undeclared(error).is_none()
         }
         kube::Error::HyperError(_) | kube::Error::Auth(_) | kube::Error::ReadEvents(_) => true,
         _ => false,

@@ -57,8 +57,8 @@ pub struct ListRequest {
     pub version_match: Option<VersionMatch>,
     /// The required parts of each object. A source can return more.
     pub extent: Projection,
-    /// Size limit of a page in bytes. A source can stop reading a larger page and return [`RequestError::NoRoom`], or
-    /// ignore the limit: objects over the budget are rejected later.
+    /// Size limit of a page in bytes. A source can stop reading a larger page and return
+    /// [`RequestError::BudgetExceeded`], or ignore the limit: objects over the budget are rejected later.
     pub most_bytes: Option<u64>,
     /// Whether the request bypasses the source's own rate limiter. A source can ignore this field.
     pub unthrottled: bool,

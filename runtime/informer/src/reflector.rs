@@ -335,7 +335,7 @@ impl Reflector {
                         return Ok(None);
                     }
                 }
-                Err(RequestError::NoRoom(_)) => return Err(self.intake.page_too_long()),
+                Err(RequestError::BudgetExceeded(_)) => return Err(self.intake.page_too_long()),
                 Err(error) => return Err(error),
             }
             yield_now().await;
@@ -613,7 +613,7 @@ async fn unless_overtaken<T>(wishes: &RelistReceiver, page: impl Future<Output =
 
 /// Sends a request, and sends it again after an outage if no part of its response has arrived.
 async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send: impl FnMut() -> F) -> T {
-    let heard = || source.progress().and_then(RequestProgress::heard);
+    let heard = || source.progress().and_then(RequestProgress::last_data_at);
     loop {
         if let Some(answer) = unless_recovered(source, heard, send()).await {
             return answer;

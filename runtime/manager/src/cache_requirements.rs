@@ -19,25 +19,25 @@ pub(crate) struct CacheRequirements(Vec<CacheRequirement>);
 struct CacheRequirement {
     controller: &'static str,
     caches: Check,
-    patience: CacheSync,
+    wait_limit: CacheSync,
 }
 
 /// A controller whose caches are not synced.
 pub(crate) struct UnmetRequirement {
     pub(crate) controller: &'static str,
     /// The caches, with the reasons.
-    pub(crate) lacking: String,
-    patience: CacheSync,
+    pub(crate) missing: String,
+    wait_limit: CacheSync,
 }
 
 /// The readiness of the controllers before they start.
 pub(crate) enum CacheReadiness {
     /// Some controllers have all their caches, or there are no controllers.
-    SomeCanWork,
+    SomeReady,
     /// No controller can work, and at least one waits without a limit.
-    NoneCanWork,
+    NoneReady,
     /// No controller can work, and each has a limit: this one has the shortest.
-    NoneCanWorkFor(UnmetRequirement, Duration),
+    NoneReadyWithin(UnmetRequirement, Duration),
 }
 
 impl CacheRequirements {
@@ -47,7 +47,7 @@ impl CacheRequirements {
             CacheRequirement {
                 controller: one.descriptor().name,
                 caches: Arc::new(move || caches().map_err(|behind| behind.to_string())),
-                patience: one.cache_sync(),
+                wait_limit: one.cache_sync(),
             }
         };
         Self(prepared.iter().map(need).collect())
@@ -62,23 +62,23 @@ impl CacheRequirements {
 
     /// Returns the controllers whose caches are not synced.
     pub(crate) fn unmet(&self) -> Vec<UnmetRequirement> {
-        let unmet = |CacheRequirement { controller, caches, patience }: &CacheRequirement| {
-            let lacking = caches().err()?;
-            Some(UnmetRequirement { controller, lacking, patience: *patience })
+        let unmet = |CacheRequirement { controller, caches, wait_limit }: &CacheRequirement| {
+            let missing = caches().err()?;
+            Some(UnmetRequirement { controller, missing, wait_limit: *wait_limit })
         };
         self.0.iter().filter_map(unmet).collect()
     }
 
     /// Returns whether a controller can work; if none can, the shortest limit of their waits.
-    pub(crate) fn standing(&self) -> CacheReadiness {
+    pub(crate) fn readiness(&self) -> CacheReadiness {
         let unmet = self.unmet();
         if unmet.is_empty() || unmet.len() < self.0.len() {
-            return CacheReadiness::SomeCanWork;
+            return CacheReadiness::SomeReady;
         }
-        let bounded: Option<Vec<_>> = unmet.into_iter().map(UnmetRequirement::with_patience).collect();
-        match bounded.and_then(|bounded| bounded.into_iter().min_by_key(|(_, patience)| *patience)) {
-            Some((unmet, patience)) => CacheReadiness::NoneCanWorkFor(unmet, patience),
-            None => CacheReadiness::NoneCanWork,
+        let bounded: Option<Vec<_>> = unmet.into_iter().map(UnmetRequirement::with_wait_limit).collect();
+        match bounded.and_then(|bounded| bounded.into_iter().min_by_key(|(_, wait_limit)| *wait_limit)) {
+            Some((unmet, wait_limit)) => CacheReadiness::NoneReadyWithin(unmet, wait_limit),
+            None => CacheReadiness::NoneReady,
         }
     }
 }
@@ -93,10 +93,10 @@ impl CacheRequirements {
     /// # Errors
     /// When a controller has reached the limit of its wait.
     pub(crate) fn turn(&self, turn: Duration, waited: Duration) -> Result<Duration, ManagerError> {
-        let CacheReadiness::NoneCanWorkFor(unmet, patience) = self.standing() else { return Ok(turn) };
-        let left = patience.saturating_sub(waited);
+        let CacheReadiness::NoneReadyWithin(unmet, wait_limit) = self.readiness() else { return Ok(turn) };
+        let left = wait_limit.saturating_sub(waited);
         if left.is_zero() {
-            let source = SetupError::NotSynced { waited, lacking: unmet.lacking };
+            let source = SetupError::NotSynced { waited, lacking: unmet.missing };
             return Err(ManagerError::Setup { controller: unmet.controller, source });
         }
         Ok(turn.min(left))
@@ -108,7 +108,7 @@ impl CacheRequirements {
     /// As [`CacheRequirements::turn`].
     pub(crate) async fn met(&self, env: &Env) -> Result<(), ManagerError> {
         let begun = env.now();
-        while !matches!(self.standing(), CacheReadiness::SomeCanWork) {
+        while !matches!(self.readiness(), CacheReadiness::SomeReady) {
             let waited = env.now().saturating_duration_since(begun);
             env.sleep(self.turn(POLL_INTERVAL, waited)?).await;
         }
@@ -117,9 +117,9 @@ impl CacheRequirements {
 }
 
 impl UnmetRequirement {
-    fn with_patience(self) -> Option<(Self, Duration)> {
-        match self.patience {
-            CacheSync::Within(patience) => Some((self, patience)),
+    fn with_wait_limit(self) -> Option<(Self, Duration)> {
+        match self.wait_limit {
+            CacheSync::Within(wait_limit) => Some((self, wait_limit)),
             CacheSync::Forever => None,
         }
     }
@@ -127,12 +127,12 @@ impl UnmetRequirement {
 
 impl fmt::Debug for UnmetRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.controller, self.lacking)
+        write!(f, "{}: {}", self.controller, self.missing)
     }
 }
 
 impl fmt::Debug for CacheRequirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Needs").field(&self.unmet()).finish()
+        f.debug_tuple("CacheRequirements").field(&self.unmet()).finish()
     }
 }

@@ -63,7 +63,7 @@ pub struct ManagerConfig {
     pub worker_stuck_after: Duration,
     /// Number of Events of each sort that each component caches, so that a repeated Event is counted instead of sent
     /// again. Default 4096 as upstream, which takes about 4 MB; the minimum is 1.
-    pub remembered_events: usize,
+    pub event_cache_size: usize,
 }
 
 impl ManagerConfig {
@@ -88,7 +88,7 @@ impl ManagerConfig {
             cache_sync: CacheSync::Forever,
             api_server_wait: Duration::from_secs(10),
             worker_stuck_after: Duration::from_secs(30 * 60),
-            remembered_events: 4096,
+            event_cache_size: 4096,
         }
     }
 

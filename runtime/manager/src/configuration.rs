@@ -25,11 +25,11 @@ const MANAGER: &str = "manager.windlass.dev";
 pub(crate) fn about(
     config: &ManagerConfig,
     election: Option<&Election>,
-    holdings: OwnershipReport,
+    ownership: OwnershipReport,
 ) -> ComponentInfo {
     let mut configuration = config.configuration.clone();
     configuration.insert(MANAGER.to_owned(), manager(config, election));
-    ComponentInfo { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
+    ComponentInfo { component: config.name.clone(), flags: config.flags.clone(), configuration, ownership }
 }
 
 fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
@@ -53,7 +53,7 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
         cache_sync,
         api_server_wait,
         worker_stuck_after,
-        remembered_events,
+        event_cache_size,
     } = config;
     json!({
         "name": name,
@@ -73,7 +73,7 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
         },
         "apiServerWait": text(*api_server_wait),
         "workerStuckAfter": text(*worker_stuck_after),
-        "rememberedEvents": remembered_events,
+        "rememberedEvents": event_cache_size,
     })
 }
 

@@ -20,7 +20,6 @@ use windlass_env::Env;
 use windlass_events::{NewEvent, Recorder};
 use windlass_informer::InformerFactory;
 
-use crate::budget::ShutdownDeadline;
 use crate::cache_requirements::CacheRequirements;
 use crate::controllers::Controllers;
 use crate::error::ManagerError;
@@ -29,6 +28,7 @@ use crate::lifecycle::{START, StartStep, stop_order};
 use crate::race::first;
 use crate::runnables::{RunnableDeps, Runnables};
 use crate::shutdown::ShutdownSignals;
+use crate::shutdown_deadline::ShutdownDeadline;
 use crate::takeover::{Takeover, merged};
 
 /// The dependencies of a group.
@@ -36,7 +36,7 @@ pub(crate) struct GroupContext {
     pub(crate) env: Env,
     pub(crate) factory: InformerFactory,
     pub(crate) runnables: Runnables,
-    pub(crate) means: RunnableDeps,
+    pub(crate) runnable_deps: RunnableDeps,
     /// The recorder of events about winning and releasing the Lease; `None` without an election.
     pub(crate) election_events: Option<Recorder>,
 }
@@ -48,9 +48,9 @@ pub(crate) struct ControllerGroup {
     pub(crate) election: Option<Election>,
     pub(crate) controllers: Controllers,
     /// The caches that its controllers require.
-    pub(crate) needs: CacheRequirements,
+    pub(crate) cache_requirements: CacheRequirements,
     /// The previous holder, once the group leads.
-    pub(crate) predecessor: Option<PreviousHolder>,
+    pub(crate) previous_holder: Option<PreviousHolder>,
     /// The wait for the writes of the previous leader, once the group leads.
     pub(crate) takeover: Option<Takeover>,
     /// Whether the caches of all controllers reflect the writes of the previous leader.
@@ -68,47 +68,47 @@ impl ControllerGroup {
     /// Started steps are recorded; [`ControllerGroup::stop`] and [`ControllerGroup::abort`] stop them.
     pub(crate) async fn work(
         &mut self,
-        common: &GroupContext,
+        context: &GroupContext,
         signals: &ShutdownSignals,
     ) -> Result<(), ManagerError> {
-        let worked = self.start_and_work(common, signals).await;
-        self.unless_lost(common, worked).await
+        let worked = self.start_and_work(context, signals).await;
+        self.unless_lost(context, worked).await
     }
 
     async fn start_and_work(
         &mut self,
-        common: &GroupContext,
+        context: &GroupContext,
         signals: &ShutdownSignals,
     ) -> Result<(), ManagerError> {
         for (step, _reason) in START.into_iter().filter(|(step, _)| step.is_led()) {
             tracing::debug!(?step, "starting");
             // Recorded first, so that a partially executed step is stopped as well.
             self.started.push(step);
-            match first(signals.draining(), self.start(step, common)).await {
+            match first(signals.draining(), self.start(step, context)).await {
                 future::Either::Left(()) => return Ok(()),
                 future::Either::Right(started) => started?,
             }
         }
         let handoff = self.leadership.handoff_requested();
-        match self.leadership.during(first(signals.draining(), handoff)).await? {
+        match self.leadership.run_while_led(first(signals.draining(), handoff)).await? {
             future::Either::Left(()) => Ok(()),
             future::Either::Right(handoff) => Err(handoff),
         }
     }
 
-    async fn start(&mut self, step: StartStep, common: &GroupContext) -> Result<(), ManagerError> {
+    async fn start(&mut self, step: StartStep, context: &GroupContext) -> Result<(), ManagerError> {
         match step {
-            StartStep::GroupElection => self.lead(common).await,
+            StartStep::GroupElection => self.lead(context).await,
             StartStep::LeaderRunnables => {
-                let predecessor = self.predecessor.as_ref();
-                let takeover = |it| Takeover::new(common.env.clone(), common.factory.running(), it);
-                self.takeover = predecessor.map(takeover);
-                let means = RunnableDeps { takeover: self.takeover.clone(), ..common.means.clone() };
-                common.runnables.start(RunsOn::Leader, means);
+                let previous_holder = self.previous_holder.as_ref();
+                let takeover = |it| Takeover::new(context.env.clone(), context.factory.running(), it);
+                self.takeover = previous_holder.map(takeover);
+                let deps = RunnableDeps { takeover: self.takeover.clone(), ..context.runnable_deps.clone() };
+                context.runnables.start(RunsOn::Leader, deps);
                 Ok(())
             }
             StartStep::Controllers => {
-                self.leadership.during(self.controllers.start(self.takeover.as_ref())).await??;
+                self.leadership.run_while_led(self.controllers.start(self.takeover.as_ref())).await??;
                 self.caught_up = true;
                 Ok(())
             }
@@ -122,22 +122,22 @@ impl ControllerGroup {
     }
 
     /// Waits until at least one controller has its caches, then until this replica leads.
-    async fn lead(&mut self, common: &GroupContext) -> Result<(), ManagerError> {
-        self.needs.met(&common.env).await?;
+    async fn lead(&mut self, context: &GroupContext) -> Result<(), ManagerError> {
+        self.cache_requirements.met(&context.env).await?;
         if let Some(election) = &self.election {
             tracing::info!(lease = %election.lease(), identity = %election.config.identity, "on standby");
         }
-        self.predecessor = self.leadership.acquire().await?;
+        self.previous_holder = self.leadership.acquire().await?;
         if let Some(election) = &self.election {
             tracing::info!(lease = %election.lease(), identity = %election.config.identity, "leading");
         }
-        self.record_event(common, "became leader");
+        self.record_event(context, "became leader");
         Ok(())
     }
 
     /// Records an event about the election, if there is one, on its Lease.
-    fn record_event(&self, common: &GroupContext, what: &str) {
-        if let (Some(election), Some(events)) = (&self.election, &common.election_events) {
+    fn record_event(&self, context: &GroupContext, what: &str) {
+        if let (Some(election), Some(events)) = (&self.election, &context.election_events) {
             let note = format!("{} {what}", election.config.identity);
             events.publish(&lease(election), &NewEvent::normal("LeaderElection", note));
         }
@@ -146,16 +146,16 @@ impl ControllerGroup {
     /// Stops the started steps in reverse order, all of them. Returns the first failure.
     pub(crate) async fn stop(
         &mut self,
-        common: &GroupContext,
+        context: &GroupContext,
         budget: &ShutdownDeadline,
     ) -> Result<(), ManagerError> {
         let mut end = Ok(());
-        self.leadership.resign();
+        self.leadership.stop_acquiring();
         for step in stop_order(&std::mem::take(&mut self.started)) {
             tracing::debug!(?step, "stopping");
-            let stopped = self.stop_step(step, common, budget, end.is_ok()).await;
+            let stopped = self.stop_step(step, context, budget, end.is_ok()).await;
             if stopped.as_ref().is_err_and(ManagerError::is_lost_lease) {
-                return self.unless_lost(common, stopped).await;
+                return self.unless_lost(context, stopped).await;
             }
             end = end.and(stopped);
         }
@@ -166,18 +166,20 @@ impl ControllerGroup {
     async fn stop_step(
         &mut self,
         step: StartStep,
-        common: &GroupContext,
+        context: &GroupContext,
         budget: &ShutdownDeadline,
         clean: bool,
     ) -> Result<(), ManagerError> {
         match step {
             // The Lease is renewed until the last reconcile has ended.
-            StartStep::Controllers => self.leadership.during(self.controllers.drain(budget.left())).await?,
-            StartStep::LeaderRunnables => {
-                let ended = common.runnables.end(&common.env, RunsOn::Leader, budget.left());
-                self.leadership.during(ended).await?
+            StartStep::Controllers => {
+                self.leadership.run_while_led(self.controllers.drain(budget.left())).await?
             }
-            StartStep::GroupElection => self.step_down(common, clean).await,
+            StartStep::LeaderRunnables => {
+                let ended = context.runnables.end(&context.env, RunsOn::Leader, budget.left());
+                self.leadership.run_while_led(ended).await?
+            }
+            StartStep::GroupElection => self.step_down(context, clean).await,
             StartStep::AdminServer
             | StartStep::ApiServer
             | StartStep::EarlyRunnables
@@ -187,13 +189,13 @@ impl ControllerGroup {
     }
 
     /// Releases the Lease, unless an aborted task might have a write in flight: the Lease then expires.
-    async fn step_down(&mut self, common: &GroupContext, clean: bool) -> Result<(), ManagerError> {
+    async fn step_down(&mut self, context: &GroupContext, clean: bool) -> Result<(), ManagerError> {
         // A standby has not led.
-        if self.predecessor.is_some() {
-            self.record_event(common, "stopped leading");
+        if self.previous_holder.is_some() {
+            self.record_event(context, "stopped leading");
         }
         if clean {
-            return self.leadership.release(self.writes(common)).await;
+            return self.leadership.release(self.writes(context)).await;
         }
         tracing::warn!("leaving the lease to expire");
         self.leadership.abandon().await;
@@ -202,9 +204,9 @@ impl ControllerGroup {
 
     /// Returns the writes of this term for the successor. If a controller still waits for the writes of the previous
     /// leader, the successor must wait for those too.
-    fn writes(&self, common: &GroupContext) -> TermWrites {
-        let Some(predecessor) = &self.predecessor else { return TermWrites::NotBegun };
-        if common.runnables.led_writes() {
+    fn writes(&self, context: &GroupContext) -> TermWrites {
+        let Some(previous_holder) = &self.previous_holder else { return TermWrites::NotBegun };
+        if context.runnables.led_writes() {
             return TermWrites::Unknown;
         }
         let written = self.controllers.written().cloned();
@@ -213,7 +215,7 @@ impl ControllerGroup {
         }
         let written = match self.caught_up {
             true => written,
-            false => merged(written, predecessor.written().cloned()),
+            false => merged(written, previous_holder.written().cloned()),
         };
         written.map_or(TermWrites::Unknown, TermWrites::UpTo)
     }
@@ -221,26 +223,26 @@ impl ControllerGroup {
     /// Aborts the group if its Lease was lost.
     async fn unless_lost<T>(
         &mut self,
-        common: &GroupContext,
+        context: &GroupContext,
         end: Result<T, ManagerError>,
     ) -> Result<T, ManagerError> {
         if end.as_ref().is_err_and(ManagerError::is_lost_lease) {
-            self.abort(common).await;
+            self.abort(context).await;
         }
         end
     }
 
     /// Aborts all tasks at their next await. They can write nothing: the fence is closed or the Lease expires.
-    pub(crate) async fn abort(&mut self, common: &GroupContext) {
+    pub(crate) async fn abort(&mut self, context: &GroupContext) {
         self.started.clear();
         // All are aborted before any is awaited, so that a task that never yields does not keep others working.
-        let runnables = common.runnables.abort_one(&common.env, RunsOn::Leader);
+        let runnables = context.runnables.abort_one(&context.env, RunsOn::Leader);
         future::join3(self.controllers.abort(), runnables, self.leadership.abandon()).await;
     }
 
     /// Stops the remaining tasks of controllers that do not work.
-    pub(crate) fn let_go(&self) {
-        self.controllers.let_go();
+    pub(crate) fn stop_unstarted(&self) {
+        self.controllers.stop_unstarted();
     }
 }
 

@@ -23,21 +23,21 @@ use crate::shards::ShardContext;
 use crate::takeover::{Takeover, merged};
 
 /// Interval at which stragglers are logged.
-const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
+const STRAGGLER_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time for sending the last events. A slow API server must not delay the handoff, and events are best effort.
-const FLUSH: Duration = Duration::from_millis(500);
+const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time for aborted tasks to end.
-const HURRY: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The controllers that the configuration selects.
 pub(crate) struct Controllers {
-    parts: StartDeps,
+    deps: StartDeps,
     waiting: Vec<PreparedController>,
     working: Vec<Workers>,
     /// The cleanup of each controller, whether it ever worked or not.
-    remains: Vec<Cleanup>,
+    cleanups: Vec<Cleanup>,
     /// The versions that drained controllers have written; `None` if the outcome of a write is unknown.
     written: Option<WrittenVersions>,
     recorders: Recorders,
@@ -87,8 +87,8 @@ impl Controllers {
     pub(crate) fn new(parts: StartDeps, prepared: Vec<PreparedController>) -> Self {
         let spread = parts.env.rng(&parts.stream("controller start interval"));
         Self {
-            parts,
-            remains: prepared.iter().map(PreparedController::remains).collect(),
+            deps: parts,
+            cleanups: prepared.iter().map(PreparedController::remains).collect(),
             waiting: prepared,
             working: Vec::new(),
             written: Some(WrittenVersions::new()),
@@ -111,15 +111,15 @@ impl Controllers {
         let mut starts = FuturesUnordered::new();
         for prepared in self.waiting.drain(..) {
             let descriptor = prepared.descriptor();
-            let resources = self.recorders.resources(&self.parts, descriptor)?;
-            let wait = self.spread.jitter(self.parts.config.start_interval, 1.0);
-            starts.push(start_one(self.parts.env.clone(), wait, takeover.cloned(), prepared, resources));
+            let resources = self.recorders.resources(&self.deps, descriptor)?;
+            let wait = self.spread.jitter(self.deps.config.start_interval, 1.0);
+            starts.push(start_one(self.deps.env.clone(), wait, takeover.cloned(), prepared, resources));
         }
         // Stored as soon as it works, so that it can be stopped after this future is dropped.
         while let Some(started) = starts.next().await {
             let workers = started?;
-            announce(&self.parts, &workers);
-            if let Some(shards) = &self.parts.shards {
+            add_health_checks(&self.deps, &workers);
+            if let Some(shards) = &self.deps.shards {
                 shards.register_controller(workers.steward());
             }
             self.working.push(workers);
@@ -134,17 +134,17 @@ impl Controllers {
     }
 
     /// Stops dequeuing keys, fails requests that would wait for the rate limiter, and waits for running reconciles;
-    /// aborts the rest after `within`. Then sends the recorded events for at most [`FLUSH`]: they are writes, so the
-    /// Lease is held for them while a standby waits.
+    /// aborts the rest after `within`. Then sends the recorded events for at most [`EVENT_FLUSH_TIMEOUT`]: they are
+    /// writes, so the Lease is held for them while a standby waits.
     pub(crate) async fn drain(&mut self, within: Duration) -> Result<(), ManagerError> {
         self.working.iter().for_each(Workers::stop);
-        self.parts.clients.drain();
+        self.deps.clients.drain();
         let drained = self.all_ended(within).await;
         if drained.is_err() {
             self.abort_workers().await;
         }
-        self.recorders.flush(&self.parts.env).await;
-        self.retire();
+        self.recorders.flush(&self.deps.env).await;
+        self.collect_written();
         drained
     }
 
@@ -152,37 +152,37 @@ impl Controllers {
     pub(crate) async fn abort(&mut self) {
         self.abort_workers().await;
         self.recorders.abort().await;
-        self.retire();
+        self.collect_written();
     }
 
-    /// Aborts every worker at its next await, and waits for [`HURRY`] at most, because a worker that never awaits never
-    /// ends.
+    /// Aborts every worker at its next await, and waits for [`ABORT_TIMEOUT`] at most, because a worker that never
+    /// awaits never ends.
     async fn abort_workers(&mut self) {
         self.working.iter().for_each(Workers::abort);
-        self.let_go();
-        let env = self.parts.env.clone();
-        if env.timeout(HURRY, ended(&mut self.working, &self.remains)).await.is_err() {
+        self.stop_unstarted();
+        let env = self.deps.env.clone();
+        if env.timeout(ABORT_TIMEOUT, ended(&mut self.working, &self.cleanups)).await.is_err() {
             tracing::error!(stragglers = ?self.stragglers(), "reconciles did not stop after abort; they never yield");
         }
     }
 
     /// Stops the remaining tasks of controllers that do not work, most importantly the senders of their triggers.
-    pub(crate) fn let_go(&self) {
-        self.remains.iter().for_each(Cleanup::begin);
+    pub(crate) fn stop_unstarted(&self) {
+        self.cleanups.iter().for_each(Cleanup::begin);
     }
 
-    fn retire(&mut self) {
+    fn collect_written(&mut self) {
         for workers in self.working.drain(..) {
-            running(&self.parts, workers.name(), false);
+            running(&self.deps, workers.name(), false);
             self.written = merged(self.written.take(), workers.written());
         }
     }
 
     async fn all_ended(&mut self, within: Duration) -> Result<(), ManagerError> {
-        let env = self.parts.env.clone();
-        let (begun, interval, mut left) = (env.now(), PATIENT_INTERVAL.min(within / 3), within);
+        let env = self.deps.env.clone();
+        let (begun, interval, mut left) = (env.now(), STRAGGLER_LOG_INTERVAL.min(within / 3), within);
         loop {
-            if env.timeout(interval.min(left), ended(&mut self.working, &self.remains)).await.is_ok() {
+            if env.timeout(interval.min(left), ended(&mut self.working, &self.cleanups)).await.is_ok() {
                 return Ok(());
             }
             let (waited, stragglers) = (env.now().saturating_duration_since(begun), self.stragglers());
@@ -212,9 +212,9 @@ impl fmt::Debug for Controllers {
 }
 
 /// Waits until all workers have ended, and all tasks of controllers whose start was dropped.
-async fn ended(working: &mut [Workers], remains: &[Cleanup]) {
+async fn ended(working: &mut [Workers], cleanups: &[Cleanup]) {
     future::join_all(working.iter_mut().map(Workers::ended)).await;
-    for one in remains {
+    for one in cleanups {
         one.finish().await;
     }
 }
@@ -245,7 +245,7 @@ async fn start_one(
 }
 
 /// Adds the health checks and the metric of a controller that works.
-fn announce(parts: &StartDeps, workers: &Workers) {
+fn add_health_checks(parts: &StartDeps, workers: &Workers) {
     parts.health.live(workers.name(), Arc::new(workers.health(parts.config.worker_stuck_after)));
     parts.health.notice(workers.name(), Arc::new(workers.quarantine_notice()));
     running(parts, workers.name(), true);
@@ -283,7 +283,7 @@ impl Recorders {
     fn open(&mut self, parts: &StartDeps, component: &str, client: kube::Client) -> Recorder {
         let stream = parts.stream(component);
         let (recorder, sink) = recorder(parts.env.clone(), &stream, component, &parts.metrics);
-        let sink = sink.with_cache_size(parts.config.remembered_events);
+        let sink = sink.with_cache_size(parts.config.event_cache_size);
         self.by_component.insert(component.to_owned(), recorder.clone());
         self.run(&parts.env, component, sink, client);
         recorder
@@ -295,10 +295,10 @@ impl Recorders {
         self.sinks.push(env.spawn(name, sink.run(client, self.stop.clone())));
     }
 
-    /// Sends the recorded events and stops; drops unsent events after [`FLUSH`].
+    /// Sends the recorded events and stops; drops unsent events after [`EVENT_FLUSH_TIMEOUT`].
     pub(crate) async fn flush(&mut self, env: &Env) {
         self.stop.cancel();
-        if env.timeout(FLUSH, self.ended()).await.is_err() {
+        if env.timeout(EVENT_FLUSH_TIMEOUT, self.ended()).await.is_err() {
             tracing::warn!("some events were not sent in time and are dropped");
             self.abort().await;
         }

@@ -43,7 +43,7 @@ pub struct Explainer(Arc<Mutex<State>>);
 struct State {
     /// In the order of registration.
     known: Vec<Descriptor>,
-    insights: Vec<ControllerInspector>,
+    inspectors: Vec<ControllerInspector>,
 }
 
 /// The error for a controller that does not run in this process.
@@ -66,10 +66,10 @@ impl Explainer {
     pub(crate) fn fill(
         &self,
         known: Vec<Descriptor>,
-        insights: impl IntoIterator<Item = ControllerInspector>,
+        inspectors: impl IntoIterator<Item = ControllerInspector>,
     ) {
-        let insights = insights.into_iter().collect();
-        *self.lock() = State { known, insights };
+        let inspectors = inspectors.into_iter().collect();
+        *self.lock() = State { known, inspectors };
     }
 
     /// Explains why `key` of `controller`, which can be an alias, has not been reconciled, or the result of its last
@@ -91,8 +91,8 @@ impl Explainer {
 
     /// Returns the overviews of all running controllers, in the order of registration.
     pub fn overviews(&self) -> Vec<ControllerOverview> {
-        let insights = self.lock().insights.clone();
-        insights.iter().map(ControllerInspector::overview).collect()
+        let inspectors = self.lock().inspectors.clone();
+        inspectors.iter().map(ControllerInspector::overview).collect()
     }
 
     /// Adds the endpoints to the admin server.
@@ -108,7 +108,7 @@ impl Explainer {
     fn insight(&self, controller: &str) -> Result<ControllerInspector, NoSuchController> {
         let state = self.lock();
         let name = canonical(controller, &state.known)?;
-        let insight = state.insights.iter().find(|one| one.descriptor().name == name);
+        let insight = state.inspectors.iter().find(|one| one.descriptor().name == name);
         insight.cloned().ok_or(NoSuchController::Off { name })
     }
 
@@ -149,7 +149,7 @@ impl Explainer {
 }
 
 /// Returns the phase of a controller that waits for a lease.
-pub(crate) fn standing_by(lease: String, leadership: Receiver<Leadership>) -> ControllerPhase {
+pub(crate) fn set_standby(lease: String, leadership: Receiver<Leadership>) -> ControllerPhase {
     let held = move || match leadership.get() {
         Leadership::Following { holder: Some(holder) } => LeaseStatus::Elsewhere(holder),
         Leadership::Following { holder: None } => LeaseStatus::Nowhere,
@@ -175,7 +175,7 @@ pub(crate) fn answer(
 
 impl fmt::Debug for Explainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Explainer").field(&self.lock().insights).finish()
+        f.debug_tuple("Explainer").field(&self.lock().inspectors).finish()
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
         let insight =
             Registration::of::<Idle>().prepare(Host::new(env, metrics, factory)).expect("set up").insight();
-        insight.set_phase(standing_by("kube-system/windlass".to_owned(), leadership));
+        insight.set_phase(set_standby("kube-system/windlass".to_owned(), leadership));
         let explainer = Explainer::default();
         explainer.fill(vec![Idle::DESCRIPTOR, Descriptor::new("other-controller")], [insight]);
         explainer

@@ -46,17 +46,17 @@ pub(crate) enum GroupLeadership {
 #[derive(Debug)]
 pub(crate) struct ElectedLeadership {
     env: Env,
-    aside: DedicatedRuntime,
+    runtime: DedicatedRuntime,
     lease: String,
-    seat: ElectorTask,
+    elector_task: ElectorTask,
 }
 
 #[derive(Debug)]
 enum ElectorTask {
     /// No task runs the elector.
-    Resting(Box<Elector>),
+    Idle(Box<Elector>),
     /// A task runs the elector.
-    Standing(RunningElector),
+    Running(RunningElector),
     /// The Lease was lost; the elector is gone.
     Lost(LeaseLost),
 }
@@ -101,13 +101,16 @@ impl GroupLeadership {
 
     /// Runs `work` while the Lease is renewed. Drops `work` when the Lease is lost; the loss is checked first if both
     /// are ready.
-    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ManagerError> {
+    pub(crate) async fn run_while_led<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ManagerError> {
         let elected = match self {
             Self::Always => return Ok(work.await),
             Self::Sharded(shards) => return shards.during(work).await,
             Self::Elected(elected) => elected,
         };
-        let ended = match first(elected.ended(), work).await {
+        let ended = match first(elected.wait_exit(), work).await {
             Either::Left(ended) => ended,
             Either::Right(done) => return Ok(done),
         };
@@ -123,20 +126,21 @@ impl GroupLeadership {
             Self::Elected(elected) => Some(elected),
             Self::Always | Self::Sharded(_) => None,
         };
-        let standing =
-            elected.and_then(|elected| elected.seat.preferred()).zip(elected.map(|it| it.lease.clone()));
+        let standing = elected
+            .and_then(|elected| elected.elector_task.preferred())
+            .zip(elected.map(|it| it.lease.clone()));
         async move {
             let Some((mut preferred, lease)) = standing else { return future::pending().await };
             match preferred.wait_for(Option::is_some).await {
                 Ok(Some(preferred)) => ManagerError::Preferred { lease, preferred },
-                // The election has ended, which `ended` reports.
+                // The election has ended, which `wait_exit` reports.
                 Ok(None) | Err(_) => future::pending().await,
             }
         }
     }
 
     /// Prepares for the end of the work: acquires nothing more; held Leases are renewed until they are released.
-    pub(crate) fn resign(&mut self) {
+    pub(crate) fn stop_acquiring(&mut self) {
         if let Self::Sharded(shards) = self {
             shards.stop_acquiring();
         }
@@ -161,19 +165,19 @@ impl GroupLeadership {
             Self::Sharded(shards) => return shards.abort().await,
             Self::Elected(elected) => elected,
         };
-        let ElectorTask::Standing(running) = &mut elected.seat else { return };
+        let ElectorTask::Running(running) = &mut elected.elector_task else { return };
         running.task.abort();
         // The result does not matter here.
         let _ended = (&mut running.task).await;
-        elected.seat = ElectorTask::Lost(not_held());
+        elected.elector_task = ElectorTask::Lost(not_held());
     }
 }
 
 impl ElectorTask {
     fn preferred(&self) -> Option<Receiver<Option<String>>> {
         match self {
-            Self::Standing(running) => Some(running.preferred.clone()),
-            Self::Resting(_) | Self::Lost(_) => None,
+            Self::Running(running) => Some(running.preferred.clone()),
+            Self::Idle(_) | Self::Lost(_) => None,
         }
     }
 }
@@ -181,21 +185,21 @@ impl ElectorTask {
 impl ElectedLeadership {
     /// Returns a participation in the election of `elector` that has not started. `lease` names it in logs and errors.
     pub(crate) fn new(env: Env, aside: DedicatedRuntime, lease: String, elector: Elector) -> Self {
-        Self { env, aside, lease, seat: ElectorTask::Resting(Box::new(elector)) }
+        Self { env, runtime: aside, lease, elector_task: ElectorTask::Idle(Box::new(elector)) }
     }
 
     async fn acquire(&mut self) -> Result<PreviousHolder, ManagerError> {
         self.start_elector();
-        let mut began = match &self.seat {
-            ElectorTask::Standing(running) => running.began.clone(),
-            ElectorTask::Resting(_) | ElectorTask::Lost(_) => {
+        let mut began = match &self.elector_task {
+            ElectorTask::Running(running) => running.began.clone(),
+            ElectorTask::Idle(_) | ElectorTask::Lost(_) => {
                 return Err(self.failure(ElectorExit::Lost(not_held())));
             }
         };
-        let ended = match first(self.ended(), began.wait_for(Option::is_some)).await {
-            Either::Right(Ok(Some(predecessor))) => return Ok(predecessor),
+        let ended = match first(self.wait_exit(), began.wait_for(Option::is_some)).await {
+            Either::Right(Ok(Some(previous_holder))) => return Ok(previous_holder),
             // The elector task has exited, so the reason is available soon.
-            Either::Right(_) => self.ended().await,
+            Either::Right(_) => self.wait_exit().await,
             Either::Left(ended) => ended,
         };
         Err(self.failure(ended))
@@ -203,54 +207,54 @@ impl ElectedLeadership {
 
     /// Starts a task that runs the elector, unless there is one.
     fn start_elector(&mut self) {
-        let elector = match std::mem::replace(&mut self.seat, ElectorTask::Lost(not_held())) {
-            ElectorTask::Resting(elector) => elector,
-            seat => return self.seat = seat,
+        let elector = match std::mem::replace(&mut self.elector_task, ElectorTask::Lost(not_held())) {
+            ElectorTask::Idle(elector) => elector,
+            task => return self.elector_task = task,
         };
         let (stop, (began, observer)) = (CancellationToken::new(), channel(None));
         let preferred = elector.preferred();
         let serve = serve(elector, stop.clone(), began);
-        let task = self.aside.spawn(format!("election of {}", self.lease), serve);
-        self.seat = ElectorTask::Standing(RunningElector { stop, began: observer, preferred, task });
+        let task = self.runtime.spawn(format!("election of {}", self.lease), serve);
+        self.elector_task = ElectorTask::Running(RunningElector { stop, began: observer, preferred, task });
     }
 
     /// Waits until no task runs the elector, and returns the reason.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    async fn ended(&mut self) -> ElectorExit {
-        let running = match &mut self.seat {
-            ElectorTask::Resting(_) => return ElectorExit::Stopped,
+    async fn wait_exit(&mut self) -> ElectorExit {
+        let running = match &mut self.elector_task {
+            ElectorTask::Idle(_) => return ElectorExit::Stopped,
             ElectorTask::Lost(lost) => return ElectorExit::Lost(lost.clone()),
-            ElectorTask::Standing(running) => running,
+            ElectorTask::Running(running) => running,
         };
         let served = (&mut running.task).await;
         // A completed task must not be polled again.
-        self.seat = ElectorTask::Lost(not_held());
+        self.elector_task = ElectorTask::Lost(not_held());
         let ended = match served {
             Ok((elector, ended)) => {
-                self.seat = ElectorTask::Resting(elector);
+                self.elector_task = ElectorTask::Idle(elector);
                 ended
             }
             // A killed process observes nothing.
-            Err(_) if !self.env.alive() => future::pending().await,
+            Err(_) if !self.env.is_alive() => future::pending().await,
             // The task panicked, which has been logged. The Lease is not renewed.
             Err(_) => ElectorExit::Lost(not_held()),
         };
         if let ElectorExit::Lost(lost) = &ended {
-            self.seat = ElectorTask::Lost(lost.clone());
+            self.elector_task = ElectorTask::Lost(lost.clone());
         }
         ended
     }
 
     async fn release(&mut self, writes: TermWrites) -> Result<(), ManagerError> {
-        if let ElectorTask::Standing(running) = &self.seat {
+        if let ElectorTask::Running(running) = &self.elector_task {
             running.stop.cancel();
         }
-        match (self.ended().await, &mut self.seat) {
-            (ElectorExit::Stopped | ElectorExit::Failed(_), ElectorTask::Resting(elector)) => {
+        match (self.wait_exit().await, &mut self.elector_task) {
+            (ElectorExit::Stopped | ElectorExit::Failed(_), ElectorTask::Idle(elector)) => {
                 let written = match writes {
-                    TermWrites::NotBegun => elector.predecessor().written().cloned(),
+                    TermWrites::NotBegun => elector.previous_holder().written().cloned(),
                     TermWrites::UpTo(written) => Some(written),
                     TermWrites::Unknown => None,
                 };
@@ -282,7 +286,7 @@ async fn serve(
             if let Err(error) = elector.acquire().await {
                 return ElectorExit::Failed(error);
             }
-            began.set(Some(elector.predecessor().clone()));
+            began.set(Some(elector.previous_holder().clone()));
             ElectorExit::Lost(elector.hold().await)
         };
         match first(stop.cancelled(), running).await {

@@ -38,7 +38,6 @@
 //! controller, and starting with an unknown controller in the configuration.
 
 mod api_server;
-mod budget;
 mod cache;
 mod cache_requirements;
 mod config;
@@ -48,20 +47,21 @@ mod controllers;
 mod error;
 mod explain;
 mod feature_gates;
-mod holdings;
 mod leadership;
 mod lifecycle;
 mod manager;
 pub mod manifests;
+mod ownership_report;
 mod phase;
 mod process;
 mod race;
 mod registry;
-mod replica_team;
+mod replica_controllers;
 mod runnables;
 mod selection;
 mod shards;
 mod shutdown;
+mod shutdown_deadline;
 mod spelling;
 mod takeover;
 

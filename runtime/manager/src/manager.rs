@@ -20,13 +20,13 @@ use crate::configuration::about;
 use crate::controller_group::{ControllerGroup, GroupContext};
 use crate::controllers::{Controllers, Recorders, StartDeps};
 use crate::error::{AddError, ManagerError, RegistryError};
-use crate::explain::{Explainer, standing_by};
-use crate::holdings::{self, OwnershipSource};
+use crate::explain::{Explainer, set_standby};
 use crate::leadership::{ElectedLeadership, GroupLeadership};
+use crate::ownership_report::{self, OwnershipSource};
 use crate::phase::ProcessPhase;
 use crate::process::Process;
 use crate::registry::Registry;
-use crate::replica_team::ReplicaTeam;
+use crate::replica_controllers::ReplicaControllers;
 use crate::runnables::{ManagerHandle, RunnableDeps, Runnables, Site};
 use crate::shards::{ShardContext, ShardCoordinator};
 use crate::shutdown::ShutdownSignals;
@@ -179,17 +179,17 @@ impl Manager {
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
         let (clients, election, mode) =
             connect_fenced(connect, &env, &config, &metrics, shards.as_ref(), &factory)?;
-        let admin_parts = AdminServerDeps {
+        let admin_deps = AdminServerDeps {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
-            about: about(&config, election.as_ref(), holdings(&mode, config.shards, shards.as_ref())),
+            about: about(&config, election.as_ref(), ownership_report(&mode, config.shards, shards.as_ref())),
             reviews: clients.for_reviews()?,
         };
         let phase = ProcessPhase::new();
-        let needs = CacheRequirements::of(&prepared);
+        let cache_requirements = CacheRequirements::of(&prepared);
         phase.add_checks(&health);
-        needs.add_checks(&health);
+        cache_requirements.add_checks(&health);
         export_task_count(&env, &metrics);
         add_liveness(&health, &mode, &factory);
         add_credentials(&health, &clients);
@@ -205,27 +205,33 @@ impl Manager {
             shards,
             runs_on: RunsOn::Leader,
         };
-        let means = RunnableDeps::of(&parts);
-        let (everywhere, led): (Vec<_>, Vec<_>) =
+        let deps = RunnableDeps::of(&parts);
+        let (replica_controllers, led): (Vec<_>, Vec<_>) =
             prepared.into_iter().partition(|one| one.descriptor().runs_on == RunsOn::EveryReplica);
-        let everywhere = Controllers::new(parts.of_every_replica(), everywhere);
-        let everywhere = ReplicaTeam::new(env.clone(), everywhere);
-        let team = assemble_team(mode, led, parts);
+        let replica_controllers = Controllers::new(parts.of_every_replica(), replica_controllers);
+        let replica_controllers = ReplicaControllers::new(env.clone(), replica_controllers);
+        let group = assemble_group(mode, led, parts);
         Ok(Process {
             api_server: clients.for_health(),
             election_client: clients.for_election()?,
-            common: GroupContext { env: env.clone(), factory, runnables, means, election_events: None },
-            team,
-            everywhere,
+            context: GroupContext {
+                env: env.clone(),
+                factory,
+                runnables,
+                runnable_deps: deps,
+                election_events: None,
+            },
+            group,
+            replica_controllers,
             env,
             config,
             metrics,
             reader,
-            admin_parts,
+            admin_deps,
             admin: None,
             election_events: Recorders::default(),
             phase,
-            needs,
+            cache_requirements,
             started: Vec::new(),
         })
     }
@@ -297,7 +303,7 @@ fn export_task_count(env: &Env, metrics: &Metrics) {
 #[expect(clippy::large_enum_variant, reason = "there is one per process, and it is moved once")]
 enum LeadershipMode {
     /// No election.
-    Unopposed,
+    Always,
     /// A Lease.
     Elected(Election, DedicatedRuntime, Elector),
     /// The held shards.
@@ -305,13 +311,13 @@ enum LeadershipMode {
 }
 
 /// Returns the report of the Lease or the shards that this replica can hold.
-fn holdings(
+fn ownership_report(
     mode: &LeadershipMode,
     shards: Option<NonZeroU16>,
     context: Option<&ShardContext>,
 ) -> OwnershipReport {
     let holding = match mode {
-        LeadershipMode::Unopposed => None,
+        LeadershipMode::Always => None,
         LeadershipMode::Elected(election, _, elector) => {
             Some(OwnershipSource::Lease(election.lease().to_string(), elector.leadership()))
         }
@@ -319,7 +325,7 @@ fn holdings(
             .zip(shards)
             .map(|(context, shards)| OwnershipSource::Shards(context.table.clone(), shards)),
     };
-    holdings::shown(holding)
+    ownership_report::shown(holding)
 }
 
 /// Returns the clients behind their fence, the election with its namespace, and the source of the fence.
@@ -343,7 +349,7 @@ fn connect_fenced(
     let mode = match (shards, sharding, election.clone()) {
         (Some(shards), Some(sharding), _) => shard(env, sharding, &clients, metrics, shards, factory)?,
         (_, _, Some(election)) => elect(env, election, &clients, leader_fence, metrics)?,
-        (_, _, None) => LeadershipMode::Unopposed,
+        (_, _, None) => LeadershipMode::Always,
     };
     Ok((clients, election, mode))
 }
@@ -384,17 +390,17 @@ fn shard(
     Ok(LeadershipMode::Sharded(coordinator, health))
 }
 
-fn assemble_team(
+fn assemble_group(
     mode: LeadershipMode,
     prepared: Vec<PreparedController>,
     parts: StartDeps,
 ) -> ControllerGroup {
     let (leadership, election) = match mode {
-        LeadershipMode::Unopposed => (GroupLeadership::Always, None),
+        LeadershipMode::Always => (GroupLeadership::Always, None),
         LeadershipMode::Sharded(coordinator, _) => (GroupLeadership::Sharded(Box::new(coordinator)), None),
         LeadershipMode::Elected(election, runtime, elector) => {
             let lease = election.lease().to_string();
-            let standing = standing_by(lease.clone(), elector.leadership());
+            let standing = set_standby(lease.clone(), elector.leadership());
             prepared.iter().for_each(|one| one.insight().set_phase(standing.clone()));
             let elected = ElectedLeadership::new(parts.env.clone(), runtime, lease, elector);
             (GroupLeadership::Elected(Box::new(elected)), Some(election))
@@ -403,9 +409,9 @@ fn assemble_team(
     ControllerGroup {
         leadership,
         election,
-        needs: CacheRequirements::of(&prepared),
+        cache_requirements: CacheRequirements::of(&prepared),
         controllers: Controllers::new(parts, prepared),
-        predecessor: None,
+        previous_holder: None,
         takeover: None,
         caught_up: false,
         started: Vec::new(),
@@ -423,7 +429,7 @@ pub(crate) fn add_credentials(health: &Health, clients: &Clients) {
 /// Adds checks of failures that only a restart fixes. An unavailable API server is not one of them.
 fn add_liveness(health: &Health, mode: &LeadershipMode, factory: &InformerFactory) {
     match mode {
-        LeadershipMode::Unopposed => {}
+        LeadershipMode::Always => {}
         LeadershipMode::Elected(_, _, elector) => health.live("leaderElection", elector.health()),
         LeadershipMode::Sharded(_, check) => health.live("leaderElection", Arc::clone(check)),
     }

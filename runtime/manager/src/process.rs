@@ -14,7 +14,6 @@ use windlass_informer::ApiServerSources;
 use windlass_metrics::Metrics;
 
 use crate::api_server::wait_for_api_server;
-use crate::budget::{HURRY, ShutdownDeadline};
 use crate::cache_requirements::{CacheReadiness, CacheRequirements, POLL_INTERVAL};
 use crate::config::ManagerConfig;
 use crate::controller_group::{ControllerGroup, GroupContext};
@@ -23,9 +22,10 @@ use crate::error::ManagerError;
 use crate::lifecycle::{START, StartStep, stop_order};
 use crate::phase::ProcessPhase;
 use crate::race::first;
-use crate::replica_team::ReplicaTeam;
+use crate::replica_controllers::ReplicaControllers;
 use crate::runnables::RunnableDeps;
 use crate::shutdown::ShutdownSignals;
+use crate::shutdown_deadline::{ABORT_TIMEOUT, ShutdownDeadline};
 
 /// Interval at which informers that delay the start are logged.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
@@ -38,18 +38,18 @@ pub(crate) struct Process {
     pub(crate) api_server: kube::Client,
     pub(crate) reader: RawClient,
     /// Shared by the group and the process.
-    pub(crate) common: GroupContext,
+    pub(crate) context: GroupContext,
     /// The client of election events.
     pub(crate) election_client: kube::Client,
-    pub(crate) team: ControllerGroup,
+    pub(crate) group: ControllerGroup,
     /// Controllers that work whether this replica leads or not.
-    pub(crate) everywhere: ReplicaTeam,
-    pub(crate) admin_parts: AdminServerDeps,
+    pub(crate) replica_controllers: ReplicaControllers,
+    pub(crate) admin_deps: AdminServerDeps,
     pub(crate) admin: Option<AdminServer>,
     pub(crate) election_events: Recorders,
     pub(crate) phase: ProcessPhase,
     /// The caches that each controller requires.
-    pub(crate) needs: CacheRequirements,
+    pub(crate) cache_requirements: CacheRequirements,
     pub(crate) started: Vec<StartStep>,
 }
 
@@ -65,15 +65,15 @@ impl Process {
             Err(lost) if lost.is_lost_lease() => self.stop_now().await,
             _ => {}
         }
-        self.team.let_go();
-        self.everywhere.let_go();
+        self.group.stop_unstarted();
+        self.replica_controllers.stop_unstarted();
         end
     }
 
     async fn run_and_stop(&mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
         let end = self.work(signals).await;
         self.phase.stopping();
-        self.common.runnables.close();
+        self.context.runnables.close();
         let end = match end {
             // All tasks under the Lease have ended.
             Err(lost) if lost.is_lost_lease() => Err(lost),
@@ -84,7 +84,7 @@ impl Process {
             }
         };
         // A runnable can have failed before its step was stopped. Every failure is logged, the result contains one.
-        match (end, self.common.runnables.untold_failure()) {
+        match (end, self.context.runnables.take_unreported_failure()) {
             (Ok(()), Some(failure)) => Err(failure),
             (end, _) => end,
         }
@@ -92,7 +92,7 @@ impl Process {
 
     /// Executes the start steps, then works until the first signal or a failure.
     async fn work(&mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
-        let runnables = self.common.runnables.clone();
+        let runnables = self.context.runnables.clone();
         match first(runnables.failure(), self.start_and_work(signals)).await {
             Either::Left(failure) => Err(failure),
             Either::Right(end) => end,
@@ -110,9 +110,9 @@ impl Process {
             }
         }
         self.started.push(StartStep::GroupElection);
-        self.common.election_events = self.config.election.is_some().then(|| self.election_recorder());
+        self.context.election_events = self.config.election.is_some().then(|| self.election_recorder());
         // Boxed, because the future is large and overflows the thread's stack in debug builds.
-        Box::pin(self.team.work(&self.common, signals)).await
+        Box::pin(self.group.work(&self.context, signals)).await
     }
 
     async fn start(&mut self, step: StartStep) -> Result<(), ManagerError> {
@@ -123,13 +123,13 @@ impl Process {
             }
             StartStep::EarlyRunnables => {
                 self.start_runnables(RunsOn::BeforeCaches);
-                self.common.runnables.ready(&self.env, RunsOn::BeforeCaches).await;
+                self.context.runnables.ready(&self.env, RunsOn::BeforeCaches).await;
                 Ok(())
             }
             StartStep::Informers => self.start_informers().await,
             StartStep::Runnables => {
                 self.start_runnables(RunsOn::EveryReplica);
-                self.everywhere.start(self.common.runnables.clone());
+                self.replica_controllers.start(self.context.runnables.clone());
                 Ok(())
             }
             // Steps of the group.
@@ -139,7 +139,7 @@ impl Process {
 
     async fn start_admin_server(&mut self) -> Result<(), ManagerError> {
         if let Some(config) = &self.config.admin {
-            self.admin = Some(AdminServer::start(&self.env, config, self.admin_parts.clone()).await?);
+            self.admin = Some(AdminServer::start(&self.env, config, self.admin_deps.clone()).await?);
         }
         Ok(())
     }
@@ -147,20 +147,20 @@ impl Process {
     /// Starts runnables that need no leadership: their writes pass no fence.
     fn start_runnables(&self, group: RunsOn) {
         let fence: Option<Arc<dyn Fence>> = Some(Arc::new(OpenFence));
-        self.common.runnables.start(group, RunnableDeps { fence, ..self.common.means.clone() });
+        self.context.runnables.start(group, RunnableDeps { fence, ..self.context.runnable_deps.clone() });
     }
 
     /// Waits until every controller has its caches, or until some have and the others have delayed the start for
     /// [`SYNC_INTERVAL`], because a missing role can be granted in a minute or in a month. While no controller can
     /// work, the process does not stand for election and waits: without a limit, unless every controller has one.
     async fn start_informers(&mut self) -> Result<(), ManagerError> {
-        self.common.factory.start(Arc::new(ApiServerSources::new(self.reader.clone())));
+        self.context.factory.start(Arc::new(ApiServerSources::new(self.reader.clone())));
         let begun = self.env.now();
         loop {
             let waited = self.env.now().saturating_duration_since(begun);
-            let turn = self.needs.turn(SYNC_INTERVAL, waited)?;
-            let settled = self.common.factory.wait_for_sync(Some(turn)).await;
-            if matches!(self.needs.standing(), CacheReadiness::SomeCanWork) {
+            let turn = self.cache_requirements.turn(SYNC_INTERVAL, waited)?;
+            let settled = self.context.factory.wait_for_sync(Some(turn)).await;
+            if matches!(self.cache_requirements.readiness(), CacheReadiness::SomeReady) {
                 break;
             }
             match settled {
@@ -170,13 +170,16 @@ impl Process {
                 }
                 // The CRDs of the rest are not installed. Informers do not wait for those, but their controllers do.
                 Ok(()) => {
-                    self.phase.syncing(format!("no controller has its caches: {:?}", self.needs.unmet()));
+                    self.phase.syncing(format!(
+                        "no controller has its caches: {:?}",
+                        self.cache_requirements.unmet()
+                    ));
                     self.env.sleep(turn.min(POLL_INTERVAL)).await;
                 }
             }
         }
         self.phase.synced();
-        match self.needs.unmet() {
+        match self.cache_requirements.unmet() {
             unmet if unmet.is_empty() => tracing::info!("caches are synced"),
             unmet => tracing::warn!(
                 ?unmet,
@@ -191,7 +194,7 @@ impl Process {
     fn election_recorder(&mut self) -> Recorder {
         let (env, name) = (self.env.clone(), &self.config.name);
         let (recorder, sink) = recorder(env, "leader election", name, &self.metrics);
-        let sink = sink.with_cache_size(self.config.remembered_events);
+        let sink = sink.with_cache_size(self.config.event_cache_size);
         self.election_events.run(&self.env, name, sink, self.election_client.clone());
         recorder
     }
@@ -201,7 +204,7 @@ impl Process {
         let budget = self.budget();
         let mut end = Ok(());
         // These drain while the controllers of the leader drain.
-        self.everywhere.begin_stop(budget.left());
+        self.replica_controllers.begin_stop(budget.left());
         for step in stop_order(&std::mem::take(&mut self.started)) {
             tracing::debug!(?step, "stopping");
             let stopped = self.stop_step(step, &budget).await;
@@ -216,13 +219,13 @@ impl Process {
     async fn stop_step(&mut self, step: StartStep, budget: &ShutdownDeadline) -> Result<(), ManagerError> {
         match step {
             StartStep::GroupElection | StartStep::LeaderRunnables | StartStep::Controllers => {
-                let stopped = Box::pin(self.team.stop(&self.common, budget)).await;
+                let stopped = Box::pin(self.group.stop(&self.context, budget)).await;
                 // Sent after leadership has ended: no fence blocks them, and no standby waits for them.
                 self.election_events.flush(&self.env).await;
                 stopped
             }
             StartStep::Runnables => {
-                let drained = self.everywhere.stop(budget.left()).await;
+                let drained = self.replica_controllers.stop(budget.left()).await;
                 drained.and(self.end_runnables(RunsOn::EveryReplica, budget).await)
             }
             StartStep::Informers => self.end_informers(budget.left()).await,
@@ -237,12 +240,12 @@ impl Process {
 
     /// Waits for handlers that are running, for at most `within`.
     async fn end_informers(&mut self, within: Duration) -> Result<(), ManagerError> {
-        let ended = self.env.timeout(within, self.common.factory.shutdown()).await;
+        let ended = self.env.timeout(within, self.context.factory.shutdown()).await;
         ended.map_err(|_| ManagerError::InformersStuck { waited: within })
     }
 
     async fn end_runnables(&mut self, group: RunsOn, budget: &ShutdownDeadline) -> Result<(), ManagerError> {
-        self.common.runnables.end(&self.env, group, budget.left()).await
+        self.context.runnables.end(&self.env, group, budget.left()).await
     }
 
     fn budget(&self) -> ShutdownDeadline {
@@ -257,13 +260,13 @@ impl Process {
         self.admin = None;
     }
 
-    /// Stops tasks that need no Lease within [`HURRY`], then aborts the rest.
+    /// Stops tasks that need no Lease within [`ABORT_TIMEOUT`], then aborts the rest.
     async fn stop_now(&mut self) {
-        if let Err(error) = self.everywhere.stop(HURRY).await {
+        if let Err(error) = self.replica_controllers.stop(ABORT_TIMEOUT).await {
             tracing::warn!(error = one_line(&error), "not all reconciles stopped in time");
         }
         for group in [RunsOn::EveryReplica, RunsOn::BeforeCaches] {
-            if let Err(error) = self.common.runnables.end(&self.env, group, HURRY).await {
+            if let Err(error) = self.context.runnables.end(&self.env, group, ABORT_TIMEOUT).await {
                 tracing::warn!(error = one_line(&error), "not all runnables stopped in time");
             }
         }
@@ -272,12 +275,12 @@ impl Process {
 
     /// Aborts all tasks at their next await. They can write nothing: fences are closed, or their Leases expire.
     async fn abort(&mut self) {
-        future::join(Box::pin(self.team.abort(&self.common)), self.everywhere.abort()).await;
+        future::join(Box::pin(self.group.abort(&self.context)), self.replica_controllers.abort()).await;
         self.election_events.abort().await;
-        if self.env.timeout(HURRY, self.common.factory.shutdown()).await.is_err() {
+        if self.env.timeout(ABORT_TIMEOUT, self.context.factory.shutdown()).await.is_err() {
             tracing::warn!("informers did not stop in time");
         }
-        self.common.runnables.abort(&self.env).await;
+        self.context.runnables.abort(&self.env).await;
         self.close_admin_server().await;
     }
 }

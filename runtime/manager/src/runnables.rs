@@ -82,7 +82,7 @@ pub(crate) struct RunnableDeps {
     /// The fence of their writes; `None` for the fence of the process.
     pub(crate) fence: Option<Arc<dyn Fence>>,
     pub(crate) health: Health,
-    pub(crate) remembered_events: usize,
+    pub(crate) event_cache_size: usize,
     /// The wait for the writes of the previous leader, on a new leader.
     pub(crate) takeover: Option<Takeover>,
 }
@@ -95,7 +95,7 @@ impl RunnableDeps {
             clients: parts.clients.clone(),
             fence: None,
             health: parts.health.clone(),
-            remembered_events: parts.config.remembered_events,
+            event_cache_size: parts.config.event_cache_size,
             takeover: None,
         }
     }
@@ -140,7 +140,7 @@ enum Group {
 }
 
 struct Started {
-    means: RunnableDeps,
+    deps: RunnableDeps,
     stop: CancellationToken,
     running: Vec<Running>,
 }
@@ -149,7 +149,7 @@ struct Running {
     name: &'static str,
     /// Set once it is ready, or has ended.
     ready: CancellationToken,
-    remains: Cleanup,
+    cleanup: Cleanup,
     task: Task<()>,
 }
 
@@ -228,7 +228,7 @@ impl Runnables {
             Some(Group::Started(started)) => {
                 // Ended ones are dropped, so that memory does not grow with the number of short runnables.
                 started.running.retain(|one| !one.task.is_finished());
-                let running = self.launch(&started.means, &started.stop, prepared, launched);
+                let running = self.launch(&started.deps, &started.stop, prepared, launched);
                 started.running.push(running);
             }
         }
@@ -245,14 +245,14 @@ impl Runnables {
     }
 
     /// Starts the waiting runnables of this group. Runnables that are added later start immediately.
-    pub(crate) fn start(&self, group: RunsOn, means: RunnableDeps) {
+    pub(crate) fn start(&self, group: RunsOn, deps: RunnableDeps) {
         let mut state = self.lock();
         let State { groups, launched, .. } = &mut *state;
         let Some(Group::Waiting(waiting)) = groups.get_mut(&group) else { return };
         let stop = CancellationToken::new();
-        let launch = |prepared| self.launch(&means, &stop, prepared, launched);
+        let launch = |prepared| self.launch(&deps, &stop, prepared, launched);
         let running = std::mem::take(waiting).into_iter().map(launch).collect();
-        groups.insert(group, Group::Started(Box::new(Started { means, stop, running })));
+        groups.insert(group, Group::Started(Box::new(Started { deps, stop, running })));
     }
 
     /// Waits until every runnable of a group that has started is ready or has ended.
@@ -283,26 +283,26 @@ impl Runnables {
 
     fn launch(
         &self,
-        means: &RunnableDeps,
+        deps: &RunnableDeps,
         stop: &CancellationToken,
         prepared: PreparedRunnable,
         launched: &mut u64,
     ) -> Running {
-        let (name, ready, remains) =
+        let (name, ready, cleanup) =
             (prepared.descriptor().name, CancellationToken::new(), prepared.remains());
         let (number, all, is_ready) = (*launched, self.clone(), ready.clone());
-        if means.takeover.is_some() && may_write(&prepared) {
+        if deps.takeover.is_some() && may_write(&prepared) {
             self.led_writes.store(true, Ordering::Relaxed);
         }
-        let (env, means, stop) = (means.env.clone(), means.clone(), stop.clone());
+        let (env, deps, stop) = (deps.env.clone(), deps.clone(), stop.clone());
         *launched += 1;
         let task = env.spawn(format!("runnable {name}"), async move {
             // A wait for readiness must not outlast the runnable.
             let _ready_at_the_end = is_ready.clone().drop_guard();
-            let ended = run(prepared, means, number, stop.clone(), is_ready).await;
+            let ended = run(prepared, deps, number, stop.clone(), is_ready).await;
             all.ended_with(name, ended, stop.is_cancelled());
         });
-        Running { name, ready, remains, task }
+        Running { name, ready, cleanup, task }
     }
 
     /// Records the first failure, which ends the process. A failure after the stop signal is only logged.
@@ -342,7 +342,7 @@ impl Runnables {
     }
 
     /// Returns the first failure, unless [`failure`](Self::failure) has returned it.
-    pub(crate) fn untold_failure(&self) -> Option<ManagerError> {
+    pub(crate) fn take_unreported_failure(&self) -> Option<ManagerError> {
         self.lock().failure.take()
     }
 
@@ -377,7 +377,7 @@ impl Runnables {
             return Ok(());
         }
         let waited = env.now().saturating_duration_since(begun);
-        let names = self.living(group);
+        let names = self.running(group);
         self.abort_one(env, group).await;
         Err(ManagerError::RunnablesStuck { waited, names })
     }
@@ -396,13 +396,13 @@ impl Runnables {
         if !self.stop(group) {
             return;
         }
-        let remains = self.abort_tasks(group);
+        let cleanup = self.abort_tasks(group);
         let gone = async {
             self.ended(group).await;
-            join_all(remains.iter().map(Cleanup::finish)).await;
+            join_all(cleanup.iter().map(Cleanup::finish)).await;
         };
         if env.timeout(GONE, gone).await.is_err() {
-            tracing::error!(runnables = ?self.living(group), "runnables did not stop after abort; they never yield");
+            tracing::error!(runnables = ?self.running(group), "runnables did not stop after abort; they never yield");
         }
     }
 
@@ -421,12 +421,12 @@ impl Runnables {
         let state = self.lock();
         let Some(Group::Started(started)) = state.groups.get(&group) else { return Vec::new() };
         started.running.iter().for_each(|one| one.task.abort());
-        started.running.iter().map(|one| one.remains.clone()).collect()
+        started.running.iter().map(|one| one.cleanup.clone()).collect()
     }
 
-    fn living(&self, group: RunsOn) -> Vec<&'static str> {
+    fn running(&self, group: RunsOn) -> Vec<&'static str> {
         match self.lock().groups.get(&group) {
-            Some(Group::Started(started)) => started.living(),
+            Some(Group::Started(started)) => started.running(),
             Some(Group::Waiting(_)) | None => Vec::new(),
         }
     }
@@ -467,19 +467,19 @@ impl Group {
     fn has(&self, name: &str) -> bool {
         match self {
             Self::Waiting(waiting) => waiting.iter().any(|one| one.descriptor().name == name),
-            Self::Started(started) => started.living().contains(&name),
+            Self::Started(started) => started.running().contains(&name),
         }
     }
 }
 
 async fn run(
     prepared: PreparedRunnable,
-    means: RunnableDeps,
+    deps: RunnableDeps,
     number: u64,
     stop: CancellationToken,
     ready: CancellationToken,
 ) -> Result<(), BoxError> {
-    let RunnableDeps { clients, fence, health, remembered_events, takeover, .. } = means;
+    let RunnableDeps { clients, fence, health, event_cache_size, takeover, .. } = deps;
     let descriptor = prepared.descriptor();
     let clients = clients.for_controller(descriptor.client_name)?;
     let clients = match fence {
@@ -494,12 +494,13 @@ async fn run(
                 .await;
         }
     };
-    let resources = RunnableResources { clients, health, remembered_events, number, stop, ready };
+    let resources =
+        RunnableResources { clients, health, remembered_events: event_cache_size, number, stop, ready };
     prepared.run(resources, caught_up).await
 }
 
 impl Started {
-    fn living(&self) -> Vec<&'static str> {
+    fn running(&self) -> Vec<&'static str> {
         self.running.iter().filter(|one| !one.task.is_finished()).map(|one| one.name).collect()
     }
 }
@@ -511,7 +512,7 @@ impl fmt::Debug for Runnables {
         for (group, members) in &state.groups {
             match members {
                 Group::Waiting(waiting) => map.entry(group, &format!("{} waiting", waiting.len())),
-                Group::Started(started) => map.entry(group, &started.living()),
+                Group::Started(started) => map.entry(group, &started.running()),
             };
         }
         map.finish()

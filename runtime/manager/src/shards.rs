@@ -74,20 +74,20 @@ pub(crate) struct ShardContext {
 /// The running controllers.
 #[derive(Default)]
 struct ActiveControllers {
-    stewards: Mutex<Vec<ShardHandoff>>,
+    handoffs: Mutex<Vec<ShardHandoff>>,
     joined: Notify,
 }
 
 impl ShardContext {
     /// Registers a controller. From now on a shard is released only after the reconciles of this controller.
-    pub(crate) fn register_controller(&self, steward: ShardHandoff) {
-        self.controllers.lock().push(steward);
+    pub(crate) fn register_controller(&self, handoff: ShardHandoff) {
+        self.controllers.lock().push(handoff);
         self.controllers.joined.notify_one();
     }
 }
 
 impl ActiveControllers {
-    fn stewards(&self) -> Vec<ShardHandoff> {
+    fn handoffs(&self) -> Vec<ShardHandoff> {
         self.lock().clone()
     }
 
@@ -98,7 +98,7 @@ impl ActiveControllers {
 
     /// Locks the list. Nothing else runs under this lock, so a poisoned lock does not mean a broken list.
     fn lock(&self) -> MutexGuard<'_, Vec<ShardHandoff>> {
-        self.stewards.lock().unwrap_or_else(PoisonError::into_inner)
+        self.handoffs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,11 +199,11 @@ impl ShardCoordinator {
                 event = self.elector.event() => match event {
                     Some(event) => self.on_event(event),
                     // A killed process observes nothing.
-                    None if !self.env.alive() => future::pending().await,
+                    None if !self.env.is_alive() => future::pending().await,
                     None => return self.failure(),
                 },
                 Ok(overview) = self.overview.changed() => {
-                    self.rebalancer.set_division(overview.division.as_ref());
+                    self.rebalancer.set_shard_map(overview.shard_map.as_ref());
                     self.context.table.set_overview(overview);
                 }
                 () = self.context.controllers.joined.notified() => self.start_new_controllers(),
@@ -218,8 +218,8 @@ impl ShardCoordinator {
         match event {
             // During shutdown all shards are released together.
             _ if self.stopping => {}
-            ShardEvent::Acquired { shard, ranges, fence, predecessor } => {
-                let held = HeldShard::new(ranges.clone(), fence, predecessor);
+            ShardEvent::Acquired { shard, ranges, fence, previous_holder } => {
+                let held = HeldShard::new(ranges.clone(), fence, previous_holder);
                 self.join(shard, ranges, held);
             }
             ShardEvent::HandoffRequested { shard } => self.begin_release(shard),
@@ -242,11 +242,11 @@ impl ShardCoordinator {
             tracing::error!(%shard, error = one_line(&overlap), "shard overlaps a held shard; releasing it");
             return self.begin_release(shard);
         }
-        for steward in self.context.controllers.stewards() {
-            self.start(shard, &held, steward);
+        for handoff in self.context.controllers.handoffs() {
+            self.start(shard, &held, handoff);
         }
         if shard == ShardId(0) {
-            self.rebalancer.set_division(self.overview.get().division.as_ref());
+            self.rebalancer.set_shard_map(self.overview.get().shard_map.as_ref());
             let count = self.rebalancer.first_count(held.leaving().clone());
             self.spawn_count(count);
         }
@@ -254,24 +254,24 @@ impl ShardCoordinator {
 
     /// Starts newly registered controllers on the held shards.
     fn start_new_controllers(&mut self) {
-        let stewards = self.context.controllers.stewards();
+        let handoffs = self.context.controllers.handoffs();
         let held = self.context.table.staying();
-        for steward in stewards.get(self.started..).unwrap_or_default() {
-            held.iter().for_each(|(shard, held)| self.start(*shard, held, steward.clone()));
+        for handoff in handoffs.get(self.started..).unwrap_or_default() {
+            held.iter().for_each(|(shard, held)| self.start(*shard, held, handoff.clone()));
         }
-        self.started = stewards.len();
+        self.started = handoffs.len();
     }
 
-    fn start(&mut self, shard: ShardId, held: &HeldShard, steward: ShardHandoff) {
+    fn start(&mut self, shard: ShardId, held: &HeldShard, handoff: ShardHandoff) {
         let (env, table, held) = (self.env.clone(), self.context.table.clone(), held.clone());
         let all = self.context.controllers.clone();
         self.transitions.push(Box::pin(async move {
-            let ready = ready(&env, shard, &steward, held.predecessor());
+            let ready = ready(&env, shard, &handoff, held.previous_holder());
             if let Either::Right(true) = first(held.leaving().cancelled(), ready).await
-                && table.start(shard, &held, steward.name(), all.lock().len())
+                && table.start(shard, &held, handoff.name(), all.lock().len())
             {
-                steward.resume_parked();
-                steward.requeue_cached(|key| held.contains(key));
+                handoff.resume_parked();
+                handoff.requeue_cached(|key| held.contains(key));
                 return ShardTransition::Started(shard);
             }
             ShardTransition::Superseded
@@ -281,12 +281,12 @@ impl ShardCoordinator {
     /// Stops the work on a shard, and releases it afterwards.
     fn begin_release(&mut self, shard: ShardId) {
         let Some(ranges) = self.context.table.stop(shard) else { return };
-        let stewards = self.context.controllers.stewards();
+        let handoffs = self.context.controllers.handoffs();
         self.transitions.push(Box::pin(async move {
             let left = |key: &ObjectKey| ranges.contains(hash_of(key));
-            future::join_all(stewards.iter().map(|steward| steward.drain_keys(left))).await;
+            future::join_all(handoffs.iter().map(|handoff| handoff.drain_keys(left))).await;
             // A write without a response must have taken effect, or never will, before the next holder reads.
-            future::join_all(stewards.iter().map(ShardHandoff::writes_settled)).await;
+            future::join_all(handoffs.iter().map(ShardHandoff::writes_settled)).await;
             ShardTransition::Drained(shard)
         }));
     }
@@ -322,7 +322,7 @@ impl ShardCoordinator {
             // A controller still waited for the writes of the previous holder, so the next holder must wait for them
             // too.
             (false, false) => {
-                merged(self.context.controllers.written(), left.predecessor().written().cloned())
+                merged(self.context.controllers.written(), left.previous_holder().written().cloned())
             }
         };
         let released = self.elector.release(shard, written);
@@ -334,8 +334,8 @@ impl ShardCoordinator {
 
     /// Proposes a division after a count, and counts again later.
     fn on_count(&mut self, outcome: CountOutcome) {
-        if let Some((division, heavy)) = self.rebalancer.proposal(&outcome) {
-            let proposed = self.elector.propose(division, heavy);
+        if let Some((shard_map, heavy)) = self.rebalancer.proposal(&outcome) {
+            let proposed = self.elector.propose(shard_map, heavy);
             self.transitions.push(Box::pin(async move {
                 proposed.await.map_or(ShardTransition::Superseded, ShardTransition::Proposed)
             }));
@@ -357,18 +357,18 @@ impl ShardCoordinator {
 }
 
 /// Waits until a controller can start on a shard; `false` if one of its caches was shut down.
-async fn ready(env: &Env, shard: ShardId, steward: &ShardHandoff, predecessor: &PreviousHolder) -> bool {
+async fn ready(env: &Env, shard: ShardId, handoff: &ShardHandoff, previous_holder: &PreviousHolder) -> bool {
     loop {
-        match env.timeout(LOG_INTERVAL, steward.caches_synced()).await {
+        match env.timeout(LOG_INTERVAL, handoff.caches_synced()).await {
             Ok(true) => break,
             Ok(false) => return false,
             Err(_) => {
-                tracing::warn!(%shard, controller = steward.name(), "waiting for the caches of a shard");
+                tracing::warn!(%shard, controller = handoff.name(), "waiting for the caches of a shard");
             }
         }
     }
-    let takeover = Takeover::new(env.clone(), steward.caches(), predecessor);
-    takeover.wait_for_writes(steward.name(), |_| true).await;
+    let takeover = Takeover::new(env.clone(), handoff.caches(), previous_holder);
+    takeover.wait_for_writes(handoff.name(), |_| true).await;
     true
 }
 

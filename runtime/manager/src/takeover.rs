@@ -44,10 +44,10 @@ pub(crate) struct Takeover {
 }
 
 impl Takeover {
-    /// Creates a takeover from `predecessor` for these caches. The waits begin when they are first polled.
-    pub(crate) fn new(env: Env, caches: Vec<Cache>, predecessor: &PreviousHolder) -> Self {
+    /// Creates a takeover from `previous_holder` for these caches. The waits begin when they are first polled.
+    pub(crate) fn new(env: Env, caches: Vec<Cache>, previous_holder: &PreviousHolder) -> Self {
         let wait = |(kind, cache)| {
-            let wait = match predecessor {
+            let wait = match previous_holder {
                 PreviousHolder::Released(written) => {
                     reached(cache, version_of(&kind, written)?).boxed().shared()
                 }

@@ -198,8 +198,8 @@ impl World {
     }
 
     /// Injects a fault into requests about one resource from now on.
-    fn fail(&self, resource: &'static str, what: FaultAction) {
-        self.api.inject_fault(move |asked| (asked.resource == resource).then(|| what.clone()));
+    fn fail(&self, resource: &'static str, action: FaultAction) {
+        self.api.inject_fault(move |asked| (asked.resource == resource).then(|| action.clone()));
     }
 
     /// Removes all faults.

@@ -46,7 +46,7 @@ pub trait Representation: Send + Sync + 'static {
 
     /// Returns the part of each object that the server has to send. A server can send more, and the decoder must accept
     /// that.
-    fn extent(&self) -> Projection {
+    fn projection(&self) -> Projection {
         Projection::Full
     }
 
@@ -227,7 +227,7 @@ impl Representation for Metadata {
         })
     }
 
-    fn extent(&self) -> Projection {
+    fn projection(&self) -> Projection {
         Projection::Metadata
     }
 }
@@ -333,7 +333,7 @@ mod tests {
         let partial = partial.replace(",\"spec\":{\"containers\":[]}", "");
         for raw in [POD.to_owned(), partial] {
             let metadata = Metadata::new(ResourceKind::of::<Pod>());
-            assert_eq!(metadata.extent(), Projection::Metadata);
+            assert_eq!(metadata.projection(), Projection::Metadata);
             let decoded = metadata.decoder().decode(&raw.clone().into()).unwrap();
             assert_eq!(decoded.types.as_ref().map(|types| types.kind.as_str()), Some("Pod"));
             assert_eq!(decoded.metadata.managed_fields, None);

@@ -215,8 +215,8 @@ impl ShardElector {
     /// Proposes a division instead of the plan's, and reports namespaces that no division can balance. Only the holder
     /// of shard 0 can propose. If the proposal is accepted, the next calls write the plan, and every replica drains the
     /// shards that change.
-    pub fn propose(&mut self, division: ShardMap, heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
-        self.engine.propose(division, heavy)
+    pub fn propose(&mut self, shard_map: ShardMap, heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
+        self.engine.propose(shard_map, heavy)
     }
 
     /// Returns a receiver of the members and the holders.
@@ -283,8 +283,8 @@ impl ShardElector {
                 self.requests.send(request_id, target, request, within);
             }
             Effect::StopWatch => self.requests.stop_watch(),
-            Effect::Acquired { shard, ranges, deadline, predecessor } => {
-                self.open(shard, ranges, deadline, predecessor);
+            Effect::Acquired { shard, ranges, deadline, previous_holder } => {
+                self.open(shard, ranges, deadline, previous_holder);
             }
             Effect::Extend { shard, deadline } => self.extend(shard, deadline),
             Effect::RequestHandoff { shard } => {
@@ -302,7 +302,13 @@ impl ShardElector {
 
 /// Fences.
 impl ShardElector {
-    fn open(&mut self, shard: ShardId, ranges: HashRanges, deadline: Instant, predecessor: PreviousHolder) {
+    fn open(
+        &mut self,
+        shard: ShardId,
+        ranges: HashRanges,
+        deadline: Instant,
+        previous_holder: PreviousHolder,
+    ) {
         let lease = self.names.shard(shard);
         let term = Term { fence: LeaderFence::new(self.env.clone()), metrics: self.metrics.election(&lease) };
         // A deadline that has passed by now is detected by the next step, like any other.
@@ -312,7 +318,7 @@ impl ShardElector {
         tracing::info!(%lease, %ranges, "became leader");
         let fence = term.fence.clone();
         self.fences.insert(shard, term);
-        self.events.push_back(ShardEvent::Acquired { shard, ranges, fence, predecessor });
+        self.events.push_back(ShardEvent::Acquired { shard, ranges, fence, previous_holder });
     }
 
     fn extend(&mut self, shard: ShardId, deadline: Instant) {

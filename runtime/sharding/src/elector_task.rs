@@ -39,7 +39,7 @@ type Reply<T> = oneshot::Sender<T>;
 
 enum Command {
     Release { shard: ShardId, written: Option<WrittenVersions>, reply: Reply<Result<(), ElectionError>> },
-    Propose { division: ShardMap, heavy: Vec<HeavyNamespace>, reply: Reply<ProposalOutcome> },
+    Propose { shard_map: ShardMap, heavy: Vec<HeavyNamespace>, reply: Reply<ProposalOutcome> },
     StopAcquiring,
     ReleaseAll { written: Option<WrittenVersions>, reply: Reply<Result<(), ElectionError>> },
 }
@@ -86,10 +86,10 @@ impl ShardElectorTask {
     /// Proposes a division; the reply is `None` if the task has exited.
     pub fn propose(
         &self,
-        division: ShardMap,
+        shard_map: ShardMap,
         heavy: Vec<HeavyNamespace>,
     ) -> impl Future<Output = Option<ProposalOutcome>> + Send + 'static {
-        self.send(move |reply| Command::Propose { division, heavy, reply })
+        self.send(move |reply| Command::Propose { shard_map, heavy, reply })
     }
 
     /// Acquires no more shards.
@@ -157,8 +157,8 @@ async fn run(
                     elector.begin_release(shard, written.as_ref());
                     releases.insert(shard, reply);
                 }
-                Some(Command::Propose { division, heavy, reply }) => {
-                    let _received = reply.send(elector.propose(division, heavy));
+                Some(Command::Propose { shard_map, heavy, reply }) => {
+                    let _received = reply.send(elector.propose(shard_map, heavy));
                 }
                 Some(Command::StopAcquiring) => elector.stop_acquiring(),
                 Some(Command::ReleaseAll { written, reply }) => {

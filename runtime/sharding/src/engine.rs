@@ -181,15 +181,15 @@ impl Engine {
     pub(crate) fn overview(&self, now: Instant) -> ShardsOverview {
         let Some(plan) = &self.plan else { return ShardsOverview::default() };
         let holder = |shard: ShardId| {
-            let view = self.cache.shards.get(&shard).map(|shard| shard.state.view());
+            let view = self.cache.shards.get(&shard).map(|shard| shard.state.observed());
             (shard, view.and_then(ObservedLease::holder).map(str::to_owned))
         };
         ShardsOverview {
             generation: plan.generation,
-            division: Some(plan.division.clone()),
+            shard_map: Some(plan.shard_map.clone()),
             heavy: plan.heavy.clone(),
             members: self.cache.live_members(now).into_keys().collect(),
-            holders: (0..plan.division.len().get()).map(ShardId).map(holder).collect(),
+            holders: (0..plan.shard_map.len().get()).map(ShardId).map(holder).collect(),
             held: self.shards_with_work().into_iter().collect(),
         }
     }

@@ -17,7 +17,7 @@ pub enum ShardEvent {
         /// Checked before each write.
         fence: Arc<LeaderFence>,
         /// The previous holder of these ranges. Work starts once the caches reflect its writes.
-        predecessor: PreviousHolder,
+        previous_holder: PreviousHolder,
     },
     /// Stop the work on the shard, then [release](crate::ShardElector::release) it. Its fence stays open until then.
     HandoffRequested {

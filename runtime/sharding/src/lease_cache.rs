@@ -84,7 +84,7 @@ impl LeaseCache {
             self.clear();
         }
         for lease in leases {
-            self.doubt_previous_term(&lease);
+            self.invalidate_previous_term(&lease);
             self.apply(lease, now);
         }
         self.delete_unlisted(&listed, version.as_ref());
@@ -94,11 +94,11 @@ impl LeaseCache {
         self.updated_at = Some(now);
     }
 
-    fn doubt_previous_term(&mut self, lease: &Lease) {
+    fn invalidate_previous_term(&mut self, lease: &Lease) {
         let name = lease.metadata.name.as_deref().unwrap_or_default();
         let Some(LeaseRole::Shard(shard)) = self.names.role(name) else { return };
         if let Some(shard) = self.shards.get_mut(&shard) {
-            shard.doubt_previous_unless_shown(lease);
+            shard.invalidate_previous_unless_observed(lease);
         }
     }
 
@@ -108,14 +108,14 @@ impl LeaseCache {
         if is_deleted(&self.names.plan(), &self.plan) {
             self.plan.on_deleted();
         }
-        if is_deleted(self.membership.name(), self.membership.view()) {
+        if is_deleted(self.membership.name(), self.membership.observed()) {
             self.membership.on_deleted();
         }
         self.others.retain(|name, view| !is_deleted(name, view));
         for shard in self.shards.values_mut() {
-            if is_deleted(shard.state.name(), shard.state.view()) {
+            if is_deleted(shard.state.name(), shard.state.observed()) {
                 shard.on_deleted();
-                shard.doubt_previous(version.cloned());
+                shard.invalidate_previous(version.cloned());
             }
         }
     }
@@ -144,7 +144,7 @@ impl LeaseCache {
         match self.names.role(name) {
             Some(LeaseRole::Plan) if is_current(&self.plan) => self.plan.on_deleted(),
             Some(LeaseRole::Member) if name == self.membership.name() => {
-                if is_current(self.membership.view()) {
+                if is_current(self.membership.observed()) {
                     self.membership.on_deleted();
                 }
             }
@@ -155,7 +155,7 @@ impl LeaseCache {
             }
             Some(LeaseRole::Shard(shard)) => {
                 let shard = self.shard(shard);
-                match is_current(shard.state.view()) {
+                match is_current(shard.state.observed()) {
                     true => shard.on_deleted(),
                     false => shard.on_earlier_deletion(),
                 }
@@ -186,7 +186,7 @@ impl LeaseCache {
             Some(LeaseRole::Member) => {
                 self.others.entry(name).or_insert(ObservedLease::Unknown).observe_newer(lease, now);
             }
-            Some(LeaseRole::Shard(shard)) => self.shard(shard).on_shown(lease, now),
+            Some(LeaseRole::Shard(shard)) => self.shard(shard).on_observed(lease, now),
             None => {}
         }
     }
@@ -197,7 +197,10 @@ impl LeaseCache {
     /// Returns the live members, each with the number of shards that it wants.
     pub(crate) fn live_members(&self, now: Instant) -> BTreeMap<String, Option<u16>> {
         let others = self.others.values().filter_map(|view| self.live_member(view, now));
-        let own = self.membership.held_until(now).and_then(|_| stated(self.membership.view().seen()?));
+        let own = self
+            .membership
+            .held_until(now)
+            .and_then(|_| identity_and_shards(self.membership.observed().seen()?));
         others.chain(own).collect()
     }
 
@@ -223,7 +226,7 @@ impl LeaseCache {
 
     fn live_member(&self, view: &ObservedLease, now: Instant) -> Option<(String, Option<u16>)> {
         let seen = view.seen()?;
-        (now < self.expiry(seen)).then(|| stated(seen)).flatten()
+        (now < self.expiry(seen)).then(|| identity_and_shards(seen)).flatten()
     }
 
     /// Returns when a Lease expires unless its record changes.
@@ -247,7 +250,7 @@ impl LeaseCache {
 
     /// Returns since when no replica has held the shard, as far as is known.
     pub(crate) fn unheld_since(&self, shard: ShardId) -> Instant {
-        let seen = self.shards.get(&shard).and_then(|shard| shard.state.view().seen());
+        let seen = self.shards.get(&shard).and_then(|shard| shard.state.observed().seen());
         match seen {
             Some(seen) if seen.record.holder.is_none() => seen.changed_at,
             Some(seen) => self.expiry(seen),
@@ -272,8 +275,8 @@ impl LeaseCache {
 
     /// Returns when the Lease of a shard expires; `None` if it has expired or does not exist.
     pub(crate) fn expires_at(&self, shard: ShardId, now: Instant) -> Option<Instant> {
-        let expiry = match self.shards.get(&shard)?.state.view() {
-            ObservedLease::Seen(last) | ObservedLease::Gone(last) => self.expiry(last),
+        let expiry = match self.shards.get(&shard)?.state.observed() {
+            ObservedLease::Seen(last) | ObservedLease::Deleted(last) => self.expiry(last),
             ObservedLease::Unknown | ObservedLease::Absent => return None,
         };
         Some(expiry).filter(|expiry| now < *expiry)
@@ -288,11 +291,11 @@ impl LeaseCache {
     ///
     /// The result is only valid while the cache contains every write before the claim and no other holder acts on these
     /// ranges.
-    pub(crate) fn predecessor(&self, shard: ShardId, ranges: &HashRanges, under: u64) -> PreviousHolder {
+    pub(crate) fn previous_holder(&self, shard: ShardId, ranges: &HashRanges, under: u64) -> PreviousHolder {
         match self.shards.get(&shard).and_then(ShardLease::overwritten) {
             None | Some(OverwrittenTerm::Absent) => PreviousHolder::Unreported,
             Some(OverwrittenTerm::Term(term)) if term.generation == under && term.ranges == *ranges => {
-                term.predecessor.clone()
+                term.previous_holder.clone()
             }
             Some(OverwrittenTerm::Term(term)) if term.generation >= under => PreviousHolder::Unreported,
             Some(OverwrittenTerm::Term(_)) => self.combine_previous_terms(shard, ranges, under),
@@ -310,7 +313,7 @@ impl LeaseCache {
         }
         let mut written = WrittenVersions::new();
         for term in terms {
-            let PreviousHolder::Released(recorded) = &term.predecessor else {
+            let PreviousHolder::Released(recorded) = &term.previous_holder else {
                 return PreviousHolder::Unreported;
             };
             for (resource, version) in recorded {
@@ -325,7 +328,7 @@ impl LeaseCache {
 }
 
 /// Returns the identity of a member, and the number of shards that it wants.
-fn stated(seen: &LeaseObservation) -> Option<(String, Option<u16>)> {
+fn identity_and_shards(seen: &LeaseObservation) -> Option<(String, Option<u16>)> {
     let wanted = annotation(&seen.lease.metadata, WANTED_ANNOTATION).and_then(|text| text.parse().ok());
     seen.record.holder.clone().map(|holder| (holder, wanted))
 }

@@ -104,5 +104,5 @@ async fn total(reader: &RawClient, kind: &ResourceKind) -> Result<Option<u64>, R
 }
 
 fn query(limit: u32) -> ListQuery {
-    ListQuery { limit: Some(limit), extent: Projection::Metadata, ..ListQuery::default() }
+    ListQuery { limit: Some(limit), projection: Projection::Metadata, ..ListQuery::default() }
 }

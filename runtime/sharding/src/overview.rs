@@ -11,7 +11,7 @@ pub struct ShardsOverview {
     /// The generation of the plan; 0 before there is one.
     pub generation: u64,
     /// The ranges of each shard; `None` before there is a plan.
-    pub division: Option<ShardMap>,
+    pub shard_map: Option<ShardMap>,
     /// Namespaces with more objects than one shard's fair share, which no division can balance.
     pub heavy: Vec<HeavyNamespace>,
     /// The identities of the live members.

@@ -13,7 +13,7 @@ use crate::names::{DIVISION_ANNOTATION, GENERATION_ANNOTATION, HEAVY_ANNOTATION,
 pub(crate) struct Plan {
     /// Increases by one with each plan that changes the division.
     pub(crate) generation: u64,
-    pub(crate) division: ShardMap,
+    pub(crate) shard_map: ShardMap,
     /// Namespaces that no division can balance.
     pub(crate) heavy: Vec<HeavyNamespace>,
 }
@@ -27,10 +27,10 @@ impl Plan {
         let generation = generation(&lease.metadata)
             .ok_or_else(|| format!("its annotation {GENERATION_ANNOTATION} is not a number"))?;
         let text = annotation(&lease.metadata, DIVISION_ANNOTATION).unwrap_or_default();
-        let division =
+        let shard_map =
             text.parse().map_err(|error| format!("its annotation {DIVISION_ANNOTATION}: {error}"))?;
         let heavy = annotation(&lease.metadata, HEAVY_ANNOTATION).map(parse_heavy).unwrap_or_default();
-        Ok(Self { generation, division, heavy })
+        Ok(Self { generation, shard_map, heavy })
     }
 
     /// Returns the plan as a Lease with this metadata. The writer and the time are for display only.
@@ -38,7 +38,7 @@ impl Plan {
         let mut metadata = metadata;
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.insert(GENERATION_ANNOTATION.to_owned(), self.generation.to_string());
-        annotations.insert(DIVISION_ANNOTATION.to_owned(), self.division.to_string());
+        annotations.insert(DIVISION_ANNOTATION.to_owned(), self.shard_map.to_string());
         match self.heavy.is_empty() {
             true => annotations.remove(HEAVY_ANNOTATION),
             false => annotations.insert(HEAVY_ANNOTATION.to_owned(), format_heavy(&self.heavy)),

@@ -50,7 +50,7 @@ pub struct Rebalancer {
     reader: RawClient,
     factory: InformerFactory,
     /// The division of the plan, and when it was first observed.
-    division: Option<(ShardMap, Instant)>,
+    shard_map: Option<(ShardMap, Instant)>,
     /// The heavy namespaces that were logged.
     logged: BTreeSet<String>,
     has_failed: bool,
@@ -74,14 +74,14 @@ impl Rebalancer {
     /// Returns a rebalancer that counts the objects of the kinds in `factory`.
     pub fn new(env: Env, factory: InformerFactory, reader: RawClient) -> Self {
         let rng = env.rng("survey of shards");
-        Self { env, rng, reader, factory, division: None, logged: BTreeSet::new(), has_failed: false }
+        Self { env, rng, reader, factory, shard_map: None, logged: BTreeSet::new(), has_failed: false }
     }
 
     /// Sets the division of the plan.
-    pub fn set_division(&mut self, division: Option<&ShardMap>) {
-        let known = self.division.as_ref().map(|(division, _)| division);
-        if known != division {
-            self.division = division.map(|division| (division.clone(), self.env.now()));
+    pub fn set_shard_map(&mut self, shard_map: Option<&ShardMap>) {
+        let known = self.shard_map.as_ref().map(|(shard_map, _)| shard_map);
+        if known != shard_map {
+            self.shard_map = shard_map.map(|shard_map| (shard_map.clone(), self.env.now()));
         }
     }
 
@@ -139,14 +139,14 @@ impl Rebalancer {
             }
         };
         self.has_failed = false;
-        let (division, since) = self.division.clone()?;
-        let (better, heavy) = ShardMap::weighted(division.len(), weights);
+        let (shard_map, since) = self.shard_map.clone()?;
+        let (better, heavy) = ShardMap::weighted(shard_map.len(), weights);
         self.log_heavy(&heavy);
         let cooldown = match self.env.now().saturating_duration_since(since) < COOLDOWN {
             true => Cooldown::Running,
             false => Cooldown::Over,
         };
-        Some((choose(division, better, weights, cooldown), heavy))
+        Some((choose(shard_map, better, weights, cooldown), heavy))
     }
 
     fn log_failure(&mut self, error: &RequestError) {
@@ -183,7 +183,7 @@ impl Rebalancer {
 
 impl fmt::Debug for Rebalancer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rebalancer").field("division", &self.division).finish_non_exhaustive()
+        f.debug_struct("Rebalancer").field("shard_map", &self.shard_map).finish_non_exhaustive()
     }
 }
 
@@ -235,10 +235,10 @@ fn is_worth_it(present: &ShardMap, better: &ShardMap, weights: &BTreeMap<String,
 }
 
 /// Returns the weight of the heaviest shard.
-fn heaviest(division: &ShardMap, weights: &BTreeMap<String, u64>) -> u64 {
-    let mut loads = vec![0; usize::from(division.len().get())];
+fn heaviest(shard_map: &ShardMap, weights: &BTreeMap<String, u64>) -> u64 {
+    let mut loads = vec![0; usize::from(shard_map.len().get())];
     for (namespace, weight) in weights {
-        if let Some(load) = loads.get_mut(usize::from(division.shard_of(hash(namespace)).0)) {
+        if let Some(load) = loads.get_mut(usize::from(shard_map.shard_of(hash(namespace)).0)) {
             *load += *weight;
         }
     }
@@ -261,9 +261,9 @@ mod tests {
         ShardMap::weighted(FOUR, weights).0
     }
 
-    /// Multiplies the weights in one shard of `division`.
-    fn grown(weights: &BTreeMap<String, u64>, division: &ShardMap, tenths: u64) -> BTreeMap<String, u64> {
-        let is_in = |name: &str| division.shard_of(hash(name)).0 == 1;
+    /// Multiplies the weights in one shard of `shard_map`.
+    fn grown(weights: &BTreeMap<String, u64>, shard_map: &ShardMap, tenths: u64) -> BTreeMap<String, u64> {
+        let is_in = |name: &str| shard_map.shard_of(hash(name)).0 == 1;
         let grown = |(name, weight): (&String, &u64)| {
             (name.clone(), if is_in(name) { weight * tenths / 10 } else { *weight })
         };

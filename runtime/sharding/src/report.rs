@@ -39,7 +39,7 @@ impl ShardsReport {
     /// Returns the report about `table` as it is now.
     pub fn new(table: &ShardTable) -> Self {
         let (overview, stages) = (table.overview(), table.stages());
-        let shards = overview.division.iter().flat_map(|division| division.iter());
+        let shards = overview.shard_map.iter().flat_map(|shard_map| shard_map.iter());
         let shards = shards.map(|(shard, ranges)| Shard {
             shard: shard.0,
             ranges: ranges.to_string(),

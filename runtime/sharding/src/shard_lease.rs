@@ -23,7 +23,7 @@ pub(crate) struct ShardLease {
     /// The version of the Lease after which `previous` is known: a state of an older version does not change it.
     previous_at: Option<ResourceVersion>,
     /// The newest state from a list or the watch. A response can be newer, but does not show the states in between.
-    last_shown: Option<Lease>,
+    last_observed: Option<Lease>,
     /// The state that this replica's claim overwrote, until the claim is confirmed; `None` if it is not known.
     overwritten: Option<OverwrittenTerm>,
 }
@@ -42,7 +42,7 @@ pub(crate) enum OverwrittenTerm {
 pub(crate) struct PreviousTerm {
     pub(crate) generation: u64,
     pub(crate) ranges: HashRanges,
-    pub(crate) predecessor: PreviousHolder,
+    pub(crate) previous_holder: PreviousHolder,
 }
 
 impl ShardLease {
@@ -52,15 +52,15 @@ impl ShardLease {
             state: LeaseState::new(params, name).with_label(label.0, label.1),
             previous: None,
             previous_at: None,
-            last_shown: None,
+            last_observed: None,
             overwritten: None,
         }
     }
 
     /// Records a state from a list or the watch.
-    pub(crate) fn on_shown(&mut self, lease: Lease, now: Instant) {
+    pub(crate) fn on_observed(&mut self, lease: Lease, now: Instant) {
         self.record_previous(&lease);
-        self.last_shown = Some(lease.clone());
+        self.last_observed = Some(lease.clone());
         self.state.on_watch_event(lease, now);
     }
 
@@ -73,13 +73,13 @@ impl ShardLease {
     /// Records that the watch has shown a deletion after which the Lease was created again.
     pub(crate) fn on_earlier_deletion(&mut self) {
         self.on_absent();
-        self.last_shown = None;
+        self.last_observed = None;
     }
 
     /// Clears everything after the server went back to an earlier version.
     pub(crate) fn clear(&mut self) {
         self.state.clear();
-        (self.previous, self.previous_at, self.last_shown, self.overwritten) = (None, None, None, None);
+        (self.previous, self.previous_at, self.last_observed, self.overwritten) = (None, None, None, None);
     }
 
     /// Keeps the previous term that `lease` shows, even if a newer state is known: a claim overwrites the record of a
@@ -98,8 +98,8 @@ impl ShardLease {
     }
 
     fn end_known_terms(&mut self, has_ended: impl Fn(&Lease) -> bool) {
-        let seen = self.state.view().seen().map(|seen| &seen.lease);
-        let known = self.last_shown.iter().chain(seen);
+        let seen = self.state.observed().seen().map(|seen| &seen.lease);
+        let known = self.last_observed.iter().chain(seen);
         let ended: Vec<Lease> = known.filter(|known| is_held(known) && has_ended(known)).cloned().collect();
         ended.iter().for_each(|last| self.end_term(last));
     }
@@ -115,7 +115,7 @@ impl ShardLease {
 
     /// Forgets the previous term if a list at `version` might have skipped a later one: a list does not show a term
     /// that began and ended since the last known state.
-    pub(crate) fn doubt_previous(&mut self, version: Option<ResourceVersion>) {
+    pub(crate) fn invalidate_previous(&mut self, version: Option<ResourceVersion>) {
         if self.is_newer_than_previous(version.as_ref()) {
             self.previous = None;
             self.previous_at = version;
@@ -123,9 +123,9 @@ impl ShardLease {
     }
 
     /// The same, unless the listed state is of the last shown term.
-    pub(crate) fn doubt_previous_unless_shown(&mut self, listed: &Lease) {
-        if !self.last_shown.as_ref().is_some_and(|shown| is_same_term(shown, listed)) {
-            self.doubt_previous(version_of(listed));
+    pub(crate) fn invalidate_previous_unless_observed(&mut self, listed: &Lease) {
+        if !self.last_observed.as_ref().is_some_and(|shown| is_same_term(shown, listed)) {
+            self.invalidate_previous(version_of(listed));
         }
     }
 
@@ -136,8 +136,8 @@ impl ShardLease {
 
     /// Keeps the state that this replica's claim is about to overwrite.
     pub(crate) fn begin_claim(&mut self) {
-        self.overwritten = match self.state.view() {
-            ObservedLease::Seen(last) | ObservedLease::Gone(last) => {
+        self.overwritten = match self.state.observed() {
+            ObservedLease::Seen(last) | ObservedLease::Deleted(last) => {
                 PreviousTerm::from_lease(&last.lease).map(OverwrittenTerm::Term)
             }
             ObservedLease::Unknown | ObservedLease::Absent => Some(OverwrittenTerm::Absent),
@@ -170,15 +170,15 @@ impl ShardLease {
     /// Returns the ranges on which the holder acts or might act: until an existing Lease is overwritten, its holder can
     /// renew it.
     pub(crate) fn active_ranges(&self, now: Instant, unstated: Duration) -> Option<HashRanges> {
-        match self.state.view() {
+        match self.state.observed() {
             ObservedLease::Seen(seen) if seen.record.holder.is_some() => Some(ranges(&seen.lease.metadata)),
-            ObservedLease::Gone(last) if now < last.changed_at + last.record.duration(unstated) => {
+            ObservedLease::Deleted(last) if now < last.changed_at + last.record.duration(unstated) => {
                 Some(ranges(&last.lease.metadata))
             }
             ObservedLease::Unknown
             | ObservedLease::Absent
             | ObservedLease::Seen(_)
-            | ObservedLease::Gone(_) => None,
+            | ObservedLease::Deleted(_) => None,
         }
     }
 }
@@ -188,11 +188,11 @@ impl PreviousTerm {
     /// nothing.
     fn from_lease(last: &Lease) -> Option<Self> {
         let metadata = &last.metadata;
-        let predecessor = match is_held(last) {
+        let previous_holder = match is_held(last) {
             true => PreviousHolder::Unreported,
             false => PreviousHolder::from_released(metadata),
         };
-        Some(Self { generation: generation(metadata)?, ranges: ranges(metadata), predecessor })
+        Some(Self { generation: generation(metadata)?, ranges: ranges(metadata), previous_holder })
     }
 }
 

@@ -50,21 +50,21 @@ pub struct HeldShard {
     controllers: BTreeSet<&'static str>,
     /// Whether all controllers have worked on it.
     caught_up: bool,
-    predecessor: PreviousHolder,
+    previous_holder: PreviousHolder,
     leaving: CancellationToken,
 }
 
 impl HeldShard {
     /// Returns a shard on which no controller works.
-    pub fn new(ranges: HashRanges, fence: Arc<LeaderFence>, predecessor: PreviousHolder) -> Self {
+    pub fn new(ranges: HashRanges, fence: Arc<LeaderFence>, previous_holder: PreviousHolder) -> Self {
         let (controllers, leaving) = (BTreeSet::new(), CancellationToken::new());
         let (stage, lost, caught_up) = (ShardStage::Joining, false, false);
-        Self { ranges, fence, stage, lost, controllers, caught_up, predecessor, leaving }
+        Self { ranges, fence, stage, lost, controllers, caught_up, previous_holder, leaving }
     }
 
     /// Returns the previous holder of the shard.
-    pub fn predecessor(&self) -> &PreviousHolder {
-        &self.predecessor
+    pub fn previous_holder(&self) -> &PreviousHolder {
+        &self.previous_holder
     }
 
     /// Returns a token that is canceled when the shard begins to leave.
@@ -218,8 +218,8 @@ impl KeyOwnership for ControllerOwnership {
             }
             Some((shard, _)) => Ownership::Pending { shard: *shard },
             None => {
-                let division = state.overview.division.as_ref();
-                state.not_owned(division.map_or(ShardId(0), |division| division.shard_of(hash)))
+                let shard_map = state.overview.shard_map.as_ref();
+                state.not_owned(shard_map.map_or(ShardId(0), |shard_map| shard_map.shard_of(hash)))
             }
         }
     }

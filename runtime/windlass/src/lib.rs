@@ -131,9 +131,9 @@ pub mod client {
     pub use windlass_client::{
         ClientError, ClientOptions, ClientOptionsError, Cluster, ClusterSource, ConfigError,
         CredentialsError, DeadlineError, DrainingError, FencedError, Identities, IdentityCause,
-        IdentityError, KilledError, MissingPermission, NotDeclaredError, RequestError, TurnOverError,
-        WatchIdleError, draining, infer_config, killed, load_config, missing_permission, one_line, refusal,
-        retry_after, timed_out, turn_over, undeclared,
+        IdentityError, KilledError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,
+        WatchIdleError, draining, fenced, infer_config, killed, load_config, missing_permission, one_line,
+        reconcile_ended, retry_after, timed_out, undeclared,
     };
 }
 

@@ -62,7 +62,7 @@ impl Delays {
             self.pending[slot] = Some(Pending { position, reason, priority });
             position
         };
-        self.rise(position);
+        self.sift_up(position);
     }
 
     #[inline]
@@ -115,14 +115,14 @@ impl Delays {
         let pending = self.pending.get_mut(slot)?.take()?;
         self.heap.swap_remove(pending.position);
         if pending.position < self.heap.len() {
-            self.note(pending.position);
-            self.rise(pending.position);
-            self.sink(pending.position);
+            self.record_position(pending.position);
+            self.sift_up(pending.position);
+            self.sift_down(pending.position);
         }
         Some(pending)
     }
 
-    fn rise(&mut self, mut position: usize) {
+    fn sift_up(&mut self, mut position: usize) {
         while position > 0 {
             let parent = (position - 1) / 2;
             if self.heap[parent] <= self.heap[position] {
@@ -133,7 +133,7 @@ impl Delays {
         }
     }
 
-    fn sink(&mut self, mut position: usize) {
+    fn sift_down(&mut self, mut position: usize) {
         loop {
             let children = [2 * position + 1, 2 * position + 2];
             let children = children.into_iter().filter(|child| *child < self.heap.len());
@@ -149,12 +149,12 @@ impl Delays {
 
     fn swap(&mut self, a: usize, b: usize) {
         self.heap.swap(a, b);
-        self.note(a);
-        self.note(b);
+        self.record_position(a);
+        self.record_position(b);
     }
 
     /// Stores the index `position` in the pending delay of its key.
-    fn note(&mut self, position: usize) {
+    fn record_position(&mut self, position: usize) {
         if let Some(pending) = &mut self.pending[self.heap[position].slot] {
             pending.position = position;
         }

@@ -8,12 +8,12 @@ use crate::shared::Shared;
 /// Future of one `wait_drained` call.
 pub(crate) struct DrainFuture<'a, K: Key> {
     shared: &'a Shared<K>,
-    seat: Option<u64>,
+    waiter: Option<u64>,
 }
 
 impl<'a, K: Key> DrainFuture<'a, K> {
     pub(crate) fn new(shared: &'a Shared<K>) -> Self {
-        DrainFuture { shared, seat: None }
+        DrainFuture { shared, waiter: None }
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -21,15 +21,15 @@ impl<'a, K: Key> DrainFuture<'a, K> {
         if inner.state.is_drained() {
             return Poll::Ready(());
         }
-        inner.drainers.wait(&mut self.seat, cx.waker());
+        inner.drainers.wait(&mut self.waiter, cx.waker());
         Poll::Pending
     }
 }
 
 impl<K: Key> Drop for DrainFuture<'_, K> {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat {
-            self.shared.inner().drainers.leave(seat);
+        if let Some(waiter) = self.waiter {
+            self.shared.inner().drainers.leave(waiter);
         }
     }
 }

@@ -6,38 +6,38 @@ use crate::waiters::WakeList;
 
 #[derive(Debug, Default)]
 pub(crate) struct DrainWaiters {
-    seated: u64,
-    line: Vec<(u64, Waker)>,
+    last_id: u64,
+    waiting: Vec<(u64, Waker)>,
 }
 
 impl DrainWaiters {
     /// Returns whether no call is waiting.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.line.is_empty()
+        self.waiting.is_empty()
     }
 
     /// Removes and returns all waiting calls: the queue is drained.
     #[inline]
-    pub(crate) fn all(&mut self) -> WakeList {
-        if self.line.is_empty() {
+    pub(crate) fn take_all(&mut self) -> WakeList {
+        if self.waiting.is_empty() {
             return WakeList::None;
         }
-        WakeList::All(self.line.drain(..).map(|(_, waker)| waker).collect())
+        WakeList::All(self.waiting.drain(..).map(|(_, waker)| waker).collect())
     }
 
-    pub(crate) fn wait(&mut self, seat: &mut Option<u64>, waker: &Waker) {
-        let seated = seat.and_then(|seat| self.line.iter_mut().find(|(other, _)| *other == seat));
-        if let Some((_, old)) = seated {
+    pub(crate) fn wait(&mut self, waiter: &mut Option<u64>, waker: &Waker) {
+        let found = waiter.and_then(|waiter| self.waiting.iter_mut().find(|(other, _)| *other == waiter));
+        if let Some((_, old)) = found {
             old.clone_from(waker);
             return;
         }
-        self.seated += 1;
-        self.line.push((self.seated, waker.clone()));
-        *seat = Some(self.seated);
+        self.last_id += 1;
+        self.waiting.push((self.last_id, waker.clone()));
+        *waiter = Some(self.last_id);
     }
 
-    pub(crate) fn leave(&mut self, seat: u64) {
-        self.line.retain(|(other, _)| *other != seat);
+    pub(crate) fn leave(&mut self, waiter: u64) {
+        self.waiting.retain(|(other, _)| *other != waiter);
     }
 }

@@ -14,8 +14,8 @@ use crate::waiters::WaiterId;
 
 pub(crate) struct GetFuture<'a, K: Key> {
     shared: &'a Shared<K>,
-    seat: Option<WaiterId>,
-    alarm: Option<DelayTimer>,
+    waiter: Option<WaiterId>,
+    timer: Option<DelayTimer>,
 }
 
 /// Timer for the earliest delayed key.
@@ -27,14 +27,14 @@ struct DelayTimer {
 /// Result of one poll.
 enum PollOutcome<K> {
     /// A key, or `None` if no key will follow.
-    Came(Option<DequeuedKey<K>>),
+    Done(Option<DequeuedKey<K>>),
     /// The call waits in line. Contains the time for the timer if this call owns it.
     Wait(Option<Instant>),
 }
 
 impl<'a, K: Key> GetFuture<'a, K> {
     pub(crate) fn new(shared: &'a Shared<K>) -> Self {
-        GetFuture { shared, seat: None, alarm: None }
+        GetFuture { shared, waiter: None, timer: None }
     }
 
     #[inline]
@@ -42,45 +42,45 @@ impl<'a, K: Key> GetFuture<'a, K> {
         // Without this yield, a worker that always finds a key would block the other tasks of its thread.
         let turn = ready!(coop::poll_proceed(cx));
         loop {
-            match self.look(cx.waker()) {
-                PollOutcome::Came(taken) => {
+            match self.poll_once(cx.waker()) {
+                PollOutcome::Done(taken) => {
                     turn.made_progress();
                     return Poll::Ready(taken);
                 }
-                PollOutcome::Wait(alarm) => {
-                    self.arm(alarm);
-                    ready!(self.poll_alarm(cx));
+                PollOutcome::Wait(timer) => {
+                    self.set_timer(timer);
+                    ready!(self.poll_timer(cx));
                 }
             }
         }
     }
 
     #[inline]
-    fn look(&mut self, waker: &Waker) -> PollOutcome<K> {
+    fn poll_once(&mut self, waker: &Waker) -> PollOutcome<K> {
         let (mut inner, now) = self.shared.enter();
-        inner.waiters.arrive(&mut self.seat);
+        inner.waiters.on_poll(&mut self.waiter);
         let taken = inner.state.take(now);
         if taken.is_some() || inner.state.is_finished() {
-            inner.waiters.leave(&mut self.seat);
-            return PollOutcome::Came(taken);
+            inner.waiters.leave(&mut self.waiter);
+            return PollOutcome::Done(taken);
         }
         let earliest = inner.state.earliest();
-        PollOutcome::Wait(inner.waiters.wait(&mut self.seat, waker, earliest))
+        PollOutcome::Wait(inner.waiters.wait(&mut self.waiter, waker, earliest))
     }
 
-    fn arm(&mut self, at: Option<Instant>) {
-        if self.alarm.as_ref().map(|alarm| alarm.at) != at {
-            self.alarm = at.map(|at| DelayTimer { at, sleep: Box::pin(self.shared.env.sleep_until(at)) });
+    fn set_timer(&mut self, at: Option<Instant>) {
+        if self.timer.as_ref().map(|timer| timer.at) != at {
+            self.timer = at.map(|at| DelayTimer { at, sleep: Box::pin(self.shared.env.sleep_until(at)) });
         }
     }
 
     /// Returns `Ready` when the timer has fired, and `Pending` if there is no timer.
-    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.alarm {
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.timer {
             None => Poll::Pending,
-            Some(alarm) => {
-                ready!(alarm.sleep.as_mut().poll(cx));
-                self.alarm = None;
+            Some(timer) => {
+                ready!(timer.sleep.as_mut().poll(cx));
+                self.timer = None;
                 Poll::Ready(())
             }
         }
@@ -90,8 +90,8 @@ impl<'a, K: Key> GetFuture<'a, K> {
 impl<K: Key> Drop for GetFuture<'_, K> {
     /// Passes an unused wakeup, and the timer, on to the next waiting call.
     fn drop(&mut self) {
-        if self.seat.is_some() {
-            self.shared.changing().waiters.leave(&mut self.seat);
+        if self.waiter.is_some() {
+            self.shared.lock_for_change().waiters.leave(&mut self.waiter);
         }
     }
 }

@@ -9,11 +9,11 @@ use crate::{Parked, Priority};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyStatus {
     /// Set if the key waits for a worker, or for the end of its processing to be requeued.
-    pub waiting: Option<Queued>,
+    pub queued: Option<Queued>,
     /// Start of the processing, if the key is in progress.
     pub processing: Option<Instant>,
     /// Set if the key is delayed.
-    pub due: Option<Delayed>,
+    pub delayed: Option<Delayed>,
     /// Set if the key is parked, or will be when its worker is done.
     pub parked: Option<Parked>,
 }

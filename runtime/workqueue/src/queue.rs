@@ -125,12 +125,12 @@ impl<K: Key> Queue<K> {
     /// added. A key in progress stays with its worker. `gone` runs under the lock, so it must not call the queue. The
     /// limiter keeps its state for the keys: see [`Queue::forget`].
     pub fn remove(&self, gone: impl Fn(&K) -> bool) {
-        let _left = self.shared.change(|state, _now| state.withdraw(gone));
+        let _left = self.shared.change(|state, _now| state.remove_if(gone));
     }
 
     /// Returns the current position of `key` in the queue.
     pub fn key_status(&self, key: &K) -> KeyStatus {
-        self.shared.change(|state, _now| state.whereabouts(key))
+        self.shared.change(|state, _now| state.key_status(key))
     }
 
     /// Clears the limiter's state for `key`. Call it when the key succeeds or is dropped.

@@ -1,7 +1,7 @@
 //! Dequeue order of the queued keys. Pure code over slot and tenant numbers.
 //!
-//! A *level* holds the keys of one priority. A *lane* holds the keys of one tenant in one level, first in, first out.
-//! The lanes of a level form a ring and are served in turn. The highest level that has keys is served. A lower level
+//! A *level* holds the keys of one priority. A *queue* holds the keys of one tenant in one level, first in, first out.
+//! The queues of a level form a ring and are served in turn. The highest level that has keys is served. A lower level
 //! whose next key has waited for [`AGED_AFTER`] is served every [`AGED_SHARE`]th turn, so that it does not starve.
 //! Raising the next key of a tenant uses its turn, so that a tenant whose keys are raised cannot starve another tenant.
 
@@ -21,27 +21,27 @@ pub(crate) const AGED_AFTER: Duration = Duration::from_secs(10);
 pub(crate) const AGED_SHARE: u32 = 8;
 
 /// Number of levels that are kept when they are empty.
-const LEVELS_KEPT: usize = 16;
+const MAX_IDLE_LEVELS: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     /// By slot.
     links: Vec<Link>,
-    lanes: Vec<TenantQueue>,
-    /// By tenant: its first lane.
-    first_lanes: Vec<usize>,
+    queues: Vec<TenantQueue>,
+    /// By tenant: its first queue.
+    first_queues: Vec<usize>,
     /// Highest priority first.
     levels: Vec<PriorityLevel>,
     ready: usize,
     /// Number of consecutive turns that skipped a claim.
-    passed_over: u32,
+    skipped_claims: u32,
 }
 
-/// Links of a key in its lane.
+/// Links of a key in its queue.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     added: Instant,
-    lane: usize,
+    queue: usize,
     previous: usize,
     next: usize,
 }
@@ -52,17 +52,17 @@ struct TenantQueue {
     tenant: usize,
     head: usize,
     tail: usize,
-    /// Neighbors in the ring of the level, while this lane has keys.
+    /// Neighbors in the ring of the level, while this queue has keys.
     before: usize,
     after: usize,
-    /// Next lane of the same tenant.
+    /// Next queue of the same tenant.
     sibling: usize,
 }
 
 #[derive(Debug)]
 struct PriorityLevel {
     priority: Priority,
-    /// Lane that is served next.
+    /// Queue that is served next.
     current: usize,
     ready: usize,
 }
@@ -71,7 +71,7 @@ struct PriorityLevel {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextKey {
     level: usize,
-    passed_over: u32,
+    skipped_claims: u32,
     pub(crate) slot: usize,
 }
 
@@ -94,21 +94,21 @@ impl Schedule {
         self.levels.iter().map(|level| (level.priority, level.ready))
     }
 
-    /// Appends the key in `slot` to its tenant's lane.
+    /// Appends the key in `slot` to its tenant's queue.
     #[inline]
     pub(crate) fn push(&mut self, slot: usize, tenant: usize, priority: Priority, added: Instant) {
-        let lane = self.lane(tenant, priority);
-        let (level, tail) = (self.level(priority), self.lanes[lane].tail);
-        let link = Link { added, lane, previous: tail, next: NONE };
+        let queue = self.queue_for(tenant, priority);
+        let (level, tail) = (self.level(priority), self.queues[queue].tail);
+        let link = Link { added, queue, previous: tail, next: NONE };
         if slot < self.links.len() {
             self.links[slot] = link;
         } else {
             self.links.resize(slot + 1, link);
         }
-        self.lanes[lane].tail = slot;
+        self.queues[queue].tail = slot;
         if tail == NONE {
-            self.lanes[lane].head = slot;
-            self.join(level, lane);
+            self.queues[queue].head = slot;
+            self.link_queue(level, queue);
         } else {
             self.links[tail].next = slot;
         }
@@ -119,62 +119,62 @@ impl Schedule {
     /// Moves a queued key to the back of a higher level and returns whether it moved. A key of this or a higher
     /// priority stays in its position. The key keeps its age.
     pub(crate) fn raise(&mut self, slot: usize, priority: Priority) -> bool {
-        let Link { added, lane, .. } = self.links[slot];
-        if self.lanes[lane].priority >= priority {
+        let Link { added, queue, .. } = self.links[slot];
+        if self.queues[queue].priority >= priority {
             return false;
         }
-        let tenant = self.lanes[lane].tenant;
-        let level = self.level(self.lanes[lane].priority);
+        let tenant = self.queues[queue].tenant;
+        let level = self.level(self.queues[queue].priority);
         let is_next = self.next_of(level) == slot;
         self.unlink(level, slot);
         if is_next {
-            self.pass(level, lane);
+            self.pass(level, queue);
         }
         self.push(slot, tenant, priority, added);
         true
     }
 
     /// Removes a queued key.
-    pub(crate) fn withdraw(&mut self, slot: usize) {
-        let level = self.level(self.lanes[self.links[slot].lane].priority);
+    pub(crate) fn remove(&mut self, slot: usize) {
+        let level = self.level(self.queues[self.links[slot].queue].priority);
         self.unlink(level, slot);
     }
 
     /// Returns the enqueue time and the priority of a queued key.
-    pub(crate) fn waiting(&self, slot: usize) -> Queued {
-        let Link { added, lane, .. } = self.links[slot];
-        Queued { since: added, priority: self.lanes[lane].priority }
+    pub(crate) fn queued(&self, slot: usize) -> Queued {
+        let Link { added, queue, .. } = self.links[slot];
+        Queued { since: added, priority: self.queues[queue].priority }
     }
 
     /// Returns the key to dequeue at `now`.
     #[inline]
-    pub(crate) fn turn(&self, now: Instant) -> Option<NextKey> {
+    pub(crate) fn next_key(&self, now: Instant) -> Option<NextKey> {
         let top = self.levels.iter().position(|level| level.ready > 0)?;
         let claim = if self.levels[top].ready < self.ready { self.claim(top, now) } else { None };
-        let (level, passed_over) = match claim {
-            Some(level) if self.passed_over + 1 >= AGED_SHARE => (level, 0),
-            Some(_) => (top, self.passed_over + 1),
+        let (level, skipped_claims) = match claim {
+            Some(level) if self.skipped_claims + 1 >= AGED_SHARE => (level, 0),
+            Some(_) => (top, self.skipped_claims + 1),
             None => (top, 0),
         };
-        Some(NextKey { level, passed_over, slot: self.next_of(level) })
+        Some(NextKey { level, skipped_claims, slot: self.next_of(level) })
     }
 
-    /// Removes the key from its lane.
+    /// Removes the key from its queue.
     #[inline]
-    pub(crate) fn take(&mut self, turn: NextKey) -> QueuedEntry {
-        let NextKey { level, passed_over, slot } = turn;
-        let Link { added, lane, .. } = self.links[slot];
-        self.passed_over = passed_over;
+    pub(crate) fn take(&mut self, next_key: NextKey) -> QueuedEntry {
+        let NextKey { level, skipped_claims, slot } = next_key;
+        let Link { added, queue, .. } = self.links[slot];
+        self.skipped_claims = skipped_claims;
         self.unlink(level, slot);
-        self.pass(level, lane);
-        QueuedEntry { added, priority: self.lanes[lane].priority }
+        self.pass(level, queue);
+        QueuedEntry { added, priority: self.queues[queue].priority }
     }
 
-    /// Ends the turn of a lane that still has keys.
+    /// Ends the turn of a queue that still has keys.
     #[inline]
-    fn pass(&mut self, level: usize, lane: usize) {
-        if self.lanes[lane].head != NONE {
-            self.levels[level].current = self.lanes[lane].after;
+    fn pass(&mut self, level: usize, queue: usize) {
+        if self.queues[queue].head != NONE {
+            self.levels[level].current = self.queues[queue].after;
         }
     }
 
@@ -189,85 +189,85 @@ impl Schedule {
     /// Returns the key that a level serves next.
     #[inline]
     fn next_of(&self, level: usize) -> usize {
-        self.lanes[self.levels[level].current].head
+        self.queues[self.levels[level].current].head
     }
 
-    /// Removes a key from its lane, and an empty lane from the ring.
+    /// Removes a key from its queue, and an empty queue from the ring.
     #[inline]
     fn unlink(&mut self, level: usize, slot: usize) {
-        let Link { lane, previous, next, .. } = self.links[slot];
+        let Link { queue, previous, next, .. } = self.links[slot];
         match previous {
-            NONE => self.lanes[lane].head = next,
+            NONE => self.queues[queue].head = next,
             _ => self.links[previous].next = next,
         }
         match next {
-            NONE => self.lanes[lane].tail = previous,
+            NONE => self.queues[queue].tail = previous,
             _ => self.links[next].previous = previous,
         }
         self.levels[level].ready -= 1;
         self.ready -= 1;
-        if self.lanes[lane].head == NONE {
-            self.leave(level, lane);
+        if self.queues[queue].head == NONE {
+            self.unlink_queue(level, queue);
         }
     }
 
-    /// Adds a lane with its first key to the ring, behind all others.
+    /// Adds a queue with its first key to the ring, behind all others.
     #[inline]
-    fn join(&mut self, level: usize, lane: usize) {
+    fn link_queue(&mut self, level: usize, queue: usize) {
         let current = self.levels[level].current;
         let (before, after) = match current {
-            NONE => (lane, lane),
-            _ => (self.lanes[current].before, current),
+            NONE => (queue, queue),
+            _ => (self.queues[current].before, current),
         };
-        let joining = &mut self.lanes[lane];
+        let joining = &mut self.queues[queue];
         (joining.before, joining.after) = (before, after);
-        self.lanes[before].after = lane;
-        self.lanes[after].before = lane;
+        self.queues[before].after = queue;
+        self.queues[after].before = queue;
         if current == NONE {
-            self.levels[level].current = lane;
+            self.levels[level].current = queue;
         }
     }
 
     #[inline]
-    fn leave(&mut self, level: usize, lane: usize) {
-        let TenantQueue { before, after, .. } = self.lanes[lane];
-        self.lanes[before].after = after;
-        self.lanes[after].before = before;
+    fn unlink_queue(&mut self, level: usize, queue: usize) {
+        let TenantQueue { before, after, .. } = self.queues[queue];
+        self.queues[before].after = after;
+        self.queues[after].before = before;
         let current = &mut self.levels[level].current;
-        if after == lane {
+        if after == queue {
             *current = NONE;
-        } else if *current == lane {
+        } else if *current == queue {
             *current = after;
         }
     }
 
-    /// Returns the lane for a tenant and a priority. Empty lanes are reused with another priority, so that a tenant has
-    /// no more lanes than it had priorities at the same time.
+    /// Returns the queue for a tenant and a priority. Empty queues are reused with another priority, so that a tenant
+    /// has no more queues than it had priorities at the same time.
     #[inline]
-    fn lane(&mut self, tenant: usize, priority: Priority) -> usize {
-        if tenant >= self.first_lanes.len() {
-            self.first_lanes.resize(tenant + 1, NONE);
+    fn queue_for(&mut self, tenant: usize, priority: Priority) -> usize {
+        if tenant >= self.first_queues.len() {
+            self.first_queues.resize(tenant + 1, NONE);
         }
-        let (mut lane, mut empty) = (self.first_lanes[tenant], NONE);
-        while lane != NONE && self.lanes[lane].priority != priority {
-            if self.lanes[lane].head == NONE {
-                empty = lane;
+        let (mut queue, mut empty) = (self.first_queues[tenant], NONE);
+        while queue != NONE && self.queues[queue].priority != priority {
+            if self.queues[queue].head == NONE {
+                empty = queue;
             }
-            lane = self.lanes[lane].sibling;
+            queue = self.queues[queue].sibling;
         }
-        let found = if lane == NONE { empty } else { lane };
+        let found = if queue == NONE { empty } else { queue };
         if found == NONE {
             return self.open(tenant, priority);
         }
-        if self.lanes[found].head == NONE {
-            self.lanes[found].priority = priority;
+        if self.queues[found].head == NONE {
+            self.queues[found].priority = priority;
         }
         found
     }
 
     fn open(&mut self, tenant: usize, priority: Priority) -> usize {
-        let sibling = std::mem::replace(&mut self.first_lanes[tenant], self.lanes.len());
-        self.lanes.push(TenantQueue {
+        let sibling = std::mem::replace(&mut self.first_queues[tenant], self.queues.len());
+        self.queues.push(TenantQueue {
             priority,
             tenant,
             head: NONE,
@@ -276,7 +276,7 @@ impl Schedule {
             after: NONE,
             sibling,
         });
-        self.lanes.len() - 1
+        self.queues.len() - 1
     }
 
     /// Returns the level of a priority, and creates it if necessary.
@@ -286,7 +286,7 @@ impl Schedule {
         if let Ok(found) = place(&self.levels) {
             return found;
         }
-        if self.levels.len() >= LEVELS_KEPT {
+        if self.levels.len() >= MAX_IDLE_LEVELS {
             self.levels.retain(|level| level.ready > 0);
         }
         let at = place(&self.levels).unwrap_or_else(|at| at);

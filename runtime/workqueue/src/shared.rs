@@ -48,7 +48,7 @@ impl<K: Key> Shared<K> {
             inner: Mutex::new(inner),
         });
         if let Some(metrics) = metrics {
-            metrics.on_gather(show_when_asked(Arc::downgrade(&shared)));
+            metrics.on_gather(gather_callback(Arc::downgrade(&shared)));
         }
         shared
     }
@@ -66,7 +66,7 @@ impl<K: Key> Shared<K> {
     /// Locks the state, and enqueues the keys whose delay has expired.
     #[inline]
     pub(crate) fn enter(&self) -> (StateGuard<'_, K>, Instant) {
-        let mut inner = self.changing();
+        let mut inner = self.lock_for_change();
         // The clock is read under the lock, so that times in the queue never decrease.
         let now = self.env.now();
         inner.state.promote(now);
@@ -74,7 +74,7 @@ impl<K: Key> Shared<K> {
     }
 
     /// Locks the state for a change that can complete a wait.
-    pub(crate) fn changing(&self) -> StateGuard<'_, K> {
+    pub(crate) fn lock_for_change(&self) -> StateGuard<'_, K> {
         StateGuard { inner: Some(self.inner()) }
     }
 
@@ -113,7 +113,7 @@ impl<K> Drop for StateGuard<'_, K> {
     #[inline]
     fn drop(&mut self) {
         // Usually no call is waiting, and this check is all.
-        if self.is_waited_for()
+        if self.has_waiters()
             && let Some(inner) = self.inner.take()
         {
             wake(inner);
@@ -124,7 +124,7 @@ impl<K> Drop for StateGuard<'_, K> {
 /// Releases the lock and then wakes the waiting calls, because a waker can run foreign code.
 #[inline(never)]
 fn wake<K>(mut inner: MutexGuard<'_, Inner<K>>) {
-    let (keys, drained) = (inner.settle(), inner.drained());
+    let (keys, drained) = (inner.wakers_for_keys(), inner.wakers_for_drain());
     drop(inner);
     keys.wake();
     drained.wake();
@@ -133,29 +133,29 @@ fn wake<K>(mut inner: MutexGuard<'_, Inner<K>>) {
 impl<K> Inner<K> {
     /// Returns whether any call is waiting.
     #[inline]
-    fn is_waited_for(&self) -> bool {
+    fn has_waiters(&self) -> bool {
         !self.waiters.is_empty() || !self.drainers.is_empty()
     }
 
     /// Returns the calls to wake because of queued keys.
-    fn settle(&mut self) -> WakeList {
+    fn wakers_for_keys(&mut self) -> WakeList {
         if self.state.is_finished() {
-            return self.waiters.all();
+            return self.waiters.take_all();
         }
         self.waiters.next(self.state.ready(), self.state.earliest())
     }
 
     /// Returns the calls to wake because the queue is drained.
-    fn drained(&mut self) -> WakeList {
-        if self.state.is_drained() { self.drainers.all() } else { WakeList::None }
+    fn wakers_for_drain(&mut self) -> WakeList {
+        if self.state.is_drained() { self.drainers.take_all() } else { WakeList::None }
     }
 }
 
 /// Returns a callback that updates the metrics when they are gathered, while the queue exists.
-fn show_when_asked<K: Key>(queue: Weak<Shared<K>>) -> Box<dyn Fn() + Send + Sync> {
+fn gather_callback<K: Key>(queue: Weak<Shared<K>>) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         if let Some(shared) = queue.upgrade() {
-            shared.change(|state, now| state.show(now));
+            shared.change(|state, now| state.update_gathered_metrics(now));
         }
     })
 }

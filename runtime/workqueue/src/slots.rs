@@ -35,7 +35,7 @@ pub(crate) struct KeyRecord<K> {
     hash: u64,
     /// Number of its tenant.
     pub(crate) tenant: usize,
-    pub(crate) place: SlotState,
+    pub(crate) state: SlotState,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub(crate) enum SlotState {
     /// In progress.
     Processing { since: Instant },
     /// In progress, and added again.
-    HeldAgain { since: Instant, added: Instant, priority: Priority },
+    ProcessingDirty { since: Instant, added: Instant, priority: Priority },
 }
 
 impl<K: Eq + Hash> Slots<K> {
@@ -82,7 +82,7 @@ impl<K: Eq + Hash> Slots<K> {
         let tenant = tenant(&key);
         let number = if self.free == NONE { self.slots.len() } else { self.free };
         vacant.insert(number);
-        let used = Slot::Used(KeyRecord { key, hash, tenant, place: SlotState::Idle });
+        let used = Slot::Used(KeyRecord { key, hash, tenant, state: SlotState::Idle });
         match self.slots.get_mut(number) {
             None => self.slots.push(used),
             Some(slot) => {
@@ -126,17 +126,17 @@ impl<K> Slots<K> {
         }
     }
 
-    pub(crate) fn place_mut(&mut self, number: usize) -> &mut SlotState {
+    pub(crate) fn state_mut(&mut self, number: usize) -> &mut SlotState {
         match &mut self.slots[number] {
-            Slot::Used(record) => &mut record.place,
+            Slot::Used(record) => &mut record.state,
             Slot::Free { .. } => unreachable!("a free slot is accessed by its number"),
         }
     }
 
     /// Returns the states of all keys, ordered by slot.
-    pub(crate) fn places(&self) -> impl Iterator<Item = SlotState> {
+    pub(crate) fn states(&self) -> impl Iterator<Item = SlotState> {
         self.slots.iter().filter_map(|slot| match slot {
-            Slot::Used(record) => Some(record.place),
+            Slot::Used(record) => Some(record.state),
             Slot::Free { .. } => None,
         })
     }

@@ -24,15 +24,15 @@ pub(crate) struct State<K> {
     slots: Slots<K>,
     schedule: Schedule,
     delays: Delays,
-    /// By slot. None of these keys is queued or in [`SlotState::HeldAgain`], because an add ends the parking.
+    /// By slot. None of these keys is queued or in [`SlotState::ProcessingDirty`], because an add ends the parking.
     parked: BTreeMap<usize, Parked>,
     tenants: Tenants,
     /// `None` while all keys belong to one tenant.
     tenant_of: Option<TenantOf<K>>,
     /// Number of keys in progress.
-    held: usize,
-    /// Number of keys in [`SlotState::HeldAgain`].
-    held_again: usize,
+    processing: usize,
+    /// Number of keys in [`SlotState::ProcessingDirty`].
+    processing_dirty: usize,
     shut_down: bool,
     meter: Option<QueueMeter>,
 }
@@ -54,8 +54,8 @@ impl<K: Key> State<K> {
             parked: BTreeMap::new(),
             tenants: Tenants::new(seed),
             tenant_of: None,
-            held: 0,
-            held_again: 0,
+            processing: 0,
+            processing_dirty: 0,
             shut_down: false,
             meter: metrics.map(QueueMeter::new),
         }
@@ -71,7 +71,7 @@ impl<K: Key> State<K> {
         if self.shut_down {
             return Some(key);
         }
-        let (slot, spare) = self.enter(key);
+        let (slot, spare) = self.find_or_insert_slot(key);
         self.enqueue_now(now, slot, priority);
         spare
     }
@@ -84,12 +84,12 @@ impl<K: Key> State<K> {
         let spare = if delay.length.is_zero() {
             self.add(now, key, priority)
         } else {
-            let (slot, spare) = self.enter(key);
+            let (slot, spare) = self.find_or_insert_slot(key);
             self.delays.insert(slot, now + delay.length, delay.reason, priority);
             spare
         };
         if let Some(meter) = &self.meter {
-            meter.delayed();
+            meter.on_delayed();
         }
         spare
     }
@@ -97,7 +97,7 @@ impl<K: Key> State<K> {
     /// Cancels a delay. Returns whether there was one, and the key if it is removed.
     pub(crate) fn cancel_delayed(&mut self, key: &K) -> (bool, Option<K>) {
         let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return (false, None) };
-        (self.delays.cancel(slot), self.leave_if_idle(slot))
+        (self.delays.cancel(slot), self.remove_slot_if_idle(slot))
     }
 
     /// Enqueues the keys whose delay has expired, with their due times as the enqueue times.
@@ -109,53 +109,53 @@ impl<K: Key> State<K> {
 
     /// Dequeues the next key.
     pub(crate) fn take(&mut self, now: Instant) -> Option<DequeuedKey<K>> {
-        let turn = self.schedule.turn(now)?;
-        let key = self.slots.record(turn.slot).key.clone();
-        let QueuedEntry { added, priority } = self.schedule.take(turn);
-        *self.slots.place_mut(turn.slot) = SlotState::Processing { since: now };
-        self.held += 1;
+        let next = self.schedule.next_key(now)?;
+        let key = self.slots.record(next.slot).key.clone();
+        let QueuedEntry { added, priority } = self.schedule.take(next);
+        *self.slots.state_mut(next.slot) = SlotState::Processing { since: now };
+        self.processing += 1;
         if let Some(meter) = &self.meter {
-            meter.taken(added, now);
+            meter.on_dequeued(added, now);
         }
-        Some(DequeuedKey { key, slot: turn.slot, priority })
+        Some(DequeuedKey { key, slot: next.slot, priority })
     }
 
     /// Marks a key as done, and requeues it if it was added during processing. Otherwise removes and returns it.
     pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
-        let place = self.slots.record(slot).place;
-        let (since, left) = match place {
+        let state = self.slots.record(slot).state;
+        let (since, left) = match state {
             SlotState::Processing { since } if self.is_delayed_or_parked(slot) => {
-                *self.slots.place_mut(slot) = SlotState::Idle;
+                *self.slots.state_mut(slot) = SlotState::Idle;
                 (since, None)
             }
-            SlotState::Processing { since } => (since, Some(self.leave(slot))),
-            SlotState::HeldAgain { since, added, priority } => {
-                self.held_again -= 1;
-                self.wait(slot, priority, added);
+            SlotState::Processing { since } => (since, Some(self.remove_slot(slot))),
+            SlotState::ProcessingDirty { since, added, priority } => {
+                self.processing_dirty -= 1;
+                self.push_queued(slot, priority, added);
                 (since, None)
             }
             other => unreachable!("slot {slot} is done but not in progress: {other:?}"),
         };
-        self.held -= 1;
+        self.processing -= 1;
         if let Some(meter) = &self.meter {
-            meter.done(since, now);
+            meter.on_done(since, now);
         }
         left
     }
 
     /// Drops the add of a key during its processing.
-    pub(crate) fn lose_add(&mut self, slot: usize) {
-        if let SlotState::HeldAgain { since, .. } = *self.slots.place_mut(slot) {
-            *self.slots.place_mut(slot) = SlotState::Processing { since };
-            self.held_again -= 1;
-            self.lost(1);
+    pub(crate) fn drop_pending_add(&mut self, slot: usize) {
+        if let SlotState::ProcessingDirty { since, .. } = *self.slots.state_mut(slot) {
+            *self.slots.state_mut(slot) = SlotState::Processing { since };
+            self.processing_dirty -= 1;
+            self.subtract_depth(1);
         }
     }
 
     /// Parks a key in progress when its worker is done. A key that was added meanwhile is enqueued instead.
     pub(crate) fn park(&mut self, slot: usize, parked: Parked) {
-        match self.slots.place_mut(slot) {
-            SlotState::HeldAgain { priority, .. } => *priority = parked.priority.max(*priority),
+        match self.slots.state_mut(slot) {
+            SlotState::ProcessingDirty { priority, .. } => *priority = parked.priority.max(*priority),
             SlotState::Processing { .. } if !self.shut_down => drop(self.parked.insert(slot, parked)),
             _ => {}
         }
@@ -182,73 +182,73 @@ impl<K: Key> State<K> {
         self.parked.values().filter(|parked| parked.reason == reason).count()
     }
 
-    /// Removes the waiting keys for which `gone` returns true. Returns the keys that left the queue.
-    pub(crate) fn withdraw(&mut self, gone: impl Fn(&K) -> bool) -> Vec<K> {
+    /// Removes the waiting keys for which `is_removed` returns true. Returns the keys that left the queue.
+    pub(crate) fn remove_if(&mut self, is_removed: impl Fn(&K) -> bool) -> Vec<K> {
         let mut left = Vec::new();
         for slot in 0..self.slots.len() {
-            if !self.slots.used(slot).is_some_and(|record| gone(&record.key)) {
+            if !self.slots.used(slot).is_some_and(|record| is_removed(&record.key)) {
                 continue;
             }
-            let place = *self.slots.place_mut(slot);
-            match place {
+            let state = *self.slots.state_mut(slot);
+            match state {
                 SlotState::Queued => {
-                    self.schedule.withdraw(slot);
-                    *self.slots.place_mut(slot) = SlotState::Idle;
-                    self.lost(1);
+                    self.schedule.remove(slot);
+                    *self.slots.state_mut(slot) = SlotState::Idle;
+                    self.subtract_depth(1);
                 }
-                SlotState::HeldAgain { .. } => self.lose_add(slot),
+                SlotState::ProcessingDirty { .. } => self.drop_pending_add(slot),
                 SlotState::Idle | SlotState::Processing { .. } => {}
             }
             self.delays.cancel(slot);
             self.parked.remove(&slot);
-            left.extend(self.leave_if_idle(slot));
+            left.extend(self.remove_slot_if_idle(slot));
         }
         left
     }
 
     /// Returns the position of `key`.
-    pub(crate) fn whereabouts(&self, key: &K) -> KeyStatus {
+    pub(crate) fn key_status(&self, key: &K) -> KeyStatus {
         let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return KeyStatus::default() };
-        let (waiting, held) = match self.slots.record(slot).place {
+        let (queued, processing) = match self.slots.record(slot).state {
             SlotState::Idle => (None, None),
-            SlotState::Queued => (Some(self.schedule.waiting(slot)), None),
+            SlotState::Queued => (Some(self.schedule.queued(slot)), None),
             SlotState::Processing { since } => (None, Some(since)),
-            SlotState::HeldAgain { since, added, priority } => {
+            SlotState::ProcessingDirty { since, added, priority } => {
                 (Some(Queued { since: added, priority }), Some(since))
             }
         };
-        let due =
+        let delayed =
             self.delays.due(slot).map(|(at, reason)| Delayed { at, is_retry: reason == DelayReason::Retry });
-        KeyStatus { waiting, processing: held, due, parked: self.parked.get(&slot).copied() }
+        KeyStatus { queued, processing, delayed, parked: self.parked.get(&slot).copied() }
     }
 
     pub(crate) fn shut_down(&mut self) {
         self.shut_down = true;
         while let Some(slot) = self.delays.pop_any() {
-            drop(self.leave_if_idle(slot));
+            drop(self.remove_slot_if_idle(slot));
         }
         while let Some((slot, _)) = self.parked.pop_first() {
-            drop(self.leave_if_idle(slot));
+            drop(self.remove_slot_if_idle(slot));
         }
     }
 
     /// Updates the metrics that are computed only when they are gathered.
-    pub(crate) fn show(&self, now: Instant) {
+    pub(crate) fn update_gathered_metrics(&self, now: Instant) {
         let Some(meter) = &self.meter else { return };
         let mut ages = ProcessingAges::default();
-        for place in self.slots.places() {
-            if let SlotState::Processing { since } | SlotState::HeldAgain { since, .. } = place {
+        for state in self.slots.states() {
+            if let SlotState::Processing { since } | SlotState::ProcessingDirty { since, .. } = state {
                 ages.count(now - since);
             }
         }
-        meter.show(ages, self.schedule.depths());
+        meter.update_gathered(ages, self.schedule.depths());
     }
 
     /// Returns the slot of a key. A key that already has a slot is returned as well.
-    fn enter(&mut self, key: K) -> (usize, Option<K>) {
+    fn find_or_insert_slot(&mut self, key: K) -> (usize, Option<K>) {
         let (tenant_of, tenants) = (&self.tenant_of, &mut self.tenants);
         self.slots
-            .find_or_insert(key, |key| tenants.enter(tenant_of.as_ref().map(|tenant_of| tenant_of(key))))
+            .find_or_insert(key, |key| tenants.add_key(tenant_of.as_ref().map(|tenant_of| tenant_of(key))))
     }
 
     fn enqueue_now(&mut self, now: Instant, slot: usize, priority: Priority) {
@@ -258,52 +258,52 @@ impl<K: Key> State<K> {
 
     fn enqueue(&mut self, added: Instant, slot: usize, priority: Priority) {
         let priority = self.parked.remove(&slot).map_or(priority, |parked| parked.priority.max(priority));
-        match self.slots.place_mut(slot) {
+        match self.slots.state_mut(slot) {
             SlotState::Queued => {
                 self.schedule.raise(slot, priority);
                 return;
             }
-            SlotState::HeldAgain { priority: requeue_priority, .. } => {
+            SlotState::ProcessingDirty { priority: requeue_priority, .. } => {
                 *requeue_priority = priority.max(*requeue_priority);
                 return;
             }
-            place @ SlotState::Processing { .. } => {
-                if let SlotState::Processing { since } = *place {
-                    *place = SlotState::HeldAgain { since, added, priority };
+            state @ SlotState::Processing { .. } => {
+                if let SlotState::Processing { since } = *state {
+                    *state = SlotState::ProcessingDirty { since, added, priority };
                 }
-                self.held_again += 1;
+                self.processing_dirty += 1;
             }
-            SlotState::Idle => self.wait(slot, priority, added),
+            SlotState::Idle => self.push_queued(slot, priority, added),
         }
         if let Some(meter) = &self.meter {
-            meter.added();
+            meter.on_added();
         }
     }
 
     /// Subtracts keys that will not be dequeued from the depth.
-    fn lost(&self, count: usize) {
+    fn subtract_depth(&self, count: usize) {
         if let Some(meter) = &self.meter {
-            meter.lost(count);
+            meter.on_removed(count);
         }
     }
 
-    fn wait(&mut self, slot: usize, priority: Priority, added: Instant) {
-        *self.slots.place_mut(slot) = SlotState::Queued;
+    fn push_queued(&mut self, slot: usize, priority: Priority, added: Instant) {
+        *self.slots.state_mut(slot) = SlotState::Queued;
         let tenant = self.slots.record(slot).tenant;
         self.schedule.push(slot, tenant, priority, added);
     }
 
     /// Removes a key that is not queued, delayed, parked or in progress, and returns it.
-    fn leave_if_idle(&mut self, slot: usize) -> Option<K> {
-        if !matches!(self.slots.record(slot).place, SlotState::Idle) || self.is_delayed_or_parked(slot) {
+    fn remove_slot_if_idle(&mut self, slot: usize) -> Option<K> {
+        if !matches!(self.slots.record(slot).state, SlotState::Idle) || self.is_delayed_or_parked(slot) {
             return None;
         }
-        Some(self.leave(slot))
+        Some(self.remove_slot(slot))
     }
 
-    fn leave(&mut self, slot: usize) -> K {
+    fn remove_slot(&mut self, slot: usize) -> K {
         let record = self.slots.remove(slot);
-        self.tenants.leave(record.tenant);
+        self.tenants.remove_key(record.tenant);
         record.key
     }
 }
@@ -329,7 +329,7 @@ impl<K> State<K> {
 
     /// Returns the number of keys in progress.
     pub(crate) fn in_flight(&self) -> usize {
-        self.held
+        self.processing
     }
 
     /// Returns the due time of the earliest delayed key.
@@ -346,7 +346,7 @@ impl<K> State<K> {
     /// by another worker.
     #[inline]
     pub(crate) fn is_finished(&self) -> bool {
-        self.shut_down && self.ready() == 0 && self.held_again == 0
+        self.shut_down && self.ready() == 0 && self.processing_dirty == 0
     }
 
     /// Returns whether the queue is shut down and no key is queued or in progress.
@@ -360,9 +360,9 @@ impl<K> Drop for State<K> {
     /// Resets the gauges: the remaining keys will never be dequeued.
     fn drop(&mut self) {
         if let Some(meter) = &self.meter {
-            meter.lost(self.ready() + self.held_again);
+            meter.on_removed(self.ready() + self.processing_dirty);
             let depths = self.schedule.depths().map(|(priority, _)| (priority, 0));
-            meter.show(ProcessingAges::default(), depths);
+            meter.update_gathered(ProcessingAges::default(), depths);
         }
     }
 }

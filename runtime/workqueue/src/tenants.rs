@@ -9,10 +9,10 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
 /// Number of the tenant for keys without a tenant.
-const NOBODY: usize = 0;
+const NO_TENANT: usize = 0;
 
 /// Minimum number of tenants without keys that are kept.
-const REMEMBERED: usize = 256;
+const MIN_IDLE_TENANTS: usize = 256;
 
 pub(crate) struct Tenants {
     numbers: HashTable<usize>,
@@ -41,15 +41,15 @@ impl Tenants {
             tenants: vec![no_tenant],
             free: Vec::new(),
             idle: 0,
-            latest: NOBODY,
+            latest: NO_TENANT,
             hasher,
         }
     }
 
     /// Counts one more key of the tenant and returns the tenant's number.
     #[inline]
-    pub(crate) fn enter(&mut self, name: Option<&str>) -> usize {
-        let Some(name) = name else { return NOBODY };
+    pub(crate) fn add_key(&mut self, name: Option<&str>) -> usize {
+        let Some(name) = name else { return NO_TENANT };
         let number = self.number(name);
         let tenant = &mut self.tenants[number];
         if tenant.keys == 0 {
@@ -62,15 +62,15 @@ impl Tenants {
 
     /// Counts one key less of the tenant.
     #[inline]
-    pub(crate) fn leave(&mut self, number: usize) {
-        if number == NOBODY {
+    pub(crate) fn remove_key(&mut self, number: usize) {
+        if number == NO_TENANT {
             return;
         }
         self.tenants[number].keys -= 1;
         if self.tenants[number].keys == 0 {
             self.idle += 1;
             // The sweep runs when half of the tenants are idle, which bounds its cost per removed tenant.
-            if self.idle > REMEMBERED && self.idle > self.numbers.len() / 2 {
+            if self.idle > MIN_IDLE_TENANTS && self.idle > self.numbers.len() / 2 {
                 self.sweep();
             }
         }
@@ -78,7 +78,7 @@ impl Tenants {
 
     /// Returns the number of the tenant `name`. A new tenant has no keys.
     fn number(&mut self, name: &str) -> usize {
-        if self.latest != NOBODY && self.tenants[self.latest].name == name {
+        if self.latest != NO_TENANT && self.tenants[self.latest].name == name {
             return self.latest;
         }
         let hash = self.hasher.hash_one(name);
@@ -86,14 +86,14 @@ impl Tenants {
             return *number;
         }
         self.idle += 1;
-        let number = self.settle(name, hash);
+        let number = self.assign_number(name, hash);
         let tenants = &self.tenants;
         self.numbers.insert_unique(hash, number, |number| tenants[*number].hash);
         number
     }
 
     /// Assigns a number to a new tenant, preferably a free one.
-    fn settle(&mut self, name: &str, hash: u64) -> usize {
+    fn assign_number(&mut self, name: &str, hash: u64) -> usize {
         if let Some(number) = self.free.pop() {
             let tenant = &mut self.tenants[number];
             tenant.name.push_str(name);
@@ -106,7 +106,7 @@ impl Tenants {
 
     /// Removes the tenants without keys. The buffers of their names are kept for reuse.
     fn sweep(&mut self) {
-        for (number, tenant) in self.tenants.iter_mut().enumerate().skip(NOBODY + 1) {
+        for (number, tenant) in self.tenants.iter_mut().enumerate().skip(NO_TENANT + 1) {
             if tenant.keys == 0
                 && let Ok(found) = self.numbers.find_entry(tenant.hash, |other| *other == number)
             {
@@ -115,6 +115,6 @@ impl Tenants {
                 self.free.push(number);
             }
         }
-        (self.idle, self.latest) = (0, NOBODY);
+        (self.idle, self.latest) = (0, NO_TENANT);
     }
 }

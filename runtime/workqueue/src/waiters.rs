@@ -18,16 +18,16 @@ pub(crate) struct WaiterId(u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    seated: u64,
-    line: VecDeque<(WaiterId, Waker)>,
+    last_id: u64,
+    queue: VecDeque<(WaiterId, Waker)>,
     /// Number of notified calls that have not been polled since.
-    told: usize,
-    alarm: Option<TimerOwner>,
+    notified: usize,
+    timer: Option<TimerOwner>,
 }
 
 #[derive(Debug)]
 struct TimerOwner {
-    holder: WaiterId,
+    owner: WaiterId,
     at: Instant,
 }
 
@@ -47,7 +47,7 @@ impl WakeList {
         match self {
             WakeList::None => {}
             WakeList::One(waker) => waker.wake(),
-            WakeList::All(line) => line.into_iter().for_each(Waker::wake),
+            WakeList::All(wakers) => wakers.into_iter().for_each(Waker::wake),
         }
     }
 }
@@ -56,15 +56,15 @@ impl Waiters {
     /// Returns whether no call is waiting.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.line.is_empty()
+        self.queue.is_empty()
     }
 
     /// Records that a call is polled. If it was notified, it has left the line.
     #[inline]
-    pub(crate) fn arrive(&mut self, seat: &mut Option<WaiterId>) {
-        if seat.is_some_and(|seat| self.position(seat).is_none()) {
-            self.told -= 1;
-            *seat = None;
+    pub(crate) fn on_poll(&mut self, waiter: &mut Option<WaiterId>) {
+        if waiter.is_some_and(|waiter| self.position(waiter).is_none()) {
+            self.notified -= 1;
+            *waiter = None;
         }
     }
 
@@ -72,88 +72,88 @@ impl Waiters {
     /// owns the timer.
     pub(crate) fn wait(
         &mut self,
-        seat: &mut Option<WaiterId>,
+        waiter: &mut Option<WaiterId>,
         waker: &Waker,
         earliest: Option<Instant>,
     ) -> Option<Instant> {
-        let seat = self.sit(seat, waker);
-        if self.alarm.as_ref().is_some_and(|alarm| alarm.holder != seat) {
+        let waiter = self.register(waiter, waker);
+        if self.timer.as_ref().is_some_and(|timer| timer.owner != waiter) {
             return None;
         }
-        self.alarm = earliest.map(|at| TimerOwner { holder: seat, at });
+        self.timer = earliest.map(|at| TimerOwner { owner: waiter, at });
         earliest
     }
 
     /// Removes a call, with or without a key.
     #[inline]
-    pub(crate) fn leave(&mut self, seat: &mut Option<WaiterId>) {
-        let Some(left) = seat.take() else { return };
+    pub(crate) fn leave(&mut self, waiter: &mut Option<WaiterId>) {
+        let Some(left) = waiter.take() else { return };
         match self.position(left) {
-            Some(position) => drop(self.line.remove(position)),
-            None => self.told -= 1,
+            Some(position) => drop(self.queue.remove(position)),
+            None => self.notified -= 1,
         }
-        self.release_alarm(left);
+        self.release_timer(left);
     }
 
     /// Returns the call to wake if `ready` keys are available and the next delayed key is due at `earliest`.
     #[inline]
     pub(crate) fn next(&mut self, ready: usize, earliest: Option<Instant>) -> WakeList {
-        if self.line.is_empty() {
+        if self.queue.is_empty() {
             return WakeList::None;
         }
-        if ready > self.told {
-            let Some((seat, waker)) = self.line.pop_front() else { return WakeList::None };
-            self.told += 1;
-            self.release_alarm(seat);
+        if ready > self.notified {
+            let Some((waiter, waker)) = self.queue.pop_front() else { return WakeList::None };
+            self.notified += 1;
+            self.release_timer(waiter);
             return WakeList::One(waker);
         }
-        self.nudge(earliest)
+        self.wake_timer_owner(earliest)
     }
 
     /// Removes and returns all waiting calls: no key will follow.
-    pub(crate) fn all(&mut self) -> WakeList {
-        self.told += self.line.len();
-        self.alarm = None;
-        if self.line.is_empty() {
+    pub(crate) fn take_all(&mut self) -> WakeList {
+        self.notified += self.queue.len();
+        self.timer = None;
+        if self.queue.is_empty() {
             return WakeList::None;
         }
-        WakeList::All(self.line.drain(..).map(|(_, waker)| waker).collect())
+        WakeList::All(self.queue.drain(..).map(|(_, waker)| waker).collect())
     }
 
     /// Returns the call that must start the timer or set it to an earlier time. It keeps its position in line.
     #[inline]
-    fn nudge(&self, earliest: Option<Instant>) -> WakeList {
+    fn wake_timer_owner(&self, earliest: Option<Instant>) -> WakeList {
         let Some(earliest) = earliest else { return WakeList::None };
-        let waker = match &self.alarm {
-            Some(alarm) if alarm.at <= earliest => None,
-            Some(alarm) => self.position(alarm.holder).map(|position| &self.line[position].1),
-            None => self.line.front().map(|(_, waker)| waker),
+        let waker = match &self.timer {
+            Some(timer) if timer.at <= earliest => None,
+            Some(timer) => self.position(timer.owner).map(|position| &self.queue[position].1),
+            None => self.queue.front().map(|(_, waker)| waker),
         };
         waker.cloned().map_or(WakeList::None, WakeList::One)
     }
 
-    fn sit(&mut self, seat: &mut Option<WaiterId>, waker: &Waker) -> WaiterId {
-        if let Some(seat) = *seat
-            && let Some(position) = self.position(seat)
+    fn register(&mut self, waiter: &mut Option<WaiterId>, waker: &Waker) -> WaiterId {
+        if let Some(waiter) = *waiter
+            && let Some(position) = self.position(waiter)
         {
-            self.line[position].1.clone_from(waker);
-            return seat;
+            self.queue[position].1.clone_from(waker);
+            return waiter;
         }
-        self.seated += 1;
-        let taken = WaiterId(self.seated);
-        self.line.push_back((taken, waker.clone()));
-        *seat = Some(taken);
-        taken
+        self.last_id += 1;
+        let id = WaiterId(self.last_id);
+        self.queue.push_back((id, waker.clone()));
+        *waiter = Some(id);
+        id
     }
 
-    fn release_alarm(&mut self, seat: WaiterId) {
-        if self.alarm.as_ref().is_some_and(|alarm| alarm.holder == seat) {
-            self.alarm = None;
+    fn release_timer(&mut self, waiter: WaiterId) {
+        if self.timer.as_ref().is_some_and(|timer| timer.owner == waiter) {
+            self.timer = None;
         }
     }
 
     /// Linear search: the line has at most one entry per idle worker.
-    fn position(&self, seat: WaiterId) -> Option<usize> {
-        self.line.iter().position(|(seated, _)| *seated == seat)
+    fn position(&self, waiter: WaiterId) -> Option<usize> {
+        self.queue.iter().position(|(other, _)| *other == waiter)
     }
 }

@@ -175,7 +175,7 @@ impl World {
     /// Pauses the current incarnation of a process until then; later incarnations are not paused.
     async fn pause<P>(&self, name: &str, until: Instant, stop: fn(&Env) -> P) {
         let living = self.lock().processes.get(name).map(|living| living.env.clone());
-        let Some(env) = living.filter(Env::alive) else { return };
+        let Some(env) = living.filter(Env::is_alive) else { return };
         self.network.note(&env, "is paused");
         let pause = stop(&env);
         self.env.sleep_until(until).await;

@@ -18,7 +18,7 @@ pub(crate) fn command_line_is_rejected_in_one_line_or_round_trips(bytes: &[u8]) 
 /// A file is rejected with its name in one line, or a file written from it has the same meaning.
 pub(crate) fn config_file_is_rejected_by_name_or_round_trips(bytes: &[u8]) {
     let reading = read_file(bytes);
-    if let ParseOutcome::Refused(why) = &reading {
+    if let ParseOutcome::Rejected(why) = &reading {
         // The conflict can be between the file and a default.
         assert!(why.starts_with("f.yaml") || why.starts_with("--"), "{why}");
     }
@@ -32,7 +32,7 @@ fn read_file(bytes: &[u8]) -> ParseOutcome {
 fn holds(reading: ParseOutcome) {
     match reading {
         ParseOutcome::Printed(text) => assert!(!text.is_empty()),
-        ParseOutcome::Refused(why) => {
+        ParseOutcome::Rejected(why) => {
             assert!(!why.is_empty() && why.len() < 4096, "{why}");
             assert!(!why.chars().any(char::is_control), "{why:?}");
         }

@@ -291,7 +291,7 @@ fn play_nodes(env: &Env, network: &Network) -> ShutdownTrigger {
 
 /// Returns a configuration with limits that are reached during the warm-up.
 fn config(identity: String) -> ManagerConfig {
-    ManagerConfig { remembered_events: REMEMBERED_EVENTS, ..ManagerConfig::new(identity) }
+    ManagerConfig { event_cache_size: REMEMBERED_EVENTS, ..ManagerConfig::new(identity) }
 }
 
 /// Returns the registrations with limits that are reached during the warm-up.

@@ -8,7 +8,7 @@ use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
 use super::{V4, V4_V6, pod, service};
-use crate::endpoints::relevance::{AffectedServices, among, concerned_by};
+use crate::endpoints::relevance::{AffectedServices, affected_by, among};
 use crate::shared::fixtures::{being_deleted, labels, with_labels};
 
 /// Returns a Service with this selector.
@@ -32,7 +32,7 @@ fn names(concerned: &AffectedServices<'_>) -> Vec<String> {
 
 /// Returns the Services that an update between two pods of the same version affects.
 fn concerned_when(cause: Cause, old: Pod, new: Pod) -> Vec<String> {
-    names(&concerned_by(&Event::Updated { old: Arc::new(old), new: Arc::new(new), cause }))
+    names(&affected_by(&Event::Updated { old: Arc::new(old), new: Arc::new(new), cause }))
 }
 
 fn concerned(old: Pod, new: Pod) -> Vec<String> {

@@ -18,11 +18,11 @@ const HOUR: i64 = 3600;
 const MONTH: i64 = 31 * 24 * HOUR;
 
 fn choose(pods: &[Arc<Pod>], related: &[Arc<Pod>], count: usize, now: Timestamp) -> Vec<Arc<Pod>> {
-    super::choose(pods, related, count, DeletionCostMode::Honoured, now)
+    super::choose(pods, related, count, DeletionCostMode::Honored, now)
 }
 
 fn ordered(pods: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Vec<Arc<Pod>> {
-    super::ordered(pods, related, DeletionCostMode::Honoured, now)
+    super::ordered(pods, related, DeletionCostMode::Honored, now)
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
@@ -125,8 +125,8 @@ fn each_rule_decides_if_earlier_rules_tie() {
 fn ignored_deletion_costs_have_no_effect() {
     let pod = |name: &str, price: &str| Arc::new(cost(ready_since(name, 0, 0), price));
     let listed = [pod("dear", "100"), pod("expensive", "10")];
-    let chosen = |costs| super::choose(&listed, &[], 1, costs, at(0));
-    assert_eq!(names(&chosen(DeletionCostMode::Honoured)), ["expensive"]);
+    let chosen = |cost_mode| super::choose(&listed, &[], 1, cost_mode, at(0));
+    assert_eq!(names(&chosen(DeletionCostMode::Honored)), ["expensive"]);
     assert_eq!(names(&chosen(DeletionCostMode::Ignored)), ["dear"], "the UID decides");
 }
 

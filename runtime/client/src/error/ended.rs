@@ -19,7 +19,7 @@ pub enum FencedError {
 /// A write of a reconcile that has already returned.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TurnOverError {
+pub enum ReconcileEndedError {
     /// The reconcile had already returned, and the write was not sent.
     #[error(
         "not sent: the reconcile of this client has returned; start tasks that write with Context::spawn"

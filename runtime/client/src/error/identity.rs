@@ -25,7 +25,7 @@ impl IdentityError {
         match &self.cause {
             IdentityCause::Denied(denial) => Some(denial),
             IdentityCause::NoNamespace(_)
-            | IdentityCause::Refused { .. }
+            | IdentityCause::Rejected { .. }
             | IdentityCause::NoToken
             | IdentityCause::Unreachable { .. } => None,
         }
@@ -44,7 +44,7 @@ pub enum IdentityCause {
     Denied(MissingPermission),
     /// The server rejected the request for another reason.
     #[error("the server did not create {what}: {message} ({code})")]
-    Refused {
+    Rejected {
         /// The requested item.
         what: &'static str,
         /// The error message of the server.

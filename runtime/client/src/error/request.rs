@@ -36,7 +36,7 @@ pub enum RequestError {
     Deadline,
     /// The watch received no data for longer than the server keeps it open.
     #[error("the watch received no data within its timeout")]
-    Silent,
+    WatchIdle,
     /// The response does not have the API's wire format.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -45,7 +45,7 @@ pub enum RequestError {
     Unsupported(&'static str),
     /// The response exceeds the budget of its receiver.
     #[error("{0}")]
-    NoRoom(String),
+    BudgetExceeded(String),
     /// The replica is not the leader.
     #[error(transparent)]
     Fenced(FencedError),
@@ -77,10 +77,10 @@ impl RequestError {
             RequestError::ConnectionRefused(_)
             | RequestError::Transport(_)
             | RequestError::Deadline
-            | RequestError::Silent
+            | RequestError::WatchIdle
             | RequestError::Wire(_)
             | RequestError::Unsupported(_)
-            | RequestError::NoRoom(_)
+            | RequestError::BudgetExceeded(_)
             | RequestError::Fenced(_)
             | RequestError::NotDeclared(_) => None,
         }
@@ -131,8 +131,8 @@ impl From<kube::Error> for RequestError {
         } else if find::<DeadlineError>(cause).is_some() {
             RequestError::Deadline
         } else if find::<WatchIdleError>(cause).is_some() {
-            RequestError::Silent
-        } else if was_refused(cause) {
+            RequestError::WatchIdle
+        } else if is_connection_refused(cause) {
             RequestError::ConnectionRefused(one_line(&error))
         } else {
             RequestError::Transport(one_line(&error))
@@ -140,7 +140,7 @@ impl From<kube::Error> for RequestError {
     }
 }
 
-fn was_refused(error: &(dyn Error + 'static)) -> bool {
+fn is_connection_refused(error: &(dyn Error + 'static)) -> bool {
     let kinds = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
     kinds.into_iter().any(|kind| kind == io::ErrorKind::ConnectionRefused)
 }

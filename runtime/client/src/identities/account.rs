@@ -58,7 +58,7 @@ pub(crate) struct TokenFailure {
 /// The result of a failed request about the ServiceAccount.
 enum TokenRequestError {
     /// The server returned an error.
-    Refused(Box<Status>, Option<Duration>),
+    Rejected(Box<Status>, Option<Duration>),
     /// The server returned no complete response.
     Unanswered(BoxError),
     /// The response is not valid.
@@ -93,7 +93,7 @@ impl ServiceAccountClient {
     /// Requests a new token. Creates the ServiceAccount if it is missing.
     pub(crate) async fn issue(&self) -> Result<IssuedToken, TokenFailure> {
         match self.token().await {
-            Err(TokenRequestError::Refused(status, _)) if status.code == 404 => self.make().await?,
+            Err(TokenRequestError::Rejected(status, _)) if status.code == 404 => self.make().await?,
             outcome => return outcome.map_err(|error| self.failure(TOKEN, error)),
         }
         self.token().await.map_err(|error| self.failure(TOKEN, error))
@@ -123,7 +123,7 @@ impl ServiceAccountClient {
                 Ok(())
             }
             // Another client created it first, for example another replica.
-            Err(TokenRequestError::Refused(status, _)) if status.code == 409 => Ok(()),
+            Err(TokenRequestError::Rejected(status, _)) if status.code == 409 => Ok(()),
             Err(error) => Err(self.failure(ACCOUNT, error)),
         }
     }
@@ -141,7 +141,7 @@ impl ServiceAccountClient {
         }
         let status = wire::status(head.status.as_u16(), &body);
         let advice = advised_by_headers(&head.headers).or_else(|| advised_by_status(&status));
-        Err(TokenRequestError::Refused(Box::new(status), advice))
+        Err(TokenRequestError::Rejected(Box::new(status), advice))
     }
 
     fn collection(&self) -> String {
@@ -155,7 +155,7 @@ impl ServiceAccountClient {
                 (IdentityCause::Unreachable { what, reason }, None)
             }
             TokenRequestError::NoToken => (IdentityCause::NoToken, None),
-            TokenRequestError::Refused(status, advice) => (self.refused(what, &status), advice),
+            TokenRequestError::Rejected(status, advice) => (self.refused(what, &status), advice),
         };
         TokenFailure { error: IdentityError { user: self.user(), cause }, advice }
     }
@@ -170,7 +170,7 @@ impl ServiceAccountClient {
             return IdentityCause::Denied(denial);
         }
         let message = status.message.split_whitespace().collect::<Vec<_>>().join(" ");
-        IdentityCause::Refused { what, message, code: status.code }
+        IdentityCause::Rejected { what, message, code: status.code }
     }
 }
 

@@ -15,25 +15,25 @@ pub(crate) struct Bearer {
 
 impl Middleware for Bearer {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
-        let ticket = self.tokens.get().await?;
+        let state = RequestState::of(&mut request);
+        let token_ref = self.tokens.get().await?;
         // A streaming body can be sent only once.
         let again = copy(&request);
-        let response = next.send(carrying(&ticket, request)).await?;
-        if response.status() != StatusCode::UNAUTHORIZED || !self.tokens.invalidate(&ticket) {
+        let response = next.send(carrying(&token_ref, request)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || !self.tokens.invalidate(&token_ref) {
             return Ok(response);
         }
         let Some(again) = again else { return Ok(response) };
         // The server authenticates first, so a request with status 401 had no effect.
-        notes.mark_refused();
+        state.mark_rejected();
         drop(response);
-        self.meter.retried(&again, &notes, StatusCode::UNAUTHORIZED);
-        let ticket = self.tokens.get().await?;
-        next.send(carrying(&ticket, again)).await
+        self.meter.retried(&again, &state, StatusCode::UNAUTHORIZED);
+        let token_ref = self.tokens.get().await?;
+        next.send(carrying(&token_ref, again)).await
     }
 }
 
-fn carrying(ticket: &TokenRef, mut request: Request<Body>) -> Request<Body> {
-    request.headers_mut().insert(header::AUTHORIZATION, ticket.token.header());
+fn carrying(token_ref: &TokenRef, mut request: Request<Body>) -> Request<Body> {
+    request.headers_mut().insert(header::AUTHORIZATION, token_ref.token.header());
     request
 }

@@ -326,7 +326,7 @@ fn is_authenticated(status: StatusCode) -> bool {
 
 impl Middleware for ProcessCredentials {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
+        let state = RequestState::of(&mut request);
         if let Err(problem) = self.follow().await {
             self.set_problem(Some(problem.clone()));
             return Err(problem.into());
@@ -344,7 +344,7 @@ impl Middleware for ProcessCredentials {
             }
             return Ok(response);
         }
-        notes.mark_refused();
+        state.mark_rejected();
         drop(response);
         self.authorized(&self.loaded(), again, &next).await
     }

@@ -43,7 +43,7 @@ struct Inner {
 
 struct State {
     rng: Rng,
-    held: Option<CachedToken>,
+    cached: Option<CachedToken>,
     /// Number of issued tokens.
     grants: u64,
     /// Number of failed attempts.
@@ -57,8 +57,8 @@ struct State {
 /// A token with its times.
 #[derive(Clone)]
 struct CachedToken {
-    ticket: TokenRef,
-    asked: Instant,
+    token_ref: TokenRef,
+    requested_at: Instant,
     renew_at: Instant,
     ends_at: Instant,
 }
@@ -82,7 +82,7 @@ enum CacheLookup {
 
 impl TokenCache {
     pub(crate) fn new(env: Env, account: ServiceAccountClient, rng: Rng) -> Self {
-        let state = State { rng, held: None, grants: 0, failures: 0, in_a_row: 0, failed: None };
+        let state = State { rng, cached: None, grants: 0, failures: 0, in_a_row: 0, failed: None };
         Self(Arc::new(Inner { env, account, turns: Turns::new(()), state: Mutex::new(state) }))
     }
 
@@ -92,20 +92,20 @@ impl TokenCache {
     /// A dropped request leaves the queue. If its token was already requested, the token is lost and requested again.
     pub(crate) async fn get(&self) -> Result<TokenRef, IdentityError> {
         match self.lookup() {
-            CacheLookup::Good(ticket) => Ok(ticket),
+            CacheLookup::Good(token_ref) => Ok(token_ref),
             CacheLookup::Due(old) => Ok(self.renewed(old).await),
             CacheLookup::Nothing => self.first().await,
         }
     }
 
     /// Drops a token that the server rejected. Returns whether a retry with another token is useful.
-    pub(crate) fn invalidate(&self, ticket: &TokenRef) -> bool {
+    pub(crate) fn invalidate(&self, token_ref: &TokenRef) -> bool {
         let (now, mut state) = (self.0.env.now(), self.lock());
-        match &state.held {
-            Some(held) if held.ticket.number == ticket.number => {
-                let young = now.saturating_duration_since(held.asked) < YOUNG;
+        match &state.cached {
+            Some(cached) if cached.token_ref.number == token_ref.number => {
+                let young = now.saturating_duration_since(cached.requested_at) < YOUNG;
                 if !young {
-                    state.held = None;
+                    state.cached = None;
                 }
                 !young
             }
@@ -117,7 +117,7 @@ impl TokenCache {
     /// Renews a token that is still valid. Returns the old token if another request renews it, or if renewal fails.
     async fn renewed(&self, old: TokenRef) -> TokenRef {
         let Ok(_turn) = self.0.turns.try_lock() else { return old };
-        self.ask().await.unwrap_or(old)
+        self.request_token().await.unwrap_or(old)
     }
 
     /// Waits for a token for a request that cannot be sent without one. If an attempt fails while it waits, returns
@@ -125,8 +125,8 @@ impl TokenCache {
     async fn first(&self) -> Result<TokenRef, IdentityError> {
         let failures = self.lock().failures;
         let _turn = self.0.turns.lock().await;
-        if let CacheLookup::Good(ticket) | CacheLookup::Due(ticket) = self.lookup() {
-            return Ok(ticket);
+        if let CacheLookup::Good(token_ref) | CacheLookup::Due(token_ref) = self.lookup() {
+            return Ok(token_ref);
         }
         let pause = {
             let state = self.lock();
@@ -137,13 +137,13 @@ impl TokenCache {
             }
         };
         self.0.env.sleep_until(pause).await;
-        self.ask().await
+        self.request_token().await
     }
 
-    async fn ask(&self) -> Result<TokenRef, IdentityError> {
-        let asked = self.0.env.now();
+    async fn request_token(&self) -> Result<TokenRef, IdentityError> {
+        let requested_at = self.0.env.now();
         match self.0.account.issue().await {
-            Ok(grant) => Ok(self.lock().granted(grant, asked)),
+            Ok(grant) => Ok(self.lock().granted(grant, requested_at)),
             Err(failure) => Err(self.failed(failure)),
         }
     }
@@ -157,12 +157,16 @@ impl TokenCache {
 
     fn lookup(&self) -> CacheLookup {
         let (now, state) = (self.0.env.now(), self.lock());
-        let Some(held) = state.held.as_ref().filter(|held| now < held.ends_at) else {
+        let Some(cached) = state.cached.as_ref().filter(|cached| now < cached.ends_at) else {
             return CacheLookup::Nothing;
         };
         let pause = state.failed.as_ref().map_or(Instant::ORIGIN, |(_, again)| *again);
-        let ticket = held.ticket.clone();
-        if now < held.renew_at || now < pause { CacheLookup::Good(ticket) } else { CacheLookup::Due(ticket) }
+        let token_ref = cached.token_ref.clone();
+        if now < cached.renew_at || now < pause {
+            CacheLookup::Good(token_ref)
+        } else {
+            CacheLookup::Due(token_ref)
+        }
     }
 
     /// Ignores poisoning: no user code runs under this lock, so the state is always consistent.
@@ -172,15 +176,20 @@ impl TokenCache {
 }
 
 impl State {
-    fn granted(&mut self, grant: IssuedToken, asked: Instant) -> TokenRef {
+    fn granted(&mut self, grant: IssuedToken, requested_at: Instant) -> TokenRef {
         let IssuedToken { token, lifetime } = grant;
         self.grants += 1;
-        let ticket = TokenRef { token, number: self.grants };
+        let token_ref = TokenRef { token, number: self.grants };
         let earliest = lifetime * (RENEWED_AFTER - SPREAD) / 100;
-        let renew_at = asked + self.rng.between(earliest, lifetime * RENEWED_AFTER / 100);
-        self.held = Some(CachedToken { ticket: ticket.clone(), asked, renew_at, ends_at: asked + lifetime });
+        let renew_at = requested_at + self.rng.between(earliest, lifetime * RENEWED_AFTER / 100);
+        self.cached = Some(CachedToken {
+            token_ref: token_ref.clone(),
+            requested_at,
+            renew_at,
+            ends_at: requested_at + lifetime,
+        });
         (self.in_a_row, self.failed) = (0, None);
-        ticket
+        token_ref
     }
 
     /// Records a failure and returns the delay until the next attempt.

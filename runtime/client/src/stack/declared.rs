@@ -20,8 +20,8 @@ pub(crate) struct Declared(pub(crate) Arc<dyn DeclaredVerbs>);
 
 impl Middleware for Declared {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
-        if let Some(about) = notes.info().resource() {
+        let state = RequestState::of(&mut request);
+        if let Some(about) = state.info().resource() {
             let resource = about.path.resource_in_roles();
             if !self.0.permits(about.verb, &about.path.group, &resource) {
                 let (verb, group) = (about.verb, about.path.group.clone());

@@ -19,7 +19,7 @@ pub(crate) struct Drain(pub(crate) Receiver<bool>);
 
 impl Middleware for Drain {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
+        let state = RequestState::of(&mut request);
         let mut switched = pin!(self.switched().fuse());
         let mut answer = next.send(request);
         let mut draining = false;
@@ -29,7 +29,7 @@ impl Middleware for Drain {
                 return Poll::Ready(answer);
             }
             draining = draining || switched.poll_unpin(cx).is_ready();
-            if draining && !notes.was_sent() { Poll::Ready(Err(DrainingError.into())) } else { Poll::Pending }
+            if draining && !state.was_sent() { Poll::Ready(Err(DrainingError.into())) } else { Poll::Pending }
         })
         .await
     }

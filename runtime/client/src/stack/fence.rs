@@ -128,12 +128,12 @@ impl Transport for FenceMiddleware {
 
 impl FenceMiddleware {
     async fn handle(self, mut request: Request<Body>) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
+        let state = RequestState::of(&mut request);
         let under = request.extensions_mut().remove::<AttachedFence>().map(|AttachedFence(fence)| fence);
         let fence = self.fence.clone().map(|of_all| under.unwrap_or(of_all));
-        match fence.filter(|_| notes.info().is_mutating()) {
-            Some(fence) => self.fenced(&fence, request, notes).await,
-            None => self.depart(request, &notes, None).await,
+        match fence.filter(|_| state.info().is_mutating()) {
+            Some(fence) => self.fenced(&fence, request, state).await,
+            None => self.send_fenced(request, &state, None).await,
         }
     }
 
@@ -141,11 +141,11 @@ impl FenceMiddleware {
         &self,
         fence: &Arc<dyn Fence>,
         request: Request<Body>,
-        notes: RequestState,
+        state: RequestState,
     ) -> ResponseResult {
         // Do not connect for a write that cannot be sent.
         self.remaining(fence.as_ref())?;
-        let mut answer = self.depart(request, &notes, Some(fence)).boxed();
+        let mut answer = self.send_fenced(request, &state, Some(fence)).boxed();
         // Timers might not advance while the machine sleeps, but the clock does. After wakeup the response can arrive
         // before the timer of the fence fires, so the fence is checked at every poll.
         let watched = poll_fn(|cx| {
@@ -157,7 +157,7 @@ impl FenceMiddleware {
         // The fence is polled first: a response that arrives when it has closed must not be used.
         match select(fence.closed(), watched).await {
             Either::Right((Some(answer), _)) => answer,
-            Either::Left(_) | Either::Right((None, _)) if notes.was_sent() => {
+            Either::Left(_) | Either::Right((None, _)) if state.was_sent() => {
                 Err(FencedError::Interrupted.into())
             }
             Either::Left(_) | Either::Right((None, _)) => Err(FencedError::NotSent.into()),
@@ -168,10 +168,10 @@ impl FenceMiddleware {
     ///
     /// If the server closed an idle connection, the request is returned unsent and sent on the next connection after a
     /// new check. Each such connection is removed, so the loop ends with a new connection.
-    async fn depart(
+    async fn send_fenced(
         &self,
         mut request: Request<Body>,
-        notes: &RequestState,
+        state: &RequestState,
         fence: Option<&Arc<dyn Fence>>,
     ) -> ResponseResult {
         let permit = fence.map(|fence| {
@@ -183,17 +183,17 @@ impl FenceMiddleware {
             let line = self.wire.acquire().await?;
             self.check_alive()?;
             let mut within = None;
-            if notes.info().is_mutating() {
+            if state.info().is_mutating() {
                 (request, within) = self.bounded(request, fence.map(AsRef::as_ref))?;
             }
-            notes.mark_sent(self.lingers_until(within));
+            state.mark_sent(self.lingers_until(within));
             let answer = line.send(request, permit.clone()).await;
-            notes.mark_ended();
+            state.mark_ended();
             match answer {
                 Ok(response) => return Ok(response),
                 Err(SendError::Failed(error)) => return Err(error),
                 Err(SendError::Unsent { request: returned, error }) => {
-                    notes.mark_refused();
+                    state.mark_rejected();
                     request = *returned.ok_or(error)?;
                 }
             }
@@ -201,7 +201,7 @@ impl FenceMiddleware {
     }
 
     fn check_alive(&self) -> Result<(), KilledError> {
-        if self.env.alive() { Ok(()) } else { Err(KilledError) }
+        if self.env.is_alive() { Ok(()) } else { Err(KilledError) }
     }
 
     /// Returns the time limit that the fence sets for a write; `None` for a fence without a deadline.

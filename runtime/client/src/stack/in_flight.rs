@@ -28,34 +28,34 @@ pub(crate) const MAX_IN_FLIGHT: usize = 64;
 pub(crate) struct ConcurrencyLimit {
     env: Env,
     /// Fair: tokio's semaphore is first in, first out.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl ConcurrencyLimit {
     pub(crate) fn new(env: Env) -> Self {
-        Self { env, places: Arc::new(Semaphore::new(MAX_IN_FLIGHT)) }
+        Self { env, permits: Arc::new(Semaphore::new(MAX_IN_FLIGHT)) }
     }
 }
 
 impl Middleware for ConcurrencyLimit {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
+        let state = RequestState::of(&mut request);
         // A request without a time limit is exempt as well: it could keep its permit forever.
-        if notes.info().is_watch() || is_unlimited(&request) {
+        if state.info().is_watch() || is_unlimited(&request) {
             return next.send(request).await;
         }
         let arrived = self.env.now();
-        let place = self.places.acquire_owned().await?;
-        notes.held_back(self.env.now().saturating_duration_since(arrived));
+        let permit = self.permits.acquire_owned().await?;
+        state.add_wait(self.env.now().saturating_duration_since(arrived));
         let response = next.send(request).await?;
-        Ok(response.map(|inner| PermitBody { inner, _place: place }.boxed_unsync()))
+        Ok(response.map(|inner| PermitBody { inner, _permit: permit }.boxed_unsync()))
     }
 }
 
 /// A body that keeps its permit until it is dropped, because it occupies a connection.
 struct PermitBody {
     inner: ResponseBody,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl HttpBody for PermitBody {

@@ -90,12 +90,12 @@ pub(crate) struct RateLimit {
 
 impl Middleware for RateLimit {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
-        let exempt = notes.info().is_watch() || request.extensions().get::<Unthrottled>().is_some();
+        let state = RequestState::of(&mut request);
+        let exempt = state.info().is_watch() || request.extensions().get::<Unthrottled>().is_some();
         if !exempt {
             let waited = self.limiter.admit().await;
-            notes.held_back(waited);
-            self.meter.throttled(&request, &notes, waited);
+            state.add_wait(waited);
+            self.meter.throttled(&request, &state, waited);
         }
         next.send(request).await
     }

@@ -11,7 +11,8 @@ use windlass_object::request::RequestInfo;
 
 use super::{Middleware, Next, RequestState, ResponseResult};
 use crate::error::{
-    DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError, TurnOverError,
+    DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError,
+    ReconcileEndedError,
 };
 
 /// Request metrics of one identity for one server.
@@ -22,12 +23,12 @@ pub(crate) struct RequestMeter {
 }
 
 impl RequestMeter {
-    pub(crate) fn throttled(&self, request: &Request<Body>, notes: &RequestState, waited: Duration) {
-        self.metrics.limited(&verb_of(notes.info(), request.method()), &self.host, waited);
+    pub(crate) fn throttled(&self, request: &Request<Body>, state: &RequestState, waited: Duration) {
+        self.metrics.limited(&verb_of(state.info(), request.method()), &self.host, waited);
     }
 
-    pub(crate) fn retried(&self, request: &Request<Body>, notes: &RequestState, met: StatusCode) {
-        self.metrics.retried(&verb_of(notes.info(), request.method()), met.as_str(), &self.host);
+    pub(crate) fn retried(&self, request: &Request<Body>, state: &RequestState, met: StatusCode) {
+        self.metrics.retried(&verb_of(state.info(), request.method()), met.as_str(), &self.host);
     }
 }
 
@@ -39,13 +40,13 @@ pub(crate) struct MetricsMiddleware {
 
 impl Middleware for MetricsMiddleware {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
+        let state = RequestState::of(&mut request);
         let mut recorder = RequestRecorder {
-            verb: verb_of(notes.info(), request.method()),
-            resource: resource_of(notes.info()),
+            verb: verb_of(state.info(), request.method()),
+            resource: resource_of(state.info()),
             started: self.env.now(),
             code: CANCELLED.into(),
-            notes,
+            state,
             count: self,
         };
         let answer = next.send(request).await;
@@ -60,7 +61,7 @@ struct RequestRecorder {
     resource: String,
     started: Instant,
     code: String,
-    notes: RequestState,
+    state: RequestState,
     count: MetricsMiddleware,
 }
 
@@ -68,7 +69,7 @@ impl Drop for RequestRecorder {
     fn drop(&mut self) {
         let elapsed = self.count.env.now().saturating_duration_since(self.started);
         // The time before the request was sent does not show how fast the server responds.
-        let answered_in = elapsed.saturating_sub(self.notes.waited());
+        let answered_in = elapsed.saturating_sub(self.state.waited());
         let RequestMeter { metrics, host } = &self.count.meter;
         metrics.observe(&self.verb, &self.resource, &self.code, host, answered_in);
     }
@@ -105,7 +106,7 @@ fn code_of(answer: &ResponseResult) -> String {
 fn kept_from(error: &BoxError) -> &'static str {
     if error.is::<FencedError>() || error.is::<KilledError>() {
         "<fenced>"
-    } else if error.is::<TurnOverError>() {
+    } else if error.is::<ReconcileEndedError>() {
         "<turn-over>"
     } else if error.is::<NotDeclaredError>() {
         "<undeclared>"

@@ -41,8 +41,8 @@ pub(crate) struct RetryAfter {
 
 impl Middleware for RetryAfter {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
-        if notes.info().is_watch() {
+        let state = RequestState::of(&mut request);
+        if state.info().is_watch() {
             return next.send(request).await;
         }
         let until = self.env.now() + time_limit(&request, self.within);
@@ -53,13 +53,13 @@ impl Middleware for RetryAfter {
             if response.status() != StatusCode::TOO_MANY_REQUESTS {
                 return Ok(response);
             }
-            notes.mark_refused();
+            state.mark_rejected();
             match advice(response).await? {
                 (Some(wait), response) if self.env.now() + wait > until => return Ok(response),
-                (Some(wait), _) => self.wait(wait, &notes).await,
+                (Some(wait), _) => self.wait(wait, &state).await,
                 (None, response) => return Ok(response),
             }
-            self.meter.retried(&again, &notes, StatusCode::TOO_MANY_REQUESTS);
+            self.meter.retried(&again, &state, StatusCode::TOO_MANY_REQUESTS);
             request = again;
         }
         next.send(request).await
@@ -67,9 +67,9 @@ impl Middleware for RetryAfter {
 }
 
 impl RetryAfter {
-    async fn wait(&self, wait: Duration, notes: &RequestState) {
+    async fn wait(&self, wait: Duration, state: &RequestState) {
         self.env.sleep(wait).await;
-        notes.held_back(wait);
+        state.add_wait(wait);
     }
 }
 

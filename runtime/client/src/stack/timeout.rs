@@ -1,7 +1,7 @@
 //! Time limits of requests and bodies.
 //!
 //! A request completes, to the last byte of its response, within its time limit. A watch fails if it receives no data
-//! for longer than its own timeout plus [`SILENCE_GRACE`]. For a list the time limit covers only the response header: a
+//! for longer than its own timeout plus [`IDLE_GRACE`]. For a list the time limit covers only the response header: a
 //! large collection takes longer than any fixed time, and a repetition takes as long again. The body of a list fails if
 //! no chunk arrives for [`MAX_STALL`], or if it is slower than [`MIN_BYTES_PER_SECOND`] on average.
 
@@ -28,7 +28,7 @@ use super::{Middleware, Next, RequestState, ResponseResult, fence::Due, request_
 use crate::error::{DeadlineError, WatchIdleError};
 
 /// Time without data that is allowed beyond the timeout of a watch, for the delivery of its last events.
-pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(30);
+pub(crate) const IDLE_GRACE: Duration = Duration::from_secs(30);
 
 /// Maximum time that API servers keep a watch without a timeout open: twice their `--min-request-timeout`.
 const SERVER_WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -48,11 +48,11 @@ pub(crate) struct Timeout {
 
 impl Middleware for Timeout {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let (notes, sent) = (RequestState::of(&mut request), self.env.now());
+        let (state, sent) = (RequestState::of(&mut request), self.env.now());
         let within = time_limit(&request, self.within);
-        let limit = if notes.info().is_watch() {
-            BodyTimeout::Silence(watch_timeout(request.uri().query()) + SILENCE_GRACE)
-        } else if is_list(notes.info()) {
+        let limit = if state.info().is_watch() {
+            BodyTimeout::Idle(watch_timeout(request.uri().query()) + IDLE_GRACE)
+        } else if is_list(state.info()) {
             BodyTimeout::Progress { sent, within }
         } else {
             BodyTimeout::Total { sent, within }
@@ -82,7 +82,7 @@ pub(crate) enum BodyTimeout {
     /// The time between two chunks must not exceed [`MAX_STALL`].
     Progress { sent: Instant, within: Duration },
     /// The time between two chunks must not exceed this.
-    Silence(Duration),
+    Idle(Duration),
 }
 
 /// A body that fails instead of hanging. Its timer is armed only while a reader waits.
@@ -90,7 +90,7 @@ pub(crate) struct TimedBody<B> {
     inner: B,
     env: Env,
     limit: BodyTimeout,
-    heard: Instant,
+    last_data_at: Instant,
     bytes: u64,
     state: State,
 }
@@ -103,7 +103,7 @@ enum State {
 
 impl<B> TimedBody<B> {
     pub(crate) fn new(inner: B, env: Env, limit: BodyTimeout) -> Self {
-        Self { heard: env.now(), bytes: 0, inner, env, limit, state: State::Reading }
+        Self { last_data_at: env.now(), bytes: 0, inner, env, limit, state: State::Reading }
     }
 
     fn due(&self) -> Instant {
@@ -111,9 +111,9 @@ impl<B> TimedBody<B> {
             BodyTimeout::Total { sent, within } => sent + within,
             BodyTimeout::Progress { sent, within } => {
                 let earned = Duration::from_secs(self.bytes / MIN_BYTES_PER_SECOND);
-                (self.heard + MAX_STALL).min(sent + within + earned)
+                (self.last_data_at + MAX_STALL).min(sent + within + earned)
             }
-            BodyTimeout::Silence(bound) => self.heard + bound,
+            BodyTimeout::Idle(bound) => self.last_data_at + bound,
         }
     }
 
@@ -143,7 +143,7 @@ impl<B> TimedBody<B> {
             BodyTimeout::Progress { sent, .. } => {
                 DeadlineError { within: self.env.now().saturating_duration_since(sent) }.into()
             }
-            BodyTimeout::Silence(bound) => WatchIdleError { bound }.into(),
+            BodyTimeout::Idle(bound) => WatchIdleError { bound }.into(),
         }
     }
 }
@@ -170,7 +170,7 @@ where
             return Poll::Ready(None);
         }
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            this.heard = this.env.now();
+            this.last_data_at = this.env.now();
             this.bytes += length(&frame);
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }

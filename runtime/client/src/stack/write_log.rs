@@ -147,16 +147,16 @@ pub(crate) struct WriteLogMiddleware {
 
 impl Middleware for WriteLogMiddleware {
     async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
-        let Some(about) = notes.info().resource().filter(|about| has_effect(about, request.uri().query()))
+        let state = RequestState::of(&mut request);
+        let Some(about) = state.info().resource().filter(|about| has_effect(about, request.uri().query()))
         else {
             return next.send(request).await;
         };
         let target = WriteTarget::of(about);
         let cached = self.log.cached(&target);
-        let _entry = self.open.enter(target.clone(), notes.clone());
+        let _entry = self.open.enter(target.clone(), state.clone());
         let mut open =
-            PendingWrite { env: self.env, log: self.log, target: Some(target), cached, notes: notes.clone() };
+            PendingWrite { env: self.env, log: self.log, target: Some(target), cached, state: state.clone() };
         let response = next.send(request).await?;
         open.answered(response).await
     }
@@ -173,13 +173,13 @@ struct PendingWrite {
     /// `None` after the outcome is known.
     target: Option<WriteTarget>,
     cached: CacheState,
-    notes: RequestState,
+    state: RequestState,
 }
 
 impl PendingWrite {
     async fn answered(&mut self, response: Response<ResponseBody>) -> ResponseResult {
         match WriteOutcome::of(response.status()) {
-            WriteOutcome::Refused => {
+            WriteOutcome::Rejected => {
                 self.target = None;
                 Ok(response)
             }
@@ -214,15 +214,15 @@ impl PendingWrite {
 
 impl Drop for PendingWrite {
     fn drop(&mut self) {
-        if let Some(target) = self.target.take().filter(|_| self.notes.was_sent()) {
-            self.log.ambiguous(target, self.notes.settled_at(self.env.now()));
+        if let Some(target) = self.target.take().filter(|_| self.state.was_sent()) {
+            self.log.ambiguous(target, self.state.settled_at(self.env.now()));
         }
     }
 }
 
 enum WriteOutcome {
     Done,
-    Refused,
+    Rejected,
     Unknown,
 }
 
@@ -233,7 +233,7 @@ impl WriteOutcome {
         } else if status.is_server_error() {
             WriteOutcome::Unknown
         } else {
-            WriteOutcome::Refused
+            WriteOutcome::Rejected
         }
     }
 }

@@ -1,7 +1,7 @@
 use k8s_openapi::api::{authorization::v1::SelfSubjectAccessReview, coordination::v1::Lease};
 
 use super::*;
-use crate::{FencedError, killed, refusal};
+use crate::{FencedError, fenced, killed};
 
 fn until(env_at: Duration) -> FenceState {
     FenceState::Until(Instant::ORIGIN + env_at)
@@ -21,11 +21,11 @@ async fn fenced_write_after_the_deadline_is_never_sent() {
     world.env.sleep_until(Instant::ORIGIN + Duration::from_millis(9_001)).await;
     for _ in 0..3 {
         let error = create(&client).await.unwrap_err();
-        assert_eq!(refusal(&error), Some(&FencedError::NotSent));
+        assert_eq!(fenced(&error), Some(&FencedError::NotSent));
         world.env.sleep(seconds(5)).await;
     }
     fence.state.set(FenceState::Closed);
-    assert_eq!(refusal(&create(&client).await.unwrap_err()), Some(&FencedError::NotSent));
+    assert_eq!(fenced(&create(&client).await.unwrap_err()), Some(&FencedError::NotSent));
     assert!(world.seen().is_empty(), "{:?}", world.seen());
 }
 
@@ -54,7 +54,7 @@ async fn fence_is_checked_after_the_rate_limiter() {
     let client = world.client();
     let results: Vec<_> = futures_util::future::join_all((0..3).map(|_| create(&client))).await;
     assert!(results[0].is_ok() && results[1].is_ok());
-    assert_eq!(refusal(results[2].as_ref().unwrap_err()), Some(&FencedError::NotSent), "0.5 s were left");
+    assert_eq!(fenced(results[2].as_ref().unwrap_err()), Some(&FencedError::NotSent), "0.5 s were left");
     let timeouts: Vec<_> = world.seen().iter().map(timeout_of).collect();
     assert_eq!(timeouts, [Duration::from_millis(2_500), Duration::from_millis(1_500)]);
 }
@@ -69,7 +69,7 @@ async fn write_in_flight_is_dropped_when_the_fence_closes() {
         fence.state.set(FenceState::Closed);
     };
     let (result, ()) = futures_util::future::join(create(&client), closing).await;
-    assert_eq!(refusal(&result.unwrap_err()), Some(&FencedError::Interrupted));
+    assert_eq!(fenced(&result.unwrap_err()), Some(&FencedError::Interrupted));
     assert_eq!(world.env.now().since_origin(), seconds(5));
 }
 
@@ -102,10 +102,10 @@ async fn closed_fence_passes_reads_and_blocks_all_writes() {
     assert!(config_maps(client.clone()).get("a").await.is_ok());
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let error = leases.create(&Default::default(), &Lease::default()).await.unwrap_err();
-    assert_eq!(refusal(&error), Some(&FencedError::NotSent), "a Lease written by a controller is fenced");
+    assert_eq!(fenced(&error), Some(&FencedError::NotSent), "a Lease written by a controller is fenced");
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client);
     let error = reviews.create(&Default::default(), &SelfSubjectAccessReview::default()).await.unwrap_err();
-    assert_eq!(refusal(&error), Some(&FencedError::NotSent));
+    assert_eq!(fenced(&error), Some(&FencedError::NotSent));
     assert_eq!(world.seen().len(), 1);
     assert_eq!(world.seen()[0].uri.query().unwrap_or_default(), "");
     let reviews: Api<SelfSubjectAccessReview> = Api::all(world.clients.for_reviews().unwrap());
@@ -153,7 +153,7 @@ async fn response_after_sleep_past_the_deadline_is_discarded() {
         .boxed()
     });
     let result = create(&world.client()).await;
-    assert_eq!(refusal(&result.unwrap_err()), Some(&FencedError::Interrupted));
+    assert_eq!(fenced(&result.unwrap_err()), Some(&FencedError::Interrupted));
     assert_eq!(world.env.now().since_origin(), seconds(6));
 }
 
@@ -167,9 +167,9 @@ async fn clients_with_own_fence_share_the_rest_of_their_identity() {
     for client in [behind.client(), behind.worker(Arc::<TestLog>::default(), None)] {
         create(&client).await.unwrap();
     }
-    assert_eq!(refusal(&create(&clients.client()).await.unwrap_err()), Some(&FencedError::NotSent));
+    assert_eq!(fenced(&create(&clients.client()).await.unwrap_err()), Some(&FencedError::NotSent));
     own.state.set(FenceState::Closed);
-    assert_eq!(refusal(&create(&behind.client()).await.unwrap_err()), Some(&FencedError::NotSent));
+    assert_eq!(fenced(&create(&behind.client()).await.unwrap_err()), Some(&FencedError::NotSent));
     assert_eq!(world.seen().len(), 2);
 }
 
@@ -186,5 +186,5 @@ async fn queued_request_is_not_sent_when_its_fence_closes() {
     };
     let ((), first, second) = futures_util::future::join3(closing, create(&client), create(&client)).await;
     assert!(first.is_ok(), "it is sent immediately");
-    assert_eq!(refusal(&second.unwrap_err()), Some(&FencedError::NotSent));
+    assert_eq!(fenced(&second.unwrap_err()), Some(&FencedError::NotSent));
 }

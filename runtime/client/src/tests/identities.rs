@@ -301,7 +301,7 @@ async fn failed_renewal_is_retried_while_the_old_token_is_valid() {
     assert!(shelf.lock().unwrap().used.iter().all(|used| used == "one with s3cr3t-1"));
     world.env.sleep(seconds(2)).await;
     let error = get(&client).await.unwrap_err();
-    assert!(matches!(cause(&error), IdentityCause::Refused { code: 500, .. }), "{error:?}");
+    assert!(matches!(cause(&error), IdentityCause::Rejected { code: 500, .. }), "{error:?}");
     shelf.lock().unwrap().instead = None;
     get(&client).await.unwrap();
     assert_eq!(shelf.lock().unwrap().used.last().unwrap(), "one with s3cr3t-2");
@@ -424,7 +424,7 @@ async fn standby_gets_tokens_and_does_not_send_writes() {
     let client = world.clients.for_controller("one").unwrap().client();
     get(&client).await.unwrap();
     assert_eq!((world.tokens(), world.count("/serviceaccounts")), (2, 1), "a standby creates its account");
-    assert!(crate::refusal(&create(&client).await.unwrap_err()).is_some());
+    assert!(crate::fenced(&create(&client).await.unwrap_err()).is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -450,7 +450,7 @@ async fn request_that_waited_for_a_token_is_checked_by_the_fence() {
     let log = Arc::<TestLog>::default();
     let clients = world.clients.for_controller("one").unwrap();
     let worker = clients.worker(Arc::clone(&log) as Arc<dyn WriteLog>, None);
-    assert!(crate::refusal(&create(&worker).await.unwrap_err()).is_some());
+    assert!(crate::fenced(&create(&worker).await.unwrap_err()).is_some());
     assert_eq!(world.count("/configmaps"), 0);
     assert!(log.is_empty(), "a write that waited for its token was not sent");
 }

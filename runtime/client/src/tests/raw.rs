@@ -99,7 +99,7 @@ async fn watch_returns_frames_and_ends_with_the_server() {
 async fn watch_without_data_ends() {
     let world = World::new(|_| streamed(then_silence(vec![ADDED.into()])));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
-    assert_eq!((frames.len(), &frames[1]), (2, &Err(RequestError::Silent)));
+    assert_eq!((frames.len(), &frames[1]), (2, &Err(RequestError::WatchIdle)));
     assert_eq!(world.env.now().since_origin(), seconds(300 + 30));
 }
 
@@ -124,7 +124,7 @@ async fn watch_without_data_ends_with_any_client() {
     let env = Env::virtual_time(1);
     let raw = RawClient::new(kube::Client::new(service, "default"), env.clone());
     let frames: Vec<_> = raw.watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
-    assert_eq!(frames, [Err(RequestError::Silent)]);
+    assert_eq!(frames, [Err(RequestError::WatchIdle)]);
     assert_eq!(env.now().since_origin(), seconds(330));
 }
 
@@ -162,9 +162,9 @@ async fn watch_ends_after_an_error() {
 #[tokio::test(start_paused = true)]
 async fn metadata_requests_accept_full_objects_as_well() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
-    let query = ListQuery { extent: Projection::Metadata, ..Default::default() };
+    let query = ListQuery { projection: Projection::Metadata, ..Default::default() };
     raw(&world).list(&kind(), None, &query).await.unwrap();
-    let query = WatchQuery { extent: Projection::Metadata, ..watch_query() };
+    let query = WatchQuery { projection: Projection::Metadata, ..watch_query() };
     drop(raw(&world).watch(&kind(), None, &query).await.unwrap());
     let asked: Vec<_> = world.seen().iter().map(|seen| seen.headers["accept"].clone()).collect();
     assert_eq!(
@@ -194,12 +194,12 @@ async fn streaming_list_is_sent_with_all_required_parameters() {
 #[tokio::test(start_paused = true)]
 async fn reading_stops_when_the_response_exceeds_the_limit() {
     let list = r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
-    let most = |most_bytes| ListQuery { most_bytes: Some(most_bytes), ..Default::default() };
+    let most = |max_bytes| ListQuery { max_bytes: Some(max_bytes), ..Default::default() };
     let long = u64::try_from(list.len()).unwrap();
     let world = World::new(answer(200, list));
     assert!(raw(&world).list(&kind(), None, &most(long)).await.is_ok());
     let error = raw(&world).list(&kind(), None, &most(long - 1)).await.unwrap_err();
-    assert!(matches!(error, RequestError::NoRoom(_)), "{error}");
+    assert!(matches!(error, RequestError::BudgetExceeded(_)), "{error}");
     // An endless response without a content length.
     let endless = || stream::repeat(Bytes::from_static(b"[[[[[[[[")).boxed();
     let world = World::new(move |_| streamed(endless()));

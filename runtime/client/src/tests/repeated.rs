@@ -111,7 +111,7 @@ async fn each_attempt_passes_limiter_fence_and_timeout() {
     let fence = TestFence::new(FenceState::Until(Instant::ORIGIN + seconds(9)));
     let world = World::with(options, |_| Arc::clone(&fence) as Arc<dyn Fence>, |_| busy_for("1"));
     let error = create(&world.client()).await.unwrap_err();
-    assert_eq!(crate::refusal(&error), Some(&crate::FencedError::NotSent));
+    assert_eq!(crate::fenced(&error), Some(&crate::FencedError::NotSent));
     assert_eq!(world.arrivals(), [0, 5_000], "delayed by the rate limiter, and finally blocked by the fence");
 
     let answered = Arc::new(AtomicUsize::new(0));

@@ -155,7 +155,10 @@ async fn progress_of_slow_list_is_recorded_with_every_chunk() {
     let list = world.env.spawn("list", async move { reader.list(&kind, None, &ListQuery::default()).await });
     world.env.sleep(seconds(110)).await;
     assert_eq!(progress.grew(), Some(Instant::ORIGIN + seconds(100)));
-    assert_eq!((progress.heard(), progress.waited(world.env.now())), (progress.grew(), Duration::ZERO));
+    assert_eq!(
+        (progress.last_data_at(), progress.waited(world.env.now())),
+        (progress.grew(), Duration::ZERO)
+    );
     list.abort();
 }
 

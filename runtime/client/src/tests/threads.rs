@@ -13,7 +13,7 @@ use crate::FencedError;
 use crate::stack::fence::{AttachFence, FenceMiddleware};
 use crate::stack::limit::RequestLimiter;
 use crate::stack::wire::ServiceWire;
-use crate::stack::{Next, before, over};
+use crate::stack::{Next, layer, over};
 
 /// Number of requests. Miri is a thousand times slower; it should explore many orders of a few requests instead of one
 /// order of many.
@@ -48,7 +48,7 @@ fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
         wire,
         unacknowledged_timeout: Duration::from_secs(5),
     };
-    before(AttachFence(fence), Arc::new(innermost))
+    layer(AttachFence(fence), Arc::new(innermost))
 }
 
 #[test]

@@ -134,13 +134,13 @@ impl DiagnosisInput {
             return Some(own_write(resource));
         }
         let Quarantined { panics, message, since, .. } =
-            self.resting.as_ref().filter(|_| self.whereabouts.waiting.is_none())?;
+            self.resting.as_ref().filter(|_| self.whereabouts.queued.is_none())?;
         let (panics, message, since) = (*panics, message.clone(), self.now.moment(*since));
         Some(Situation::Quarantined { panics, message, since })
     }
 
     fn queue_situation(&self) -> Option<Situation> {
-        if let Some(waiting) = self.whereabouts.waiting {
+        if let Some(waiting) = self.whereabouts.queued {
             let since = self.now.moment(waiting.since);
             return Some(if self.busy < self.workers {
                 Situation::Queued { since }
@@ -148,7 +148,7 @@ impl DiagnosisInput {
                 Situation::QueueSaturated { depth: self.depth, workers: self.workers, since }
             });
         }
-        let due = self.whereabouts.due?;
+        let due = self.whereabouts.delayed?;
         let next_try = self.now.moment(due.at);
         let record = self.record.as_ref()?;
         let failed = matches!(
@@ -181,7 +181,7 @@ impl DiagnosisInput {
 
     fn last_outcome_situation(&self) -> Option<Situation> {
         let record = self.record.as_ref()?;
-        let again = self.whereabouts.due.map(|due| self.now.moment(due.at));
+        let again = self.whereabouts.delayed.map(|due| self.now.moment(due.at));
         if let (Some(AttemptEnd::NotYet(reason)), Some(next_try)) = (&record.end, &again) {
             return Some(Situation::NotYet { reason: reason.to_string(), next_try: next_try.clone() });
         }
@@ -207,7 +207,7 @@ impl DiagnosisInput {
     }
 
     fn why_done(&self, record: &Record) -> String {
-        let mut why = if self.whereabouts.due.is_some() {
+        let mut why = if self.whereabouts.delayed.is_some() {
             "its reconcile or its controller requested a requeue".to_owned()
         } else if self.cached.is_empty() {
             "nothing left to do, and no cache holds an object of that name".to_owned()
@@ -224,7 +224,7 @@ impl DiagnosisInput {
 
     /// Returns the situation of a key without recorded reconciles.
     fn unknown_situation(&self) -> Situation {
-        if let Some(due) = self.whereabouts.due {
+        if let Some(due) = self.whereabouts.delayed {
             let again = Some(self.now.moment(due.at));
             return Situation::Done { why: "its first reconcile is scheduled".to_owned(), again };
         }

@@ -52,9 +52,9 @@ impl ControllerInspector {
         let situation = diagnosis_input.situation();
         let DiagnosisInput { now, record, whereabouts, failures, cached, undecoded, .. } = diagnosis_input;
         let record = record.unwrap_or_default();
-        let next_try = whereabouts.due.map(|due| now.moment(due.at));
-        let priority = whereabouts.waiting.map(|waiting| waiting.priority.0);
-        let queued_at = whereabouts.waiting.map(|waiting| waiting.since).or(record.queued_at);
+        let next_try = whereabouts.delayed.map(|due| now.moment(due.at));
+        let priority = whereabouts.queued.map(|waiting| waiting.priority.0);
+        let queued_at = whereabouts.queued.map(|waiting| waiting.since).or(record.queued_at);
         Explanation {
             controller: self.core.descriptor.name.to_owned(),
             key: key.to_string(),
@@ -97,7 +97,7 @@ impl ControllerInspector {
             key: key.to_string(),
             failures: queue.attempts(&key),
             error,
-            next_try: queue.key_status(&key).due.map(|due| now.moment(due.at)),
+            next_try: queue.key_status(&key).delayed.map(|due| now.moment(due.at)),
         });
         ControllerOverview {
             name: descriptor.name.to_owned(),

@@ -48,7 +48,7 @@ impl Turn {
         let (publisher, open) = channel(());
         let writes = OpenWrites::default();
         let turn = Turn {
-            clients: clients.during(open, writes.clone()),
+            clients: clients.with_scope(open, writes.clone()),
             writes,
             declared,
             log: Arc::new(log),

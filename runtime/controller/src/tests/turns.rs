@@ -1,6 +1,6 @@
 //! Writes and tasks of a reconcile end with the reconcile.
 
-use windlass_client::{ClientOptions, TurnOverError, turn_over};
+use windlass_client::{ClientOptions, ReconcileEndedError, reconcile_ended};
 use windlass_env::TaskError;
 
 use super::*;
@@ -21,8 +21,8 @@ async fn write(api: Api<ConfigMap>) -> Result<(), kube::Error> {
 }
 
 /// A controller whose first reconcile starts a task and returns. The task writes 2 s later; returns the outcome.
-async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<TurnOverError>>>) {
-    let end: Arc<Mutex<Option<TurnOverError>>> = Arc::default();
+async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<ReconcileEndedError>>>) {
+    let end: Arc<Mutex<Option<ReconcileEndedError>>> = Arc::default();
     let noted = Arc::clone(&end);
     let act = move |_, cx: Context| {
         let (env, api, noted) = (cx.env().clone(), api_of(&cx), Arc::clone(&noted));
@@ -30,7 +30,7 @@ async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<TurnOverError
             drop(cx.env().spawn("stray", async move {
                 env.sleep(Duration::from_secs(2)).await;
                 let error = write(api).await.expect_err("its reconcile has ended");
-                *noted.lock().expect("whole") = turn_over(&error).copied();
+                *noted.lock().expect("whole") = reconcile_ended(&error).copied();
             }));
             Ok(Outcome::Done)
         }
@@ -44,14 +44,14 @@ async fn write_after_the_end_of_its_reconcile_is_not_sent() {
     let world = World::with(&["m"]);
     let (_workers, end) = stray_writer(&world).await;
     world.pass(10).await;
-    assert_eq!(*end.lock().expect("whole"), Some(TurnOverError::NotSent));
+    assert_eq!(*end.lock().expect("whole"), Some(ReconcileEndedError::NotSent));
     assert!(world.work().is_empty(), "{:?}", world.work());
 }
 
 #[tokio::test(start_paused = true)]
 async fn write_in_flight_is_dropped_when_its_reconcile_ends() {
     let world = World::with(&["m"]);
-    let end: Arc<Mutex<Option<TurnOverError>>> = Arc::default();
+    let end: Arc<Mutex<Option<ReconcileEndedError>>> = Arc::default();
     let noted = Arc::clone(&end);
     let act = move |_, cx: Context| {
         let (api, noted) = (api_of(&cx), Arc::clone(&noted));
@@ -61,7 +61,7 @@ async fn write_in_flight_is_dropped_when_its_reconcile_ends() {
             }
             drop(cx.env().spawn("stray", async move {
                 let error = write(api).await.expect_err("its reconcile has ended");
-                *noted.lock().expect("whole") = turn_over(&error).copied();
+                *noted.lock().expect("whole") = reconcile_ended(&error).copied();
             }));
             cx.env().sleep(Duration::from_secs(1)).await;
             Ok(Outcome::RequeueAfter(Duration::ZERO))
@@ -73,7 +73,7 @@ async fn write_in_flight_is_dropped_when_its_reconcile_ends() {
     world.api.inject_fault(slow);
     let _workers = world.start_with(world.scripted(patches_maps, act)).await;
     world.pass(120).await;
-    assert_eq!(*end.lock().expect("whole"), Some(TurnOverError::Interrupted));
+    assert_eq!(*end.lock().expect("whole"), Some(ReconcileEndedError::Interrupted));
     let times = world.diary.times("m");
     let next = times[1].saturating_duration_since(times[0]);
     let ClientOptions { unacknowledged_timeout, request_timeout, .. } = ClientOptions::default();

@@ -404,7 +404,7 @@ pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
 
 /// Converts the error of a request.
 fn failed(error: kube::Error) -> WriteError {
-    match windlass_client::turn_over(&error) {
+    match windlass_client::reconcile_ended(&error) {
         Some(over) => WriteError::TurnOver(*over),
         None => WriteError::Request(error),
     }

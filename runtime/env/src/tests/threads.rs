@@ -92,5 +92,5 @@ fn kill_ends_tasks_of_every_thread_and_wakes_waiters() {
             run(env.wait_for_tasks());
         });
     });
-    assert!(env.tasks().is_empty() && !env.alive());
+    assert!(env.tasks().is_empty() && !env.is_alive());
 }

@@ -115,20 +115,35 @@ impl ListerWatcher for ApiSource {
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
         let of = ListQuery { labels, fields, shards, unthrottled, ..ListQuery::default() };
-        let query = ListQuery { limit, continue_token, version, version_match, extent, most_bytes, ..of };
+        let query = ListQuery {
+            limit,
+            continue_token,
+            version,
+            version_match,
+            projection: extent,
+            max_bytes: most_bytes,
+            ..of
+        };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
         let WatchRequest { version, timeout, bookmarks, extent } = request;
-        self.open(WatchQuery { version, timeout, bookmarks, extent, ..WatchQuery::default() }).await
+        self.open(WatchQuery { version, timeout, bookmarks, projection: extent, ..WatchQuery::default() })
+            .await
     }
 
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
         self.streams.offered(&self.kind.group_resource(), self.client.env().now())?;
         let WatchListRequest { not_older_than, timeout, extent } = request;
         let version = not_older_than.unwrap_or_default();
-        let query = WatchQuery { version, timeout, extent, initial_events: true, ..WatchQuery::default() };
+        let query = WatchQuery {
+            version,
+            timeout,
+            projection: extent,
+            initial_events: true,
+            ..WatchQuery::default()
+        };
         self.open(query).await
     }
 

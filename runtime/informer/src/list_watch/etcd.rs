@@ -285,7 +285,7 @@ impl EtcdWatch {
                 Ok(Ok(Some(answer))) => self.on_response(&answer),
                 Ok(Ok(None)) => return None,
                 Ok(Err(status)) => return self.end(refused(&status)),
-                Err(_) if env.now() < self.until => return self.end(RequestError::Silent),
+                Err(_) if env.now() < self.until => return self.end(RequestError::WatchIdle),
                 Err(_) => return None,
             }
         }

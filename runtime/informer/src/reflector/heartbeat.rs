@@ -41,13 +41,13 @@ impl Attempt {
             RequestError::ConnectionRefused(_)
             | RequestError::Transport(_)
             | RequestError::Deadline
-            | RequestError::Silent
+            | RequestError::WatchIdle
             | RequestError::Wire(WireError::Truncated { .. }) => Attempt::Unfinished { answers },
             RequestError::Api(_)
             | RequestError::TooManyRequests { .. }
             | RequestError::Wire(_)
             | RequestError::Unsupported(_)
-            | RequestError::NoRoom(_)
+            | RequestError::BudgetExceeded(_)
             | RequestError::Fenced(_)
             | RequestError::NotDeclared(_) => Attempt::Refused,
         }
@@ -114,12 +114,13 @@ mod tests {
     #[test]
     fn failure_is_sign_of_life_unless_server_answers_others() {
         let status = |code| RequestError::from_status(wire::status(code, b"{}"), None);
-        let refused = [status(429), status(500), status(503), status(404), RequestError::NoRoom("".into())];
+        let refused =
+            [status(429), status(500), status(503), status(404), RequestError::BudgetExceeded("".into())];
         let unfinished = [
             RequestError::ConnectionRefused("".into()),
             RequestError::Transport("".into()),
             RequestError::Deadline,
-            RequestError::Silent,
+            RequestError::WatchIdle,
         ];
         for answers in [false, true] {
             assert!(refused.iter().all(|error| Attempt::of(error, answers).is_life()), "{answers}");

@@ -133,7 +133,7 @@ impl ObjectIngest {
     /// partition is dropped silently.
     ///
     /// # Errors
-    /// [`RequestError::NoRoom`] if the list of this page exceeds the byte budget.
+    /// [`RequestError::BudgetExceeded`] if the list of this page exceeds the byte budget.
     ///
     /// # Cancel safety
     /// Dropping the future drops the decoded items.
@@ -316,11 +316,13 @@ fn undecodable(error: String, raw: &Bytes) -> Body<Object> {
 }
 
 fn lifted_meanwhile() -> RequestError {
-    RequestError::NoRoom("the list exceeded the byte budget, which was removed in the meantime".to_owned())
+    RequestError::BudgetExceeded(
+        "the list exceeded the byte budget, which was removed in the meantime".to_owned(),
+    )
 }
 
 fn no_room(refusal: OverBudget) -> RequestError {
-    RequestError::NoRoom(refusal.to_string())
+    RequestError::BudgetExceeded(refusal.to_string())
 }
 
 fn size(raw: &Bytes) -> u32 {
@@ -574,7 +576,7 @@ mod tests {
         let (mut intake, _writer, metrics) = intake_with(Some(Arc::new(counting)), Some(limit));
         intake.begin_list();
         let refusal = intake.page(&raws, true).await.unwrap_err();
-        assert!(matches!(refusal, RequestError::NoRoom(_)), "{refusal}");
+        assert!(matches!(refusal, RequestError::BudgetExceeded(_)), "{refusal}");
         assert_eq!(metrics.over_budget.get(), 1);
         assert_eq!(decoded.load(std::sync::atomic::Ordering::Relaxed), 3);
         intake.begin_list();
@@ -588,7 +590,7 @@ mod tests {
         let (mut intake, mut writer, _) = intake_with(None, Some(limit));
         let first = ours(intake.item(&raw).unwrap());
         let other = ours(intake.item(&object("b", "w", 2, "v")).unwrap());
-        assert!(matches!(intake.item(&object("c", "x", 3, "v")), Err(RequestError::NoRoom(_))));
+        assert!(matches!(intake.item(&object("c", "x", 3, "v")), Err(RequestError::BudgetExceeded(_))));
         writer.apply(Batch::Changes(vec![Delta::Added(first), Delta::Added(other)]));
         assert!(intake.item(&object("a", "u", 4, "w")).is_ok(), "it replaces the cached object");
         assert!(intake.deleted(&object("b", "w", 5, "v")).is_ok(), "a deletion needs no reservation");

@@ -132,10 +132,10 @@ impl FailureKind {
             RequestError::ConnectionRefused(_)
             | RequestError::Transport(_)
             | RequestError::Deadline
-            | RequestError::Silent => FailureKind::Unreachable,
+            | RequestError::WatchIdle => FailureKind::Unreachable,
             // The connection was cut within a frame; the server sends the frame again.
             RequestError::Wire(WireError::Truncated { .. }) => FailureKind::Unreachable,
-            RequestError::NoRoom(_) => FailureKind::NoRoom,
+            RequestError::BudgetExceeded(_) => FailureKind::NoRoom,
             error if error.status().is_some_and(|status| matches!(status.code, 502..=504)) => {
                 FailureKind::Unreachable
             }
@@ -153,7 +153,7 @@ impl StreamEnd {
         match (error, error.status().map(|status| status.code)) {
             (RequestError::Unsupported(_), _) => StreamEnd::NotOffered,
             // Something between client and server buffers streams; pages arrive as complete responses.
-            (RequestError::Deadline | RequestError::Silent, _) => StreamEnd::CutOff,
+            (RequestError::Deadline | RequestError::WatchIdle, _) => StreamEnd::CutOff,
             // None of these codes is about the objects: the server did not understand or did not accept this form of
             // request.
             (_, Some(400 | 405 | 406 | 422 | 501)) => StreamEnd::Broken,
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn unanswered_stream_counts_as_cut_off() {
-        for error in [RequestError::Deadline, RequestError::Silent] {
+        for error in [RequestError::Deadline, RequestError::WatchIdle] {
             assert_eq!(StreamEnd::of(&error), StreamEnd::CutOff);
         }
     }

@@ -242,7 +242,7 @@ async fn broken_watch_resumes_after_last_delivered_version() {
     let (_rig, script) = play(vec![
         listed(5, &[]),
         played(vec![modified("a", 6), Play::Fail(cut)]),
-        played(vec![Play::Tell(bookmark(20)), Play::Fail(RequestError::Silent)]),
+        played(vec![Play::Tell(bookmark(20)), Play::Fail(RequestError::WatchIdle)]),
         played(vec![Play::Fail(truncated)]),
         stalls(),
     ])
@@ -588,7 +588,7 @@ async fn urgent_refresh_aborts_unanswered_list() {
 #[tokio::test(start_paused = true)]
 async fn page_larger_than_budget_is_rejected() {
     let rig = Rig::with_options(FactoryOptions { byte_budget: Some(10_000), ..FactoryOptions::default() });
-    let too_long = || Answer::List(Err(RequestError::NoRoom("longer than allowed".into())));
+    let too_long = || Answer::List(Err(RequestError::BudgetExceeded("longer than allowed".into())));
     let script = Script::new(&rig.env, [too_long(), listed(5, &["a"]), stalls()]);
     rig.start(&script);
     rig.settle().await;

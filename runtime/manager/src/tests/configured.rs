@@ -125,7 +125,7 @@ const CHANGES: &[Change] = &[
     ("cache_sync", |config| config.cache_sync = CacheSync::Within(OTHER)),
     ("api_server_wait", |config| config.api_server_wait = OTHER),
     ("worker_stuck_after", |config| config.worker_stuck_after = OTHER),
-    ("remembered_events", |config| config.remembered_events = 77),
+    ("event_cache_size", |config| config.event_cache_size = 77),
 ];
 
 /// The only field that cannot be changed, because there is one strategy. It is shown.
@@ -145,7 +145,7 @@ fn reviewed(
 
 /// Returns the content of the endpoints for a configuration.
 fn shown(config: &ManagerConfig) -> Value {
-    let ComponentInfo { component, flags, configuration, holdings: _ } =
+    let ComponentInfo { component, flags, configuration, ownership: _ } =
         about(config, config.election("default").as_ref(), OwnershipReport::default());
     json!([component, flags, configuration])
 }

@@ -304,8 +304,9 @@ async fn partitioned_replica_stops_writing_and_rejoins_later() {
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
     // Replicas cannot renew their Leases.
-    let agent =
-        |asked: &windlass_api_server::faults::RequestSummary| asked.resource == "leases" && asked.is_write();
+    let agent = |request: &windlass_api_server::faults::RequestSummary| {
+        request.resource == "leases" && request.is_write()
+    };
     tenants.world.api.inject_fault(move |asked| agent(asked).then_some(FaultAction::Partition));
     tenants.world.pass(20).await;
     let turns = tenants.diary.lock().expect("not poisoned").len();

@@ -116,7 +116,7 @@ async fn processes_share_shards_and_leave_no_lease_behind() {
     second.stop.set(true);
     let events = second.task.await.expect("it ends");
     let reports = events.iter().filter(|event| match event {
-        ShardEvent::Acquired { predecessor, .. } => predecessor.written() == Some(&written()),
+        ShardEvent::Acquired { previous_holder, .. } => previous_holder.written() == Some(&written()),
         ShardEvent::HandoffRequested { .. } | ShardEvent::Lost { .. } | ShardEvent::Released { .. } => false,
     });
     assert_eq!(reports.count(), 4, "each shard has a report of the previous holder");
@@ -149,7 +149,7 @@ async fn each_term_has_its_own_fence_that_release_closes() {
         assert!(world.timeout(Duration::from_millis(97), elector.next()).await.is_err());
     }
     assert!(matches!(fence.state(), FenceState::Until(at) if at > world.now() + seconds(7)));
-    let same = elector.overview().get().division.expect("a plan");
+    let same = elector.overview().get().shard_map.expect("a plan");
     assert_eq!(elector.propose(same, Vec::new()), ProposalOutcome::Unchanged);
     elector.release(shard, None).await.expect("released");
     assert!(matches!(fence.state(), FenceState::Closed));

@@ -42,12 +42,12 @@ impl Engine {
                 self.expire_conflicts(shard, &ranges, at, output);
                 continue;
             }
-            let predecessor = self.cache.predecessor(shard, &ranges, generation);
+            let previous_holder = self.cache.previous_holder(shard, &ranges, generation);
             self.cache.shard(shard).confirm_claim();
             if let Some(owned) = self.owned.get_mut(&shard) {
                 owned.stage = OwnershipStage::Active;
             }
-            output.effects.push(Effect::Acquired { shard, ranges, deadline, predecessor });
+            output.effects.push(Effect::Acquired { shard, ranges, deadline, previous_holder });
             // The holder of shard 0 can have a plan to write.
             self.rerun = true;
         }
@@ -109,7 +109,7 @@ impl Engine {
     /// Returns the shards of the plan that no replica holds.
     fn unheld(&self, plan: &Plan, now: Instant, output: &mut EngineOutput) -> Vec<ShardId> {
         let mut unheld = Vec::new();
-        for shard in (0..plan.division.len().get()).map(ShardId) {
+        for shard in (0..plan.shard_map.len().get()).map(ShardId) {
             match self.cache.apparent_action(shard, now) {
                 ElectionAction::WaitUntil(expiry) => output.wait(expiry),
                 ElectionAction::Release | ElectionAction::Follow => {}
@@ -141,7 +141,7 @@ impl Engine {
     /// Makes the next request of a claim; returns whether it counts against the room.
     fn try_claim(&mut self, shard: ShardId, plan: &Plan, at: &TimePoint, output: &mut EngineOutput) -> bool {
         let (now, target) = (at.now, RequestTarget::Shard(shard));
-        let ranges = plan.division.ranges(shard).clone();
+        let ranges = plan.shard_map.ranges(shard).clone();
         if !self.is_free(target, now, output) {
             return false;
         }
@@ -181,7 +181,7 @@ impl Engine {
         }
         let lease = self.lease(target);
         // The generation never decreases: the term of a later plan must not look like one of an earlier plan.
-        let stated = lease.view().seen().and_then(|seen| generation(&seen.lease.metadata));
+        let stated = lease.observed().seen().and_then(|seen| generation(&seen.lease.metadata));
         lease.annotate(GENERATION_ANNOTATION, owned.generation.max(stated.unwrap_or(0)).to_string());
         lease.annotate(RANGES_ANNOTATION, owned.ranges.to_string());
         self.write(target, purpose, None, self.params.attempt, at, output);
@@ -203,7 +203,7 @@ impl Engine {
     /// Clears the holder of an expired Lease, so that it can no longer renew.
     fn expire(&mut self, shard: ShardId, at: &TimePoint, output: &mut EngineOutput) {
         let target = RequestTarget::Shard(shard);
-        let is_held = self.lease(target).view().holder().is_some();
+        let is_held = self.lease(target).observed().holder().is_some();
         let is_expired = is_held && self.cache.apparent_action(shard, at.now) == ElectionAction::TakeOver;
         if !is_expired || self.owned.contains_key(&shard) || !self.is_free(target, at.now, output) {
             return;

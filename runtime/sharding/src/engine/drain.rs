@@ -26,16 +26,16 @@ impl Engine {
         let mut held: BTreeMap<String, usize> = members.map(|member| (member, 0)).collect();
         *held.get_mut(identity)? = self.retained_shards(plan).len();
         for (shard, lease) in &self.cache.shards {
-            let Some(seen) = lease.state.view().seen() else { continue };
+            let Some(seen) = lease.state.observed().seen() else { continue };
             let holder = seen.record.holder.as_ref().filter(|holder| *holder != identity);
-            let counts = shard.0 < plan.division.len().get()
+            let counts = shard.0 < plan.shard_map.len().get()
                 && now < self.cache.expiry(seen)
-                && ranges(&seen.lease.metadata) == *plan.division.ranges(*shard);
+                && ranges(&seen.lease.metadata) == *plan.shard_map.ranges(*shard);
             if counts && let Some(held) = holder.and_then(|holder| held.get_mut(holder)) {
                 *held += 1;
             }
         }
-        let targets = fair_shares(usize::from(plan.division.len().get()), &held);
+        let targets = fair_shares(usize::from(plan.shard_map.len().get()), &held);
         Some(Shares { held, targets })
     }
 
@@ -80,7 +80,7 @@ impl Engine {
             return true;
         }
         let is_unchanged =
-            shard.0 < plan.division.len().get() && *plan.division.ranges(shard) == owned.ranges;
+            shard.0 < plan.shard_map.len().get() && *plan.shard_map.ranges(shard) == owned.ranges;
         if is_unchanged {
             owned.generation = plan.generation;
             let lease = self.lease(RequestTarget::Shard(shard));

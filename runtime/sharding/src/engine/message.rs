@@ -58,7 +58,7 @@ pub(crate) enum Effect {
     /// Close the watch.
     StopWatch,
     /// Open a fence, and notify the owner.
-    Acquired { shard: ShardId, ranges: HashRanges, deadline: Instant, predecessor: PreviousHolder },
+    Acquired { shard: ShardId, ranges: HashRanges, deadline: Instant, previous_holder: PreviousHolder },
     /// Extend the deadline of the shard's fence.
     Extend { shard: ShardId, deadline: Instant },
     /// Request the owner to stop its work on the shard.

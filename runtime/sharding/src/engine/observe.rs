@@ -77,12 +77,12 @@ impl Engine {
 
     fn adopt(&mut self, plan: Plan) {
         if self.plan.as_ref() != Some(&plan) {
-            let (generation, shards) = (plan.generation, plan.division.len());
+            let (generation, shards) = (plan.generation, plan.shard_map.len());
             tracing::info!(election = self.cache.names.prefix(), generation, shards, "plan of shards read");
         }
         // A proposal is kept until a plan contains it, or it no longer fits the number of shards.
-        self.proposal = self.proposal.take().filter(|(division, heavy)| {
-            division.len() == plan.division.len() && (*division != plan.division || *heavy != plan.heavy)
+        self.proposal = self.proposal.take().filter(|(shard_map, heavy)| {
+            shard_map.len() == plan.shard_map.len() && (*shard_map != plan.shard_map || *heavy != plan.heavy)
         });
         self.plan = Some(plan);
         self.clear_failure(RequestTarget::Plan);

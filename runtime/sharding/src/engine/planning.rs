@@ -25,20 +25,20 @@ pub enum ProposalOutcome {
 
 impl Engine {
     /// Proposes a division instead of the plan's.
-    pub(crate) fn propose(&mut self, division: ShardMap, mut heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
+    pub(crate) fn propose(&mut self, shard_map: ShardMap, mut heavy: Vec<HeavyNamespace>) -> ProposalOutcome {
         // A parsed plan has them in this order.
         heavy.sort_by(|one, other| one.name.cmp(&other.name));
         let Some(plan) = self.plan.as_ref().filter(|_| self.is_active(ShardId(0))) else {
             return ProposalOutcome::NotHolder;
         };
-        if division.len() != plan.division.len() {
+        if shard_map.len() != plan.shard_map.len() {
             return ProposalOutcome::OtherNumber;
         }
-        if plan.division == division && plan.heavy == heavy {
+        if plan.shard_map == shard_map && plan.heavy == heavy {
             self.proposal = None;
             return ProposalOutcome::Unchanged;
         }
-        self.proposal = Some((division, heavy));
+        self.proposal = Some((shard_map, heavy));
         ProposalOutcome::Accepted
     }
 
@@ -56,7 +56,7 @@ impl Engine {
                 let Some(plan) = self.next_plan(now) else { return };
                 (seen.lease.metadata.clone(), plan)
             }
-            ObservedLease::Unknown | ObservedLease::Absent | ObservedLease::Gone(_) => {
+            ObservedLease::Unknown | ObservedLease::Absent | ObservedLease::Deleted(_) => {
                 let plan = self.plan.clone().unwrap_or_else(|| self.first_plan());
                 (self.plan_metadata(), plan)
             }
@@ -81,28 +81,29 @@ impl Engine {
     /// Returns an even plan. Its generation is later than that of every held shard, because other replicas might still
     /// use a plan that was deleted.
     fn first_plan(&self) -> Plan {
-        let seen = self.cache.shards.values().filter_map(|shard| shard.state.view().seen());
+        let seen = self.cache.shards.values().filter_map(|shard| shard.state.observed().seen());
         let last = seen.filter_map(|seen| generation(&seen.lease.metadata)).max().unwrap_or(0);
-        Plan { generation: last + 1, division: ShardMap::even(self.wanted), heavy: Vec::new() }
+        Plan { generation: last + 1, shard_map: ShardMap::even(self.desired_shards), heavy: Vec::new() }
     }
 
     fn next_plan(&self, now: Instant) -> Option<Plan> {
         let plan = self.plan.as_ref().filter(|_| self.is_active(ShardId(0)))?;
         let generation = plan.generation + 1;
-        if let Some(division) = self.agreed_division(plan, now) {
-            return Some(Plan { generation, division, heavy: Vec::new() });
+        if let Some(shard_map) = self.agreed_shard_map(plan, now) {
+            return Some(Plan { generation, shard_map, heavy: Vec::new() });
         }
-        let (division, heavy) = self.proposal.clone()?;
+        let (shard_map, heavy) = self.proposal.clone()?;
         // If only the heavy namespaces change, no shard has to move.
-        let generation = if division == plan.division { plan.generation } else { generation };
-        Some(Plan { generation, division, heavy })
+        let generation = if shard_map == plan.shard_map { plan.generation } else { generation };
+        Some(Plan { generation, shard_map, heavy })
     }
 
     /// Returns an even division into another number of shards, once every live member wants that number.
-    fn agreed_division(&self, plan: &Plan, now: Instant) -> Option<ShardMap> {
-        let wanted = self.wanted;
-        let is_agreed = self.cache.live_members(now).values().all(|number| *number == Some(wanted.get()));
-        (is_agreed && wanted != plan.division.len()).then(|| ShardMap::even(wanted))
+    fn agreed_shard_map(&self, plan: &Plan, now: Instant) -> Option<ShardMap> {
+        let desired_shards = self.desired_shards;
+        let is_agreed =
+            self.cache.live_members(now).values().all(|number| *number == Some(desired_shards.get()));
+        (is_agreed && desired_shards != plan.shard_map.len()).then(|| ShardMap::even(desired_shards))
     }
 
     fn plan_metadata(&self) -> ObjectMeta {

@@ -42,7 +42,7 @@ impl Engine {
     /// elsewhere, or have recorded writes that the next holder has to wait for.
     pub(super) fn withdraw_claim(&mut self, shard: ShardId, now: Instant) {
         let before = self.cache.shard(shard).term_before_claim().cloned();
-        let written = before.as_ref().and_then(|before| before.predecessor.written().cloned());
+        let written = before.as_ref().and_then(|before| before.previous_holder.written().cloned());
         if let Some(before) = before {
             let lease = self.lease(RequestTarget::Shard(shard));
             lease.annotate(GENERATION_ANNOTATION, before.generation.to_string());

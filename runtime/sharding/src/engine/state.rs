@@ -100,20 +100,20 @@ pub(crate) enum ListWatchState {
 }
 
 /// A division that the owner proposed, and the namespaces that it cannot balance.
-pub(super) type ProposalOutcome = (ShardMap, Vec<HeavyNamespace>);
+pub(super) type Proposal = (ShardMap, Vec<HeavyNamespace>);
 
 /// One replica in an election of shards.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) params: Arc<LeaseParams>,
     /// Number of shards that this replica wants.
-    pub(super) wanted: NonZeroU16,
+    pub(super) desired_shards: NonZeroU16,
     pub(super) cache: LeaseCache,
     /// The last valid plan.
     pub(super) plan: Option<Plan>,
     /// The version of the Lease that was last parsed as a plan.
     pub(super) plan_version: Option<String>,
-    pub(super) proposal: Option<ProposalOutcome>,
+    pub(super) proposal: Option<Proposal>,
     pub(crate) owned: BTreeMap<ShardId, OwnedShard>,
     in_flight: BTreeMap<RequestTarget, InFlight>,
     last_request_id: u64,
@@ -136,12 +136,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(params: Arc<LeaseParams>, prefix: &str, wanted: NonZeroU16, rng: Rng) -> Self {
+    pub(crate) fn new(params: Arc<LeaseParams>, prefix: &str, desired_shards: NonZeroU16, rng: Rng) -> Self {
         let mut cache = LeaseCache::new(LeaseNames::new(prefix), params.clone());
-        cache.membership.annotate(WANTED_ANNOTATION, wanted.to_string());
+        cache.membership.annotate(WANTED_ANNOTATION, desired_shards.to_string());
         Self {
             params,
-            wanted,
+            desired_shards,
             cache,
             plan: None,
             plan_version: None,

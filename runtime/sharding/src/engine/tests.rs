@@ -163,21 +163,24 @@ async fn proposed_plan_moves_all_replicas_with_previous_holders() {
     for seed in 0..20 {
         let mut world = at_rest(seed, 4, &[100, 80, 120]);
         let weights = (0..40).map(|number| (format!("tenant-{number}"), 1 + number % 7)).collect();
-        let (division, heavy) = ShardMap::weighted(NonZeroU16::new(4).expect("four"), &weights);
+        let (shard_map, heavy) = ShardMap::weighted(NonZeroU16::new(4).expect("four"), &weights);
         let shown = world.predecessors.len();
         let proposals: Vec<ProposalOutcome> = world
             .replicas
             .iter_mut()
-            .map(|replica| replica.engine.propose(division.clone(), heavy.clone()))
+            .map(|replica| replica.engine.propose(shard_map.clone(), heavy.clone()))
             .collect();
         let accepted = proposals.iter().filter(|proposal| **proposal == ProposalOutcome::Accepted).count();
         assert_eq!((accepted, proposals.len()), (1, 3), "{proposals:?}");
         world.run(60 * SECOND);
         assert_at_rest(&world, "under the second plan");
         for namespace in weights.keys() {
-            let shard = division.shard_of(hash(namespace));
+            let shard = shard_map.shard_of(hash(namespace));
             let owner = world.owners(hash(namespace));
-            assert!(world.replicas[owner[0]].fences[&shard].ranges == *division.ranges(shard), "{namespace}");
+            assert!(
+                world.replicas[owner[0]].fences[&shard].ranges == *shard_map.ranges(shard),
+                "{namespace}"
+            );
         }
         let reported =
             world.predecessors[shown..].iter().filter(|(_, before)| before.written().is_some()).count();
@@ -291,9 +294,9 @@ fn inject(world: &mut World, shards: u16) {
             // Few different weights, so that ranges repeat.
             let heavier = rng.below(3);
             let weights = (0..12).map(|number| (format!("tenant-{number}"), 1 + number * heavier)).collect();
-            let (division, heavy) = ShardMap::weighted(NonZeroU16::new(shards).expect("some"), &weights);
+            let (shard_map, heavy) = ShardMap::weighted(NonZeroU16::new(shards).expect("some"), &weights);
             for replica in &mut world.replicas {
-                replica.engine.propose(division.clone(), heavy.clone());
+                replica.engine.propose(shard_map.clone(), heavy.clone());
             }
         }
         11 => world.outage = !world.outage,

@@ -124,7 +124,7 @@ struct Model {
     arrivals: u64,
     /// By priority, highest first: the non-empty lanes, with the current lane first.
     levels: BTreeMap<Reverse<Priority>, Vec<Lane>>,
-    passed_over: u32,
+    skipped_claims: u32,
     held: BTreeSet<u8>,
     again: BTreeMap<u8, (Priority, u64)>,
     delayed: BTreeMap<u8, Pending>,
@@ -264,15 +264,15 @@ impl Model {
         let claim = below.filter(|(_, lanes)| ms(self.now - since(lanes)) >= AGED_AFTER);
         let served = match claim.map(|(level, _)| *level) {
             None => {
-                self.passed_over = 0;
+                self.skipped_claims = 0;
                 top
             }
-            Some(level) if self.passed_over + 1 >= AGED_SHARE => {
-                self.passed_over = 0;
+            Some(level) if self.skipped_claims + 1 >= AGED_SHARE => {
+                self.skipped_claims = 0;
                 level
             }
             Some(_) => {
-                self.passed_over += 1;
+                self.skipped_claims += 1;
                 top
             }
         };
@@ -329,13 +329,13 @@ impl Model {
         }
     }
 
-    fn whereabouts(&self, key: u8) -> KeyStatus {
+    fn key_status(&self, key: u8) -> KeyStatus {
         let waiting = self.waiting(key).or(self.again.get(&key).copied());
         let due = self.delayed.get(&key);
         KeyStatus {
-            waiting: waiting.map(|(priority, added)| crate::Queued { since: at(added), priority }),
+            queued: waiting.map(|(priority, added)| crate::Queued { since: at(added), priority }),
             processing: None,
-            due: due.map(|due| Delayed { at: at(due.at), is_retry: !due.appointment }),
+            delayed: due.map(|due| Delayed { at: at(due.at), is_retry: !due.appointment }),
             parked: self.parked.get(&key).copied(),
         }
     }
@@ -440,7 +440,7 @@ proptest! {
                     assert_eq!(queue.attempts(&key), model.attempts.get(&key).copied().unwrap_or(0));
                     let KeyStatus { processing, .. } = queue.key_status(&key);
                     assert_eq!(processing.is_some(), model.held.contains(&key));
-                    assert_eq!(KeyStatus { processing: None, ..queue.key_status(&key) }, model.whereabouts(key));
+                    assert_eq!(KeyStatus { processing: None, ..queue.key_status(&key) }, model.key_status(key));
                 }
                 for reason in REASONS {
                     let parked = model.parked.iter().filter(|(_, parked)| parked.reason == reason);

@@ -114,7 +114,7 @@ impl LinkEndpoint {
     async fn send(self: Arc<Self>, request: Request<Bytes>) -> Answer {
         let (parts, body) = request.into_parts();
         let asked = Arc::new(RequestSummary::of(&parts));
-        let dies = if self.counted && self.sender.alive() {
+        let dies = if self.counted && self.sender.is_alive() {
             self.network.count_write(&self.who.instance, &asked)
         } else {
             None
@@ -124,7 +124,7 @@ impl LinkEndpoint {
             self.sender.kill();
         }
         // A process that has exited sends nothing and waits for no response.
-        if !self.sender.alive() {
+        if !self.sender.is_alive() {
             return pending().await;
         }
         let id = self.network.next_request();

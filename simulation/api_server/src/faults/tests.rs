@@ -327,7 +327,7 @@ async fn process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
         let world = World::with(hour_of(FaultAction::CrashAtWrite { write: 2, after_effect }));
         assert_eq!(world.create("one").await, 201);
         assert!(world.env.timeout(seconds(1), world.create("two")).await.is_err());
-        assert!(!world.sender.alive());
+        assert!(!world.sender.is_alive());
         assert_eq!(world.exists("two"), after_effect);
         assert_eq!(world.network.writes(), 2);
     }
@@ -347,7 +347,7 @@ async fn process_dies_at_nth_write_even_if_another_fault_drops_it() {
         faults.extend(hour_of(FaultAction::CrashAtWrite { write: 1, after_effect: true }));
         let world = World::with(faults);
         let answer = world.env.timeout(seconds(1), world.create("one")).await;
-        assert!(answer.is_err() && !world.sender.alive(), "{thief:?}: {answer:?}");
+        assert!(answer.is_err() && !world.sender.is_alive(), "{thief:?}: {answer:?}");
         assert!(!world.exists("one"), "{thief:?}");
         let lines = world.network.journal().lines();
         assert!(lines.contains("dies without any effect of #0"), "{thief:?}: {lines}");

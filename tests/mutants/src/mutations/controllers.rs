@@ -32,9 +32,9 @@ pub(super) const DEFECTS: &[Mutation] = &[
     },
     Mutation {
         name: "writes after their turn",
-        file: "runtime/client/src/stack/turn.rs",
-        before: "if !notes.info().is_mutating() {",
-        after: r#"if !notes.info().is_mutating() || windlass_env::has_defect("writes after their turn") {"#,
+        file: "runtime/client/src/stack/reconcile_scope.rs",
+        before: "if !state.info().is_mutating() {",
+        after: r#"if !state.info().is_mutating() || windlass_env::has_defect("writes after their turn") {"#,
     },
     Mutation {
         name: "dry run that writes",

@@ -28,7 +28,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
         before: "let _left = self.queue.shared.change(|state, now| state.done(now, self.slot));",
         after: r#"let _left = self.queue.shared.change(|state, now| {
             if windlass_env::has_defect("add during processing lost") {
-                state.lose_add(self.slot);
+                state.drop_pending_add(self.slot);
             }
             state.done(now, self.slot)
         });"#,
@@ -77,18 +77,18 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "tenant never yields",
         file: "runtime/workqueue/src/schedule.rs",
-        before: "if self.lanes[lane].head != NONE {",
-        after: r#"if self.lanes[lane].head != NONE && !windlass_env::has_defect("tenant never yields") {"#,
+        before: "if self.queues[queue].head != NONE {",
+        after: r#"if self.queues[queue].head != NONE && !windlass_env::has_defect("tenant never yields") {"#,
     },
     Mutation {
         name: "some keys overtake older keys",
         file: "runtime/workqueue/src/schedule.rs",
-        before: "Some(NextKey { level, passed_over, slot: self.next_of(level) })",
+        before: "Some(NextKey { level, skipped_claims, slot: self.next_of(level) })",
         // Only while the older key is young, because the check of starvation would be the first to report it.
-        after: r#"let lane = &self.lanes[self.levels[level].current];
-        let is_young = now - self.links[lane.head].added < std::time::Duration::from_secs(5);
+        after: r#"let queue = &self.queues[self.levels[level].current];
+        let is_young = now - self.links[queue.head].added < std::time::Duration::from_secs(5);
         let overtakes = is_young && windlass_env::has_defect("some keys overtake older keys");
-        Some(NextKey { level, passed_over, slot: if overtakes { lane.tail } else { lane.head } })"#,
+        Some(NextKey { level, skipped_claims, slot: if overtakes { queue.tail } else { queue.head } })"#,
     },
     Mutation {
         name: "drain ends while keys are held",
@@ -100,7 +100,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "wakeup lost with canceled wait",
         file: "runtime/workqueue/src/getter.rs",
-        before: "if self.seat.is_some() {",
-        after: r#"if self.seat.is_some() && !windlass_env::has_defect("wakeup lost with canceled wait") {"#,
+        before: "if self.waiter.is_some() {",
+        after: r#"if self.waiter.is_some() && !windlass_env::has_defect("wakeup lost with canceled wait") {"#,
     },
 ];

@@ -110,11 +110,11 @@ async fn claim_waits_for_expired_lease_of_other_plan_without_spinning() {
 async fn proposal_survives_failure_of_first_write() {
     let mut world = at_rest(23, 4, &[100, 100]);
     let weights = (0..40).map(|number| (format!("tenant-{number}"), 1 + number % 7)).collect();
-    let (division, heavy) = ShardMap::weighted(NonZeroU16::new(4).expect("four"), &weights);
+    let (shard_map, heavy) = ShardMap::weighted(NonZeroU16::new(4).expect("four"), &weights);
     world.outage = true;
     let accepts = |number: &usize| world.replicas[*number].engine.is_active(ShardId(0));
     let holder = (0..2).find(accepts).expect("a holder of shard 0");
-    let proposal = world.replicas[holder].engine.propose(division.clone(), heavy);
+    let proposal = world.replicas[holder].engine.propose(shard_map.clone(), heavy);
     assert_eq!(proposal, ProposalOutcome::Accepted);
     world.nudge(holder);
     world.run(SECOND);
@@ -122,7 +122,7 @@ async fn proposal_survives_failure_of_first_write() {
     world.run(60 * SECOND);
     assert_at_rest(&world, "after the outage");
     let plan = world.leases()["windlass-shards"].metadata.annotations.clone().expect("a plan");
-    assert_eq!(plan[crate::DIVISION_ANNOTATION], division.to_string());
+    assert_eq!(plan[crate::DIVISION_ANNOTATION], shard_map.to_string());
     assert_eq!(plan[GENERATION_ANNOTATION], "2", "it was written once");
 }
 
@@ -207,8 +207,8 @@ type State<'a> = (u64, u64, Option<(&'a str, i32)>, Option<&'a str>);
 /// Returns the previous holder after these states. Shard 1 had the upper half in the second plan, shard 2 has it in the
 /// third.
 fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> PreviousHolder {
-    let division = ShardMap::even(NonZeroU16::new(2).expect("two"));
-    let (low, high) = (division.ranges(ShardId(0)), division.ranges(ShardId(1)));
+    let shard_map = ShardMap::even(NonZeroU16::new(2).expect("two"));
+    let (low, high) = (shard_map.ranges(ShardId(0)), shard_map.ranges(ShardId(1)));
     let mut cache = LeaseCache::new(
         LeaseNames::new("windlass"),
         LeaseParams::from_config(&ElectionConfig::new("me").resolve("kube-system")),
@@ -227,7 +227,7 @@ fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> PreviousHold
         }
     }
     cache.shard(ShardId(2)).begin_claim();
-    cache.predecessor(ShardId(2), high, 3)
+    cache.previous_holder(ShardId(2), high, 3)
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,8 +255,11 @@ async fn overwritten_holder_hides_release_of_earlier_holder() {
 #[tokio::test(start_paused = true)]
 async fn withdrawn_claim_restores_overwritten_record() {
     let mut world = World::new(37);
-    let plan =
-        Plan { generation: 3, division: ShardMap::even(NonZeroU16::new(1).expect("one")), heavy: Vec::new() };
+    let plan = Plan {
+        generation: 3,
+        shard_map: ShardMap::even(NonZeroU16::new(1).expect("one")),
+        heavy: Vec::new(),
+    };
     let now = MicroTime(Timestamp::from_second(1_700_000_000).expect("in range"));
     let mut metadata = left_behind(0, &HashRanges::whole()).metadata;
     metadata.name = Some("windlass-shards".to_owned());

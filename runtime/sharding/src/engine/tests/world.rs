@@ -397,13 +397,13 @@ impl World {
                 self.send(number, request_id, target, request, within);
             }
             Effect::StopWatch => self.replicas[number].watch = None,
-            Effect::Acquired { shard, ranges, deadline, predecessor } => {
+            Effect::Acquired { shard, ranges, deadline, previous_holder } => {
                 self.figures.acquired += 1;
-                self.figures.known_predecessors += u64::from(predecessor.written().is_some());
+                self.figures.known_predecessors += u64::from(previous_holder.written().is_some());
                 self.check_overlaps(number, shard, &ranges);
-                self.check_predecessor(number, shard, &ranges, &predecessor);
+                self.check_predecessor(number, shard, &ranges, &previous_holder);
                 self.record_gaps(&ranges);
-                self.predecessors.push((shard, predecessor));
+                self.predecessors.push((shard, previous_holder));
                 let term = self.sequence;
                 self.terms.push((ranges.clone(), term));
                 self.last_move = self.now;

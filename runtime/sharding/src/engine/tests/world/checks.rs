@@ -68,9 +68,9 @@ impl World {
         number: usize,
         shard: ShardId,
         ranges: &HashRanges,
-        predecessor: &PreviousHolder,
+        previous_holder: &PreviousHolder,
     ) {
-        let Some(written) = predecessor.written() else { return };
+        let Some(written) = previous_holder.written() else { return };
         let known = written.get(&pods()).and_then(|version| version.as_str().parse().ok()).unwrap_or(0);
         let wrote = |(acted_on, term): &(HashRanges, u64)| acted_on.overlaps(ranges).then_some(*term);
         let last = self.terms.iter().filter_map(wrote).max().unwrap_or(0);

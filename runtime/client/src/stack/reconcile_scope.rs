@@ -9,24 +9,24 @@ use kube::client::Body;
 use windlass_env::watch_channel::Receiver;
 
 use super::{Middleware, Next, RequestState, ResponseResult};
-use crate::error::TurnOverError;
+use crate::error::ReconcileEndedError;
 
 /// Middleware for one reconcile, which ends when the channel is closed.
 #[derive(Clone)]
-pub(crate) struct During(pub(crate) Receiver<()>);
+pub(crate) struct ReconcileScopeMiddleware(pub(crate) Receiver<()>);
 
-impl Middleware for During {
+impl Middleware for ReconcileScopeMiddleware {
     async fn handle(mut self, mut request: Request<Body>, next: Next) -> ResponseResult {
-        let notes = RequestState::of(&mut request);
-        if !notes.info().is_mutating() {
+        let state = RequestState::of(&mut request);
+        if !state.info().is_mutating() {
             return next.send(request).await;
         }
         let over = pin!(self.0.wait_for(|()| false));
         // The end of the reconcile is checked before each poll of the write.
         match select(over, next.send(request)).await {
             Either::Right((answer, _)) => answer,
-            Either::Left(_) if notes.was_sent() => Err(TurnOverError::Interrupted.into()),
-            Either::Left(_) => Err(TurnOverError::NotSent.into()),
+            Either::Left(_) if state.was_sent() => Err(ReconcileEndedError::Interrupted.into()),
+            Either::Left(_) => Err(ReconcileEndedError::NotSent.into()),
         }
     }
 }

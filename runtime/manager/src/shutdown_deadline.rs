@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_env::{Env, Instant};
 
 /// Time for the last steps when no time is left.
-pub(crate) const HURRY: Duration = Duration::from_secs(1);
+pub(crate) const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The remaining shutdown timeout.
 pub(crate) struct ShutdownDeadline {
@@ -20,9 +20,9 @@ impl ShutdownDeadline {
         Self { env: env.clone(), until }
     }
 
-    /// Returns the time left, at least [`HURRY`]: a step that stops immediately must not fail because earlier steps
-    /// used all the time.
+    /// Returns the time left, at least [`ABORT_TIMEOUT`]: a step that stops immediately must not fail because earlier
+    /// steps used all the time.
     pub(crate) fn left(&self) -> Duration {
-        self.until.saturating_duration_since(self.env.now()).max(HURRY)
+        self.until.saturating_duration_since(self.env.now()).max(ABORT_TIMEOUT)
     }
 }

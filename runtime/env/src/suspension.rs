@@ -10,7 +10,7 @@ use crate::tasks::Pause;
 use crate::{Instant, tasks::Tasks};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standstill(Arc<Mutex<Counted>>);
+pub(crate) struct SuspensionTotal(Arc<Mutex<Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -19,7 +19,7 @@ struct Counted {
     until: Duration,
 }
 
-impl Standstill {
+impl SuspensionTotal {
     pub(crate) fn total(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).total
     }
@@ -49,16 +49,16 @@ impl Standstill {
 pub struct Suspension {
     clock: Clock,
     begun: Instant,
-    standstill: Standstill,
+    suspension_total: SuspensionTotal,
     tasks: Arc<Tasks>,
     /// Dropped after the clock is set, so that no task runs before that.
     _pause: Pause,
 }
 
 impl Suspension {
-    pub(crate) fn new(clock: Clock, standstill: Standstill, tasks: &Arc<Tasks>) -> Self {
+    pub(crate) fn new(clock: Clock, suspension_total: SuspensionTotal, tasks: &Arc<Tasks>) -> Self {
         let (tasks, pause) = (Arc::clone(tasks), Tasks::pause(tasks));
-        Suspension { clock, begun: clock.now(), standstill, tasks, _pause: pause }
+        Suspension { clock, begun: clock.now(), suspension_total, tasks, _pause: pause }
     }
 }
 
@@ -66,7 +66,7 @@ impl Drop for Suspension {
     fn drop(&mut self) {
         // A later incarnation was not suspended, and its clock must not move back.
         if self.tasks.open() {
-            self.standstill.add(self.begun, self.clock.now());
+            self.suspension_total.add(self.begun, self.clock.now());
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::race::first;
 use crate::runnables::Runnables;
 
 /// The controllers of every replica.
-pub(crate) struct ReplicaTeam {
+pub(crate) struct ReplicaControllers {
     env: Env,
     state: State,
 }
@@ -46,7 +46,7 @@ struct Signals {
     abort: CancellationToken,
 }
 
-impl ReplicaTeam {
+impl ReplicaControllers {
     pub(crate) fn new(env: Env, controllers: Controllers) -> Self {
         Self { env, state: State::Waiting(Box::new(controllers)) }
     }
@@ -98,9 +98,9 @@ impl ReplicaTeam {
     }
 
     /// Stops the remaining tasks of controllers that never started.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn stop_unstarted(&self) {
         if let State::Waiting(controllers) = &self.state {
-            controllers.let_go();
+            controllers.stop_unstarted();
         }
     }
 }

@@ -7,9 +7,9 @@ use windlass_object::{ObjectKey, Uid};
 
 use super::{address, pod_address, pods, port, service, subset};
 use crate::endpoints::plan::{Action, plan};
-use crate::endpoints::undecodable_pods::kept;
+use crate::endpoints::undecodable_pods::addresses_of_undecodable_pods;
 
-fn unreadable(namespace: &str, name: &str, uid: Option<&str>) -> UndecodableObject {
+fn undecodable(namespace: &str, name: &str, uid: Option<&str>) -> UndecodableObject {
     let key = ObjectKey::namespaced(namespace, name);
     UndecodableObject {
         key,
@@ -28,7 +28,7 @@ fn current() -> Endpoints {
 }
 
 fn keeps(pods: &[UndecodableObject], expected: &[EndpointSubset]) {
-    assert_eq!(kept(Some(&current()), pods), expected);
+    assert_eq!(addresses_of_undecodable_pods(Some(&current()), pods), expected);
 }
 
 #[test]
@@ -36,12 +36,12 @@ fn only_addresses_of_undecodable_pods_are_kept() {
     let ready = subset([pod_address(0)], [], [port(8080, "TCP")]);
     let unready = subset([], [pod_address(1)], [port(8080, "TCP")]);
     keeps(&[], &[]);
-    keeps(&[unreadable("default", "pod0", Some("uid-pod0"))], std::slice::from_ref(&ready));
-    keeps(&[unreadable("default", "pod0", None)], &[ready]);
-    keeps(&[unreadable("default", "pod1", Some("uid-pod1"))], &[unready]);
-    keeps(&[unreadable("default", "pod0", Some("a-namesake"))], &[]);
-    keeps(&[unreadable("elsewhere", "pod0", Some("uid-pod0"))], &[]);
-    assert_eq!(kept(None, &[unreadable("default", "pod0", None)]), []);
+    keeps(&[undecodable("default", "pod0", Some("uid-pod0"))], std::slice::from_ref(&ready));
+    keeps(&[undecodable("default", "pod0", None)], &[ready]);
+    keeps(&[undecodable("default", "pod1", Some("uid-pod1"))], &[unready]);
+    keeps(&[undecodable("default", "pod0", Some("a-namesake"))], &[]);
+    keeps(&[undecodable("elsewhere", "pod0", Some("uid-pod0"))], &[]);
+    assert_eq!(addresses_of_undecodable_pods(None, &[undecodable("default", "pod0", None)]), []);
 }
 
 #[test]
