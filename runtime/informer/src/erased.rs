@@ -45,7 +45,7 @@ impl Codec {
     pub(crate) fn of<R: Representation>(representation: R) -> Self {
         Self {
             kind: representation.kind(),
-            extent: representation.extent(),
+            extent: representation.projection(),
             identity: (R::identity(), TypeId::of::<R::Object>()),
             name: type_name::<R>(),
             head: |object| ObjectHeader::of(borrowed::<R::Object>(object).meta()),

@@ -26,9 +26,9 @@ use windlass_object::{ObjectKey, ResourceKind};
 
 use self::hub::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
-pub use self::reflector_set::RefreshTicket;
+pub use self::reflector_set::RelistTicket;
 use self::reflector_set::{ReflectorSet, SourceConfig};
-pub use self::version_source::{RefreshState, VersionSource};
+pub use self::version_source::{RelistState, VersionSource};
 use crate::budget::ByteBudget;
 use crate::delta_fifo::DeltaFifo;
 use crate::erased::{Codec, Object};

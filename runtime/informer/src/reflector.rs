@@ -224,14 +224,14 @@ impl Reflector {
         }
     }
 
-    async fn list(&mut self, freshness: ListConsistency) -> State {
+    async fn list(&mut self, consistency: ListConsistency) -> State {
         self.metrics.lists.inc();
         let ticket = self.wishes.look();
         self.sighting.looks();
-        let fetched = self.fetch(&freshness).await;
+        let fetched = self.fetch(&consistency).await;
         self.wishes.looked();
         match fetched {
-            Ok(Some(listing)) => self.replace(&freshness, listing, ticket),
+            Ok(Some(listing)) => self.replace(&consistency, listing, ticket),
             Ok(None) => {
                 self.intake.give_up_list();
                 State::Listing(ListConsistency::Consistent)
@@ -243,8 +243,8 @@ impl Reflector {
                 self.list_refused(&error, ticket);
                 // Objects that were removed from the cache set no lower bound for the next list.
                 let held = self.passed_on.is_some();
-                let freshness = if held { freshness } else { ListConsistency::Consistent };
-                state::after_failed_list(freshness, FailureKind::of(&error))
+                let consistency = if held { consistency } else { ListConsistency::Consistent };
+                state::after_failed_list(consistency, FailureKind::of(&error))
             }
         }
     }
@@ -265,14 +265,14 @@ impl Reflector {
         }
     }
 
-    fn replace(&mut self, freshness: &ListConsistency, listing: CompletedList, ticket: u64) -> State {
+    fn replace(&mut self, consistency: &ListConsistency, listing: CompletedList, ticket: u64) -> State {
         let CompletedList { items, version } = listing;
-        let next = state::after_list(freshness, version.clone());
+        let next = state::after_list(consistency, version.clone());
         if !matches!(next, State::Watching(_)) {
             tracing::warn!(informer = %self.informer, %version, "list is older than the last known version; relisting");
             return next;
         }
-        let consistent = *freshness == ListConsistency::Consistent;
+        let consistent = *consistency == ListConsistency::Consistent;
         self.intake.list_fits();
         self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
@@ -291,11 +291,11 @@ impl Reflector {
     /// Fetches every page of a list. Returns `None` if an urgent request arrives that this list cannot grant because it
     /// began earlier: a request that a network partition lost fails only at its deadline, and a takeover cannot wait
     /// for that. If a continue token expires, the list restarts as one unpaged, consistent list.
-    async fn fetch(&mut self, freshness: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
+    async fn fetch(&mut self, consistency: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
         // Requested lists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
         // callers.
         let unthrottled = self.wishes.are_pending();
-        let mut request = self.restrict_page(first_page(freshness), unthrottled);
+        let mut request = self.restrict_page(first_page(consistency), unthrottled);
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         let source = Arc::clone(&self.source);
         let (mut pages, mut turned_away) = (0, 0);
@@ -654,8 +654,8 @@ async fn with_pending<T>(step: impl Future<Output = T>) -> (T, bool) {
 
 /// Returns the request for the first page of a list. A list at a version is not paged: servers answer it from memory
 /// only if it has no limit.
-fn first_page(freshness: &ListConsistency) -> ListRequest {
-    match freshness {
+fn first_page(consistency: &ListConsistency) -> ListRequest {
+    match consistency {
         ListConsistency::Consistent => ListRequest { limit: Some(PAGE), ..ListRequest::default() },
         ListConsistency::NotOlderThan(version) => ListRequest {
             version: Some(version.as_str().to_owned()),

@@ -19,7 +19,7 @@
 //! standby that takes over, the older state would be missing too. Keeping it would also let the store report a version
 //! at which the object was different. Handlers receive an *inferred* deletion. The controller runtime does not
 //! reconcile a key whose own object is quarantined. A controller for which a missing related object is dangerous calls
-//! [`Lister::all_readable`](crate::Lister::all_readable).
+//! [`Lister::check_decodable`](crate::Lister::check_decodable).
 
 use std::collections::BTreeSet;
 use std::fmt;

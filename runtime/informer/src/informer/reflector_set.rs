@@ -53,10 +53,10 @@ pub(super) struct ReflectorHandle {
 }
 
 /// A request for fresh lists of an informer, or of the partitions of one location
-/// ([`VersionSource::request_refresh`](crate::VersionSource::request_refresh)). Cheap to clone. Valid for the informer
+/// ([`VersionSource::request_relist`](crate::VersionSource::request_relist)). Cheap to clone. Valid for the informer
 /// that issued it. The default requests no list and is done.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct RefreshTicket(pub(super) Arc<[PartTicket]>);
+pub struct RelistTicket(pub(super) Arc<[PartTicket]>);
 
 /// A request for a fresh list of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,14 +275,14 @@ impl Informer {
     }
 
     /// Requests fresh lists of the partitions that can contain objects at `site`.
-    pub(super) fn request_lists(&self, site: ObjectLocation<'_>, urgency: Urgency) -> RefreshTicket {
+    pub(super) fn request_lists(&self, site: ObjectLocation<'_>, urgency: Urgency) -> RelistTicket {
         // Use the desired partitions, because a partition that has just joined might not be followed yet.
         let parts = match &self.members {
             Some(members) => members.current(),
             None => BTreeSet::from([Partition::Whole]),
         };
         let parts = parts.into_iter().filter(|part| part.can_hold(site));
-        RefreshTicket(parts.map(|part| self.following.ask(part, urgency)).collect())
+        RelistTicket(parts.map(|part| self.following.ask(part, urgency)).collect())
     }
 
     /// Returns whether the list of a ticket is in the store, or the partition is no longer followed.

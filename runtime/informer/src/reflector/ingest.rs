@@ -350,7 +350,7 @@ mod tests {
     use futures_util::FutureExt as _;
     use k8s_openapi::api::core::v1::ConfigMap;
     use windlass_metrics::Metrics;
-    use windlass_object::{DecodeError, Decoder, Representation, ResourceKind, Typed};
+    use windlass_object::{DecodeError, Decoder, Representation, ResourceKind, TypedObjects};
 
     use super::*;
     use crate::delta_fifo::{Batch, Delta, ListMetadata};
@@ -358,7 +358,7 @@ mod tests {
     use crate::store::StoreWriter;
     use crate::testing::{at, object, undecodable};
 
-    type Map = Typed<ConfigMap>;
+    type Map = TypedObjects<ConfigMap>;
 
     fn intake() -> (ObjectIngest, StoreWriter<Object>, InformerMetrics) {
         intake_with(None, None)

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::mpsc;
 use windlass_client::{RequestError, VersionMatch};
 use windlass_metrics::Metrics;
-use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
+use windlass_object::{Frame, RawList, ResourceKind, TypedObjects, WireError, wire};
 
 use super::*;
 use crate::availability::AvailabilityTracker;
@@ -486,7 +486,7 @@ async fn full_queue_delays_reading_of_source() {
         informer: "configmaps".into(),
         stream: "test".to_owned(),
         source: Script::new(&env, [listed(5, &["a"]), played(vec![Play::Live(receiver)])]),
-        codec: Arc::new(Codec::of(Typed::<ConfigMap>::new())),
+        codec: Arc::new(Codec::of(TypedObjects::<ConfigMap>::new())),
         fifo: Arc::clone(&fifo),
         store: Arc::new(Store::new()),
         env: env.clone(),

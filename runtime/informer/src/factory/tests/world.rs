@@ -14,7 +14,7 @@ use windlass_api_server::faults::{FaultAction, FaultPlan, FaultyServer, RequestS
 use windlass_client::{FrameStream, RawClient, RequestError};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{Dynamic, RawList, ResourceKind, ResourceVersion, Scope, Verb};
+use windlass_object::{DynamicObjects, RawList, ResourceKind, ResourceVersion, Scope, Verb};
 
 use crate::testing::refusal;
 use crate::{
@@ -157,8 +157,8 @@ fn version(object: &Value) -> ResourceVersion {
     ResourceVersion::new(object["metadata"]["resourceVersion"].as_str().expect("a version"))
 }
 
-pub(super) fn widgets() -> Dynamic {
-    Dynamic::new(ResourceKind {
+pub(super) fn widgets() -> DynamicObjects {
+    DynamicObjects::new(ResourceKind {
         group: "example.com".into(),
         version: "v1".into(),
         kind: "Widget".into(),
