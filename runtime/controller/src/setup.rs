@@ -657,8 +657,9 @@ impl Setup {
         let replaced = self.declared.replaced_after(|resource| self.host.factory.has_transform(resource));
         match replaced {
             Some(resource) => Err(SetupError::invalid(format!(
-                "a transform changes cached {resource}, and a writer replaces whole objects of them, which would delete what \
-                 the transform drops: grant patch or status instead of update or status_update, or drop the transform"
+                "a transform changes cached {resource}, and a writer replaces whole objects of them, which would \
+                 delete what the transform drops: grant patch or patch_status instead of update or \
+                 replace_status, or drop the transform"
             ))),
             None => Ok(()),
         }

@@ -290,9 +290,9 @@ fn path(name: &str) -> String {
 }
 
 /// Injects this fault into the first write only.
-fn first_write(what: FaultAction) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
-    let mut what = Some(what);
-    move |asked| if asked.is_work() { what.take() } else { None }
+fn first_write(action: FaultAction) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
+    let mut action = Some(action);
+    move |asked| if asked.is_work() { action.take() } else { None }
 }
 
 /// Delays all watch events by one second.

@@ -348,11 +348,11 @@ impl<S: Clone> StoreWriter<S> {
 
     /// Returns whether the cached object with this key is newer.
     fn is_stale(&self, head: &ObjectHeader) -> bool {
-        let held = self.held_version(&head.key);
+        let held = self.cached_version(&head.key);
         matches!((&head.version, held), (Some(told), Some(held)) if *told < held)
     }
 
-    fn held_version(&self, key: &ObjectKey) -> Option<ResourceVersion> {
+    fn cached_version(&self, key: &ObjectKey) -> Option<ResourceVersion> {
         let quarantined = self.working.quarantined.get(key).and_then(|it| it.version.clone());
         self.working.objects.get(key).and_then(|object| (self.head)(object).version).or(quarantined)
     }

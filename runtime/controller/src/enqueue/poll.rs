@@ -57,7 +57,7 @@ impl<T> Clone for PollCache<T> {
 
 impl<T> fmt::Debug for PollCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Polled").field("name", &self.poll.name).finish_non_exhaustive()
+        f.debug_struct("PollCache").field("name", &self.poll.name).finish_non_exhaustive()
     }
 }
 

@@ -88,7 +88,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
         if let Some(informer) = &self.informer {
             let kind = informer.kind().to_string();
             let message =
-                "selecting() was called after a mapper, handler or pause was declared; call it first"
+                "with_selection() was called after a mapper, handler or pause was declared; call it first"
                     .to_owned();
             self.wired.fail(SetupError::Watch { kind, message });
         }

@@ -21,7 +21,7 @@ use crate::run::shard_handoff::ShardHandoff;
 use crate::run::worker::Worker;
 
 /// Additional time that a worker can spend on a key outside waiting and reconciling before it counts as stuck.
-const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);
+const STUCK_MARGIN: Duration = Duration::from_secs(60);
 
 /// The running workers of one controller. Dropping this neither stops nor waits for them: call [`Workers::stop`] and
 /// then [`Workers::ended`].
@@ -190,16 +190,16 @@ impl Workers {
         let (core, own) = (Arc::clone(&self.core), self.own.clone());
         let waits = core.barrier.max_wait();
         let stuck_after = match core.policy.reconcile_timeout {
-            Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(BESIDE_THE_TIMEOUT)),
+            Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(STUCK_MARGIN)),
             None => stuck_after,
         };
         move || {
-            let is_told_to_stop = core.stop.is_cancelled();
-            if !is_told_to_stop && core.activity.has_ended() {
+            let is_stopping = core.stop.is_cancelled();
+            if !is_stopping && core.activity.has_ended() {
                 return Err("a worker exited unexpectedly".to_owned());
             }
             let dead = || own.iter().flat_map(InformerFactory::stopped_reflectors).next();
-            if let (false, Some((kind, _))) = (is_told_to_stop, dead()) {
+            if let (false, Some((kind, _))) = (is_stopping, dead()) {
                 return Err(format!("the informer of {kind} has died, which followed a custom source"));
             }
             let age = |busy: &ActiveKey| core.env.now().saturating_duration_since(busy.since);

@@ -132,7 +132,7 @@ async fn undeclared_operation_sends_nothing_and_names_missing_call() {
                 (maps.update(&cx, &map, label).await.map(drop), "update"),
                 (maps.delete(&cx, &map, &params).await.map(drop), "delete"),
                 (maps.apply(&cx, &map).await.map(drop), "apply"),
-                (maps.update_status(&cx, &map, label).await.map(drop), "status"),
+                (maps.update_status(&cx, &map, label).await.map(drop), "patch_status"),
             ];
             for (outcome, operation) in refused {
                 let text = outcome.expect_err("not granted").to_string();

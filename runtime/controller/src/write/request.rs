@@ -44,8 +44,8 @@ impl Operation {
             Self::Delete => "delete",
             Self::Apply => "apply",
             Self::Finalizer => "finalizer",
-            Self::Status => "status",
-            Self::StatusUpdate => "status_update",
+            Self::Status => "patch_status",
+            Self::StatusUpdate => "replace_status",
         }
     }
 }

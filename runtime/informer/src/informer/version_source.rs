@@ -25,8 +25,8 @@ pub trait VersionSource: Send + Sync {
     /// Returns the version of the store for objects at `site`. Differs from [`version`](Self::version) only if the
     /// informer follows namespaces or shards separately, each with its own version. Then it is also `None` for a
     /// namespace or shard that is not followed or has not been listed.
-    fn version_in(&self, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
-        let _ = site;
+    fn version_in(&self, location: ObjectLocation<'_>) -> Option<ResourceVersion> {
+        let _ = location;
         self.version()
     }
 
@@ -35,11 +35,11 @@ pub trait VersionSource: Send + Sync {
     /// are quiet. Returns true for a location that is not followed: the cache will never contain its objects.
     fn reached_in<'a>(
         &'a self,
-        site: ObjectLocation<'a>,
+        location: ObjectLocation<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
-        let _ = site;
+        let _ = location;
         self.reached(wanted, within)
     }
 
@@ -56,7 +56,7 @@ pub trait VersionSource: Send + Sync {
     /// Requests coalesce: one list serves all requests that arrived before it started. Requested lists are spaced:
     /// after a list that took `t`, the next one starts no earlier than `10 * t` later, at least 1 s and at most 60 s.
     /// Their pages bypass the client's rate limit.
-    fn request_relist(&self, site: ObjectLocation<'_>) -> RelistTicket;
+    fn request_relist(&self, location: ObjectLocation<'_>) -> RelistTicket;
 
     /// Returns whether the lists of a ticket are in the store.
     fn relist_state(&self, ticket: &RelistTicket) -> RelistState;
@@ -89,12 +89,13 @@ pub enum RelistState {
 }
 
 impl Informer {
-    /// Waits until the partition for `site` contains all changes up to `wanted`.
-    async fn reached_at(&self, site: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
+    /// Waits until the partition for `location` contains all changes up to `wanted`.
+    async fn reached_at(&self, location: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
         // A partition can be desired before it has joined.
-        let joins =
-            |site: ObjectLocation<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
-        sync::reached_in(self.progress.subscribe(), site, wanted, joins).await
+        let joins = |location: ObjectLocation<'_>| {
+            self.members.as_ref().is_some_and(|members| members.expects(location))
+        };
+        sync::reached_in(self.progress.subscribe(), location, wanted, joins).await
     }
 }
 
@@ -115,26 +116,26 @@ impl VersionSource for Informer {
         self.reached_in(ObjectLocation::default(), wanted, within)
     }
 
-    fn version_in(&self, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
-        self.progress.get().version_in(site).cloned()
+    fn version_in(&self, location: ObjectLocation<'_>) -> Option<ResourceVersion> {
+        self.progress.get().version_in(location).cloned()
     }
 
     fn reached_in<'a>(
         &'a self,
-        site: ObjectLocation<'a>,
+        location: ObjectLocation<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
-        let reached = self.reached_at(site, wanted);
+        let reached = self.reached_at(location, wanted);
         self.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
     }
 
-    fn request_relist(&self, site: ObjectLocation<'_>) -> RelistTicket {
-        self.request_lists(site, Urgency::Spaced)
+    fn request_relist(&self, location: ObjectLocation<'_>) -> RelistTicket {
+        self.request_lists(location, Urgency::Spaced)
     }
 
     fn relist_state(&self, RelistTicket(parts): &RelistTicket) -> RelistState {
-        match parts.iter().all(|part| self.is_refreshed(part)) {
+        match parts.iter().all(|part| self.is_relisted(part)) {
             true => RelistState::Done,
             false => RelistState::Pending,
         }

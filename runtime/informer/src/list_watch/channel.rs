@@ -38,14 +38,14 @@ use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchReques
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
 /// use windlass_env::Env;
-/// use windlass_informer::{ObjectFeed, FactoryOptions, InformerFactory, Selection};
+/// use windlass_informer::{FactoryOptions, InformerFactory, ObjectFeed, Selection};
 /// use windlass_metrics::Metrics;
 /// use windlass_object::ResourceKind;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
 /// let env = Env::virtual_time(1);
 /// let feed = ObjectFeed::new(&env);
-/// feed.put(&json!({"metadata": {"namespace": "default", "name": "greeting"}, "data": {"hello": "world"}}))?;
+/// feed.upsert(&json!({"metadata": {"namespace": "default", "name": "greeting"}, "data": {"hello": "world"}}))?;
 ///
 /// let factory = InformerFactory::new(env, Metrics::new(), FactoryOptions::default());
 /// let informer = factory.typed::<ConfigMap>();

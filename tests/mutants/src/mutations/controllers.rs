@@ -52,7 +52,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     .into_iter()
     .chain(windlass_env::has_defect("controllers started twice").then(|| {
         let again = windlass_controller::Descriptor::new("replicaset-controller-again");
-        Registration::controller_with::<ReplicaSetController>(options.clone()).named(again)
+        Registration::controller_with::<ReplicaSetController>(options.clone()).with_descriptor(again)
     }))
     .collect()
 "#,

@@ -168,8 +168,8 @@ async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
     assert!(informer.synced().await);
-    world.api.inject_fault(|asked: &RequestSummary| {
-        (asked.verb == Some(Verb::List)).then_some(FaultAction::InternalError)
+    world.api.inject_fault(|request: &RequestSummary| {
+        (request.verb == Some(Verb::List)).then_some(FaultAction::InternalError)
     });
     shards.join(shard(1), of("b")).unwrap();
     world.put("a", "x", "second");
@@ -258,8 +258,8 @@ async fn object_recreated_in_another_shard_is_never_lost() {
             if round % 3 == 0 {
                 // One of the shards relists, perhaps with the previous object.
                 let few = AtomicUsize::new(0);
-                world.api.inject_fault(move |asked: &RequestSummary| {
-                    let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+                world.api.inject_fault(move |request: &RequestSummary| {
+                    let strikes = request.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
                     strikes.then_some(FaultAction::WatchExpired)
                 });
             }

@@ -122,8 +122,8 @@ impl World {
 
     /// Compacts the history of one namespace: its watches expire at the next event and cannot be resumed.
     pub(super) fn compact(&self, namespace: &'static str) {
-        let here = move |asked: &RequestSummary| asked.is_watch() && asked.namespace == namespace;
-        self.api.inject_fault(move |asked| here(asked).then_some(FaultAction::WatchExpired));
+        let here = move |request: &RequestSummary| request.is_watch() && request.namespace == namespace;
+        self.api.inject_fault(move |request| here(request).then_some(FaultAction::WatchExpired));
     }
 
     pub(super) fn heal(&self) {
